@@ -1,0 +1,1 @@
+//! What writ costs, as ratios measured in one run.

@@ -1,0 +1,1 @@
+//! A small Kubernetes API server in memory: a fleet in one process.

@@ -1,0 +1,3 @@
+//! The one binary of writ.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Controllers and admission that run on the hub.

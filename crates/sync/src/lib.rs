@@ -1,0 +1,1 @@
+//! RootSync: its bindings and its reconciler.

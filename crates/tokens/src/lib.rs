@@ -1,0 +1,1 @@
+//! Discover and follow ManagedServiceAccount tokens from Rust.

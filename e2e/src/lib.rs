@@ -1,0 +1,1 @@
+//! Scenarios, each run on the embedded API server and on a real one.

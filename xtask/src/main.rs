@@ -1,0 +1,3 @@
+//! Chores of the project: see `cargo xtask help`.
+
+fn main() {}
