@@ -1,1 +1,59 @@
 //! What runs in a managed cluster.
+//!
+//! Every controller is a folder of this crate and a row in [`CONTROLLERS`]. They know nothing of each other:
+//! they meet through objects in the two API servers.
+
+pub mod options;
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+use writ_runtime::{
+    Error,
+    health::Health,
+    supervise::{self, Controller},
+};
+
+pub use options::Options;
+
+/// The field manager of everything that the agent writes.
+pub const MANAGER: &str = "writ-agent";
+
+/// What every controller of the agent is given.
+#[derive(Clone)]
+pub struct Context {
+    /// A client of the hub, limited to the namespace of this cluster.
+    pub hub: Client,
+    /// A client of the managed cluster.
+    pub spoke: Client,
+    /// How the agent was started.
+    pub options: Arc<Options>,
+    /// Readiness and metrics of the process.
+    pub health: Health,
+    /// Cancelled when the process shall end.
+    pub shutdown: CancellationToken,
+}
+
+/// Every controller, by the name of its folder.
+pub const CONTROLLERS: &[Controller<Context>] = &[];
+
+/// Runs the controllers that the options name (all, if they name none) until shutdown.
+pub async fn run(
+    hub: Client,
+    spoke: Client,
+    options: Options,
+    health: Health,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
+    let context = Context {
+        hub,
+        spoke,
+        options: Arc::new(options),
+        health,
+        shutdown: shutdown.clone(),
+    };
+    supervise::run(controllers, context, shutdown).await;
+    Ok(())
+}

@@ -1,1 +1,15 @@
 //! What every controller of writ shares: lease, conditions, apply, events, health, metrics, webhook TLS.
+//!
+//! A controller is a future that runs until its process shuts down. [`supervise`] starts the ones that were
+//! asked for, [`health`] tells when all their watches are initialised, [`condition`] and [`apply`] write only
+//! differences.
+
+pub mod apply;
+pub mod backoff;
+pub mod condition;
+pub mod error;
+pub mod health;
+pub mod supervise;
+pub mod yaml;
+
+pub use error::Error;

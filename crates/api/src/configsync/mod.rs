@@ -1,0 +1,8 @@
+//! `configsync.gke.io`: syncs from Git.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+/// The definitions of this group, in the order of their names.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    Vec::new()
+}

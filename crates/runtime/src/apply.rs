@@ -1,0 +1,236 @@
+//! Writes only differences: create what is missing, patch what differs, leave the rest alone.
+
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use crate::{Error, error::Context as _};
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was not there and was created.
+    Created,
+    /// It differed and was changed.
+    Changed,
+    /// It was as wanted: nothing was sent.
+    Unchanged,
+}
+
+/// A merge patch that turns `current` into one that holds everything in `wanted`; `None` if it already does.
+///
+/// Only fields that `wanted` names are compared, so what others added (labels, finalizers, defaults) stays.
+/// Lists are compared and replaced as a whole.
+pub fn difference(current: &Value, wanted: &Value) -> Option<Value> {
+    match (current, wanted) {
+        (Value::Object(current), Value::Object(wanted)) => {
+            let mut patch = Map::new();
+            for (key, want) in wanted {
+                match current.get(key) {
+                    Some(have) => {
+                        if let Some(change) = difference(have, want) {
+                            patch.insert(key.clone(), change);
+                        }
+                    }
+                    None if want.is_null() => {}
+                    None => {
+                        patch.insert(key.clone(), want.clone());
+                    }
+                }
+            }
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        (have, want) if have == want => None,
+        (_, want) => Some(want.clone()),
+    }
+}
+
+/// Makes the object hold everything in `wanted`: creates it, or patches what differs from `current`.
+///
+/// `current` is what a watch or a read showed; a stale one costs a request, never a wrong result. The patch
+/// carries the uid, so that an object that was deleted and made again by somebody else is not changed.
+pub async fn ensure<K>(api: &Api<K>, current: Option<&K>, wanted: &K, manager: &str) -> Result<Outcome, Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let name = wanted.name_any();
+    let Some(current) = current else {
+        let params = PostParams {
+            field_manager: Some(manager.into()),
+            ..PostParams::default()
+        };
+        api.create(&params, wanted)
+            .await
+            .context(|| format!("create {kind} {}", full_name(wanted, &name)))?;
+        return Ok(Outcome::Created);
+    };
+    let have = to_value(current)?;
+    let want = to_value(wanted)?;
+    let Some(mut patch) = difference(&have, &want) else {
+        return Ok(Outcome::Unchanged);
+    };
+    if let (Some(uid), Value::Object(patch)) = (current.uid(), &mut patch) {
+        let metadata = patch
+            .entry("metadata")
+            .or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(metadata) = metadata {
+            metadata.insert("uid".into(), Value::String(uid));
+        }
+    }
+    let params = PatchParams {
+        field_manager: Some(manager.into()),
+        ..PatchParams::default()
+    };
+    api.patch(&name, &params, &Patch::Merge(&patch))
+        .await
+        .context(|| format!("change {kind} {}", full_name(wanted, &name)))?;
+    Ok(Outcome::Changed)
+}
+
+/// Writes `status` if it differs from the status in `current`; returns whether it did.
+///
+/// The patch replaces each top-level field of the status that differs, and removes those that `status` lacks.
+pub async fn ensure_status<K, S>(api: &Api<K>, current: &K, status: &S, manager: &str) -> Result<bool, Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+    S: Serialize,
+{
+    let have = to_value(current)?
+        .get("status")
+        .cloned()
+        .unwrap_or_else(|| Value::Object(Map::new()));
+    let want = to_value(status)?;
+    let Some(patch) = replacement(&have, &want) else {
+        return Ok(false);
+    };
+    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    let name = current.name_any();
+    let params = PatchParams {
+        field_manager: Some(manager.into()),
+        ..PatchParams::default()
+    };
+    let body = serde_json::json!({ "metadata": { "uid": current.uid() }, "status": patch });
+    api.patch_status(&name, &params, &Patch::Merge(&body))
+        .await
+        .context(|| format!("report the status of {kind} {}", full_name(current, &name)))?;
+    Ok(true)
+}
+
+/// A merge patch that makes `have` equal to `want`, fields that `want` lacks removed; `None` if they are equal.
+pub fn replacement(have: &Value, want: &Value) -> Option<Value> {
+    match (have, want) {
+        (Value::Object(have), Value::Object(want)) => {
+            let mut patch = Map::new();
+            for key in have.keys().filter(|key| !want.contains_key(*key)) {
+                patch.insert(key.clone(), Value::Null);
+            }
+            for (key, wanted) in want {
+                match have.get(key) {
+                    Some(current) => {
+                        if let Some(change) = replacement(current, wanted) {
+                            patch.insert(key.clone(), change);
+                        }
+                    }
+                    None => {
+                        patch.insert(key.clone(), wanted.clone());
+                    }
+                }
+            }
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        (have, want) if have == want => None,
+        (_, want) => Some(want.clone()),
+    }
+}
+
+/// Deletes the object with that uid; that it is gone already is a success.
+pub async fn delete<K>(api: &Api<K>, name: &str, uid: Option<&str>) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let mut params = DeleteParams::background();
+    if let Some(uid) = uid {
+        params = params.preconditions(Preconditions {
+            uid: Some(uid.into()),
+            resource_version: None,
+        });
+    }
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        // Another object has taken the name: ours is gone.
+        Err(kube::Error::Api(status)) if status.code == 409 && uid.is_some() => Ok(()),
+        Err(error) => {
+            let kind = K::kind(&K::DynamicType::default()).into_owned();
+            Err(error).context(|| format!("delete {kind} {name}"))
+        }
+    }
+}
+
+/// An [`Api`] for one namespace.
+pub fn namespaced<K>(client: &kube::Client, namespace: &str) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    Api::namespaced(client.clone(), namespace)
+}
+
+fn full_name<K: Resource>(object: &K, name: &str) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+fn to_value<T: Serialize>(object: &T) -> Result<Value, Error> {
+    serde_json::to_value(object).map_err(|e| Error::Invalid(format!("cannot be written as JSON: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_difference_leaves_what_others_added() {
+        let current =
+            json!({"metadata": {"labels": {"a": "1", "theirs": "x"}}, "data": {"k": "v"}, "list": [1]});
+        assert_eq!(
+            difference(
+                &current,
+                &json!({"metadata": {"labels": {"a": "1"}}, "list": [1]})
+            ),
+            None
+        );
+        assert_eq!(
+            difference(
+                &current,
+                &json!({"metadata": {"labels": {"a": "2"}}, "list": [1, 2]})
+            ),
+            Some(json!({"metadata": {"labels": {"a": "2"}}, "list": [1, 2]}))
+        );
+        assert_eq!(difference(&json!({}), &json!({"a": null})), None);
+    }
+
+    #[test]
+    fn a_replacement_removes_what_is_not_wanted() {
+        let have = json!({"a": 1, "b": {"c": 2, "d": 3}});
+        assert_eq!(replacement(&have, &have), None);
+        assert_eq!(
+            replacement(&have, &json!({"b": {"c": 2}})),
+            Some(json!({"a": null, "b": {"d": null}}))
+        );
+    }
+}

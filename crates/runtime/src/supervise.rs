@@ -1,0 +1,90 @@
+//! Runs the controllers of a process, by name, until shutdown.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures::future::{BoxFuture, join_all};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, backoff::Backoff};
+
+/// A controller: its folder's name, and what starts it.
+pub type Controller<C> = (&'static str, fn(C) -> BoxFuture<'static, Result<(), Error>>);
+
+/// Picks controllers by name; no names means all. An unknown name is an error that lists the known ones.
+pub fn select<C>(all: &[Controller<C>], names: &[String]) -> Result<Vec<Controller<C>>, Error> {
+    let known: BTreeSet<&str> = all.iter().map(|(name, _)| *name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Error::Invalid(format!(
+            "there is no controller {unknown:?}; there are: {known}"
+        )));
+    }
+    Ok(all
+        .iter()
+        .filter(|(name, _)| names.is_empty() || names.iter().any(|n| n == name))
+        .copied()
+        .collect())
+}
+
+/// Runs the controllers side by side until shutdown. One that fails is started again, later and later.
+pub async fn run<C: Clone>(controllers: Vec<Controller<C>>, context: C, shutdown: CancellationToken) {
+    join_all(controllers.into_iter().map(|(name, start)| {
+        let (context, shutdown) = (context.clone(), shutdown.clone());
+        async move {
+            let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+            loop {
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    ended = start(context.clone()) => match ended {
+                        Ok(()) => return,
+                        Err(error) => tracing::error!(controller = name, %error, "controller failed, will start it again"),
+                    }
+                }
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(backoff.next_delay()) => {}
+                }
+            }
+        }
+    }))
+    .await;
+}
+
+/// A token that is cancelled on SIGTERM or Ctrl-C.
+pub fn shutdown_on_signal() -> Result<CancellationToken, Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let token = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| Error::io("listen for SIGTERM", e))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| Error::io("listen for Ctrl-C", e))?;
+    let cancel = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        cancel.cancel();
+    });
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_controller_names_the_known_ones() {
+        let all: Vec<Controller<()>> = vec![
+            ("work", |()| async { Ok(()) }.boxed()),
+            ("grants", |()| async { Ok(()) }.boxed()),
+        ];
+        assert_eq!(select(&all, &[]).unwrap().len(), 2);
+        assert_eq!(select(&all, &["grants".into()]).unwrap()[0].0, "grants");
+        let message = select(&all, &["grnts".into()]).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "there is no controller \"grnts\"; there are: grants, work"
+        );
+    }
+}
