@@ -1,0 +1,157 @@
+//! Child processes that never outlive their parent.
+//!
+//! Each child runs under a small shell that holds the reading end of a pipe. The writing end is ours: when this
+//! process ends, however it ends, the kernel closes it, the shell reads the end of file and kills the child.
+
+use std::{
+    fs::File,
+    io,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+/// Starts `"$@"`, waits for its end, and kills it when standard input is closed.
+const WATCHDOG: &str = r#"
+exec 3<&0
+"$@" </dev/null 3<&- &
+child=$!
+( cat <&3 >/dev/null; kill -KILL $child ) 2>/dev/null &
+exec 3<&-
+wait $child
+"#;
+
+/// A child process that dies with us.
+#[derive(Debug)]
+pub struct Guarded {
+    name: String,
+    watchdog: Child,
+}
+
+impl Guarded {
+    /// Starts `program` with its output appended to `log`.
+    pub fn spawn<I, S>(program: &Path, args: I, env: &[(&str, &str)], log: &Path) -> io::Result<Self>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<std::ffi::OsStr>,
+    {
+        let out = File::options().create(true).append(true).open(log)?;
+        let watchdog = Command::new("sh")
+            .args(["-c", WATCHDOG, "watchdog"])
+            .arg(program)
+            .args(args)
+            .envs(env.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()?;
+        let name = program
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Self { name, watchdog })
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the program ended, if it did.
+    pub fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.watchdog.try_wait()
+    }
+
+    /// Sends a signal (`STOP`, `CONT`, `TERM`) to the program itself.
+    pub fn signal(&self, signal: &str) -> io::Result<()> {
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.watchdog.id()))?;
+        // The first child is the program, the second the one that waits for our end.
+        let program = children.split_whitespace().next().unwrap_or_default();
+        Command::new("kill")
+            .args([&format!("-{signal}"), program])
+            .status()
+            .map(drop)
+    }
+
+    /// Kills the program and waits for its end.
+    pub fn stop(&mut self) -> io::Result<()> {
+        drop(self.watchdog.stdin.take());
+        self.watchdog.wait().map(drop)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Nobody can be told here; the watchdog does its part even if the wait fails.
+        let _ = self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf, thread, time::Duration};
+
+    use super::*;
+
+    fn running(pid: &str) -> bool {
+        // A killed process that nobody has waited for yet is a zombie, which counts as gone.
+        fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    fn pid_in(file: &Path) -> String {
+        for _ in 0..500 {
+            match fs::read_to_string(file) {
+                Ok(pid) if pid.ends_with('\n') => return pid.trim().to_owned(),
+                _ => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        panic!("no pid in {}", file.display());
+    }
+
+    fn gone(pid: &str) -> bool {
+        (0..500).any(|_| {
+            thread::sleep(Duration::from_millis(10));
+            !running(pid)
+        })
+    }
+
+    #[test]
+    fn stop_kills_the_child() {
+        let folder = tempfile::tempdir().unwrap();
+        let pid_file: PathBuf = folder.path().join("pid");
+        let script = format!("echo $$ > {}; exec sleep 1000", pid_file.display());
+        let mut child =
+            Guarded::spawn(Path::new("sh"), ["-c", &script], &[], &folder.path().join("log")).unwrap();
+        let pid = pid_in(&pid_file);
+        assert!(running(&pid));
+        assert!(child.exited().unwrap().is_none());
+        child.stop().unwrap();
+        assert!(gone(&pid));
+    }
+
+    #[test]
+    fn the_child_dies_with_a_parent_that_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let pid_file = folder.path().join("pid");
+        // A parent that starts the watchdog as we do, holds the pipe, and is then killed.
+        let grandchild = format!("echo $$ > {}; exec sleep 1000", pid_file.display());
+        let mut parent = Command::new("sh")
+            .args([
+                "-c",
+                r#"sleep 1000 | sh -c "$1" watchdog sh -c "$2""#,
+                "parent",
+                WATCHDOG,
+                &grandchild,
+            ])
+            .spawn()
+            .unwrap();
+        let pid = pid_in(&pid_file);
+        // The writer of the pipe is the first child of `parent`; killing it is what the kernel does to a pipe's
+        // end when its process dies.
+        let writer = fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent.id())).unwrap();
+        let writer = writer.split_whitespace().next().unwrap().to_owned();
+        Command::new("kill").args(["-KILL", &writer]).status().unwrap();
+        assert!(gone(&pid));
+        parent.wait().unwrap();
+    }
+}
