@@ -1,3 +1,24 @@
-//! Chores of the project: see `cargo xtask help`.
+//! Chores of the project.
 
-fn main() {}
+mod control_plane;
+mod generate;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+cargo xtask control-plane       builds etcd, kube-apiserver, kube-controller-manager and kubectl into the cache folder
+cargo xtask generate [--check]  writes the generated files (CRDs, references); --check fails if they differ";
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["control-plane"] => control_plane::build(),
+        ["generate"] => generate::write(),
+        ["generate", "--check"] => generate::check(),
+        [] | ["help" | "--help"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => bail!("there is no chore {:?}\n{HELP}", other.join(" ")),
+    }
+}

@@ -1,0 +1,233 @@
+//! Builds a real control plane from the Go module proxy, once.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The one place where versions are pinned; `writ-testenv` reads the same file.
+const VERSIONS: &str = include_str!("../../crates/testenv/versions.txt");
+
+/// What is built of Kubernetes, each from its own package.
+const KUBERNETES_BINARIES: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kubectl"];
+
+/// Fills the cache folder; the second run finds everything there.
+pub fn build() -> Result<()> {
+    let target = cache_folder()?.join(format!("control-plane-{}", version("kubernetes")?));
+    let wanted: Vec<_> = KUBERNETES_BINARIES
+        .iter()
+        .chain(&["etcd"])
+        .map(|name| target.join(name))
+        .collect();
+    if wanted.iter().all(|binary| binary.is_file()) {
+        println!("{} is complete", target.display());
+        return Ok(());
+    }
+    ensure!(
+        Command::new("go")
+            .arg("version")
+            .output()
+            .is_ok_and(|output| output.status.success()),
+        "building the control plane needs Go 1.26 or later, and there is no `go` here. Install it, or set \
+         KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl"
+    );
+    // Built beside the target and moved at the end, so that an interrupted build leaves nothing half done.
+    let work = target.with_extension(format!("build-{}", std::process::id()));
+    fs::create_dir_all(&work).with_context(|| format!("create {}", work.display()))?;
+    let built = etcd(&work).and_then(|()| kubernetes(&work));
+    if built.is_ok() {
+        fs::create_dir_all(&target)?;
+        for binary in &wanted {
+            let name = binary.file_name().unwrap_or_default();
+            fs::rename(work.join("bin").join(name), binary)
+                .with_context(|| format!("move {}", binary.display()))?;
+        }
+        println!("built {}", target.display());
+    }
+    fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
+    built
+}
+
+fn etcd(work: &Path) -> Result<()> {
+    let module = work.join("etcd");
+    fs::create_dir_all(&module)?;
+    fs::write(
+        module.join("go.mod"),
+        format!(
+            "module etcd\n\ngo 1.26\n\nrequire go.etcd.io/etcd/server/v3 v{}\n",
+            version("etcd")?
+        ),
+    )?;
+    fs::write(
+        module.join("main.go"),
+        "package main\n\nimport (\n\t\"os\"\n\n\t\"go.etcd.io/etcd/server/v3/etcdmain\"\n)\n\n\
+         func main() { etcdmain.Main(os.Args) }\n",
+    )?;
+    go(&module, &["mod", "tidy", "-e"])?;
+    go(
+        &module,
+        &[
+            "build",
+            "-trimpath",
+            "-ldflags=-s -w",
+            "-o",
+            &path(&work.join("bin/etcd")),
+            ".",
+        ],
+    )
+}
+
+fn kubernetes(work: &Path) -> Result<()> {
+    let version = version("kubernetes")?;
+    let module = work.join("kubernetes");
+    fs::create_dir_all(&module)?;
+    fs::write(
+        module.join("go.mod"),
+        go_mod(version, &upstream_go_mod(work, version)?),
+    )?;
+    fs::write(
+        module.join("main.go"),
+        "package main\n\nimport (\n\t_ \"k8s.io/kubectl/pkg/cmd\"\n\
+         \t_ \"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n\
+         \t_ \"k8s.io/kubernetes/cmd/kube-controller-manager/app\"\n)\n\nfunc main() {}\n",
+    )?;
+    go(&module, &["mod", "tidy", "-e"])?;
+    let minor = version
+        .split('.')
+        .nth(1)
+        .context("a Kubernetes version has a minor")?;
+    let about = "k8s.io/component-base/version";
+    let flags = format!(
+        "-ldflags=-s -w -X {about}.gitVersion=v{version} -X {about}.gitMajor=1 -X {about}.gitMinor={minor}"
+    );
+    for name in KUBERNETES_BINARIES {
+        println!("building {name}");
+        let out = path(&work.join("bin").join(name));
+        go(
+            &module,
+            &[
+                "build",
+                "-trimpath",
+                &flags,
+                "-o",
+                &out,
+                &format!("k8s.io/kubernetes/cmd/{name}"),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// Kubernetes' own go.mod replaces its libraries by folders of its repository; ours, by their published modules.
+fn go_mod(version: &str, upstream: &str) -> String {
+    let (_, rest) = version.split_once('.').unwrap_or_default();
+    let go = upstream
+        .lines()
+        .find(|line| line.starts_with("go "))
+        .unwrap_or("go 1.26");
+    let replaced = upstream
+        .lines()
+        .filter_map(|line| line.trim().split_once(" => ./staging/"))
+        .map(|(module, _)| format!("replace {module} => {module} v0.{rest}"));
+    let required = format!("module control-plane\n\n{go}\n\nrequire k8s.io/kubernetes v{version}\n");
+    std::iter::once(required)
+        .chain(replaced)
+        .collect::<Vec<_>>()
+        .join("\n")
+        + "\n"
+}
+
+fn upstream_go_mod(work: &Path, version: &str) -> Result<String> {
+    let output = Command::new("go")
+        .args([
+            "mod",
+            "download",
+            "-json",
+            &format!("k8s.io/kubernetes@v{version}"),
+        ])
+        .current_dir(work)
+        .envs(go_env())
+        .output()
+        .context("run go mod download")?;
+    ensure!(
+        output.status.success(),
+        "go mod download: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let json = String::from_utf8(output.stdout)?;
+    let file = json
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("\"GoMod\": \"")?.split('"').next())
+        .context("go mod download named no go.mod")?;
+    fs::read_to_string(file).with_context(|| format!("read {file}"))
+}
+
+fn go(folder: &Path, args: &[&str]) -> Result<()> {
+    let status = Command::new("go")
+        .args(args)
+        .current_dir(folder)
+        .envs(go_env())
+        .status()
+        .context("run go")?;
+    if !status.success() {
+        bail!("go {} ended with {status}", args.first().unwrap_or(&""));
+    }
+    Ok(())
+}
+
+/// The checksum database is not asked: the versions are pinned, and the proxy is the only source.
+fn go_env() -> [(&'static str, &'static str); 4] {
+    [
+        ("CGO_ENABLED", "0"),
+        ("GOFLAGS", "-mod=mod -buildvcs=false"),
+        ("GONOSUMDB", "*"),
+        ("GOTOOLCHAIN", "local"),
+    ]
+}
+
+fn version(of: &str) -> Result<&'static str> {
+    VERSIONS
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .find(|(name, _)| *name == of)
+        .map(|(_, version)| version)
+        .with_context(|| format!("no version of {of} is pinned"))
+}
+
+fn cache_folder() -> Result<PathBuf> {
+    let set = |name: &str| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    set("WRIT_CACHE_DIR")
+        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("writ")))
+        .or_else(|| set("HOME").map(|home| home.join(".cache/writ")))
+        .context("neither WRIT_CACHE_DIR nor HOME is set: there is no cache folder")
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staged_libraries_become_published_modules() {
+        let upstream = "module k8s.io/kubernetes\n\ngo 1.26.0\n\nreplace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n)\n";
+        let ours = go_mod("1.36.3", upstream);
+        assert!(
+            ours.contains("\ngo 1.26.0\n") && ours.contains("require k8s.io/kubernetes v1.36.3\n"),
+            "{ours}"
+        );
+        assert!(
+            ours.ends_with("replace k8s.io/api => k8s.io/api v0.36.3\n"),
+            "{ours}"
+        );
+    }
+}
