@@ -29,14 +29,10 @@ pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
     derive = "PartialEq",
     status = "ClusterPermissionStatus",
     doc = "RBAC for one managed cluster, written on the hub in the namespace of that cluster.",
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
-    printcolumn(name = "CLUSTER", type_ = "string", json_path = ".metadata.namespace"),
-    printcolumn(name = "SUBJECTS", type_ = "string", json_path = ".status.subjects"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn = r#"{"name":"READY","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"CLUSTER","type":"string","jsonPath":".metadata.namespace"}"#,
+    printcolumn = r#"{"name":"SUBJECTS","type":"string","jsonPath":".status.subjects"}"#,
+    printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPermissionSpec {
@@ -292,7 +288,10 @@ pub struct NamespaceSelection {
 pub fn definition() -> CustomResourceDefinition {
     let mut crd = ClusterPermission::crd();
     for version in &mut crd.spec.versions {
-        let schema = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut());
+        let schema = version
+            .schema
+            .as_mut()
+            .and_then(|s| s.open_api_v3_schema.as_mut());
         let Some(schema) = schema else { continue };
         if let Some(required) = &mut schema.required {
             required.retain(|field| field != "spec");

@@ -20,14 +20,10 @@ use serde::{Deserialize, Serialize};
     derive = "PartialEq",
     status = "NamespaceGrantStatus",
     doc = "A Role or a RoleBinding in every namespace of this cluster that a selector selects. Whoever may write one may grant anything.",
-    printcolumn(
-        name = "READY",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
-    ),
-    printcolumn(name = "SELECTED", type_ = "integer", json_path = ".status.selected"),
-    printcolumn(name = "FAILED", type_ = "integer", json_path = ".status.failed"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn = r#"{"name":"READY","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"SELECTED","type":"integer","jsonPath":".status.selected"}"#,
+    printcolumn = r#"{"name":"FAILED","type":"integer","jsonPath":".status.failed"}"#,
+    printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[x_kube(validation = Rule::new("has(self.rules) != has(self.roleRef)").message("exactly one of rules (makes a Role) and roleRef (makes a RoleBinding) has to exist"))]
 #[x_kube(validation = Rule::new("has(self.roleRef) == (has(self.subjects) && size(self.subjects) > 0)").message("subjects belong to a roleRef, and a roleRef needs at least one"))]
