@@ -1,8 +1,18 @@
 //! `kpt.dev`: the inventory of a sync.
 
+pub mod resource_group;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+pub use resource_group::{
+    ObjMetadata, ResourceGroup, ResourceGroupSpec, ResourceGroupStatus, ResourceStatus,
+};
+
+/// The API group.
+pub const GROUP: &str = "kpt.dev";
 
 /// The definitions of this group, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    Vec::new()
+    vec![ResourceGroup::crd()]
 }
