@@ -1,8 +1,68 @@
 //! `authentication.open-cluster-management.io`: accounts on managed clusters.
 
+pub mod managed_service_account;
+pub mod managed_service_account_binding;
+pub mod validity;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+pub use managed_service_account::{
+    ClusterCounts, FailingCluster, ManagedServiceAccount, ManagedServiceAccountSpec,
+    ManagedServiceAccountStatus, Rotation, SecretRef,
+};
+pub use managed_service_account_binding::{
+    AccountReference, AccountSubject, ManagedServiceAccountBinding, ManagedServiceAccountBindingSpec,
+};
+
+/// The API group.
+pub const GROUP: &str = "authentication.open-cluster-management.io";
+
+/// On the ServiceAccount and on the hub's Secret, with the value `true`: made for a ManagedServiceAccount.
+pub const LABEL_MANAGED: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
+
+/// On a ServiceAccount: the cluster name under which the agent that made it is known to its hub.
+pub const ANNOTATION_CLUSTER: &str = "authentication.writ.dev/cluster";
+
+/// On a ManagedServiceAccount, with the value `true`: take over a ServiceAccount or Secret of that name.
+pub const ANNOTATION_ADOPT: &str = "authentication.writ.dev/adopt";
+
+/// On a ManagedServiceAccount, with the value `disabled`: the token is not renewed before it expires. The hub
+/// sets it on accounts that come from the group `proxy.open-cluster-management.io`.
+pub const ANNOTATION_ROTATION: &str = "authentication.writ.dev/rotation";
+
+/// On a ManagedServiceAccount: further keys for its Secret, separated by commas (`kubeconfig`, `argocd`).
+pub const ANNOTATION_SECRET_KEYS: &str = "authentication.writ.dev/secret-keys";
+
+/// On a ManagedServiceAccount: the hub saw that the Secret differs from what was reported; the value changes
+/// with every such sight, and the agent looks at the Secret when it does.
+pub const ANNOTATION_REPAIR: &str = "authentication.writ.dev/repair";
+
+/// On the Secret: what was asked for when its token was requested, to notice when that changes.
+pub const ANNOTATION_TOKEN_REQUEST: &str = "authentication.writ.dev/token-request";
+
+/// On the Secret: when its token expires.
+pub const ANNOTATION_EXPIRATION: &str = "expirationTimestamp";
+
+/// On the Secret: when its token was last renewed.
+pub const ANNOTATION_LAST_REFRESH: &str = "lastRefreshTimestamp";
+
+/// On a child of an account in a cluster-set namespace: the uid of that account.
+pub const LABEL_PARENT_UID: &str = "authentication.writ.dev/parent-uid";
+
+/// On a child of an account in a cluster-set namespace: `namespace/name` of that account.
+pub const ANNOTATION_PARENT: &str = "authentication.writ.dev/parent";
+
+/// The key of the token in the Secret.
+pub const KEY_TOKEN: &str = "token";
+
+/// The key of the cluster's certificate authority in the Secret.
+pub const KEY_CA: &str = "ca.crt";
 
 /// The definitions of this group, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    Vec::new()
+    vec![
+        ManagedServiceAccountBinding::crd(),
+        managed_service_account::definition(),
+    ]
 }
