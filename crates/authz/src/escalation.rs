@@ -1,0 +1,198 @@
+//! Who may write which role and which binding: a subject may grant only what it holds, or what it may `escalate` or
+//! `bind`. This comes on top of the plain right to create or update the object.
+
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
+
+use crate::attributes::ResourceAttributes;
+use crate::covers::{compact, covers, describe, quoted};
+use crate::decide::is_superuser;
+use crate::index::Index;
+use crate::object::{Key, Kind, Object};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// How the object is written. A create has no name in its request, so `escalate` limited by `resourceNames` does not
+/// help there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// By POST.
+    Create,
+    /// By PUT or PATCH (server-side apply too, even where it creates).
+    Update,
+}
+
+/// Why a write is refused. It prints the words of the API server.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Escalation {
+    /// The writer does not hold these rules.
+    #[error(
+        "user {user:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
+        quoted(groups),
+        lines(missing)
+    )]
+    NotHeld {
+        /// The writer.
+        user: String,
+        /// The groups of the writer.
+        groups: Vec<String>,
+        /// What is not held, as atoms.
+        missing: Vec<PolicyRule>,
+    },
+    /// An aggregated ClusterRole can become anything, so only those who hold everything may write it.
+    #[error("must have cluster-admin privileges to use the aggregationRule")]
+    Aggregation,
+    /// The role of a binding does not exist, so that nobody can say whether it is held.
+    #[error("{kind} {name:?} not found")]
+    NoRole {
+        /// Role or ClusterRole, as far as the binding names a known kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+fn lines(missing: &[PolicyRule]) -> String {
+    let mut lines: Vec<_> = compact(missing).iter().map(describe).collect();
+    lines.sort();
+    lines.dedup();
+    lines.join("\n")
+}
+
+impl Index {
+    /// May this user write that role or binding, as far as the check against escalation goes? The index holds the
+    /// state before the write.
+    pub fn may_write<'a, G: AsRef<str>>(
+        &self,
+        user: &str,
+        groups: &[G],
+        write: Write,
+        object: impl Into<Object<'a>>,
+    ) -> Result<(), Escalation> {
+        if is_superuser(groups) {
+            return Ok(());
+        }
+        let object = object.into();
+        let key = Key::from(object);
+        match object {
+            Object::Role(role) => {
+                if self.may_escalate(user, groups, write, &key) {
+                    return Ok(());
+                }
+                self.holds(
+                    user,
+                    groups,
+                    key.namespace,
+                    role.rules.as_deref().unwrap_or_default(),
+                )
+            }
+            Object::ClusterRole(role) => {
+                if self.may_escalate(user, groups, write, &key) {
+                    return Ok(());
+                }
+                self.holds(user, groups, "", role.rules.as_deref().unwrap_or_default())?;
+                let selectors = role
+                    .aggregation_rule
+                    .as_ref()
+                    .and_then(|rule| rule.cluster_role_selectors.as_ref());
+                let before = write == Write::Update
+                    && self
+                        .role(self.find_id(&key))
+                        .is_some_and(|role| role.has_selectors);
+                if before || selectors.is_some_and(|selectors| !selectors.is_empty()) {
+                    self.holds(user, groups, "", &full_authority())
+                        .map_err(|_| Escalation::Aggregation)?;
+                }
+                Ok(())
+            }
+            Object::RoleBinding(binding) => self.may_bind(user, groups, key.namespace, &binding.role_ref),
+            Object::ClusterRoleBinding(binding) => self.may_bind(user, groups, "", &binding.role_ref),
+        }
+    }
+
+    /// May this user bind that role in the namespace (everywhere, where it is empty)?
+    pub fn may_bind<G: AsRef<str>>(
+        &self,
+        user: &str,
+        groups: &[G],
+        namespace: &str,
+        role: &RoleRef,
+    ) -> Result<(), Escalation> {
+        let no_role = || Escalation::NoRole {
+            kind: role.kind.clone(),
+            name: role.name.clone(),
+        };
+        if is_superuser(groups) {
+            return Ok(());
+        }
+        let (kind, resource) = match role.kind.as_str() {
+            "ClusterRole" => (Kind::ClusterRole, "clusterroles"),
+            "Role" => (Kind::Role, "roles"),
+            _ => return Err(no_role()),
+        };
+        let group = role
+            .api_group
+            .as_deref()
+            .filter(|group| !group.is_empty())
+            .unwrap_or(GROUP);
+        let bind = ResourceAttributes::new("bind", group, resource)
+            .in_namespace(namespace)
+            .named(&role.name);
+        if self.allows(user, groups, &bind.into()).allowed() {
+            return Ok(());
+        }
+        let rules = self
+            .role_rules(Key::new(kind, namespace, &role.name))
+            .ok_or_else(no_role)?;
+        self.holds(user, groups, namespace, &rules)
+    }
+
+    /// Whether the user holds all these rules in the namespace.
+    pub fn holds<G: AsRef<str>>(
+        &self,
+        user: &str,
+        groups: &[G],
+        namespace: &str,
+        wanted: &[PolicyRule],
+    ) -> Result<(), Escalation> {
+        let missing = covers(&self.rules_for(user, groups, namespace), wanted);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Escalation::NotHeld {
+            user: user.to_owned(),
+            groups: groups.iter().map(|group| group.as_ref().to_owned()).collect(),
+            missing,
+        })
+    }
+
+    fn may_escalate<G: AsRef<str>>(&self, user: &str, groups: &[G], write: Write, key: &Key<'_>) -> bool {
+        let (resource, namespace) = match key.kind {
+            Kind::Role => ("roles", key.namespace),
+            _ => ("clusterroles", ""),
+        };
+        let name = match write {
+            Write::Create => "",
+            Write::Update => key.name,
+        };
+        let escalate = ResourceAttributes::new("escalate", GROUP, resource)
+            .in_namespace(namespace)
+            .named(name);
+        self.allows(user, groups, &escalate.into()).allowed()
+    }
+}
+
+fn full_authority() -> [PolicyRule; 2] {
+    let star = || vec!["*".to_owned()];
+    let resources = PolicyRule {
+        verbs: star(),
+        api_groups: Some(star()),
+        resources: Some(star()),
+        ..PolicyRule::default()
+    };
+    let urls = PolicyRule {
+        verbs: star(),
+        non_resource_urls: Some(star()),
+        ..PolicyRule::default()
+    };
+    [resources, urls]
+}
