@@ -8,8 +8,12 @@ pub mod apply;
 pub mod backoff;
 pub mod condition;
 pub mod error;
+pub mod events;
 pub mod health;
+pub mod lease;
 pub mod supervise;
+
+pub mod webhook;
 pub mod yaml;
 
 pub use error::Error;

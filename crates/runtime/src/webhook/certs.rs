@@ -1,0 +1,326 @@
+//! The certificates of the webhook server: a CA in a Secret, or files.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
+use jiff::Timestamp;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::PostParams,
+    runtime::{WatchStreamExt, watcher},
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::{
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+use tokio::time::Instant;
+
+use super::{Source, Target};
+use crate::{Error, error::Context as _};
+
+/// How often files are looked at.
+const FILES_EVERY: Duration = Duration::from_secs(30);
+/// The CA's certificates, newest first.
+const BUNDLE: &str = "ca.crt";
+/// The key of the newest CA.
+const KEY: &str = "ca.key";
+
+/// How long certificates live; each is replaced when a third of that is left.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// The CA's lifetime.
+    pub ca: Duration,
+    /// The serving certificate's lifetime.
+    pub serving: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        let day = Duration::from_hours(24);
+        Self {
+            ca: day * 365,
+            serving: day * 30,
+        }
+    }
+}
+
+/// What the server needs: what clients shall trust, and what it shows them.
+#[derive(Clone)]
+pub struct Material {
+    /// CA certificates in PEM.
+    pub bundle: String,
+    /// The serving certificate with its key.
+    pub serving: Arc<CertifiedKey>,
+    /// When to look again, whatever happens.
+    pub renew_at: Instant,
+    /// When the serving certificate ends.
+    serving_ends: Timestamp,
+}
+
+/// Obtains certificates and keeps them fresh.
+pub struct Keeper {
+    client: Client,
+    source: Source,
+    names: Vec<String>,
+    timing: Timing,
+}
+
+/// The one crypto provider of the project.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// The names that the serving certificate must carry.
+pub fn names(target: &Target, base: Option<&str>) -> Result<Vec<String>, Error> {
+    match (target, base) {
+        (Target::Service { namespace, name }, _) => Ok(vec![
+            format!("{name}.{namespace}.svc"),
+            format!("{name}.{namespace}.svc.cluster.local"),
+        ]),
+        (Target::Url(_), base) => {
+            let url = base.unwrap_or_default();
+            let uri: http::Uri = url
+                .parse()
+                .map_err(|e| Error::Invalid(format!("the webhook URL {url:?} is no URL: {e}")))?;
+            match uri.host() {
+                Some(host) if uri.scheme_str() == Some("https") => {
+                    Ok(vec![host.trim_matches(['[', ']']).to_owned()])
+                }
+                _ => Err(Error::Invalid(format!(
+                    "the webhook URL {url:?} must begin with https:// and name a host"
+                ))),
+            }
+        }
+    }
+}
+
+impl Keeper {
+    /// A keeper for certificates with these names.
+    pub fn new(client: Client, source: Source, names: Vec<String>, timing: Timing) -> Self {
+        Self {
+            client,
+            source,
+            names,
+            timing,
+        }
+    }
+
+    /// The certificates, made if there are none yet.
+    pub async fn obtain(&self) -> Result<Material, Error> {
+        match &self.source {
+            Source::Folder(folder) => from_folder(folder).await,
+            Source::Secret { namespace, name } => {
+                let (bundle, issuer) = self.authority(namespace, name).await?;
+                self.sign(bundle, &issuer)
+            }
+        }
+    }
+
+    /// The certificates now; the serving certificate stays the same while it is good and its CA unchanged.
+    pub async fn renew(&self, current: &Material) -> Result<Material, Error> {
+        let Source::Secret { namespace, name } = &self.source else {
+            return self.obtain().await;
+        };
+        let (bundle, issuer) = self.authority(namespace, name).await?;
+        if bundle == current.bundle && !is_due(current.serving_ends, self.timing.serving) {
+            return Ok(Material {
+                renew_at: self.next_look(),
+                ..current.clone()
+            });
+        }
+        self.sign(bundle, &issuer)
+    }
+
+    /// Something about the source may have changed.
+    pub fn changes(&self) -> BoxStream<'static, ()> {
+        match &self.source {
+            Source::Folder(_) => futures::stream::unfold((), |()| async {
+                tokio::time::sleep(FILES_EVERY).await;
+                Some(((), ()))
+            })
+            .boxed(),
+            Source::Secret { namespace, name } => {
+                let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+                watcher(
+                    api,
+                    watcher::Config::default().fields(&format!("metadata.name={name}")),
+                )
+                .default_backoff()
+                .filter_map(|event| async move { event.is_ok().then_some(()) })
+                .boxed()
+            }
+        }
+    }
+
+    /// The bundle and the newest CA; makes or replaces the CA if it is time. Replicas agree by resourceVersion.
+    async fn authority(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(String, Issuer<'static, KeyPair>), Error> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        for _ in 0..10 {
+            let found = api
+                .get_opt(name)
+                .await
+                .context(|| format!("get Secret {namespace}/{name}"))?;
+            let bundle = found.as_ref().and_then(|secret| text(secret, BUNDLE));
+            let key = found.as_ref().and_then(|secret| text(secret, KEY));
+            if let (Some(bundle), Some(key)) = (&bundle, &key)
+                && let Some(issuer) = usable(bundle, key, self.timing.ca)
+            {
+                return Ok((bundle.clone(), issuer));
+            }
+            let (cert, key) = new_authority(self.timing.ca)?;
+            let kept = bundle.as_deref().and_then(first_pem).unwrap_or_default();
+            let mut secret = found.unwrap_or_default();
+            secret.metadata.name = Some(name.into());
+            secret.data = Some(BTreeMap::from([
+                (
+                    BUNDLE.to_owned(),
+                    ByteString(format!("{cert}{kept}").into_bytes()),
+                ),
+                (KEY.to_owned(), ByteString(key.into_bytes())),
+            ]));
+            let written = if secret.resource_version().is_some() {
+                api.replace(name, &PostParams::default(), &secret).await
+            } else {
+                api.create(&PostParams::default(), &secret).await
+            };
+            match written {
+                Ok(_) => {}
+                // Another replica was faster: what it wrote is as good.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => {
+                    return Err(error).context(|| format!("write the CA to Secret {namespace}/{name}"));
+                }
+            }
+        }
+        Err(Error::Invalid(format!(
+            "the CA in Secret {namespace}/{name} keeps changing"
+        )))
+    }
+
+    fn sign(&self, bundle: String, issuer: &Issuer<'static, KeyPair>) -> Result<Material, Error> {
+        let failed = |e: rcgen::Error| Error::io("sign the webhook's certificate", e);
+        let mut params = CertificateParams::new(self.names.clone()).map_err(failed)?;
+        params.distinguished_name.push(DnType::CommonName, "writ webhook");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let ends = validity(&mut params, self.timing.serving);
+        let key = KeyPair::generate().map_err(failed)?;
+        let cert = params.signed_by(&key, issuer).map_err(failed)?;
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let serving = certified(vec![cert.der().clone()], &key)?;
+        Ok(Material {
+            bundle,
+            serving,
+            renew_at: self.next_look(),
+            serving_ends: ends,
+        })
+    }
+
+    /// Often enough that neither certificate can run out in between.
+    fn next_look(&self) -> Instant {
+        Instant::now() + (self.timing.serving.min(self.timing.ca) / 6)
+    }
+}
+
+async fn from_folder(folder: &Path) -> Result<Material, Error> {
+    let read = async |name: &str| {
+        let file = folder.join(name);
+        tokio::fs::read(&file)
+            .await
+            .map_err(|e| Error::io(format!("read {}", file.display()), e))
+    };
+    let (cert, key, bundle) = (
+        read("tls.crt").await?,
+        read("tls.key").await?,
+        read("ca.crt").await?,
+    );
+    let broken = |e: rustls::pki_types::pem::Error| Error::io(format!("read {} as PEM", folder.display()), e);
+    let chain = CertificateDer::pem_slice_iter(&cert)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(broken)?;
+    let serving = certified(chain, &PrivateKeyDer::from_pem_slice(&key).map_err(broken)?)?;
+    let bundle = String::from_utf8(bundle).map_err(|e| Error::io("read ca.crt as text", e))?;
+    let renew_at = Instant::now() + Duration::from_hours(1);
+    Ok(Material {
+        bundle,
+        serving,
+        renew_at,
+        serving_ends: Timestamp::MAX,
+    })
+}
+
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: &PrivateKeyDer<'static>,
+) -> Result<Arc<CertifiedKey>, Error> {
+    let key = provider()
+        .key_provider
+        .load_private_key(key.clone_key())
+        .map_err(|e| Error::io("use the webhook's private key", e))?;
+    Ok(Arc::new(CertifiedKey::new(chain, key)))
+}
+
+fn new_authority(lifetime: Duration) -> Result<(String, String), Error> {
+    let failed = |e: rcgen::Error| Error::io("make a CA for the webhooks", e);
+    let mut params = CertificateParams::default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "writ webhook CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    validity(&mut params, lifetime);
+    let key = KeyPair::generate().map_err(failed)?;
+    let cert = params.self_signed(&key).map_err(failed)?;
+    Ok((cert.pem(), key.serialize_pem()))
+}
+
+/// Valid from a little ago, as clocks differ; returns the end.
+fn validity(params: &mut CertificateParams, lifetime: Duration) -> Timestamp {
+    let now = Timestamp::now();
+    let ends = now.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
+    params.not_before = date(now.saturating_sub(Duration::from_mins(5)).unwrap_or(now));
+    params.not_after = date(ends);
+    ends
+}
+
+fn date(at: Timestamp) -> time::OffsetDateTime {
+    time::OffsetDateTime::from_unix_timestamp(at.as_second()).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
+}
+
+/// The CA, if it can still sign certificates for a good while.
+fn usable(bundle: &str, key: &str, lifetime: Duration) -> Option<Issuer<'static, KeyPair>> {
+    let cert = first_pem(bundle)?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(cert.as_bytes()).ok()?;
+    let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
+    if is_due(Timestamp::from_second(ends).ok()?, lifetime) {
+        return None;
+    }
+    Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(key).ok()?).ok()
+}
+
+/// Whether less than a third of the lifetime is left.
+fn is_due(ends: Timestamp, lifetime: Duration) -> bool {
+    Timestamp::now()
+        .saturating_add(lifetime / 3)
+        .is_ok_and(|soon| soon >= ends)
+}
+
+fn first_pem(bundle: &str) -> Option<String> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let end = bundle.find(END)? + END.len();
+    bundle.get(..end).map(|pem| format!("{pem}\n"))
+}
+
+fn text(secret: &Secret, key: &str) -> Option<String> {
+    let bytes = &secret.data.as_ref()?.get(key)?.0;
+    String::from_utf8(bytes.clone()).ok()
+}
