@@ -188,7 +188,7 @@ fn go_env() -> [(&'static str, &'static str); 4] {
     ]
 }
 
-fn version(of: &str) -> Result<&'static str> {
+pub fn version(of: &str) -> Result<&'static str> {
     VERSIONS
         .lines()
         .filter_map(|line| line.split_once('='))

@@ -1,0 +1,122 @@
+//! Defaults of the built-in kinds: what a reader of an object sees although nobody wrote it.
+
+mod admission;
+mod core;
+mod workloads;
+
+use serde_json::{Map, Value, json};
+
+use super::Kind;
+
+/// Fills in defaults, then gives the object its stored form.
+pub(super) fn apply(kind: &Kind, object: &mut Value) {
+    match kind.kind {
+        "Secret" => core::secret(object),
+        "Namespace" => core::namespace(object),
+        "Service" => core::service(object),
+        "PersistentVolumeClaim" => set(object, "/spec/volumeMode", "Filesystem"),
+        "Endpoints" => each(object, "/subsets", |subset| {
+            each(subset, "/ports", |p| set(p, "/protocol", "TCP"));
+        }),
+        "EndpointSlice" => each(object, "/ports", |port| {
+            set(port, "/name", "");
+            set(port, "/protocol", "TCP");
+        }),
+        "RoleBinding" | "ClusterRoleBinding" => core::binding(object),
+        "Pod" => workloads::pod(object),
+        "Deployment" => workloads::deployment(object),
+        "ReplicaSet" => workloads::replica_set(object),
+        "StatefulSet" => workloads::stateful_set(object),
+        "DaemonSet" => workloads::daemon_set(object),
+        "Job" => workloads::job(object),
+        "CronJob" => workloads::cron_job(object),
+        "HorizontalPodAutoscaler" => set(object, "/spec/minReplicas", 1),
+        "PriorityClass" => set(object, "/preemptionPolicy", "PreemptLowerPriority"),
+        "StorageClass" => {
+            set(object, "/reclaimPolicy", "Delete");
+            set(object, "/volumeBindingMode", "Immediate");
+        }
+        "NetworkPolicy" => core::network_policy(object),
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+            admission::webhooks(object, kind.kind);
+        }
+        "ValidatingAdmissionPolicy" => admission::policy(object),
+        "ValidatingAdmissionPolicyBinding" => admission::policy_binding(object),
+        "CustomResourceDefinition" => core::crd(object),
+        _ => {}
+    }
+    kind.schema().normalize(object);
+}
+
+/// What a new object begins with.
+pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
+    if kind.subresources.contains(&"status")
+        && let Some(map) = object.as_object_mut()
+    {
+        map.remove("status");
+    }
+    match kind.kind {
+        "Namespace" => {
+            set(object, "/status/phase", "Active");
+            set(object, "/spec/finalizers", json!([]));
+            if let Some(finalizers) = object
+                .pointer_mut("/spec/finalizers")
+                .and_then(Value::as_array_mut)
+                && !finalizers.iter().any(|f| f == "kubernetes")
+            {
+                finalizers.push("kubernetes".into());
+            }
+        }
+        "PersistentVolumeClaim" | "PersistentVolume" => set(object, "/status/phase", "Pending"),
+        "Pod" => {
+            set(object, "/status/phase", "Pending");
+            set(object, "/status/qosClass", "BestEffort");
+        }
+        _ => {}
+    }
+    kind.schema().normalize(object);
+}
+
+/// The object below `object` at a pointer, made if it is not there. A value of another type is left alone.
+fn parent<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    let mut here = object;
+    for name in path {
+        here = here
+            .as_object_mut()?
+            .entry(*name)
+            .or_insert_with(|| Value::Object(Map::new()));
+        if here.is_null() {
+            *here = Value::Object(Map::new());
+        }
+    }
+    here.as_object_mut()
+}
+
+/// Sets a field that is absent or null.
+fn set(object: &mut Value, pointer: &str, value: impl Into<Value>) {
+    let mut path: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
+    let Some(name) = path.pop() else { return };
+    if let Some(map) = parent(object, &path) {
+        let slot = map.entry(name).or_insert(Value::Null);
+        if slot.is_null() {
+            *slot = value.into();
+        }
+    }
+}
+
+/// Sets a field that is absent, null or empty text: fields that are no pointers in the real server.
+fn set_text(object: &mut Value, pointer: &str, value: &str) {
+    if object.pointer(pointer).and_then(Value::as_str) == Some("")
+        && let Some(slot) = object.pointer_mut(pointer)
+    {
+        *slot = Value::Null;
+    }
+    set(object, pointer, value);
+}
+
+/// Calls `change` for every item of a list that is there.
+fn each(object: &mut Value, pointer: &str, change: impl FnMut(&mut Value)) {
+    if let Some(list) = object.pointer_mut(pointer).and_then(Value::as_array_mut) {
+        list.iter_mut().filter(|item| item.is_object()).for_each(change);
+    }
+}

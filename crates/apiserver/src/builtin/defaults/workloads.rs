@@ -1,0 +1,209 @@
+//! Defaults of pods and of the kinds that hold pod templates.
+
+use serde_json::{Value, json};
+
+use super::{each, set, set_text};
+
+/// The defaults of a PodSpec at `pointer`.
+fn pod_spec(object: &mut Value, pointer: &str) {
+    let Some(spec) = object.pointer_mut(pointer).filter(|s| s.is_object()) else {
+        return;
+    };
+    set_text(spec, "/restartPolicy", "Always");
+    set(spec, "/terminationGracePeriodSeconds", 30);
+    set_text(spec, "/dnsPolicy", "ClusterFirst");
+    set(spec, "/securityContext", json!({}));
+    set_text(spec, "/schedulerName", "default-scheduler");
+    // The old name of the field mirrors the new one.
+    if let Some(name) = spec
+        .get("serviceAccountName")
+        .or_else(|| spec.get("serviceAccount"))
+        .cloned()
+        .filter(|n| n.as_str() != Some(""))
+    {
+        set(spec, "/serviceAccountName", name.clone());
+        spec["serviceAccount"] = spec.get("serviceAccountName").cloned().unwrap_or(name);
+    }
+    for containers in ["/containers", "/initContainers"] {
+        each(spec, containers, container);
+    }
+    each(spec, "/volumes", |volume| {
+        for (source, name) in [
+            ("secret", "defaultMode"),
+            ("configMap", "defaultMode"),
+            ("downwardAPI", "defaultMode"),
+            ("projected", "defaultMode"),
+        ] {
+            if volume.get(source).is_some_and(Value::is_object) {
+                set(volume, &format!("/{source}/{name}"), 420);
+            }
+        }
+        if volume.get("hostPath").is_some_and(Value::is_object) {
+            set(volume, "/hostPath/type", "");
+        }
+        each(volume, "/projected/sources", |source| {
+            if source.get("serviceAccountToken").is_some_and(Value::is_object) {
+                set(source, "/serviceAccountToken/expirationSeconds", 3600);
+            }
+        });
+        let sources = volume.as_object().map_or(0, serde_json::Map::len);
+        if sources <= 1 {
+            set(volume, "/emptyDir", json!({}));
+        }
+    });
+}
+
+fn container(container: &mut Value) {
+    set_text(container, "/terminationMessagePath", "/dev/termination-log");
+    set_text(container, "/terminationMessagePolicy", "File");
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let tag = image.rsplit('/').next().unwrap_or_default();
+    let latest = !image.contains('@') && (!tag.contains(':') || tag.ends_with(":latest"));
+    set_text(
+        container,
+        "/imagePullPolicy",
+        if latest { "Always" } else { "IfNotPresent" },
+    );
+    each(container, "/ports", |port| set_text(port, "/protocol", "TCP"));
+    each(container, "/env", |variable| {
+        if variable
+            .pointer("/valueFrom/fieldRef")
+            .is_some_and(Value::is_object)
+        {
+            set_text(variable, "/valueFrom/fieldRef/apiVersion", "v1");
+        }
+    });
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(probe) = container.get_mut(probe).filter(|p| p.is_object()) else {
+            continue;
+        };
+        for (name, value) in [
+            ("timeoutSeconds", 1),
+            ("periodSeconds", 10),
+            ("successThreshold", 1),
+            ("failureThreshold", 3),
+        ] {
+            set(probe, &format!("/{name}"), value);
+        }
+        if probe.get("httpGet").is_some_and(Value::is_object) {
+            set_text(probe, "/httpGet/path", "/");
+            set_text(probe, "/httpGet/scheme", "HTTP");
+        }
+        if probe.get("grpc").is_some_and(Value::is_object) {
+            set(probe, "/grpc/service", "");
+        }
+    }
+    // A limit without a request is also the request.
+    let limits = container
+        .pointer("/resources/limits")
+        .and_then(Value::as_object)
+        .cloned();
+    for (name, value) in limits.into_iter().flatten() {
+        set(container, "/resources/requests", json!({}));
+        if let Some(requests) = container
+            .pointer_mut("/resources/requests")
+            .and_then(Value::as_object_mut)
+        {
+            requests.entry(name).or_insert(value);
+        }
+    }
+}
+
+pub(super) fn pod(object: &mut Value) {
+    set(object, "/spec/enableServiceLinks", true);
+    pod_spec(object, "/spec");
+}
+
+pub(super) fn deployment(object: &mut Value) {
+    set(object, "/spec/replicas", 1);
+    set_text(object, "/spec/strategy/type", "RollingUpdate");
+    if object.pointer("/spec/strategy/type").and_then(Value::as_str) == Some("RollingUpdate") {
+        set(object, "/spec/strategy/rollingUpdate/maxUnavailable", "25%");
+        set(object, "/spec/strategy/rollingUpdate/maxSurge", "25%");
+    }
+    set(object, "/spec/revisionHistoryLimit", 10);
+    set(object, "/spec/progressDeadlineSeconds", 600);
+    pod_spec(object, "/spec/template/spec");
+}
+
+pub(super) fn replica_set(object: &mut Value) {
+    set(object, "/spec/replicas", 1);
+    pod_spec(object, "/spec/template/spec");
+}
+
+pub(super) fn stateful_set(object: &mut Value) {
+    set(object, "/spec/replicas", 1);
+    set_text(object, "/spec/podManagementPolicy", "OrderedReady");
+    set_text(object, "/spec/updateStrategy/type", "RollingUpdate");
+    if object
+        .pointer("/spec/updateStrategy/type")
+        .and_then(Value::as_str)
+        == Some("RollingUpdate")
+    {
+        set(object, "/spec/updateStrategy/rollingUpdate/partition", 0);
+    }
+    set(object, "/spec/revisionHistoryLimit", 10);
+    set(
+        object,
+        "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted",
+        "Retain",
+    );
+    set(
+        object,
+        "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
+        "Retain",
+    );
+    each(object, "/spec/volumeClaimTemplates", |claim| {
+        set(claim, "/spec/volumeMode", "Filesystem");
+        set(claim, "/status/phase", "Pending");
+    });
+    pod_spec(object, "/spec/template/spec");
+}
+
+pub(super) fn daemon_set(object: &mut Value) {
+    set_text(object, "/spec/updateStrategy/type", "RollingUpdate");
+    if object
+        .pointer("/spec/updateStrategy/type")
+        .and_then(Value::as_str)
+        == Some("RollingUpdate")
+    {
+        set(object, "/spec/updateStrategy/rollingUpdate/maxUnavailable", 1);
+        set(object, "/spec/updateStrategy/rollingUpdate/maxSurge", 0);
+    }
+    set(object, "/spec/revisionHistoryLimit", 10);
+    pod_spec(object, "/spec/template/spec");
+}
+
+fn job_spec(object: &mut Value, pointer: &str) {
+    let Some(spec) = object.pointer_mut(pointer).filter(|s| s.is_object()) else {
+        return;
+    };
+    if spec.get("completions").is_none_or(Value::is_null)
+        && spec.get("parallelism").is_none_or(Value::is_null)
+    {
+        set(spec, "/completions", 1);
+    }
+    set(spec, "/parallelism", 1);
+    set(spec, "/backoffLimit", 6);
+    set(spec, "/completionMode", "NonIndexed");
+    set(spec, "/suspend", false);
+    set(spec, "/podReplacementPolicy", "TerminatingOrFailed");
+    pod_spec(spec, "/template/spec");
+}
+
+pub(super) fn job(object: &mut Value) {
+    job_spec(object, "/spec");
+}
+
+pub(super) fn cron_job(object: &mut Value) {
+    set_text(object, "/spec/concurrencyPolicy", "Allow");
+    set(object, "/spec/suspend", false);
+    set(object, "/spec/successfulJobsHistoryLimit", 3);
+    set(object, "/spec/failedJobsHistoryLimit", 1);
+    if let Some(spec) = object
+        .pointer_mut("/spec/jobTemplate/spec")
+        .filter(|s| s.is_object())
+    {
+        pod_spec(spec, "/template/spec");
+    }
+}

@@ -1,0 +1,164 @@
+//! JSON to CEL values. The schema decides what is an integer, a time or a field name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube_cel::cel::objects::{Key, Map};
+use kube_cel::cel::{Context, Program, Value as Cel};
+use serde_json::Value;
+
+use super::super::node::{Additional, Arena, Node, NodeId, Type};
+
+/// Without a schema: numbers are what JSON says they are.
+pub(crate) fn dynamic(value: &Value) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(b) => Cel::Bool(*b),
+        Value::Number(n) => match (n.as_i64(), n.as_u64()) {
+            (Some(i), _) => Cel::Int(i),
+            (None, Some(u)) => Cel::UInt(u),
+            _ => Cel::Float(n.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => string(text),
+        Value::Array(list) => Cel::List(Arc::new(list.iter().map(dynamic).collect())),
+        Value::Object(map) => object(map.iter().map(|(k, v)| (k.clone(), dynamic(v)))),
+    }
+}
+
+/// With a schema: fields have escaped names, times are times.
+pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
+    let node = arena.get(id);
+    match value {
+        Value::Number(n) if node.ty == Type::Number => Cel::Float(n.as_f64().unwrap_or_default()),
+        Value::Number(n) if node.ty == Type::Integer => match (n.as_i64(), n.as_f64()) {
+            (Some(i), _) => Cel::Int(i),
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "validation has seen a whole number"
+            )]
+            (None, Some(f)) => Cel::Int(f as i64),
+            _ => Cel::Null,
+        },
+        Value::String(text) => formatted(node, text),
+        Value::Array(list) => match node.items {
+            Some(items) => Cel::List(Arc::new(
+                list.iter().map(|item| typed(arena, items, item)).collect(),
+            )),
+            None => dynamic(value),
+        },
+        Value::Object(map) => {
+            let structure = !node.properties.is_empty() || node.embedded_resource;
+            object(
+                map.iter()
+                    .filter_map(|(name, value)| match (node.property(name), node.additional) {
+                        (Some(id), _) => Some((escape(name)?, typed(arena, id, value))),
+                        (None, Additional::Schema(id)) => Some((name.clone(), typed(arena, id, value))),
+                        (None, _) if structure => {
+                            let meta = matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
+                            meta.then(|| (name.clone(), dynamic(value)))
+                        }
+                        (None, _) => Some((name.clone(), dynamic(value))),
+                    }),
+            )
+        }
+        _ => dynamic(value),
+    }
+}
+
+fn string(text: &str) -> Cel {
+    Cel::String(Arc::new(text.to_owned()))
+}
+
+fn object(fields: impl Iterator<Item = (String, Cel)>) -> Cel {
+    let map: HashMap<Key, Cel> = fields
+        .map(|(name, value)| (Key::String(Arc::new(name)), value))
+        .collect();
+    Cel::Map(Map { map: Arc::new(map) })
+}
+
+static TIMESTAMP: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("timestamp(text)").ok());
+static DURATION: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("duration(text)").ok());
+
+fn formatted(node: &Node, text: &str) -> Cel {
+    let parse = |program: &Option<Program>, text: &str| {
+        let mut context = Context::default();
+        context.add_variable_from_value("text", text.to_owned());
+        program.as_ref().and_then(|p| p.execute(&context).ok())
+    };
+    let parsed = match node.checks.as_deref().and_then(|c| c.format.as_deref()) {
+        Some("date-time" | "datetime") => parse(&TIMESTAMP, text),
+        Some("date") => parse(&TIMESTAMP, &format!("{text}T00:00:00Z")),
+        Some("duration") => parse(&DURATION, text),
+        Some("byte") => STANDARD
+            .decode(text)
+            .ok()
+            .map(|bytes| Cel::Bytes(Arc::new(bytes))),
+        _ => None,
+    };
+    parsed.unwrap_or_else(|| string(text))
+}
+
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// A field name as CEL identifier; names that CEL cannot spell are not visible to rules.
+fn escape(name: &str) -> Option<String> {
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    if RESERVED.contains(&name) {
+        return Some(format!("__{name}__"));
+    }
+    if !name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c))
+    {
+        return None;
+    }
+    Some(
+        name.replace("__", "__underscores__")
+            .replace('.', "__dot__")
+            .replace('-', "__dash__")
+            .replace('/', "__slash__"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_are_escaped() {
+        for (name, escaped) in [
+            ("a", Some("a")),
+            ("a-b.c/d", Some("a__dash__b__dot__c__slash__d")),
+            ("namespace", Some("__namespace__")),
+            ("a__b", Some("a__underscores__b")),
+            ("1a", None),
+            ("a b", None),
+        ] {
+            assert_eq!(super::escape(name).as_deref(), escaped, "{name}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! `x-kubernetes-validations`.
+
+use std::sync::Arc;
+
+use kube_cel::cel::Value as Cel;
+use kube_cel::cel::objects::OptionalValue;
+use serde_json::Value;
+
+use super::super::cause::{Cause, child, index, key};
+use super::super::lists;
+use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
+use super::convert::typed;
+use super::{Activation, Expression};
+
+/// One compiled rule.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    expression: Expression,
+    message: Box<str>,
+    message_expression: Option<Expression>,
+    reason: Option<Box<str>>,
+    field_path: Box<str>,
+    optional_old_self: bool,
+    uses_old_self: bool,
+}
+
+impl Rule {
+    /// Compiles a list of rules; what does not compile is reported by path.
+    pub(crate) fn compile_all(
+        rules: Option<&Value>,
+        path: &str,
+        problems: &mut Vec<(String, String)>,
+    ) -> Box<[Self]> {
+        let mut out = Vec::new();
+        for (i, rule) in rules.and_then(Value::as_array).into_iter().flatten().enumerate() {
+            let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default().trim();
+            let source = text("rule");
+            if source.is_empty() {
+                problems.push((format!("{path}[{i}].rule"), "rule is not specified".into()));
+                continue;
+            }
+            let mut compile = |field: &str, source: &str| {
+                Expression::compile(source)
+                    .map_err(|e| {
+                        problems.push((format!("{path}[{i}].{field}"), format!("compilation failed: {e}")));
+                    })
+                    .ok()
+            };
+            let Some(expression) = compile("rule", source) else {
+                continue;
+            };
+            let message_expression = match text("messageExpression") {
+                "" => None,
+                source => compile("messageExpression", source),
+            };
+            out.push(Self {
+                uses_old_self: expression.uses("oldSelf"),
+                expression,
+                message: text("message").into(),
+                message_expression,
+                reason: Some(text("reason")).filter(|r| !r.is_empty()).map(Into::into),
+                field_path: text("fieldPath").into(),
+                optional_old_self: rule
+                    .get("optionalOldSelf")
+                    .and_then(Value::as_bool)
+                    .unwrap_or(false),
+            });
+        }
+        out.into()
+    }
+
+    /// The text an error names when the rule has no message of its own.
+    fn name(&self) -> &str {
+        if self.message.is_empty() {
+            self.expression.source()
+        } else {
+            &self.message
+        }
+    }
+
+    fn check(
+        &self,
+        node: &Node,
+        new: &Value,
+        self_value: &Cel,
+        old: Option<(&Value, &Cel)>,
+        path: &str,
+    ) -> Option<Cause> {
+        if self.uses_old_self && old.is_none() && !self.optional_old_self {
+            return None;
+        }
+        let mut activation = Activation::default();
+        activation.bind_cel("self", self_value.clone());
+        if self.optional_old_self {
+            let old = old.map_or_else(OptionalValue::none, |(_, value)| OptionalValue::of(value.clone()));
+            activation.bind_cel("oldSelf", Cel::Opaque(Arc::new(old)));
+        } else if let Some((_, value)) = old {
+            activation.bind_cel("oldSelf", value.clone());
+        }
+        let ty = Value::from(node.ty.as_str());
+        match self.expression.evaluate_bool(&activation) {
+            Ok(true) => return None,
+            Ok(false) => {}
+            Err(e) => {
+                return Some(Cause::invalid(
+                    path,
+                    &ty,
+                    &format!("{e} evaluating rule: {}", self.name()),
+                ));
+            }
+        }
+        if !self.uses_old_self && old.is_some_and(|(old, _)| old == new) {
+            return None;
+        }
+        let path = match self.field_path.as_ref() {
+            "" => path.to_owned(),
+            rule_path => {
+                let rule_path = normal_path(rule_path);
+                if path.is_empty() {
+                    rule_path
+                } else {
+                    format!("{path}.{rule_path}")
+                }
+            }
+        };
+        let dynamic = self
+            .message_expression
+            .as_ref()
+            .and_then(|e| e.evaluate_string(&activation).ok());
+        let dynamic = dynamic
+            .map(|m| m.trim().to_owned())
+            .filter(|m| !m.is_empty() && !m.contains('\n') && m.len() <= 5 * 1024);
+        let detail = dynamic.unwrap_or_else(|| match self.message.as_ref() {
+            "" => format!("failed rule: {}", self.expression.source()),
+            message => message.to_owned(),
+        });
+        let composite = matches!(node.ty, Type::Object | Type::Array);
+        Some(match self.reason.as_deref() {
+            Some("FieldValueForbidden") => Cause::forbidden(path, &detail),
+            Some("FieldValueRequired") => Cause::required(path, &detail),
+            Some("FieldValueDuplicate") if composite => Cause::duplicate_omitting_value(path),
+            Some("FieldValueDuplicate") => Cause::duplicate(path, new),
+            _ if composite => Cause::invalid_omitting_value(path, &detail),
+            _ => Cause::invalid(path, new, &detail),
+        })
+    }
+}
+
+/// `.a['b']` as a field path.
+fn normal_path(path: &str) -> String {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    path.replace("['", "[").replace("']", "]")
+}
+
+/// Whether any rule stands at or below the node.
+pub(crate) fn has_rules(arena: &Arena, id: NodeId) -> bool {
+    let node = arena.get(id);
+    !node.rules.is_empty()
+        || node.properties.iter().any(|(_, id)| has_rules(arena, *id))
+        || node.items.is_some_and(|id| has_rules(arena, id))
+        || matches!(node.additional, Additional::Schema(id) if has_rules(arena, id))
+}
+
+/// Runs every rule at and below the root.
+pub(crate) fn validate(arena: &Arena, root: NodeId, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    walk(arena, root, new, old, "", true, &mut causes);
+    causes
+}
+
+fn walk(
+    arena: &Arena,
+    id: NodeId,
+    new: &Value,
+    old: Option<&Value>,
+    path: &str,
+    root: bool,
+    causes: &mut Vec<Cause>,
+) {
+    if new.is_null() {
+        return;
+    }
+    let node = arena.get(id);
+    if !node.rules.is_empty() {
+        let convert = |value: &Value| {
+            let cel = typed(arena, id, value);
+            if root { with_type_meta(cel, value) } else { cel }
+        };
+        let self_value = convert(new);
+        let old_value = old.filter(|o| !o.is_null()).map(|o| (o, convert(o)));
+        for rule in &node.rules {
+            causes.extend(rule.check(
+                node,
+                new,
+                &self_value,
+                old_value.as_ref().map(|(o, c)| (*o, c)),
+                path,
+            ));
+        }
+    }
+    match new {
+        Value::Array(list) => {
+            let Some(items) = node.items else { return };
+            let old = old
+                .and_then(Value::as_array)
+                .filter(|_| node.list_type == ListType::Map);
+            for (i, item) in list.iter().enumerate() {
+                let old = old.and_then(|old| lists::find_by_key(old, item, &node.map_keys));
+                walk(arena, items, item, old, &index(path, i), false, causes);
+            }
+        }
+        Value::Object(map) => {
+            for (name, value) in map {
+                let old = old.and_then(|o| o.get(name));
+                if let Some(id) = node.property(name) {
+                    walk(arena, id, value, old, &child(path, name), false, causes);
+                } else if let Additional::Schema(id) = node.additional {
+                    walk(arena, id, value, old, &key(path, name), false, causes);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// At the root, rules see `apiVersion`, `kind` and the name in `metadata`, whatever the schema says.
+fn with_type_meta(cel: Cel, value: &Value) -> Cel {
+    use kube_cel::cel::objects::{Key, Map};
+    let Cel::Map(map) = &cel else { return cel };
+    let mut fields = map.map.as_ref().clone();
+    for name in ["apiVersion", "kind", "metadata"] {
+        let meta = match (name, value.get(name)) {
+            (_, None) => continue,
+            ("metadata", Some(metadata)) => {
+                let visible = ["name", "generateName"]
+                    .iter()
+                    .filter_map(|n| Some(((*n).to_owned(), metadata.get(*n)?.clone())));
+                super::convert::dynamic(&Value::Object(visible.collect()))
+            }
+            (_, Some(text)) => super::convert::dynamic(text),
+        };
+        fields.insert(Key::String(Arc::new(name.to_owned())), meta);
+    }
+    Cel::Map(Map {
+        map: Arc::new(fields),
+    })
+}

@@ -1,0 +1,197 @@
+//! Built-in objects pass through typed structures in the real server, which leaves marks: empty optional
+//! fields vanish, some fields always appear. This reproduces those marks.
+
+use serde_json::{Map, Value};
+
+use super::Schema;
+use super::node::{Additional, Arena, NodeId, Type};
+
+/// How a field of a typed structure is written out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Left out when empty: `""`, `0`, `false`, `[]`, `{}`.
+    OmitEmpty,
+    /// A nested structure that is always there.
+    Structure,
+    /// Always there: an empty text, number or boolean, or null for lists, maps and times.
+    Always(Zero),
+}
+
+/// The value of a field that was not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Zero {
+    Null,
+    Text,
+    Number,
+    Boolean,
+    Quantity,
+}
+
+impl Presence {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "o" => Self::OmitEmpty,
+            "s" => Self::Structure,
+            "n" => Self::Always(Zero::Null),
+            "t" => Self::Always(Zero::Text),
+            "0" => Self::Always(Zero::Number),
+            "b" => Self::Always(Zero::Boolean),
+            "q" => Self::Always(Zero::Quantity),
+            _ => return None,
+        })
+    }
+}
+
+impl Schema {
+    /// Gives a built-in object the form it has after a round trip through the real server's types.
+    pub fn normalize(&self, object: &mut Value) {
+        normalize(&self.arena, object, self.root);
+    }
+
+    /// The first value that a typed decoder would refuse, described as it would.
+    pub fn decode_error(&self, object: &Value) -> Option<String> {
+        let kind = object.get("kind").and_then(Value::as_str).unwrap_or("Object");
+        decode_error(&self.arena, object, self.root, kind, "")
+    }
+}
+
+fn normalize(arena: &Arena, value: &mut Value, id: NodeId) {
+    let node = arena.get(id);
+    match value {
+        Value::Object(map) => {
+            if !node.properties.is_empty() {
+                map.retain(|_, v| !v.is_null());
+            }
+            for (name, presence) in &node.presence {
+                apply(map, name, *presence);
+            }
+            for (name, value) in map.iter_mut() {
+                if let Some(id) = node.property(name) {
+                    normalize(arena, value, id);
+                } else if let Additional::Schema(id) = node.additional {
+                    let child = arena.get(id);
+                    if value.is_null() && child.ty == Type::String {
+                        *value = Value::from("");
+                    }
+                    normalize(arena, value, id);
+                }
+            }
+        }
+        Value::Array(list) => {
+            let Some(items) = node.items else { return };
+            for item in list {
+                normalize(arena, item, items);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence) {
+    match presence {
+        Presence::OmitEmpty => {
+            if map.get(name).is_some_and(empty) {
+                map.remove(name);
+            }
+        }
+        Presence::Structure => {
+            map.entry(name).or_insert_with(|| Value::Object(Map::new()));
+        }
+        Presence::Always(zero) => {
+            map.entry(name).or_insert_with(|| match zero {
+                Zero::Null => Value::Null,
+                Zero::Text => Value::from(""),
+                Zero::Number => Value::from(0),
+                Zero::Boolean => Value::from(false),
+                Zero::Quantity => Value::from("0"),
+            });
+        }
+    }
+}
+
+fn empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(s) => s.is_empty(),
+        Value::Array(a) => a.is_empty(),
+        Value::Object(o) => o.is_empty(),
+    }
+}
+
+fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &str) -> Option<String> {
+    let node = arena.get(id);
+    let refuse = |found: &str, wanted: &str| {
+        Some(format!(
+            "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}"
+        ))
+    };
+    let join = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
+    match (value, node.ty) {
+        (Value::Null, _) | (_, Type::Any) => None,
+        (Value::Object(_), Type::Object) if node.preserve_unknown => None,
+        (Value::Object(map), Type::Object) => map
+            .iter()
+            .find_map(|(name, value)| decode_error(arena, value, node.field(name)?, owner, &join(name))),
+        (Value::Array(list), Type::Array) => list
+            .iter()
+            .find_map(|item| decode_error(arena, item, node.items?, owner, path)),
+        (Value::String(_) | Value::Number(_), _) if node.int_or_string => None,
+        (Value::Number(_), Type::String) if is_quantity(node) => None,
+        (Value::String(_), Type::String)
+        | (Value::Number(_), Type::Number)
+        | (Value::Bool(_), Type::Boolean) => None,
+        (Value::Number(n), Type::Integer) => {
+            let wanted = node
+                .checks
+                .as_deref()
+                .and_then(|c| c.format.as_deref())
+                .unwrap_or("int64");
+            let fits = match (n.as_i64(), wanted) {
+                (Some(i), "int32") => i32::try_from(i).is_ok(),
+                (Some(_), _) => true,
+                (None, _) => n.as_f64().is_some_and(|f| f.fract() == 0.0 && f.abs() < 9e15),
+            };
+            if fits {
+                None
+            } else {
+                refuse(&format!("number {n}"), wanted)
+            }
+        }
+        (found, wanted) => {
+            let found = match found {
+                Value::Bool(_) => "bool",
+                Value::Number(_) => "number",
+                Value::String(_) => "string",
+                Value::Array(_) => "array",
+                _ => "object",
+            };
+            let wanted = match wanted {
+                Type::Integer => node
+                    .checks
+                    .as_deref()
+                    .and_then(|c| c.format.as_deref())
+                    .unwrap_or("int64"),
+                Type::Boolean => "bool",
+                Type::Array => "[]interface {}",
+                Type::Object => "map[string]interface {}",
+                other => other.as_str(),
+            };
+            refuse(found, wanted)
+        }
+    }
+}
+
+/// Quantities are texts that may be written as numbers.
+fn is_quantity(node: &super::Node) -> bool {
+    node.checks
+        .as_deref()
+        .is_some_and(|c| c.format.as_deref() == Some("quantity"))
+}

@@ -1,0 +1,141 @@
+//! Pruning: fields that the schema does not know are dropped, and named for `fieldValidation`.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::Schema;
+use super::node::{Additional, Arena, Node, NodeId};
+
+const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+impl Schema {
+    /// Drops what the schema does not know and answers the dropped paths, sorted.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        let mut walk = Walk {
+            arena: &self.arena,
+            path: String::new(),
+            dropped: Vec::new(),
+        };
+        walk.prune(object, Some(self.root), !self.typed);
+        walk.dropped.sort();
+        walk.dropped
+    }
+
+    /// Removes nulls that the schema does not allow and no default will replace.
+    pub(super) fn prune_nulls(&self, object: &mut Value) {
+        prune_nulls(&self.arena, object, Some(self.root));
+    }
+}
+
+struct Walk<'a> {
+    arena: &'a Arena,
+    path: String,
+    dropped: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn prune(&mut self, value: &mut Value, id: Option<NodeId>, root: bool) {
+        let node = id.map(|id| self.arena.get(id));
+        if let Some(node) = node.filter(|n| n.preserve_unknown) {
+            self.skip(value, node, root);
+            return;
+        }
+        let length = self.path.len();
+        match value {
+            Value::Object(map) => {
+                let mut unknown = Vec::new();
+                for (name, child) in map.iter_mut() {
+                    let meta = META.contains(&name.as_str());
+                    if meta && (root || node.is_some_and(|n| n.embedded_resource)) {
+                        continue;
+                    }
+                    let next = node.map(|node| (node.property(name), node.additional));
+                    let schema = match next {
+                        Some((Some(id), _) | (None, Additional::Schema(id))) => Some(id),
+                        Some((None, Additional::Anything)) => None,
+                        _ => {
+                            unknown.push(name.clone());
+                            continue;
+                        }
+                    };
+                    self.push(name);
+                    self.prune(child, schema, false);
+                    self.path.truncate(length);
+                }
+                for name in unknown {
+                    self.push(&name);
+                    self.dropped.push(self.path.clone());
+                    self.path.truncate(length);
+                    map.remove(&name);
+                }
+            }
+            Value::Array(list) => {
+                let items = node.and_then(|n| n.items);
+                for (i, item) in list.iter_mut().enumerate() {
+                    let _ = write!(self.path, "[{i}]");
+                    self.prune(item, items, false);
+                    self.path.truncate(length);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn skip(&mut self, value: &mut Value, node: &Node, root: bool) {
+        let length = self.path.len();
+        match value {
+            Value::Object(map) => {
+                for (name, child) in map.iter_mut() {
+                    if (root || node.embedded_resource) && META.contains(&name.as_str()) {
+                        continue;
+                    }
+                    if let Some(id) = node.field(name) {
+                        self.push(name);
+                        self.prune(child, Some(id), false);
+                        self.path.truncate(length);
+                    }
+                }
+            }
+            Value::Array(list) => {
+                let Some(items) = node.items else { return };
+                let items = self.arena.get(items);
+                for (i, item) in list.iter_mut().enumerate() {
+                    let _ = write!(self.path, "[{i}]");
+                    self.skip(item, items, false);
+                    self.path.truncate(length);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, name: &str) {
+        if !self.path.is_empty() {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+    }
+}
+
+fn prune_nulls(arena: &Arena, value: &mut Value, id: Option<NodeId>) {
+    let node = id.map(|id| arena.get(id));
+    match value {
+        Value::Object(map) => map.retain(|name, child| {
+            let id = node.and_then(|n| n.field(name));
+            if child.is_null()
+                && id.is_some_and(|id| !arena.get(id).nullable && arena.get(id).default.is_none())
+            {
+                return false;
+            }
+            prune_nulls(arena, child, id);
+            true
+        }),
+        Value::Array(list) => {
+            for item in list {
+                prune_nulls(arena, item, node.and_then(|n| n.items));
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,371 @@
+//! Validation of values against a schema, with the real server's messages and its ratcheting:
+//! an update is not blamed for what it did not change.
+
+use serde_json::{Map, Value};
+
+use super::cause::{Cause, child, go_float, index, quote};
+use super::node::{Additional, Arena, Checks, ListType, Node, NodeId, Type};
+use super::{Schema, cel, formats, lists, meta};
+
+const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
+impl Schema {
+    /// Everything that is wrong with `new`. With `old`, unchanged parts are not blamed and transition
+    /// rules run.
+    pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+        let mut causes = self.validate_values(new, old);
+        causes.extend(meta::validate_embedded(self, new));
+        causes.extend(lists::validate(&self.arena, self.root, new, ""));
+        if cel::has_rules(&self.arena, self.root) {
+            let blocking = causes.iter().any(|c| {
+                use super::Reason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+                matches!(
+                    c.reason,
+                    NotSupported | Required | TooLong | TooMany | TypeInvalid
+                )
+            });
+            if blocking {
+                causes.push(Cause::invalid("", &Value::Null, NOT_CHECKED));
+            } else {
+                causes.extend(cel::validate(&self.arena, self.root, new, old));
+            }
+        }
+        causes
+    }
+
+    /// The OpenAPI part of [`Self::validate`]: types, enums, ranges, formats, junctors.
+    pub(crate) fn validate_values(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+        let mut outcome = Outcome::default();
+        Walk { arena: &self.arena }.value(new, old, self.root, "", &mut outcome);
+        outcome.causes
+    }
+}
+
+/// Errors and the number of passed checks; junctors report the branch that came closest.
+#[derive(Default)]
+struct Outcome {
+    causes: Vec<Cause>,
+    matches: usize,
+}
+
+impl Outcome {
+    fn add(&mut self, cause: Cause) {
+        if !self.causes.contains(&cause) {
+            self.causes.push(cause);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.matches += other.matches;
+        for cause in other.causes {
+            self.add(cause);
+        }
+    }
+}
+
+struct Walk<'a> {
+    arena: &'a Arena,
+}
+
+/// The name a field has in a message: the root has none.
+fn shown(path: &str) -> &str {
+    path.strip_prefix('.').unwrap_or(path)
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+impl Walk<'_> {
+    fn value(&self, new: &Value, old: Option<&Value>, id: NodeId, path: &str, out: &mut Outcome) {
+        if old == Some(new) {
+            return;
+        }
+        let node = self.arena.get(id);
+        types(new, node, path, out);
+        let checks = node.checks.as_deref();
+        if let Some(allowed) = checks.and_then(|c| c.enumeration.as_deref()) {
+            if allowed.iter().any(|a| same(a, new)) {
+                out.matches += 1;
+            } else if !(new.is_null() && node.nullable) {
+                let texts: Vec<String> = allowed
+                    .iter()
+                    .map(|a| a.as_str().map_or_else(|| a.to_string(), str::to_owned))
+                    .collect();
+                out.add(Cause::not_supported(shown(path), new, &texts));
+            }
+        }
+        if new.is_null() {
+            return;
+        }
+        if let Some(checks) = checks {
+            self.junctors(new, checks, path, out);
+            match new {
+                Value::String(text) => string(text, checks, path, out),
+                Value::Number(n) => number(n, node, checks, path, out),
+                _ => {}
+            }
+        }
+        match new {
+            Value::Object(map) => self.object(map, old.and_then(Value::as_object), node, path, out),
+            Value::Array(list) => self.array(list, old, node, path, out),
+            _ => {}
+        }
+        out.matches += 1;
+    }
+
+    fn object(
+        &self,
+        new: &Map<String, Value>,
+        old: Option<&Map<String, Value>>,
+        node: &Node,
+        path: &str,
+        out: &mut Outcome,
+    ) {
+        if let Some(checks) = node.checks.as_deref() {
+            let size = i64::try_from(new.len()).unwrap_or(i64::MAX);
+            if let Some(min) = checks.min_properties.filter(|min| size < *min) {
+                let detail = format!("{} in body should have at least {min} properties", shown(path));
+                out.add(Cause::invalid(shown(path), &size.into(), &detail));
+            }
+            if let Some(max) = checks.max_properties.filter(|max| size > *max) {
+                out.add(Cause::too_many(shown(path), size, max));
+            }
+        }
+        for (name, value) in new {
+            let id = match (node.property(name), node.additional) {
+                (Some(id), _) | (None, Additional::Schema(id)) => id,
+                (None, Additional::Denied) => {
+                    let detail = format!("{}.{name} in body is a forbidden property", shown(path));
+                    out.add(Cause::invalid(shown(path), &Value::from(name.as_str()), &detail));
+                    continue;
+                }
+                (None, _) => continue,
+            };
+            let old = old
+                .and_then(|o| o.get(name))
+                .filter(|_| !(path.is_empty() && (name == "apiVersion" || name == "kind")));
+            self.value(value, old, id, &child(path, name), out);
+        }
+        for name in node
+            .checks
+            .as_deref()
+            .map(|c| c.required.as_ref())
+            .unwrap_or_default()
+        {
+            if new.contains_key(name.as_ref()) {
+                out.matches += 1;
+            } else {
+                out.add(Cause::required(child(shown(path), name), ""));
+            }
+        }
+    }
+
+    fn array(&self, new: &[Value], old: Option<&Value>, node: &Node, path: &str, out: &mut Outcome) {
+        if let Some(items) = node.items {
+            let old = old
+                .and_then(Value::as_array)
+                .filter(|_| node.list_type == ListType::Map);
+            for (i, item) in new.iter().enumerate() {
+                let old = old.and_then(|old| lists::find_by_key(old, item, &node.map_keys));
+                self.value(item, old, items, &index(path, i), out);
+            }
+        }
+        let Some(checks) = node.checks.as_deref() else {
+            return;
+        };
+        let size = i64::try_from(new.len()).unwrap_or(i64::MAX);
+        if let Some(min) = checks.min_items.filter(|min| size < *min) {
+            let detail = format!("{} in body should have at least {min} items", shown(path));
+            out.add(Cause::invalid(shown(path), &size.into(), &detail));
+        }
+        if let Some(max) = checks.max_items.filter(|max| size > *max) {
+            out.add(Cause::too_many(shown(path), size, max));
+        }
+        if checks.unique_items
+            && new
+                .iter()
+                .enumerate()
+                .any(|(i, item)| new.iter().skip(i + 1).any(|o| same(o, item)))
+        {
+            let detail = format!("{} in body shouldn't contain duplicates", shown(path));
+            out.add(Cause::invalid(shown(path), &Value::from(""), &detail));
+        }
+    }
+
+    fn junctors(&self, value: &Value, checks: &Checks, path: &str, out: &mut Outcome) {
+        let try_branch = |id: &NodeId| {
+            let mut outcome = Outcome::default();
+            self.value(value, None, *id, path, &mut outcome);
+            outcome
+        };
+        // What a junctor itself reports has no field.
+        let junctor =
+            |text: String| Cause::invalid("", &Value::from(""), &format!("{} {text}", quote(shown(path))));
+        if !checks.any_of.is_empty() {
+            let outcomes: Vec<Outcome> = checks.any_of.iter().map(try_branch).collect();
+            if !outcomes.iter().any(|o| o.causes.is_empty()) {
+                out.add(junctor("must validate at least one schema (anyOf)".into()));
+                out.merge(best(outcomes));
+            }
+        }
+        if !checks.one_of.is_empty() {
+            let outcomes: Vec<Outcome> = checks.one_of.iter().map(try_branch).collect();
+            match outcomes.iter().filter(|o| o.causes.is_empty()).count() {
+                1 => out.matches += 1,
+                0 => {
+                    out.add(junctor(
+                        "must validate one and only one schema (oneOf). Found none valid".into(),
+                    ));
+                    out.merge(best(outcomes));
+                }
+                n => out.add(junctor(format!(
+                    "must validate one and only one schema (oneOf). Found {n} valid alternatives"
+                ))),
+            }
+        }
+        if !checks.all_of.is_empty() {
+            let mut valid = 0;
+            for outcome in checks.all_of.iter().map(try_branch) {
+                valid += usize::from(outcome.causes.is_empty());
+                out.merge(outcome);
+            }
+            if valid != checks.all_of.len() {
+                let none = if valid == 0 { ". None validated" } else { "" };
+                out.add(junctor(format!("must validate all the schemas (allOf){none}")));
+            }
+        }
+        if let Some(not) = &checks.not
+            && try_branch(not).causes.is_empty()
+        {
+            out.add(junctor("must not validate the schema (not)".into()));
+        }
+    }
+}
+
+fn types(value: &Value, node: &Node, path: &str, out: &mut Outcome) {
+    let found = json_type(value);
+    let wanted = if node.int_or_string {
+        "integer,string"
+    } else {
+        node.ty.as_str()
+    };
+    if wanted.is_empty() {
+        return;
+    }
+    let whole = || value.as_f64().is_some_and(|f| f.fract() == 0.0 && f.abs() < 9e15);
+    let format = node.checks.as_deref().and_then(|c| c.format.as_deref());
+    let fits = match (value, node.ty) {
+        (Value::Null, _) => node.nullable,
+        (Value::String(_) | Value::Number(_), _) if node.int_or_string => found != "number" || whole(),
+        (Value::Number(_), Type::Number) => true,
+        (Value::Number(n), Type::Integer) => !n.is_f64() || whole(),
+        (Value::String(_) | Value::Array(_), Type::String) if format.is_some_and(formats::known) => true,
+        _ => !node.int_or_string && found == wanted,
+    };
+    if fits {
+        out.matches += 1;
+    } else {
+        let detail = format!(
+            "{} in body must be of type {wanted}: {}",
+            shown(path),
+            quote(found)
+        );
+        out.add(Cause::type_invalid(shown(path), &Value::from(found), &detail));
+    }
+}
+
+/// The failed branch with the most passed checks, the first among equals.
+fn best(outcomes: Vec<Outcome>) -> Outcome {
+    let mut best: Option<Outcome> = None;
+    for outcome in outcomes {
+        if best.as_ref().is_none_or(|b| outcome.matches > b.matches) {
+            best = Some(outcome);
+        }
+    }
+    best.unwrap_or_default()
+}
+
+/// JSON equality where 1 equals 1.0.
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        _ => a == b,
+    }
+}
+
+fn string(text: &str, checks: &Checks, path: &str, out: &mut Outcome) {
+    let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+    let name = shown(path);
+    if let Some(max) = checks.max_length.filter(|max| length > *max) {
+        out.add(Cause::too_long(name, max));
+    } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
+        let detail = format!("{name} in body should be at least {min} chars long");
+        out.add(Cause::invalid(name, &Value::from(text), &detail));
+    } else if let Some((pattern, _)) = checks.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text)) {
+        let detail = format!("{name} in body should match '{pattern}'");
+        out.add(Cause::invalid(name, &Value::from(text), &detail));
+    } else {
+        out.matches += 1;
+    }
+    if let Some(format) = checks.format.as_deref().filter(|f| !formats::valid(f, text)) {
+        let detail = format!("{name} in body must be of type {format}: {}", quote(text));
+        out.add(Cause::type_invalid(name, &Value::from(text), &detail));
+    }
+}
+
+fn number(n: &serde_json::Number, node: &Node, checks: &Checks, path: &str, out: &mut Outcome) {
+    let name = shown(path);
+    let value = Value::Number(n.clone());
+    let Some(float) = n.as_f64() else { return };
+    if node.ty == Type::Integer
+        && checks.format.as_deref() == Some("int32")
+        && n.as_i64().is_none_or(|i| i32::try_from(i).is_err())
+    {
+        let detail = format!("Checked value must be of type integer with format int32 in {name}");
+        out.add(Cause::invalid("", &Value::from(""), &detail));
+    }
+    if let Some(factor) = checks.multiple_of.filter(|f| *f > 0.0)
+        && (float / factor).fract() != 0.0
+    {
+        let detail = format!("{name} in body should be a multiple of {}", go_float(factor));
+        out.add(Cause::invalid(name, &value, &detail));
+    }
+    if let Some((min, exclusive)) = checks.minimum
+        && (float < min || (exclusive && (float - min).abs() == 0.0))
+    {
+        let words = if exclusive {
+            "greater than"
+        } else {
+            "greater than or equal to"
+        };
+        out.add(Cause::invalid(
+            name,
+            &value,
+            &format!("{name} in body should be {words} {}", go_float(min)),
+        ));
+    }
+    if let Some((max, exclusive)) = checks.maximum
+        && (float > max || (exclusive && (float - max).abs() == 0.0))
+    {
+        let words = if exclusive {
+            "less than"
+        } else {
+            "less than or equal to"
+        };
+        out.add(Cause::invalid(
+            name,
+            &value,
+            &format!("{name} in body should be {words} {}", go_float(max)),
+        ));
+    }
+    out.matches += 1;
+}
