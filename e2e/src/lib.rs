@@ -1,1 +1,40 @@
 //! Scenarios, each run on the embedded API server and on a real one.
+//!
+//! A scenario is a function of a [`Fleet`]: a hub and managed clusters of either kind. It starts hub, agent and
+//! sync with exactly the rights that `deploy/` ships, acts as a user would, and waits for what a user would see.
+//!
+//! To add one: write it in `src/scenarios/<feature>/`, list it in that folder's `all()`. It runs twice, as
+//! `[embedded] name` and `[real] name`; the real one is ignored by name where there is no control plane.
+
+pub mod cluster;
+pub mod fleet;
+pub mod scenarios;
+pub mod wait;
+pub mod yaml;
+
+use futures::future::BoxFuture;
+use libtest_mimic::Trial;
+use writ_testenv::harness;
+
+pub use cluster::{Cluster, Kind};
+pub use fleet::Fleet;
+
+/// One scenario.
+pub struct Scenario {
+    /// `feature/what_it_shows`.
+    pub name: &'static str,
+    /// How many managed clusters it needs besides the hub.
+    pub clusters: usize,
+    /// What happens.
+    pub run: fn(Fleet) -> BoxFuture<'static, anyhow::Result<()>>,
+}
+
+/// The scenario as two tests, one for each kind of cluster.
+pub fn trials(scenario: &Scenario) -> Vec<Trial> {
+    let (clusters, run) = (scenario.clusters, scenario.run);
+    let on = move |kind| async move {
+        let fleet = Fleet::start(kind, clusters).await?;
+        run(fleet).await
+    };
+    vec![harness::real(scenario.name, move || on(Kind::Real))]
+}

@@ -15,7 +15,6 @@ use super::{Git, Helm, Oci, Override, Overrides, SourceType, SyncStatus};
     status = "SyncStatus",
     derive = "PartialEq",
     doc = "A RootSync makes the cluster look like a folder of a repository, with the rights that its roleRefs give.",
-    validation = ("!has(self.spec) || !has(self.spec.override) || !has(self.spec.override.roleRefs) || !has(self.spec.overrides) || !has(self.spec.overrides.roleRefs) || self.spec.override.roleRefs == self.spec.overrides.roleRefs", "spec.override.roleRefs and spec.overrides.roleRefs differ: set one of them"),
     validation = ("!has(self.metadata.name) || size(self.metadata.name) <= 38", "KNV1061: the name of a RootSync has at most 38 characters"),
     printcolumn = r#"{"name":"RenderingCommit","type":"string","jsonPath":".status.rendering.commit"}"#,
     printcolumn = r#"{"name":"RenderingErrorCount","type":"integer","jsonPath":".status.rendering.errorSummary.totalCount"}"#,

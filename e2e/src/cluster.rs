@@ -1,0 +1,188 @@
+//! One API server of either kind, behind one face.
+
+use anyhow::{Context, Result};
+use k8s_openapi::{
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+        core::v1::{Namespace, ServiceAccount},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+    runtime::wait::{await_condition, conditions},
+};
+use writ_testenv::{ControlPlane, Options};
+
+/// The two kinds of cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `writ-apiserver`, in this process.
+    Embedded,
+    /// etcd, kube-apiserver, kube-controller-manager.
+    Real,
+}
+
+#[expect(dead_code, reason = "held to keep the servers running")]
+enum Plane {
+    Real(Box<ControlPlane>),
+}
+
+/// An API server. It stops when it is dropped.
+pub struct Cluster {
+    name: String,
+    kubeconfig: Kubeconfig,
+    _plane: Plane,
+}
+
+impl Cluster {
+    /// Starts an API server with writ's CRDs.
+    pub async fn start(kind: Kind, name: &str) -> Result<Self> {
+        let cluster = match kind {
+            Kind::Real => {
+                let plane = ControlPlane::start(Options::default()).await?;
+                let kubeconfig = plane.kubeconfig().clone();
+                Self {
+                    name: name.into(),
+                    kubeconfig,
+                    _plane: Plane::Real(Box::new(plane)),
+                }
+            }
+            Kind::Embedded => anyhow::bail!("there is no embedded server yet"),
+        };
+        cluster.install_crds().await?;
+        Ok(cluster)
+    }
+
+    /// `hub`, `cluster1`, ...
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The admin's kubeconfig, with everything inside.
+    pub fn kubeconfig(&self) -> &Kubeconfig {
+        &self.kubeconfig
+    }
+
+    /// A client with all rights: the person who set the fleet up. Nothing of writ runs with it.
+    pub async fn admin(&self) -> Result<Client> {
+        client(self.kubeconfig.clone()).await
+    }
+
+    /// A client that acts as this user in these groups.
+    pub async fn user(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        client(self.kubeconfig_as(user, groups)).await
+    }
+
+    /// A client with a token of this ServiceAccount, as a pod would have.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Client> {
+        let token = self.token(namespace, name).await?;
+        self.with_token(&token).await
+    }
+
+    /// A client with this bearer token.
+    pub async fn with_token(&self, token: &str) -> Result<Client> {
+        client(self.kubeconfig_with(AuthInfo {
+            token: Some(token.into()),
+            ..AuthInfo::default()
+        }))
+        .await
+    }
+
+    /// A token of this ServiceAccount.
+    pub async fn token(&self, namespace: &str, name: &str) -> Result<String> {
+        let api: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec::default()),
+            ..TokenRequest::default()
+        };
+        let answer = api
+            .create_token_request(name, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("ask for a token of {namespace}/{name}"))?;
+        answer
+            .status
+            .and_then(|status| status.token)
+            .context("a TokenRequest without a token")
+    }
+
+    /// A kubeconfig that acts as this user in these groups.
+    pub fn kubeconfig_as(&self, user: &str, groups: &[&str]) -> Kubeconfig {
+        let admin = self
+            .kubeconfig
+            .auth_infos
+            .first()
+            .and_then(|named| named.auth_info.clone());
+        self.kubeconfig_with(AuthInfo {
+            impersonate: Some(user.into()),
+            impersonate_groups: Some(groups.iter().map(|group| (*group).to_owned()).collect()),
+            ..admin.unwrap_or_default()
+        })
+    }
+
+    /// A kubeconfig with other credentials.
+    pub fn kubeconfig_with(&self, auth: AuthInfo) -> Kubeconfig {
+        let mut config = self.kubeconfig.clone();
+        if let Some(named) = config.auth_infos.first_mut() {
+            named.auth_info = Some(auth);
+        }
+        config
+    }
+
+    /// Creates a namespace, unless it is there.
+    pub async fn namespace(&self, name: &str) -> Result<()> {
+        let namespace: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))?;
+        match Api::all(self.admin().await?)
+            .create(&PostParams::default(), &namespace)
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            answer => answer
+                .map(drop)
+                .with_context(|| format!("create namespace {name}")),
+        }
+    }
+
+    /// Whether the API server's authorizer lets `user` (in `groups`) do this.
+    pub async fn allows(&self, user: &str, groups: &[&str], what: ResourceAttributes) -> Result<bool> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user.into()),
+                groups: Some(groups.iter().map(|group| (*group).to_owned()).collect()),
+                resource_attributes: Some(what),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let answer = Api::all(self.admin().await?)
+            .create(&PostParams::default(), &review)
+            .await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+
+    async fn install_crds(&self) -> Result<()> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.admin().await?);
+        for crd in writ_api::crds() {
+            api.patch(
+                &crd.name_any(),
+                &PatchParams::apply("e2e").force(),
+                &Patch::Apply(&crd),
+            )
+            .await
+            .with_context(|| format!("install CRD {}", crd.name_any()))?;
+        }
+        for crd in writ_api::crds() {
+            await_condition(api.clone(), &crd.name_any(), conditions::is_crd_established()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A client of this kubeconfig.
+pub async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}

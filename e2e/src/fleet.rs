@@ -1,0 +1,138 @@
+//! A hub and managed clusters, and what runs on them: with the rights that `deploy/` ships, never more.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use kube::Client;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use writ_runtime::health::Health;
+
+use crate::{Cluster, Kind, yaml};
+
+/// Where the hub's own things live.
+pub const HUB_NAMESPACE: &str = "open-cluster-management-hub";
+/// Where the agent's own things live.
+pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
+
+/// A hub and its managed clusters.
+pub struct Fleet {
+    /// The hub.
+    pub hub: Cluster,
+    /// The managed clusters, `cluster1` first.
+    pub clusters: Vec<Cluster>,
+}
+
+/// A part of writ that runs, until it is stopped or dropped.
+pub struct Running {
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), writ_runtime::Error>>,
+}
+
+impl Running {
+    /// Stops it and waits for its end.
+    pub async fn stop(self) -> Result<()> {
+        self.shutdown.cancel();
+        Ok(self.task.await??)
+    }
+}
+
+/// Starts a part of writ and waits until it is ready, or says how it failed.
+pub async fn start<F, Fut>(name: &str, run: F) -> Result<Running>
+where
+    F: FnOnce(Health, CancellationToken) -> Fut,
+    Fut: Future<Output = Result<(), writ_runtime::Error>> + Send + 'static,
+{
+    let (health, shutdown) = (Health::default(), CancellationToken::new());
+    let mut task = tokio::spawn(run(health.clone(), shutdown.clone()));
+    tokio::select! {
+        () = health.ready() => Ok(Running { shutdown, task }),
+        ended = &mut task => {
+            ended??;
+            anyhow::bail!("{name} ended before it was ready")
+        }
+    }
+}
+
+impl Fleet {
+    /// Starts the clusters in parallel and installs CRDs and roles.
+    pub async fn start(kind: Kind, clusters: usize) -> Result<Self> {
+        let names: Vec<String> = (1..=clusters).map(|number| format!("cluster{number}")).collect();
+        let (hub, clusters) = tokio::try_join!(
+            Cluster::start(kind, "hub"),
+            try_join_all(names.iter().map(|name| Cluster::start(kind, name))),
+        )?;
+        hub.namespace(HUB_NAMESPACE).await?;
+        apply_folder(&hub.admin().await?, "hub").await?;
+        for cluster in &clusters {
+            cluster.namespace(AGENT_NAMESPACE).await?;
+            apply_folder(&cluster.admin().await?, "agent").await?;
+        }
+        Ok(Self { hub, clusters })
+    }
+
+    /// The managed cluster of that number, from 1.
+    pub fn cluster(&self, number: usize) -> Result<&Cluster> {
+        self.clusters
+            .get(number.wrapping_sub(1))
+            .with_context(|| format!("there is no cluster {number}"))
+    }
+
+    /// Runs the hub under its shipped ServiceAccount.
+    pub async fn run_hub(&self, options: writ_hub::Options) -> Result<Running> {
+        let client = self.hub.service_account(HUB_NAMESPACE, "writ-hub").await?;
+        start("the hub", |health, shutdown| {
+            writ_hub::run(client, options, health, shutdown)
+        })
+        .await
+    }
+
+    /// Runs the agent of a cluster, on the managed cluster under its shipped ServiceAccount, on the hub with the
+    /// identity that registration gives it.
+    pub async fn run_agent(&self, number: usize, mut options: writ_agent::Options) -> Result<Running> {
+        let cluster = self.cluster(number)?;
+        options.cluster_name = cluster.name().into();
+        let hub = self.agent_identity(cluster.name()).await?;
+        let spoke = cluster.service_account(AGENT_NAMESPACE, "writ-agent").await?;
+        start("the agent", |health, shutdown| {
+            writ_agent::run(hub, spoke, options, health, shutdown)
+        })
+        .await
+    }
+
+    /// A client of the hub with the identity of a cluster's agent.
+    pub async fn agent_identity(&self, cluster: &str) -> Result<Client> {
+        let prefix = "system:open-cluster-management";
+        let groups = [
+            format!("{prefix}:{cluster}"),
+            format!("{prefix}:managed-clusters"),
+            "system:authenticated".into(),
+        ];
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        self.hub.user(&format!("{prefix}:{cluster}:agent"), &groups).await
+    }
+}
+
+/// Applies the manifests of `deploy/<folder>`, in the order of their names.
+pub async fn apply_folder(client: &Client, folder: &str) -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../deploy")
+        .join(folder);
+    let mut files: Vec<_> = match fs::read_dir(&folder) {
+        Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error).with_context(|| format!("read {}", folder.display())),
+    };
+    files.sort();
+    for file in files
+        .iter()
+        .filter(|file| file.extension().is_some_and(|e| e == "yaml"))
+    {
+        let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+        yaml::apply(client, &text)
+            .await
+            .with_context(|| format!("apply {}", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! What everything stands on: the CRDs are served, and the examples of the design documents are accepted.
+
+use futures::FutureExt;
+
+use crate::Scenario;
+
+mod design_documents;
+
+/// The scenarios of this folder.
+pub fn all() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "foundation/examples_of_the_design_documents_are_accepted",
+        clusters: 0,
+        run: |fleet| design_documents::accepted(fleet).boxed(),
+    }]
+}

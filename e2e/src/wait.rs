@@ -1,0 +1,44 @@
+//! Waiting on what a user would see, never for luck.
+
+use std::{future::Future, time::Duration};
+
+use anyhow::{Result, bail};
+use tokio::time::Instant;
+
+/// Long enough for a busy machine; a scenario that needs this long has failed.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Asks again and again until the answer is `Ok(Some(..))`; fails with the last answer and what was waited for.
+pub async fn until<T, F, Fut>(what: &str, mut ask: F) -> Result<T>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<Option<T>>>,
+{
+    let started = Instant::now();
+    loop {
+        let answer = ask().await;
+        if let Ok(Some(found)) = answer {
+            return Ok(found);
+        }
+        if started.elapsed() > PATIENCE {
+            match answer {
+                Err(error) => bail!("waited for: {what}; the last error: {error:#}"),
+                Ok(_) => bail!("waited for: {what}"),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+}
+
+/// The same for a plain yes.
+pub async fn until_true<F, Fut>(what: &str, mut ask: F) -> Result<()>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<bool>>,
+{
+    until(what, || {
+        let answer = ask();
+        async move { Ok(answer.await?.then_some(())) }
+    })
+    .await
+}
