@@ -10,7 +10,7 @@ use std::sync::Arc;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
-    Error,
+    Error, crds,
     health::Health,
     supervise::{self, Controller},
 };
@@ -19,6 +19,9 @@ pub use options::Options;
 
 /// The field manager of everything that the agent writes.
 pub const MANAGER: &str = "writ-agent";
+
+/// The kinds of ours that live on a managed cluster.
+const SPOKE_KINDS: [&str; 3] = ["AppliedManifestWork", "ClusterClaim", "NamespaceGrant"];
 
 /// What every controller of the agent is given.
 #[derive(Clone)]
@@ -47,6 +50,11 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
+    let ours: Vec<_> = writ_api::crds()
+        .into_iter()
+        .filter(|crd| SPOKE_KINDS.contains(&&*crd.spec.names.kind))
+        .collect();
+    crds::report(&spoke, &ours).await;
     let context = Context {
         hub,
         spoke,

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
-    Error,
+    Error, crds,
     health::Health,
+    lease::{Candidate, Timing},
     supervise::{self, Controller},
 };
 
@@ -19,6 +20,9 @@ pub use options::Options;
 
 /// The field manager of everything that the hub writes.
 pub const MANAGER: &str = "writ-hub";
+
+/// The namespace on the hub that is writ's own.
+pub const NAMESPACE: &str = "open-cluster-management-hub";
 
 /// What every controller of the hub is given.
 #[derive(Clone)]
@@ -37,6 +41,9 @@ pub struct Context {
 pub const CONTROLLERS: &[Controller<Context>] = &[];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
+///
+/// With leader election, the controllers run while this process leads; what every replica must do (admission)
+/// does not wait for that.
 pub async fn run(
     client: Client,
     options: Options,
@@ -44,12 +51,33 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
+    crds::report(&client, &writ_api::crds()).await;
+    let election = options.leader_election.clone();
     let context = Context {
         client,
         options: Arc::new(options),
         health,
         shutdown: shutdown.clone(),
     };
-    supervise::run(controllers, context, shutdown).await;
+    let Some(identity) = election else {
+        supervise::run(controllers, context, shutdown).await;
+        return Ok(());
+    };
+    context.health.gate("leader election").open();
+    Candidate::new(
+        context.client.clone(),
+        NAMESPACE,
+        "writ-hub",
+        identity,
+        Timing::default(),
+    )
+    .run(shutdown, |lost| {
+        let context = Context {
+            shutdown: lost.clone(),
+            ..context.clone()
+        };
+        supervise::run(controllers.clone(), context, lost)
+    })
+    .await;
     Ok(())
 }

@@ -7,6 +7,7 @@
 pub mod apply;
 pub mod backoff;
 pub mod condition;
+pub mod crds;
 pub mod error;
 pub mod events;
 pub mod health;
