@@ -238,6 +238,9 @@ fn specials(name: &str, schema: &mut Value) {
             map.remove("x-kubernetes-preserve-unknown-fields");
         }
     }
+    if name.ends_with(".runtime.RawExtension") {
+        *schema = json!({"x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-map-type": "atomic"});
+    }
     if name.ends_with(".intstr.IntOrString") {
         *schema = json!({"x-kubernetes-int-or-string": true});
     }

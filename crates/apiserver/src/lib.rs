@@ -4,3 +4,4 @@ pub mod builtin;
 pub mod patch;
 pub mod schema;
 pub mod selector;
+pub mod ssa;

@@ -1,9 +1,12 @@
-//! JSON patch and JSON merge patch.
+//! JSON patch, JSON merge patch and strategic merge patch. (Apply patches are in [`crate::ssa`].)
 
+mod strategic;
 #[cfg(test)]
 mod tests;
 
 use serde_json::Value;
+
+pub use strategic::strategic_merge;
 
 /// Why a patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +17,9 @@ pub enum PatchError {
     /// The patch does not fit the object: answered with 422.
     #[error("{0}")]
     Unprocessable(String),
+    /// The patch has a fault that the real server does not foresee: answered with 500.
+    #[error("{0}")]
+    Internal(String),
 }
 
 /// A JSON patch may not have more operations.

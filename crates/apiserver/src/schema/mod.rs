@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 
 pub use cause::{Cause, Reason, child, go_float, index, invalid_message, key, quote};
 pub use cel::{Activation, Expression};
-pub(crate) use node::{Arena, Node, NodeId, Type};
+pub(crate) use node::{Additional, Arena, ListType, Node, NodeId, Type};
 pub use structural::validate_structural;
 
 use node::Builder;
@@ -140,7 +140,6 @@ impl Schema {
         ANYTHING.clone()
     }
 
-    #[allow(dead_code, reason = "server-side apply reads it")]
     pub(crate) fn root(&self) -> &Node {
         self.arena.get(self.root)
     }

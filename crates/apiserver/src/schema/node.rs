@@ -89,7 +89,6 @@ pub(crate) struct Node {
     pub(crate) preserve_unknown: bool,
     pub(crate) int_or_string: bool,
     pub(crate) embedded_resource: bool,
-    #[allow(dead_code, reason = "server-side apply reads it")]
     pub(crate) atomic_map: bool,
     pub(crate) list_type: ListType,
     /// Sorted by name.
@@ -99,7 +98,6 @@ pub(crate) struct Node {
     pub(crate) map_keys: Box<[Box<str>]>,
     pub(crate) default: Option<Box<Value>>,
     pub(crate) checks: Option<Box<Checks>>,
-    #[allow(dead_code, reason = "strategic merge reads it")]
     pub(crate) patch: Option<Box<PatchHints>>,
     pub(crate) rules: Box<[Rule]>,
     /// How the fields of a built-in type are written out; others as they were given.
@@ -108,10 +106,8 @@ pub(crate) struct Node {
 
 /// Strategic merge hints of built-in types.
 #[derive(Debug, Default, Clone)]
-#[allow(dead_code, reason = "strategic merge reads it")]
 pub(crate) struct PatchHints {
     pub(crate) merge: bool,
-    pub(crate) retain_keys: bool,
     pub(crate) merge_key: Option<Box<str>>,
 }
 
@@ -257,10 +253,21 @@ impl Builder<'_> {
             let strategy = strategy.unwrap_or_default();
             Box::new(PatchHints {
                 merge: strategy.split(',').any(|s| s == "merge"),
-                retain_keys: strategy.split(',').any(|s| s == "retainKeys"),
                 merge_key: merge_key.map(Into::into),
             })
         });
+        // Built-in lists without a list type are merged as their patch strategy says.
+        let merged = strategy.is_some_and(|s| s.split(',').any(|s| s == "merge"));
+        let (list_type, map_keys) = match (
+            map.get("x-kubernetes-list-type").and_then(Value::as_str),
+            merge_key,
+        ) {
+            (Some("set"), _) => (ListType::Set, Box::default()),
+            (Some("map"), _) => (ListType::Map, strings("x-kubernetes-list-map-keys")),
+            (None, Some(key)) if merged => (ListType::Map, Box::from([key.into()])),
+            (None, None) if merged => (ListType::Set, Box::default()),
+            _ => (ListType::Atomic, Box::default()),
+        };
         let rules = Rule::compile_all(
             map.get("x-kubernetes-validations"),
             &format!("{path}.x-kubernetes-validations"),
@@ -274,15 +281,11 @@ impl Builder<'_> {
             int_or_string: flag("x-kubernetes-int-or-string") || format == Some("int-or-string"),
             embedded_resource: flag("x-kubernetes-embedded-resource"),
             atomic_map: map.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic"),
-            list_type: match map.get("x-kubernetes-list-type").and_then(Value::as_str) {
-                Some("set") => ListType::Set,
-                Some("map") => ListType::Map,
-                _ => ListType::Atomic,
-            },
+            list_type,
             properties: properties.into(),
             additional,
             items,
-            map_keys: strings("x-kubernetes-list-map-keys"),
+            map_keys,
             default: map.get("default").filter(|d| !d.is_null()).cloned().map(Box::new),
             checks: self.checks(map, path, depth),
             patch: hints,

@@ -1,0 +1,382 @@
+//! Server-side apply and the ownership of fields.
+//!
+//! Every write goes through here: [`apply`] merges a configuration into an object and answers conflicts,
+//! [`track_update`] records what another write changed. Both leave `metadata.managedFields` as the real
+//! server would.
+
+mod fieldset;
+mod managed;
+mod merge;
+#[cfg(test)]
+mod tests;
+mod types;
+mod walk;
+
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::builtin;
+use crate::schema::Schema;
+use fieldset::{Element, Set};
+use managed::{Key, Managers, Owned};
+use types::{TypeRef, with_named_fields};
+
+/// Who writes, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Manager<'a> {
+    /// The field manager's name.
+    pub name: &'a str,
+    /// The subresource written through, or empty.
+    pub subresource: &'a str,
+    /// The time of the write.
+    pub time: Timestamp,
+    /// Whether an apply takes fields from others.
+    pub force: bool,
+    /// The API version of the request.
+    pub api_version: &'a str,
+    /// Top-level fields that this write cannot change: `status` on the object itself when there is a
+    /// status subresource, `spec` on the status subresource.
+    pub ignored: &'a [&'a str],
+}
+
+/// A field that somebody else owns with another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The other manager, as the message names it: `"kubectl" using v1`.
+    pub manager: String,
+    /// The field's path: `.spec.replicas`.
+    pub field: String,
+}
+
+/// Why an apply was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Others own the fields: 409, unless forced.
+    #[error("{}", conflict_message(.0))]
+    Conflicts(Vec<Conflict>),
+    /// The request is wrong: 400.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The configuration does not fit the type: the real server calls this an internal error, 500.
+    #[error("{0}")]
+    Type(String),
+}
+
+fn conflict_message(conflicts: &[Conflict]) -> String {
+    if let [only] = conflicts {
+        return format!(
+            "Apply failed with 1 conflict: conflict with {}: {}",
+            only.manager, only.field
+        );
+    }
+    let mut lines = Vec::new();
+    let mut last = "";
+    for conflict in conflicts {
+        if conflict.manager != last {
+            lines.push(format!("conflicts with {}:", conflict.manager));
+            last = &conflict.manager;
+        }
+        lines.push(format!("- {}", conflict.field));
+    }
+    format!(
+        "Apply failed with {} conflicts: {}",
+        conflicts.len(),
+        lines.join("\n")
+    )
+}
+
+/// Fields of every object that nobody owns.
+static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
+    let mut set = Set::default();
+    for name in ["apiVersion", "kind", "metadata"] {
+        set.insert(&[Element::Field(name.into())]);
+    }
+    for name in [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        set.insert(&[Element::Field("metadata".into()), Element::Field(name.into())]);
+    }
+    set
+});
+
+static META: LazyLock<Schema> = LazyLock::new(builtin::object_meta);
+
+/// Applies a configuration to the live object, or makes the object. The answer carries its new
+/// `managedFields`; defaulting and validation are still to come.
+pub fn apply(
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    schema: &Schema,
+) -> Result<Value, ApplyError> {
+    if config
+        .pointer("/metadata/managedFields")
+        .is_some_and(|m| !m.is_null())
+    {
+        return Err(ApplyError::BadRequest(
+            "metadata.managedFields must be nil".into(),
+        ));
+    }
+    let version = config
+        .get("apiVersion")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if version != manager.api_version {
+        return Err(ApplyError::BadRequest(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {}",
+            manager.api_version
+        )));
+    }
+    let ty = TypeRef::Root { schema, meta: &META };
+    let errors = walk::type_errors(config, ty);
+    if !errors.is_empty() {
+        let text = |pointer: &str| {
+            config
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let about = format!(
+            "{}/{}; {}, Kind={}",
+            text("/metadata/namespace"),
+            text("/metadata/name"),
+            version,
+            text("/kind")
+        );
+        let errors = if let [only] = errors.as_slice() {
+            only.clone()
+        } else {
+            format!("errors:\n  {}", errors.join("\n  "))
+        };
+        return Err(ApplyError::Type(format!(
+            "failed to create typed patch object ({about}): {errors}"
+        )));
+    }
+
+    let empty = empty_object(schema);
+    let entries = live.and_then(|l| l.pointer("/metadata/managedFields"));
+    let mut managers = Managers::decode(entries)
+        .ok_or_else(|| ApplyError::Type("failed to decode managed fields".into()))?;
+    let live = without_managed_fields(live.unwrap_or(&empty));
+    if managers.fields.is_empty() {
+        // Whoever wrote the object before anybody applied owns what is there.
+        let before = Manager {
+            name: "before-first-apply",
+            ..*manager
+        };
+        update(&mut managers, &empty, &live, &before, ty);
+    }
+
+    let key = Key::new(manager.name, true, manager.api_version, manager.subresource);
+    let before = managers.fields.get(&key).map(|owned| owned.set.clone());
+    let mut merged = merge::merge(&live, config, ty);
+    let set = walk::field_set(config, ty).without_fields(manager.ignored);
+    managers.fields.insert(
+        key.clone(),
+        Owned {
+            set,
+            api_version: manager.api_version.to_owned(),
+        },
+    );
+    if let Some(last) = before.filter(|set| !set.is_empty()) {
+        merged = prune(&merged, &managers, &last, ty);
+    }
+    let comparison = compare(&live, &merged, manager, ty);
+    take(&mut managers, &comparison, &key, manager.force)?;
+    strip(&mut managers, &key);
+    if walk::equal(&live, &merged) {
+        merged = live;
+    } else {
+        managers.times.insert(key, time(manager));
+    }
+    managers.encode(&mut merged);
+    Ok(merged)
+}
+
+/// Records who changed what when an object is created, replaced or patched. `new` may bring
+/// `managedFields` of its own: they replace the old ones, and a single empty entry resets them.
+pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>, schema: &Schema) {
+    let ty = TypeRef::Root { schema, meta: &META };
+    let given = new.pointer("/metadata/managedFields").cloned();
+    let live = old.and_then(|o| o.pointer("/metadata/managedFields"));
+    let reset = given.as_ref().and_then(Value::as_array).is_some_and(
+        |entries| matches!(entries.as_slice(), [only] if only.as_object().is_some_and(Map::is_empty)),
+    );
+    let mut managers = if !manager.subresource.is_empty() {
+        Managers::decode(live).unwrap_or_default()
+    } else if reset {
+        Managers::default()
+    } else {
+        Managers::decode(given.as_ref())
+            .filter(|managers| !managers.fields.is_empty())
+            .or_else(|| Managers::decode(live))
+            .unwrap_or_default()
+    };
+    let stripped = without_managed_fields(new);
+    // Objects that lost their managers stay without until somebody applies.
+    let created = old.is_none_or(|o| o.pointer("/metadata/uid").is_none());
+    if !managers.fields.is_empty() || created {
+        let empty = empty_object(schema);
+        let before = old.map_or_else(|| empty.clone(), without_managed_fields);
+        update(&mut managers, &before, &stripped, manager, ty);
+        managers.cap();
+    }
+    *new = stripped;
+    managers.encode(new);
+    if let Some(old) = old {
+        keep_old_times(old, new);
+    }
+}
+
+/// A write that changed nothing but times keeps the old times, so that it is no write at all.
+fn keep_old_times(old: &Value, new: &mut Value) {
+    let timeless = |object: &Value| {
+        let mut object = object.clone();
+        for entry in object
+            .pointer_mut("/metadata/managedFields")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(map) = entry.as_object_mut() {
+                map.remove("time");
+            }
+        }
+        object
+    };
+    if timeless(old) == timeless(new)
+        && let (Some(old), Some(slot)) = (
+            old.pointer("/metadata/managedFields"),
+            new.pointer_mut("/metadata/managedFields"),
+        )
+    {
+        *slot = old.clone();
+    }
+}
+
+fn time(manager: &Manager<'_>) -> String {
+    manager.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn empty_object(schema: &Schema) -> Value {
+    let mut empty = Value::Object(Map::new());
+    if schema.typed {
+        schema.normalize(&mut empty);
+    }
+    empty
+}
+
+fn without_managed_fields(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+fn compare(old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) -> walk::Comparison {
+    let comparison = walk::compare(old, new, ty);
+    walk::Comparison {
+        removed: comparison.removed.without_fields(manager.ignored),
+        modified: comparison.modified.without_fields(manager.ignored),
+        added: comparison.added.without_fields(manager.ignored),
+    }
+}
+
+/// Takes changed fields from everybody but `key`.
+fn take(
+    managers: &mut Managers,
+    comparison: &walk::Comparison,
+    key: &Key,
+    force: bool,
+) -> Result<(), ApplyError> {
+    let changed = comparison.modified.union(&comparison.added);
+    if !force {
+        let mut conflicts = Vec::new();
+        for (other, owned) in managers.fields.iter().filter(|(other, _)| *other != key) {
+            owned
+                .set
+                .intersection(&changed)
+                .each(&mut Vec::new(), &mut |path| {
+                    let field = path.iter().map(Element::shown).collect();
+                    conflicts.push(Conflict {
+                        manager: other.shown(),
+                        field,
+                    });
+                });
+        }
+        if !conflicts.is_empty() {
+            return Err(ApplyError::Conflicts(conflicts));
+        }
+    }
+    for (_, owned) in managers.fields.iter_mut().filter(|(other, _)| *other != key) {
+        owned.set = owned.set.difference(&changed).difference(&comparison.removed);
+    }
+    managers.fields.retain(|_, owned| !owned.set.is_empty());
+    Ok(())
+}
+
+fn strip(managers: &mut Managers, key: &Key) {
+    if let Some(owned) = managers.fields.get_mut(key) {
+        owned.set = owned.set.difference(&STRIPPED);
+        if owned.set.is_empty() {
+            managers.fields.remove(key);
+        }
+    }
+}
+
+fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) {
+    let key = Key::new(manager.name, false, manager.api_version, manager.subresource);
+    let comparison = compare(old, new, manager, ty);
+    // The manager's own fields are looked at like everybody's, then get back what it changed.
+    let nobody = Key::new("current-operation", false, "", "");
+    let forced = take(managers, &comparison, &nobody, true);
+    debug_assert!(forced.is_ok(), "a forced take has no conflicts");
+    let changed = comparison.modified.union(&comparison.added).difference(&STRIPPED);
+    if changed.is_empty() {
+        return;
+    }
+    let set = managers
+        .fields
+        .get(&key)
+        .map_or_else(|| changed.clone(), |owned| owned.set.union(&changed));
+    managers.fields.insert(
+        key.clone(),
+        Owned {
+            set,
+            api_version: manager.api_version.to_owned(),
+        },
+    );
+    managers.times.insert(key, time(manager));
+}
+
+/// Removes what the manager applied last time and nobody wants now.
+fn prune(merged: &Value, managers: &Managers, last: &Set, ty: TypeRef<'_>) -> Value {
+    let named = |set: &Set| with_named_fields(set, Some(ty));
+    let pruned = walk::remove(merged, &named(last), ty);
+    // Add back what anybody owns, the manager itself included.
+    let owned = managers
+        .fields
+        .values()
+        .fold(Set::default(), |all, owned| all.union(&owned.set));
+    let merged_set = named(&walk::field_set(merged, ty));
+    let keep = named(&walk::field_set(&pruned, ty)).union(&named(&owned));
+    let pruned = walk::remove(merged, &merged_set.difference(&keep), ty);
+    // Add back what the manager did not own.
+    let pruned_set = named(&walk::field_set(&pruned, ty));
+    walk::remove(
+        merged,
+        &merged_set.difference(&pruned_set).intersection(&named(last)),
+        ty,
+    )
+}
