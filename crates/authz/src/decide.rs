@@ -73,7 +73,9 @@ impl Index {
                 ControlFlow::Continue(())
             }
         });
-        found.map_or(Decision::Deny, Decision::Allow)
+        found.map_or(Decision::Deny, |grant| {
+            Decision::Allow(self.by_first_subject(user, groups, grant))
+        })
     }
 
     /// The chain of a grant; nothing where the index has changed since and the rule is gone.
@@ -154,11 +156,37 @@ impl Index {
         let mut all = Vec::new();
         self.walk(user, groups, namespace, |held| {
             if seen.insert((held.binding.id, held.owner, held.position)) {
-                all.push(held);
+                let party = self.first_party(user, groups, held.binding).unwrap_or(held.party);
+                all.push(Held { party, ..held });
             }
             ControlFlow::<()>::Continue(())
         });
         all
+    }
+
+    /// Where a binding names the asker more than once, its first such subject is the one that is told.
+    fn by_first_subject<G: AsRef<str>>(&self, user: &str, groups: &[G], grant: Grant) -> Grant {
+        let binding = self.binding(grant.binding);
+        let first = binding.and_then(|binding| self.first_party(user, groups, binding));
+        Grant {
+            party: first.unwrap_or(grant.party),
+            ..grant
+        }
+    }
+
+    pub(crate) fn first_party<G: AsRef<str>>(
+        &self,
+        user: &str,
+        groups: &[G],
+        binding: &Binding,
+    ) -> Option<Party> {
+        binding.all_parties().find(|party| {
+            let text = self.names.text(party.name);
+            match party.class {
+                Class::User => text == user,
+                Class::Group => groups.iter().any(|group| group.as_ref() == text),
+            }
+        })
     }
 
     /// The asker's user and groups, as far as any binding names them.

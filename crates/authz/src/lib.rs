@@ -51,6 +51,10 @@ mod selector;
 #[cfg(test)]
 mod tests;
 
+// The model and the generator of the tests are shared with `tests/real.rs`, where this crate has its own name.
+#[cfg(test)]
+extern crate self as writ_authz;
+
 pub use attributes::{
     Attributes, Identity, ResourceAttributes, SUPERUSERS, service_account_user, split_service_account,
 };

@@ -103,8 +103,7 @@ impl Index {
         user: &str,
         groups: &[G],
     ) -> Vec<(&crate::index::Binding, Party)> {
-        let asker: Vec<_> = self.parties(user, groups).collect();
-        let applies = |binding: &crate::index::Binding| binding.parties().find(|party| asker.contains(party));
+        let applies = |binding: &crate::index::Binding| self.first_party(user, groups, binding);
         self.bindings()
             .filter_map(|binding| Some((binding.as_ref(), applies(binding)?)))
             .collect()

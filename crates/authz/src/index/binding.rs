@@ -84,10 +84,15 @@ impl Binding {
 
     /// The distinct users and groups bound.
     pub(crate) fn parties(&self) -> impl Iterator<Item = Party> {
-        let mut parties: Vec<_> = self.subjects.iter().map(|&subject| party(subject)).collect();
+        let mut parties: Vec<_> = self.all_parties().collect();
         parties.sort_unstable();
         parties.dedup();
         parties.into_iter()
+    }
+
+    /// The user or group of each subject.
+    pub(crate) fn all_parties(&self) -> impl Iterator<Item = Party> {
+        self.subjects.iter().map(|&subject| party(subject))
     }
 
     /// The first subject that stands for the party.

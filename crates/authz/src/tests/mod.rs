@@ -2,7 +2,10 @@
 
 mod allows;
 mod covers;
+pub(crate) mod generate;
 mod index;
+pub(crate) mod model;
+mod properties;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use serde_json::{Value, json};
