@@ -1,5 +1,6 @@
 //! A small Kubernetes API server in memory: a fleet in one process.
 
+pub mod admission;
 pub mod builtin;
 pub mod patch;
 pub mod schema;

@@ -1,0 +1,139 @@
+//! Admission: who else has a say before an object is stored.
+//!
+//! The server calls [`Admission::mutate`] with a new or changed object, then validates it, then calls
+//! [`Admission::validate`]. Mutating webhooks run one after the other, in order of their
+//! configurations' names, and again where their reinvocation policy asks for it; policies and validating
+//! webhooks only say yes or no.
+
+mod client;
+mod expressions;
+mod pods;
+mod policy;
+mod request;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod webhook;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use request::{Operation, Rejection, Request, User};
+
+/// What admission reads from the server it serves.
+pub trait Source: Send + Sync {
+    /// All objects of a resource.
+    fn list(&self, group: &str, plural: &str) -> Vec<Arc<Value>>;
+    /// One object; the namespace is empty for cluster-scoped ones.
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
+    /// The resource behind a kind, and whether it is namespaced.
+    fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)>;
+    /// The versions in which a resource is served, for rules that match equivalent ones.
+    fn versions(&self, group: &str, plural: &str) -> Vec<String>;
+}
+
+/// The admission chain of one server.
+#[derive(Debug, Default)]
+pub struct Admission {
+    client: client::Client,
+}
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+impl Admission {
+    /// A chain without any state.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets plugins and mutating webhooks change the object. `redefault` is called after a webhook
+    /// changed it. Returns warnings for the client.
+    pub async fn mutate(
+        &self,
+        source: &dyn Source,
+        request: &Request,
+        object: &mut Value,
+        redefault: &(dyn Fn(&mut Value) + Sync),
+    ) -> Result<Vec<String>, Rejection> {
+        pods::mutate(source, request, object)?;
+        if exempt(request) {
+            return Ok(Vec::new());
+        }
+        let configurations = sorted(source.list(GROUP, "mutatingwebhookconfigurations"));
+        if configurations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut warnings = Vec::new();
+        // Webhooks to call again: those that ran before another one changed the object.
+        let mut again: Vec<(usize, usize)> = Vec::new();
+        for round in 0..2 {
+            let mut invoked: Vec<(usize, usize)> = Vec::new();
+            let mut next: Vec<(usize, usize)> = Vec::new();
+            for (i, configuration) in configurations.iter().enumerate() {
+                for (j, hook) in webhook::hooks(configuration).enumerate() {
+                    if round == 1 && !again.contains(&(i, j)) {
+                        continue;
+                    }
+                    let Some(call) = webhook::matching(source, request, hook, Some(object))? else {
+                        continue;
+                    };
+                    let before = object.clone();
+                    warnings
+                        .extend(webhook::mutate(&self.client, source, request, hook, &call, object).await?);
+                    if *object != before {
+                        redefault(object);
+                        next.append(&mut invoked);
+                    }
+                    if hook.get("reinvocationPolicy").and_then(Value::as_str) == Some("IfNeeded") {
+                        invoked.push((i, j));
+                    }
+                }
+            }
+            again = next;
+            if again.is_empty() {
+                break;
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Asks policies and validating webhooks. Returns warnings for the client.
+    pub async fn validate(
+        &self,
+        source: &dyn Source,
+        request: &Request,
+        object: Option<&Value>,
+    ) -> Result<Vec<String>, Rejection> {
+        let mut warnings = policy::validate(source, request, object)?;
+        if exempt(request) {
+            return Ok(warnings);
+        }
+        let configurations = sorted(source.list(GROUP, "validatingwebhookconfigurations"));
+        let mut calls = Vec::new();
+        for configuration in &configurations {
+            for hook in webhook::hooks(configuration) {
+                if let Some(call) = webhook::matching(source, request, hook, object)? {
+                    calls.push((hook, call));
+                }
+            }
+        }
+        let calls = calls
+            .iter()
+            .map(|(hook, call)| webhook::validate(&self.client, source, request, hook, call, object));
+        for outcome in futures::future::join_all(calls).await {
+            warnings.extend(outcome?);
+        }
+        Ok(warnings)
+    }
+}
+
+/// Nobody may lock the door to the lock: these kinds are never sent to webhooks or policies.
+fn exempt(request: &Request) -> bool {
+    request.group == GROUP
+}
+
+fn sorted(mut objects: Vec<Arc<Value>>) -> Vec<Arc<Value>> {
+    objects.sort_by_key(|o| request::text(o, "/metadata/name").to_owned());
+    objects
+}

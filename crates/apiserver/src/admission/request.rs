@@ -1,0 +1,206 @@
+//! What is asked of admission, and how it says no.
+
+use serde_json::{Map, Value, json};
+
+/// What is done to the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It is new.
+    Create,
+    /// It changes.
+    Update,
+    /// It goes.
+    Delete,
+    /// Somebody connects to it.
+    Connect,
+}
+
+impl Operation {
+    /// The name in rules and reviews.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default)]
+pub struct User {
+    /// The name.
+    pub username: String,
+    /// The uid, may be empty.
+    pub uid: String,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// What the authenticator added.
+    pub extra: Map<String, Value>,
+}
+
+/// One request on its way to the store.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// A fresh uid for the review.
+    pub uid: String,
+    /// What is done.
+    pub operation: Operation,
+    /// The API group.
+    pub group: String,
+    /// The API version.
+    pub version: String,
+    /// The kind of the object (of a subresource: its own kind).
+    pub kind: String,
+    /// The resource.
+    pub resource: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// Whether the resource is namespaced.
+    pub namespaced: bool,
+    /// The namespace, or empty.
+    pub namespace: String,
+    /// The name; empty while it is still to be generated.
+    pub name: String,
+    /// Who asks.
+    pub user: User,
+    /// The object before an update or delete.
+    pub old_object: Option<Value>,
+    /// CreateOptions, UpdateOptions, PatchOptions or DeleteOptions.
+    pub options: Value,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+}
+
+impl Request {
+    /// The `request` of a review and of CEL expressions. `version` is the one the matched rule speaks.
+    pub(super) fn review(&self, version: &str, object: Option<&Value>) -> Value {
+        let at = |object: &Value| {
+            let mut object = object.clone();
+            if version != self.version
+                && let Some(map) = object.as_object_mut()
+            {
+                map.insert("apiVersion".into(), join(&self.group, version).into());
+            }
+            object
+        };
+        let kind = |version: &str| json!({"group": self.group, "version": version, "kind": self.kind});
+        let resource =
+            |version: &str| json!({"group": self.group, "version": version, "resource": self.resource});
+        let mut user = Map::new();
+        user.insert("username".into(), self.user.username.as_str().into());
+        if !self.user.uid.is_empty() {
+            user.insert("uid".into(), self.user.uid.as_str().into());
+        }
+        if !self.user.groups.is_empty() {
+            user.insert("groups".into(), self.user.groups.clone().into());
+        }
+        if !self.user.extra.is_empty() {
+            user.insert("extra".into(), Value::Object(self.user.extra.clone()));
+        }
+        let mut out = json!({
+            "uid": self.uid,
+            "kind": kind(version),
+            "resource": resource(version),
+            "requestKind": kind(&self.version),
+            "requestResource": resource(&self.version),
+            "operation": self.operation.as_str(),
+            "userInfo": user,
+            "object": object.map_or(Value::Null, at),
+            "oldObject": self.old_object.as_ref().map_or(Value::Null, at),
+            "dryRun": self.dry_run,
+            "options": self.options,
+        });
+        if let Some(map) = out.as_object_mut() {
+            for (key, value) in [
+                ("subResource", &self.subresource),
+                ("requestSubResource", &self.subresource),
+                ("name", &self.name),
+                ("namespace", &self.namespace),
+            ] {
+                if !value.is_empty() {
+                    map.insert(key.into(), value.as_str().into());
+                }
+            }
+        }
+        out
+    }
+
+    /// A 403 about this request.
+    pub(super) fn forbidden(&self, why: &str) -> Rejection {
+        let qualified = if self.group.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        };
+        let mut details = Map::new();
+        for (key, value) in [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.resource),
+        ] {
+            if !value.is_empty() {
+                details.insert(key.into(), value.as_str().into());
+            }
+        }
+        Rejection {
+            code: 403,
+            reason: "Forbidden".into(),
+            message: format!(
+                "{qualified} {} is forbidden: {why}",
+                crate::schema::quote(&self.name)
+            ),
+            details: Some(Value::Object(details)),
+        }
+    }
+}
+
+/// `group/version`, or the version alone for the core group.
+pub(super) fn join(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+/// The text at a pointer, or nothing.
+pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A request that was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rejection {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The machine-readable reason, may be empty.
+    pub reason: String,
+    /// The message.
+    pub message: String,
+    /// `status.details`.
+    pub details: Option<Value>,
+}
+
+impl Rejection {
+    /// 500: something could not be asked.
+    pub(super) fn internal(why: &str) -> Self {
+        Self {
+            code: 500,
+            reason: "InternalError".into(),
+            message: format!("Internal error occurred: {why}"),
+            details: Some(json!({"causes": [{"message": why}]})),
+        }
+    }
+
+    /// 400.
+    pub(super) fn bad_request(why: String) -> Self {
+        Self {
+            code: 400,
+            reason: "BadRequest".into(),
+            message: why,
+            details: None,
+        }
+    }
+}

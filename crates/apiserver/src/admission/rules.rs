@@ -1,0 +1,158 @@
+//! Which requests a webhook or policy wants to see.
+
+use serde_json::Value;
+
+use super::request::text;
+use super::{Request, Source};
+use crate::selector::LabelSelector;
+
+fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a str> {
+    value
+        .get(name)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+}
+
+fn any(value: &Value, name: &str, wanted: &str) -> bool {
+    list(value, name).any(|v| v == "*" || v == wanted)
+}
+
+fn resource_matches(rule: &Value, request: &Request) -> bool {
+    list(rule, "resources").any(|pattern| {
+        let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
+        // A lone `*` means every resource and no subresource.
+        let resource = resource == "*" || resource == request.resource;
+        resource && (subresource == request.subresource || (pattern.contains('/') && subresource == "*"))
+    })
+}
+
+fn scope_matches(rule: &Value, request: &Request) -> bool {
+    // A namespace counts as cluster-scoped although requests for it carry its name.
+    match rule.get("scope").and_then(Value::as_str).unwrap_or("*") {
+        "Namespaced" => request.namespaced,
+        "Cluster" => !request.namespaced,
+        _ => true,
+    }
+}
+
+fn rule_matches(rule: &Value, request: &Request, version: &str) -> bool {
+    any(rule, "operations", request.operation.as_str())
+        && any(rule, "apiGroups", &request.group)
+        && any(rule, "apiVersions", version)
+        && resource_matches(rule, request)
+        && scope_matches(rule, request)
+}
+
+/// The version in which one of the rules matches: the request's own, or an equivalent one.
+pub(super) fn matching_version(
+    source: &dyn Source,
+    rules: &[&Value],
+    request: &Request,
+    policy: &str,
+) -> Option<String> {
+    if rules
+        .iter()
+        .any(|rule| rule_matches(rule, request, &request.version))
+    {
+        return Some(request.version.clone());
+    }
+    if policy == "Exact" {
+        return None;
+    }
+    source
+        .versions(&request.group, &request.resource)
+        .into_iter()
+        .find(|version| rules.iter().any(|rule| rule_matches(rule, request, version)))
+}
+
+/// Whether the namespace of the request has the labels.
+pub(super) fn namespace_matches(
+    source: &dyn Source,
+    selector: Option<&Value>,
+    request: &Request,
+    object: Option<&Value>,
+) -> Result<bool, String> {
+    let selector = LabelSelector::from_object(selector)?;
+    if selector.is_everything() {
+        return Ok(true);
+    }
+    let is_namespace = request.group.is_empty() && request.resource == "namespaces";
+    if !request.namespaced && !is_namespace {
+        return Ok(true);
+    }
+    let namespace = if is_namespace {
+        &request.name
+    } else {
+        &request.namespace
+    };
+    let stored = source.get("", "namespaces", "", namespace);
+    let labels = |object: &Value| {
+        object
+            .pointer("/metadata/labels")
+            .and_then(Value::as_object)
+            .cloned()
+    };
+    let labels = match object.filter(|_| is_namespace && request.subresource.is_empty()) {
+        Some(object) => labels(object),
+        None => stored.as_deref().and_then(labels),
+    };
+    Ok(selector.matches(labels.as_ref()))
+}
+
+/// Whether the object, as it is or as it was, has the labels.
+pub(super) fn object_matches(
+    selector: Option<&Value>,
+    request: &Request,
+    object: Option<&Value>,
+) -> Result<bool, String> {
+    let selector = LabelSelector::from_object(selector)?;
+    if selector.is_everything() {
+        return Ok(true);
+    }
+    Ok([object, request.old_object.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|o| selector.matches(o.pointer("/metadata/labels").and_then(Value::as_object))))
+}
+
+/// Whether `matchConstraints` or `matchResources` of a policy want the request; the version they speak.
+pub(super) fn resources_match(
+    source: &dyn Source,
+    resources: &Value,
+    request: &Request,
+    object: Option<&Value>,
+) -> Result<Option<String>, String> {
+    if !namespace_matches(source, resources.get("namespaceSelector"), request, object)?
+        || !object_matches(resources.get("objectSelector"), request, object)?
+    {
+        return Ok(None);
+    }
+    let named = |name: &str| -> Vec<&Value> {
+        let rules = resources
+            .get(name)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        rules
+            .filter(|rule| {
+                let mut names = list(rule, "resourceNames").peekable();
+                names.peek().is_none() || names.any(|n| n == request.name)
+            })
+            .collect()
+    };
+    let policy = text(resources, "/matchPolicy");
+    let excluded = named("excludeResourceRules");
+    if matching_version(source, &excluded, request, policy).is_some() {
+        return Ok(None);
+    }
+    let has_rules = resources
+        .get("resourceRules")
+        .and_then(Value::as_array)
+        .is_some_and(|r| !r.is_empty());
+    if !has_rules {
+        return Ok(Some(request.version.clone()));
+    }
+    Ok(matching_version(source, &named("resourceRules"), request, policy))
+}

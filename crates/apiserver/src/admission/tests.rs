@@ -1,0 +1,207 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Admission, Operation, Request, Source, User};
+
+#[derive(Default)]
+struct Objects(HashMap<String, Vec<Arc<Value>>>);
+
+impl Objects {
+    fn with(mut self, plural: &str, object: Value) -> Self {
+        self.0
+            .entry(plural.to_owned())
+            .or_default()
+            .push(Arc::new(object));
+        self
+    }
+}
+
+impl Source for Objects {
+    fn list(&self, _: &str, plural: &str) -> Vec<Arc<Value>> {
+        self.0.get(plural).cloned().unwrap_or_default()
+    }
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.list(group, plural).into_iter().find(|o| {
+            o["metadata"]["name"] == name && (namespace.is_empty() || o["metadata"]["namespace"] == namespace)
+        })
+    }
+    fn resource(&self, _: &str, kind: &str) -> Option<(String, bool)> {
+        Some((format!("{}s", kind.to_lowercase()), true))
+    }
+    fn versions(&self, _: &str, _: &str) -> Vec<String> {
+        vec!["v1".into(), "v2".into()]
+    }
+}
+
+fn request(operation: Operation) -> Request {
+    Request {
+        uid: "u".into(),
+        operation,
+        group: String::new(),
+        version: "v1".into(),
+        kind: "ConfigMap".into(),
+        resource: "configmaps".into(),
+        subresource: String::new(),
+        namespaced: true,
+        namespace: "a".into(),
+        name: "b".into(),
+        user: User {
+            username: "alice".into(),
+            ..User::default()
+        },
+        old_object: None,
+        options: Value::Null,
+        dry_run: false,
+    }
+}
+
+fn policy(spec: &Value) -> Value {
+    json!({"metadata": {"name": "p"}, "spec": spec})
+}
+
+fn binding(actions: &Value) -> Value {
+    json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": actions}})
+}
+
+fn everything() -> Value {
+    json!({"namespaceSelector": {}, "objectSelector": {}, "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]})
+}
+
+#[tokio::test]
+async fn policies_deny_warn_and_take_params() {
+    let spec = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": everything(),
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "variables": [{"name": "limit", "expression": "int(params.data.limit)"}],
+        "validations": [{"expression": "size(object.data) <= variables.limit", "messageExpression": "'at most ' + string(variables.limit)", "reason": "Forbidden"}],
+    });
+    let mut bound = binding(&json!(["Deny", "Warn"]));
+    bound["spec"]["paramRef"] =
+        json!({"name": "limits", "namespace": "x", "parameterNotFoundAction": "Deny"});
+    let source = Objects::default()
+        .with("namespaces", json!({"metadata": {"name": "a"}}))
+        .with("validatingadmissionpolicies", policy(&spec))
+        .with("validatingadmissionpolicybindings", bound)
+        .with(
+            "configmaps",
+            json!({"metadata": {"name": "limits", "namespace": "x"}, "data": {"limit": "1"}}),
+        );
+    let admission = Admission::new();
+    let object = |data: Value| json!({"metadata": {"name": "b"}, "data": data});
+    let ok = admission
+        .validate(
+            &source,
+            &request(Operation::Create),
+            Some(&object(json!({"a": "1"}))),
+        )
+        .await;
+    assert_eq!(ok, Ok(vec![]));
+    let no = admission
+        .validate(
+            &source,
+            &request(Operation::Create),
+            Some(&object(json!({"a": "1", "b": "2"}))),
+        )
+        .await
+        .unwrap_err();
+    assert_eq!((no.code, no.reason.as_str()), (403, "Forbidden"));
+    assert_eq!(
+        no.message,
+        "configmaps \"b\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: at most 1"
+    );
+}
+
+#[tokio::test]
+async fn errors_in_policies_follow_the_failure_policy() {
+    for (failure_policy, allowed) in [("Fail", false), ("Ignore", true)] {
+        let spec = json!({"failurePolicy": failure_policy, "matchConstraints": everything(), "validations": [{"expression": "object.nope.nope == 1"}]});
+        let source = Objects::default()
+            .with("validatingadmissionpolicies", policy(&spec))
+            .with("validatingadmissionpolicybindings", binding(&json!(["Deny"])));
+        let outcome = Admission::new()
+            .validate(&source, &request(Operation::Create), Some(&json!({})))
+            .await;
+        assert_eq!(outcome.is_ok(), allowed, "{failure_policy}");
+    }
+}
+
+#[tokio::test]
+async fn webhooks_that_cannot_be_reached_follow_the_failure_policy() {
+    for (failure_policy, allowed) in [("Fail", false), ("Ignore", true)] {
+        let hook = json!({"name": "h.example.com", "failurePolicy": failure_policy, "sideEffects": "None", "timeoutSeconds": 1, "namespaceSelector": {}, "objectSelector": {},
+            "clientConfig": {"service": {"namespace": "x", "name": "y"}}, "rules": everything()["resourceRules"]});
+        let source = Objects::default().with(
+            "validatingwebhookconfigurations",
+            json!({"metadata": {"name": "c"}, "webhooks": [hook]}),
+        );
+        let outcome = Admission::new()
+            .validate(&source, &request(Operation::Create), Some(&json!({})))
+            .await;
+        assert_eq!(outcome.is_ok(), allowed, "{failure_policy}");
+        if let Err(rejection) = outcome {
+            assert_eq!(
+                rejection.message,
+                "Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook: service \"y\" not found"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn rules_selectors_and_conditions_choose_the_requests() {
+    let hook = |change: &Value| {
+        let mut hook = json!({"name": "h", "failurePolicy": "Fail", "sideEffects": "None", "namespaceSelector": {}, "objectSelector": {},
+            "clientConfig": {"service": {"namespace": "x", "name": "y"}}, "rules": everything()["resourceRules"]});
+        hook.as_object_mut()
+            .unwrap()
+            .extend(change.as_object().unwrap().clone());
+        hook
+    };
+    let rule = |field: &str, value: Value| {
+        let mut rule = everything()["resourceRules"][0].clone();
+        rule[field] = value;
+        json!({"rules": [rule]})
+    };
+    let table = [
+        (json!({}), true),
+        (rule("operations", json!(["DELETE"])), false),
+        (rule("resources", json!(["configmaps/*"])), true),
+        (rule("resources", json!(["*"])), true),
+        (rule("resources", json!(["configmaps/status"])), false),
+        (rule("apiVersions", json!(["v2"])), true),
+        (rule("scope", json!("Cluster")), false),
+        (json!({"namespaceSelector": {"matchLabels": {"team": "x"}}}), true),
+        (
+            json!({"namespaceSelector": {"matchLabels": {"team": "y"}}}),
+            false,
+        ),
+        (json!({"objectSelector": {"matchLabels": {"app": "x"}}}), false),
+        (
+            json!({"matchConditions": [{"name": "c", "expression": "request.userInfo.username == 'bob'"}]}),
+            false,
+        ),
+        (
+            json!({"matchConditions": [{"name": "c", "expression": "object.metadata.name == 'b'"}]}),
+            true,
+        ),
+    ];
+    for (change, called) in table {
+        let source = Objects::default()
+            .with(
+                "namespaces",
+                json!({"metadata": {"name": "a", "labels": {"team": "x"}}}),
+            )
+            .with(
+                "mutatingwebhookconfigurations",
+                json!({"metadata": {"name": "c"}, "webhooks": [hook(&change)]}),
+            );
+        let mut object = json!({"metadata": {"name": "b"}});
+        let outcome = Admission::new()
+            .mutate(&source, &request(Operation::Create), &mut object, &|_| {})
+            .await;
+        assert_eq!(outcome.is_err(), called, "{change}");
+    }
+}
