@@ -1,0 +1,257 @@
+//! One request about a resource.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::Value;
+
+use super::{create, delete, list, patch, reviews, scale, table, token, update, watch};
+use crate::auth::User;
+use crate::http::{Accept, Body, Query, Shape, Target, negotiate};
+use crate::registry::{Resource, Version};
+use crate::state::State;
+use crate::status::{Failure, Result};
+use crate::store::{Object, key_of};
+
+/// A request whose user may do what it asks.
+pub(crate) struct Call {
+    pub state: Arc<State>,
+    pub user: User,
+    pub method: Method,
+    pub target: Target,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub resource: Arc<Resource>,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Call {
+    pub fn new(
+        state: Arc<State>,
+        user: User,
+        method: Method,
+        target: Target,
+        query: Query,
+        headers: HeaderMap,
+        resource: Arc<Resource>,
+    ) -> Self {
+        Self {
+            state,
+            user,
+            method,
+            target,
+            query,
+            headers,
+            resource,
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// The same request for a task that outlives it.
+    pub fn detached(&self) -> Self {
+        Self {
+            state: self.state.clone(),
+            user: self.user.clone(),
+            method: self.method.clone(),
+            target: self.target.clone(),
+            query: self.query.clone(),
+            headers: HeaderMap::new(),
+            resource: self.resource.clone(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    pub async fn answer(&self, verb: &str, body: Body) -> Result<Response<Body>> {
+        if let Some(warning) = self.version()?.deprecated.as_deref() {
+            self.warn(warning);
+        }
+        self.check_scope()?;
+        if !self.target.subresource.is_empty() {
+            return self.answer_subresource(verb, body).await;
+        }
+        if !self.resource.allows(verb) {
+            return Err(Failure::no_such_method());
+        }
+        match verb {
+            "get" => self.get(),
+            "list" => list::list(self),
+            "watch" => watch::watch(self),
+            "create" if !self.target.name.is_empty() => Err(Failure::no_such_method()),
+            "create" if reviews::is_review(&self.resource) => reviews::answer(self, body).await,
+            "create" => create::create(self, body).await,
+            "update" | "patch" if self.target.name.is_empty() => Err(Failure::no_such_method()),
+            "update" => update::update(self, body).await,
+            "patch" => patch::patch(self, body).await,
+            "delete" => delete::delete(self, body).await,
+            "deletecollection" => delete::delete_collection(self, body).await,
+            _ => Err(Failure::no_such_method()),
+        }
+    }
+
+    async fn answer_subresource(&self, verb: &str, body: Body) -> Result<Response<Body>> {
+        let version = self.version()?;
+        match (self.target.subresource.as_str(), verb) {
+            ("status", "get") if version.status => self.get(),
+            ("status", "update") if version.status => update::update(self, body).await,
+            ("status", "patch") if version.status => patch::patch(self, body).await,
+            ("scale", "get" | "update" | "patch") if version.scale.is_some() => {
+                scale::answer(self, verb, body).await
+            }
+            ("token", "create") if &*self.resource.table == "serviceaccounts" => {
+                token::create(self, body).await
+            }
+            ("approval", "get") if self.is_csr() => self.get(),
+            ("approval", "update") if self.is_csr() => update::update(self, body).await,
+            ("approval", "patch") if self.is_csr() => patch::patch(self, body).await,
+            ("finalize", "update") if &*self.resource.table == "namespaces" => {
+                update::update(self, body).await
+            }
+            ("status", _) if version.status => Err(Failure::no_such_method()),
+            _ => Err(Failure::no_such_path()),
+        }
+    }
+
+    fn is_csr(&self) -> bool {
+        &*self.resource.table == "certificatesigningrequests.certificates.k8s.io"
+    }
+
+    /// Namespaced resources are reached through a namespace, others without one; only collections of namespaced ones both ways.
+    fn check_scope(&self) -> Result<()> {
+        let namespace = !self.target.namespace.is_empty() && &*self.resource.table != "namespaces";
+        let whole = self.target.name.is_empty();
+        let ok = if self.resource.namespaced {
+            namespace
+                || (whole && self.method != Method::DELETE && self.method != Method::POST)
+                || (whole && self.method == Method::POST && self.resource.verbs == ["create"])
+        } else {
+            !namespace
+        };
+        if ok {
+            Ok(())
+        } else if whole {
+            Err(Failure::no_such_method())
+        } else {
+            Err(Failure::no_such_path())
+        }
+    }
+
+    pub fn version(&self) -> Result<&Version> {
+        self.resource
+            .version(&self.target.version)
+            .ok_or_else(Failure::no_such_path)
+    }
+
+    pub fn api_version(&self) -> String {
+        self.resource.api_version(&self.target.version)
+    }
+
+    /// Adds a warning to the answer; each is said once.
+    pub fn warn(&self, warning: &str) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.iter().any(|have| have == warning) {
+            warnings.push(warning.to_owned());
+        }
+    }
+
+    pub fn add_warnings(&self, headers: &mut HeaderMap) {
+        for warning in self
+            .warnings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            let text = warning
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace(['\n', '\r'], " ");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+                headers.append(header::WARNING, value);
+            }
+        }
+    }
+
+    pub fn accept(&self) -> Result<Accept> {
+        negotiate(&self.headers, self.query.flag("pretty"), true)
+    }
+
+    pub fn key(&self) -> Arc<str> {
+        let namespace = if self.resource.namespaced {
+            self.target.namespace.as_str()
+        } else {
+            ""
+        };
+        key_of(namespace, &self.target.name)
+    }
+
+    pub fn not_found(&self) -> Failure {
+        self.not_found_named(&self.target.name)
+    }
+
+    pub fn not_found_named(&self, name: &str) -> Failure {
+        Failure::not_found(&self.resource.group, &self.resource.plural, name)
+    }
+
+    pub fn current(&self) -> Result<Arc<Object>> {
+        self.state
+            .store
+            .get(&self.resource.table, &self.key())
+            .ok_or_else(|| self.not_found())
+    }
+
+    fn get(&self) -> Result<Response<Body>> {
+        self.respond(StatusCode::OK, &*self.current()?)
+    }
+
+    /// The object as JSON in the version that was asked for.
+    pub fn json_of(&self, object: &Object) -> Bytes {
+        if crate::registry::must_convert(&self.resource) {
+            let mut value = object.value();
+            crate::registry::from_storage(&self.resource, &mut value);
+            return value.to_string().into();
+        }
+        object.json_as(&self.api_version(), &self.resource.kind)
+    }
+
+    /// The object as a tree in the version that was asked for.
+    pub fn value_of(&self, object: &Object) -> Value {
+        let mut value = object.value();
+        self.to_request_version(&mut value);
+        value
+    }
+
+    pub fn to_request_version(&self, value: &mut Value) {
+        crate::registry::from_storage(&self.resource, value);
+        if let Some(map) = value.as_object_mut() {
+            map.insert("apiVersion".into(), self.api_version().into());
+        }
+    }
+
+    /// An answer with one stored object in the shape that was asked for.
+    pub fn respond(&self, code: StatusCode, object: &Object) -> Result<Response<Body>> {
+        let accept = self.accept()?;
+        let json = match &accept.shape {
+            Shape::Whole => self.json_of(object),
+            _ => return self.respond_value(code, &self.value_of(object)),
+        };
+        accept.media.respond(code, json)
+    }
+
+    /// An answer with an object that is not stored (dry-run).
+    pub fn respond_value(&self, code: StatusCode, value: &Value) -> Result<Response<Body>> {
+        let accept = self.accept()?;
+        let json = match &accept.shape {
+            Shape::Whole => value.to_string(),
+            Shape::Table(version) => table::Printer::new(self)?
+                .table(version, std::slice::from_ref(value), &table::Position::of(value))
+                .to_string(),
+            Shape::Metadata(version) => table::partial(value, version).to_string(),
+        };
+        accept.media.respond(code, json.into())
+    }
+
+    /// Waits until the write is on disk.
+    pub async fn durable(&self, rv: u64) -> Result<()> {
+        self.state.store.durable(rv).await.map_err(Failure::internal)
+    }
+}

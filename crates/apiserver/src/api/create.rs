@@ -1,0 +1,108 @@
+//! POST.
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::admit::{self, Operation};
+use super::write::{self, Options};
+use super::{Call, meta};
+use crate::http::Body;
+use crate::status::{Failure, Result};
+use crate::store::{Expect, Refused};
+
+pub(super) async fn create(call: &Call, body: Body) -> Result<Response<Body>> {
+    call.accept()?;
+    let options = write::options(call, "CreateOptions")?;
+    let value = write::read_object(call, body, &options).await?;
+    let (code, value, rv) = store_new(call, value, &options, true).await?;
+    if let Some(rv) = rv {
+        call.durable(rv).await?;
+    }
+    call.respond_value(code, &value)
+}
+
+/// Makes a new object of what a client sent. `track` says whether ownership is still to be recorded.
+pub(super) async fn store_new(
+    call: &Call,
+    mut value: Value,
+    options: &Options,
+    track: bool,
+) -> Result<(StatusCode, Value, Option<u64>)> {
+    write::check_place(call, &mut value)?;
+    let resource = &call.resource;
+    if !matches!(meta::text(&value, "resourceVersion"), "" | "0") {
+        return Err(Failure::new(
+            500,
+            "",
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    let generated = meta::text(&value, "name").is_empty();
+    // The real server checks the namespace before it looks at the object any further.
+    admit::namespace(call, &value)?;
+    meta::begin(resource, &mut value, &call.state.clock);
+    prepare(call, &mut value)?;
+    if track && let Some(schema) = &call.version()?.schema {
+        super::ownership::track(None, &mut value, &options.manager(call), schema);
+    }
+    admit::mutate(call, Operation::Create, &mut value, None, options).await?;
+    write::validate(call, &value, None)?;
+    admit::validate(call, Operation::Create, &value, None, options).await?;
+    meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
+    if options.dry_run {
+        let key = crate::store::key_of(meta::text(&value, "namespace"), meta::text(&value, "name"));
+        if call.state.store.get(&resource.table, &key).is_some() {
+            return Err(exists(call, &value, generated));
+        }
+        return Ok((StatusCode::CREATED, value, None));
+    }
+    let mut stored = value.clone();
+    crate::registry::to_storage(resource, &mut stored);
+    match call.state.store.put(&resource.table, Expect::Absent, stored) {
+        Ok(object) => Ok((StatusCode::CREATED, call.value_of(&object), Some(object.rv))),
+        Err(Refused::Exists) => Err(exists(call, &value, generated)),
+        Err(_) => Err(Failure::internal("the object could not be stored")),
+    }
+}
+
+fn exists(call: &Call, value: &Value, generated: bool) -> Failure {
+    let (resource, name) = (&call.resource, meta::text(value, "name"));
+    if generated {
+        return Failure::retry(
+            409,
+            "AlreadyExists",
+            format!(
+                "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
+                crate::status::qualified(&resource.group, &resource.plural)
+            ),
+            1,
+        );
+    }
+    Failure::already_exists(&resource.group, &resource.plural, name)
+}
+
+/// What a new object begins with.
+fn prepare(call: &Call, value: &mut Value) -> Result<()> {
+    match call.resource.builtin {
+        Some(kind) => kind.prepare_create(value),
+        None => {
+            if call.version()?.status
+                && let Some(map) = value.as_object_mut()
+            {
+                map.remove("status");
+            }
+        }
+    }
+    if &*call.resource.table == "certificatesigningrequests.certificates.k8s.io"
+        && let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        // Who asks is not for the asker to say.
+        for name in ["username", "uid", "groups", "extra"] {
+            spec.remove(name);
+        }
+        if let Value::Object(user) = call.user.to_json() {
+            spec.extend(user);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! Discovery: which groups, versions and resources there are, in the old form and the aggregated one.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+use sha2::Digest;
+
+use crate::http::{Body, json as respond};
+use crate::registry::{Resource, Snapshot, Version};
+use crate::status::{Failure, Result};
+
+/// Answers `/api`, `/apis` and below; `parts` are the segments of the path.
+pub(super) fn answer(snapshot: &Snapshot, parts: &[&str], headers: &HeaderMap) -> Result<Response<Body>> {
+    let value = match parts {
+        ["api"] => match aggregated(headers) {
+            Some(version) => return Ok(group_list(snapshot, version, true)),
+            None => json!({
+                "kind": "APIVersions",
+                "versions": ["v1"],
+                "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1" }],
+            }),
+        },
+        ["apis"] => {
+            if let Some(version) = aggregated(headers) {
+                return Ok(group_list(snapshot, version, false));
+            }
+            let groups: Vec<Value> = snapshot
+                .groups()
+                .iter()
+                .filter(|(group, _)| !group.is_empty())
+                .map(|(group, versions)| api_group(group, versions))
+                .collect();
+            json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+        }
+        ["apis", group] => {
+            let groups = snapshot.groups();
+            let (group, versions) = groups
+                .iter()
+                .find(|(name, _)| name == group)
+                .ok_or_else(Failure::no_such_path)?;
+            let mut value = api_group(group, versions);
+            if let Some(map) = value.as_object_mut() {
+                map.insert("kind".into(), "APIGroup".into());
+                map.insert("apiVersion".into(), "v1".into());
+            }
+            value
+        }
+        ["api", version] => resource_list(snapshot, "", version)?,
+        ["apis", group, version] => resource_list(snapshot, group, version)?,
+        _ => return Err(Failure::no_such_path()),
+    };
+    Ok(respond(StatusCode::OK, &value))
+}
+
+/// The version of `apidiscovery.k8s.io` that the client prefers to the old form.
+fn aggregated(headers: &HeaderMap) -> Option<&'static str> {
+    let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
+    accept.split(',').find_map(|clause| {
+        let has = |part: &str| clause.split(';').any(|have| have.trim() == part);
+        if !(has("as=APIGroupDiscoveryList") && has("g=apidiscovery.k8s.io")) {
+            return None;
+        }
+        if has("v=v2") {
+            Some("v2")
+        } else {
+            has("v=v2beta1").then_some("v2beta1")
+        }
+    })
+}
+
+fn api_group(group: &str, versions: &[String]) -> Value {
+    let all: Vec<Value> = versions
+        .iter()
+        .map(|version| json!({ "groupVersion": format!("{group}/{version}"), "version": version }))
+        .collect();
+    json!({ "name": group, "versions": all, "preferredVersion": all.first() })
+}
+
+fn storage_hash(resource: &Resource) -> String {
+    let text = format!("{}/{}/{}", resource.group, resource.storage, resource.kind);
+    let digest = sha2::Sha256::digest(text);
+    STANDARD.encode(digest.get(..8).unwrap_or_default())
+}
+
+/// A subresource: name, kind, and group and version where they differ from the resource's, verbs.
+struct Sub {
+    name: &'static str,
+    kind: String,
+    other: Option<(&'static str, &'static str)>,
+    verbs: &'static [&'static str],
+}
+
+fn subresources(resource: &Resource, version: &Version) -> Vec<Sub> {
+    const CHANGE: &[&str] = &["get", "patch", "update"];
+    let sub = |name, kind: &str, other, verbs| Sub {
+        name,
+        kind: kind.to_owned(),
+        other,
+        verbs,
+    };
+    let mut all = Vec::new();
+    match &*resource.table {
+        "certificatesigningrequests.certificates.k8s.io" => {
+            all.push(sub("approval", "CertificateSigningRequest", None, CHANGE));
+        }
+        "namespaces" => all.push(sub("finalize", "Namespace", None, &["update"])),
+        "serviceaccounts" => {
+            all.push(sub(
+                "token",
+                "TokenRequest",
+                Some(("authentication.k8s.io", "v1")),
+                &["create"],
+            ));
+        }
+        _ => {}
+    }
+    if version.scale.is_some() {
+        all.push(sub("scale", "Scale", Some(("autoscaling", "v1")), CHANGE));
+    }
+    if version.status {
+        all.push(sub("status", &resource.kind, None, CHANGE));
+    }
+    all
+}
+
+fn resource_list(snapshot: &Snapshot, group: &str, version: &str) -> Result<Value> {
+    let mut resources = Vec::new();
+    for resource in snapshot.group(group) {
+        let Some(served) = resource.version(version) else {
+            continue;
+        };
+        let mut entry = json!({
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": resource.verbs,
+        });
+        if let Some(map) = entry.as_object_mut() {
+            if !resource.short_names.is_empty() {
+                map.insert("shortNames".into(), resource.short_names.clone().into());
+            }
+            if !resource.categories.is_empty() {
+                map.insert("categories".into(), resource.categories.clone().into());
+            }
+            if resource.allows("get") {
+                map.insert("storageVersionHash".into(), storage_hash(resource).into());
+            }
+        }
+        resources.push(entry);
+        for sub in subresources(resource, served) {
+            let mut entry = json!({
+                "name": format!("{}/{}", resource.plural, sub.name),
+                "singularName": "",
+                "namespaced": resource.namespaced,
+                "kind": sub.kind,
+                "verbs": sub.verbs,
+            });
+            if let (Some((group, version)), Some(map)) = (sub.other, entry.as_object_mut()) {
+                map.insert("group".into(), group.into());
+                map.insert("version".into(), version.into());
+            }
+            resources.push(entry);
+        }
+    }
+    if resources.is_empty() {
+        return Err(Failure::no_such_path());
+    }
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    Ok(
+        json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources }),
+    )
+}
+
+fn group_list(snapshot: &Snapshot, api: &str, core: bool) -> Response<Body> {
+    let items: Vec<Value> = snapshot
+        .groups()
+        .iter()
+        .filter(|(group, _)| group.is_empty() == core)
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let resources: Vec<Value> = snapshot
+                        .group(group)
+                        .filter_map(|resource| discovered(resource, version))
+                        .collect();
+                    json!({ "version": version, "resources": resources, "freshness": "Current" })
+                })
+                .collect();
+            let metadata = if core {
+                json!({ "creationTimestamp": null })
+            } else {
+                json!({ "name": group, "creationTimestamp": null })
+            };
+            json!({ "metadata": metadata, "versions": versions })
+        })
+        .collect();
+    let value = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{api}"),
+        "metadata": {},
+        "items": items,
+    });
+    let mut response = respond(StatusCode::OK, &value);
+    let kind = format!("application/json;g=apidiscovery.k8s.io;v={api};as=APIGroupDiscoveryList");
+    if let Ok(kind) = HeaderValue::from_str(&kind) {
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    response
+}
+
+fn discovered(resource: &Resource, version: &str) -> Option<Value> {
+    let served = resource.version(version)?;
+    let kind =
+        |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
+    let subresources: Vec<Value> = subresources(resource, served)
+        .into_iter()
+        .map(|sub| {
+            let (group, version) = sub.other.unwrap_or((&resource.group, version));
+            json!({ "subresource": sub.name, "responseKind": kind(group, version, &sub.kind), "verbs": sub.verbs })
+        })
+        .collect();
+    let mut entry = json!({
+        "resource": resource.plural,
+        "responseKind": kind(&resource.group, version, &resource.kind),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
+    });
+    if let Some(map) = entry.as_object_mut() {
+        if !resource.short_names.is_empty() {
+            map.insert("shortNames".into(), resource.short_names.clone().into());
+        }
+        if !resource.categories.is_empty() {
+            map.insert("categories".into(), resource.categories.clone().into());
+        }
+        if !subresources.is_empty() {
+            map.insert("subresources".into(), subresources.into());
+        }
+    }
+    Some(entry)
+}

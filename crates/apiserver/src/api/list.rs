@@ -1,0 +1,291 @@
+//! Lists: selectors, pages of one snapshot, tables, metadata alone.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::filter::Filter;
+use super::table::{Position, Printer};
+use super::{Call, table};
+use crate::http::{Body, Shape};
+use crate::schema::Cause;
+use crate::status::{Failure, Result};
+use crate::store::{Page, Store};
+
+const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// What a continue token says, in the real server's form.
+#[derive(Serialize, Deserialize)]
+struct Continue {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
+/// Which state a list shows.
+pub(super) struct Moment {
+    pub at: Option<u64>,
+    pub after: Option<String>,
+}
+
+fn options_invalid(causes: &[Cause]) -> Failure {
+    Failure::invalid("meta.k8s.io", "ListOptions", "", causes)
+}
+
+/// Checks the parameters that say which state is wanted.
+pub(super) fn check_options(call: &Call, watch: bool) -> Result<()> {
+    let query = &call.query;
+    let matching = query.get("resourceVersionMatch");
+    let version = query.get("resourceVersion");
+    let initial = query.optional_flag("sendInitialEvents");
+    let forbid = |field: &str, why: &str| Err(options_invalid(&[Cause::forbidden(field, why)]));
+    if watch {
+        match (initial, matching) {
+            (Some(_), Some("NotOlderThan")) | (None, None) => {}
+            (Some(_), None) => {
+                return forbid(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
+            }
+            (Some(_), Some(other)) => {
+                return Err(options_invalid(&[Cause::not_supported(
+                    "resourceVersionMatch",
+                    &other.into(),
+                    &["NotOlderThan"],
+                )]));
+            }
+            (None, Some(_)) => {
+                return forbid(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
+            }
+        }
+        return Ok(());
+    }
+    if initial.is_some() {
+        return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    if let Some(matching) = matching {
+        if query.get("continue").is_some() {
+            return forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden when continue is provided",
+            );
+        }
+        if version.is_none() {
+            return forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            return Err(options_invalid(&[Cause::not_supported(
+                "resourceVersionMatch",
+                &matching.into(),
+                &["Exact", "NotOlderThan", ""],
+            )]));
+        }
+        if matching == "Exact" && version == Some("0") {
+            return forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A resourceVersion from the query. Nothing and zero are both "any".
+pub(super) fn resource_version(call: &Call) -> Result<Option<u64>> {
+    let Some(text) = call.query.get("resourceVersion") else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|_| {
+        Failure::invalid(
+            "meta.k8s.io",
+            "ListOptions",
+            "",
+            &[Cause::invalid(
+                "resourceVersion",
+                &text.into(),
+                &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
+            )],
+        )
+    })
+}
+
+/// Refuses a version that the server has not reached.
+pub(super) fn check_reached(store: &Store, rv: u64) -> Result<()> {
+    let current = store.rv();
+    if rv <= current {
+        return Ok(());
+    }
+    let message = format!("Too large resource version: {rv}, current: {current}");
+    Err(
+        Failure::new(504, "Timeout", format!("Timeout: {message}")).with_details(json!({
+            "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
+            "retryAfterSeconds": 1,
+        })),
+    )
+}
+
+fn moment(call: &Call) -> Result<Moment> {
+    let limited = call.query.number("limit")?.unwrap_or(0) > 0;
+    if let Some(token) = call.query.get("continue") {
+        if resource_version(call)?.is_some_and(|rv| rv != 0) {
+            return Err(Failure::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let token = URL_SAFE_NO_PAD
+            .decode(token.trim_end_matches('='))
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<Continue>(&bytes).ok())
+            .filter(|token| token.v == "meta.k8s.io/v1" && !token.start.is_empty())
+            .ok_or_else(|| {
+                Failure::bad_request("continue key is not valid: encoded version is not recognized")
+            })?;
+        let after = Some(token.start.trim_end_matches('\0').to_owned());
+        return Ok(Moment {
+            at: u64::try_from(token.rv).ok(),
+            after,
+        });
+    }
+    let rv = resource_version(call)?.filter(|rv| *rv != 0);
+    if let Some(rv) = rv {
+        check_reached(&call.state.store, rv)?;
+    }
+    // A limit with a version means that version exactly, unless the client says otherwise.
+    let exact = match call.query.get("resourceVersionMatch") {
+        Some(matching) => matching == "Exact",
+        None => limited,
+    };
+    Ok(Moment {
+        at: rv.filter(|_| exact),
+        after: None,
+    })
+}
+
+pub(super) fn list(call: &Call) -> Result<Response<Body>> {
+    let accept = call.accept()?;
+    check_options(call, false)?;
+    let filter = Filter::new(call)?;
+    let moment = moment(call)?;
+    let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
+    let page = call
+        .state
+        .store
+        .page(
+            &call.resource.table,
+            filter.namespace.as_deref(),
+            moment.after.as_deref(),
+            limit,
+            moment.at,
+            &|object| filter.is_everything() || filter.matches(object),
+        )
+        .map_err(|current| gone(&moment, current))?;
+    let position = position(&page, &filter, limit);
+    let json = match &accept.shape {
+        Shape::Whole => whole(call, &page, &position),
+        Shape::Table(version) => {
+            let values: Vec<Value> = page.objects.iter().map(|object| call.value_of(object)).collect();
+            Printer::new(call)?
+                .table(version, &values, &position)
+                .to_string()
+                .into()
+        }
+        Shape::Metadata(version) => {
+            let items: Vec<Value> = page
+                .objects
+                .iter()
+                .map(|object| table::partial(&object.value(), version))
+                .collect();
+            let list = json!({
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": position.to_json(),
+                "items": items,
+            });
+            list.to_string().into()
+        }
+    };
+    accept.media.respond(StatusCode::OK, json)
+}
+
+fn gone(moment: &Moment, current: u64) -> Failure {
+    match &moment.after {
+        None => Failure::expired(format!(
+            "The resourceVersion for the provided list is too old: {} ({current})",
+            moment.at.unwrap_or_default()
+        )),
+        Some(start) => {
+            let token = encode(None, start);
+            let mut failure = Failure::expired(TOO_OLD);
+            if let Some(token) = token {
+                failure = failure.with_metadata(json!({ "continue": token }));
+            }
+            failure
+        }
+    }
+}
+
+fn encode(rv: Option<u64>, after: &str) -> Option<String> {
+    let token = Continue {
+        v: "meta.k8s.io/v1".into(),
+        rv: rv.map_or(Some(-1), |rv| i64::try_from(rv).ok())?,
+        start: format!("{after}\0"),
+    };
+    Some(URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).ok()?))
+}
+
+fn position(page: &Page, filter: &Filter, limit: usize) -> Position {
+    let mut position = Position {
+        rv: page.rv.to_string(),
+        ..Position::default()
+    };
+    if limit > 0
+        && page.remaining > 0
+        && let Some(last) = page.objects.last()
+    {
+        position.token = encode(Some(page.rv), &last.key);
+        // With selectors the real server does not know how many are left.
+        position.remaining = filter.is_everything().then_some(page.remaining);
+    }
+    position
+}
+
+/// The list from the bytes as they are stored.
+fn whole(call: &Call, page: &Page, position: &Position) -> Bytes {
+    let size: usize = page.objects.iter().map(|object| object.json.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    let head = json!({ "kind": call.resource.list_kind, "apiVersion": call.api_version(), "metadata": position.to_json() });
+    let head = head.to_string();
+    out.extend_from_slice(head.strip_suffix('}').unwrap_or(&head).as_bytes());
+    out.extend_from_slice(b",\"items\":[");
+    let convert = crate::registry::must_convert(&call.resource);
+    for (index, object) in page.objects.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        if convert {
+            let mut value = object.value();
+            crate::registry::from_storage(&call.resource, &mut value);
+            if let Some(map) = value.as_object_mut() {
+                map.remove("apiVersion");
+                map.remove("kind");
+            }
+            out.extend_from_slice(value.to_string().as_bytes());
+        } else if call.resource.builtin.is_some() {
+            object.json_bare(&mut out);
+        } else {
+            out.extend_from_slice(&call.json_of(object));
+        }
+    }
+    out.extend_from_slice(b"]}");
+    out.into()
+}

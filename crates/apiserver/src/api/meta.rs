@@ -1,0 +1,159 @@
+//! The server's part of `metadata`: names, uids, times, versions, generations.
+
+use serde_json::{Map, Value};
+
+use crate::clock::Clock;
+use crate::registry::{Resource, Version};
+use crate::store::new_uid;
+
+/// Changes `metadata`, which is made if it is not there.
+pub(crate) fn edit<R>(value: &mut Value, change: impl FnOnce(&mut Map<String, Value>) -> R) -> R {
+    let mut map = match value.get_mut("metadata").map(Value::take) {
+        Some(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    let result = change(&mut map);
+    if let Some(object) = value.as_object_mut() {
+        object.insert("metadata".into(), Value::Object(map));
+    }
+    result
+}
+
+pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value
+        .get("metadata")
+        .and_then(|m| m.get(name))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+pub(super) fn finalizers(value: &Value) -> Vec<String> {
+    value
+        .pointer("/metadata/finalizers")
+        .and_then(Value::as_array)
+        .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        .unwrap_or_default()
+}
+
+pub(super) fn set_finalizers(value: &mut Value, finalizers: &[String]) {
+    edit(value, |metadata| {
+        if finalizers.is_empty() {
+            metadata.remove("finalizers");
+        } else {
+            metadata.insert("finalizers".into(), finalizers.into());
+        }
+    });
+}
+
+/// A name from a prefix, as the real server makes them.
+pub(super) fn generate_name(prefix: &str) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut name: String = prefix.chars().take(58).collect();
+    for _ in 0..5 {
+        let index = rand::random::<u32>() as usize % LETTERS.len();
+        name.push(LETTERS.get(index).copied().map_or('x', char::from));
+    }
+    name
+}
+
+/// Whether `generation` counts changes of objects of this resource.
+pub(super) fn counts_generation(resource: &Resource) -> bool {
+    resource.builtin.is_none_or(|kind| kind.has_generation)
+}
+
+/// Gives a new object its identity.
+pub(super) fn begin(resource: &Resource, value: &mut Value, clock: &Clock) {
+    let generated = {
+        let prefix = text(value, "generateName");
+        (text(value, "name").is_empty() && !prefix.is_empty()).then(|| generate_name(prefix))
+    };
+    let counts = counts_generation(resource);
+    edit(value, |metadata| {
+        if let Some(name) = generated {
+            metadata.insert("name".into(), name.into());
+        }
+        for name in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "generation",
+        ] {
+            metadata.remove(name);
+        }
+        metadata.insert("uid".into(), new_uid().into());
+        metadata.insert("creationTimestamp".into(), clock.rfc3339().into());
+        if counts {
+            metadata.insert("generation".into(), 1.into());
+        }
+    });
+}
+
+/// Carries over what an update cannot change.
+pub(super) fn carry(old: &Value, new: &mut Value) {
+    let empty = Map::new();
+    let old = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    edit(new, |new| {
+        new.remove("selfLink");
+        for name in [
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+        ] {
+            if new.get(name).is_none_or(|value| value.is_null() || value == "") {
+                copy(old, new, name);
+            }
+        }
+        copy(old, new, "generation");
+    });
+}
+
+fn copy(from: &Map<String, Value>, to: &mut Map<String, Value>, name: &str) {
+    match from.get(name) {
+        Some(value) => drop(to.insert(name.into(), value.clone())),
+        None => drop(to.remove(name)),
+    }
+}
+
+/// Counts a change of the specification: of anything but metadata, and status where that is written apart.
+pub(super) fn count_generation(resource: &Resource, version: &Version, old: &Value, new: &mut Value) {
+    if !counts_generation(resource) {
+        return;
+    }
+    let relevant = |name: &str| {
+        !(matches!(name, "metadata" | "apiVersion" | "kind") || (name == "status" && version.status))
+    };
+    let fields = |value: &Value| -> Vec<(String, Value)> {
+        let map = value.as_object().into_iter().flatten();
+        map.filter(|(name, _)| relevant(name))
+            .map(|(n, v)| (n.clone(), v.clone()))
+            .collect()
+    };
+    if fields(old) != fields(new) {
+        let generation = old
+            .pointer("/metadata/generation")
+            .and_then(Value::as_i64)
+            .unwrap_or(0)
+            + 1;
+        edit(new, |metadata| {
+            metadata.insert("generation".into(), generation.into())
+        });
+    }
+}
+
+/// Whether two objects differ in nothing but the server's bookkeeping.
+pub(super) fn same(old: &Value, new: &Value) -> bool {
+    fn strip(value: &Value) -> Value {
+        let mut value = value.clone();
+        edit(&mut value, |metadata| {
+            metadata.remove("resourceVersion");
+            if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
+                for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                    entry.remove("time");
+                }
+            }
+        });
+        value
+    }
+    strip(old) == strip(new)
+}

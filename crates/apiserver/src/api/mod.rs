@@ -1,0 +1,24 @@
+//! What the server answers: one file per verb.
+
+mod admit;
+mod call;
+mod create;
+mod delete;
+mod discovery;
+mod filter;
+mod list;
+mod meta;
+mod ownership;
+mod patch;
+pub(crate) mod paths;
+mod restrict;
+mod reviews;
+mod scale;
+mod table;
+mod token;
+mod update;
+mod watch;
+mod write;
+
+pub(crate) use call::Call;
+pub(crate) use delete::{DeleteWish, Propagation, delete_object};

@@ -1,0 +1,176 @@
+//! Which part of an object a write through one of its doors may change.
+
+use serde_json::Value;
+use writ_authz::{Attributes, ResourceAttributes};
+
+use super::{Call, meta};
+use crate::registry::Version;
+use crate::status::{Failure, Result};
+
+const CSR: &str = "certificatesigningrequests.certificates.k8s.io";
+
+/// Whether PUT makes an object that is not there.
+pub(super) fn creates_on_update(call: &Call) -> bool {
+    matches!(
+        &*call.resource.table,
+        "endpoints" | "events" | "limitranges" | "services" | "leases.coordination.k8s.io"
+    ) || call.resource.group == "rbac.authorization.k8s.io"
+}
+
+/// Whether a write without a resourceVersion is accepted.
+pub(super) fn unconditional(call: &Call) -> bool {
+    let Some(kind) = call.resource.builtin else {
+        return false;
+    };
+    !(matches!(
+        kind.kind,
+        "CustomResourceDefinition" | "Lease" | "ServiceAccount" | "PodDisruptionBudget" | "PodTemplate"
+    ) && kind.kind != "PodTemplate")
+        && kind.group != "admissionregistration.k8s.io"
+}
+
+/// A namespace lives until its own finalizers are gone too.
+pub(super) fn lives_on(call: &Call, value: &Value) -> bool {
+    &*call.resource.table == "namespaces"
+        && value
+            .pointer("/spec/finalizers")
+            .and_then(Value::as_array)
+            .is_some_and(|list| !list.is_empty())
+}
+
+fn put(value: &mut Value, name: &str, field: Option<&Value>) {
+    if let Some(map) = value.as_object_mut() {
+        match field {
+            Some(field) => drop(map.insert(name.to_owned(), field.clone())),
+            None => drop(map.remove(name)),
+        }
+    }
+}
+
+/// Restores what this door may not change.
+pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value) {
+    let table = &*call.resource.table;
+    match call.target.subresource.as_str() {
+        "" => {
+            if version.status {
+                put(new, "status", old.get("status"));
+            }
+            if table == "namespaces" {
+                let finalizers = old.pointer("/spec/finalizers").cloned();
+                keep_in(new, "spec", "finalizers", finalizers);
+            }
+            if table == CSR {
+                put(new, "spec", old.get("spec"));
+            }
+        }
+        "finalize" => {
+            put(new, "status", old.get("status"));
+        }
+        "approval" => {
+            let conditions = new.pointer("/status/conditions").cloned();
+            keep_all_but(new, old, &["metadata"]);
+            keep_in(new, "status", "conditions", conditions);
+        }
+        _ => {
+            if call.resource.builtin.is_none() {
+                // Through the status of a custom resource nothing else changes, not even labels.
+                let managed = new.pointer("/metadata/managedFields").cloned();
+                let rv = new.pointer("/metadata/resourceVersion").cloned();
+                keep_all_but(new, old, &["status"]);
+                meta::edit(new, |metadata| {
+                    for (name, value) in [("managedFields", managed), ("resourceVersion", rv)] {
+                        match value {
+                            Some(value) => drop(metadata.insert(name.into(), value)),
+                            None => drop(metadata.remove(name)),
+                        }
+                    }
+                });
+            } else {
+                keep_all_but(new, old, &["status", "metadata"]);
+                if table == CSR {
+                    keep_verdict(old, new);
+                }
+            }
+        }
+    }
+}
+
+fn keep_in(new: &mut Value, outer: &str, inner: &str, value: Option<Value>) {
+    let Some(map) = new.as_object_mut() else { return };
+    let slot = map
+        .entry(outer)
+        .or_insert_with(|| Value::Object(serde_json::Map::new()));
+    if let Some(slot) = slot.as_object_mut() {
+        match value {
+            Some(value) => drop(slot.insert(inner.to_owned(), value)),
+            None => drop(slot.remove(inner)),
+        }
+    }
+}
+
+fn keep_all_but(new: &mut Value, old: &Value, except: &[&str]) {
+    let Some(map) = new.as_object_mut() else { return };
+    map.retain(|name, _| except.contains(&name.as_str()));
+    for (name, value) in old.as_object().into_iter().flatten() {
+        if !except.contains(&name.as_str()) {
+            map.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+/// Whether a request is approved is said through `approval` alone.
+fn keep_verdict(old: &Value, new: &mut Value) {
+    let verdict = |condition: &&Value| {
+        matches!(
+            condition.get("type").and_then(Value::as_str),
+            Some("Approved" | "Denied")
+        )
+    };
+    let list = |value: &Value| {
+        value
+            .pointer("/status/conditions")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let mut conditions: Vec<Value> = list(old).iter().filter(verdict).cloned().collect();
+    conditions.extend(list(new).iter().filter(|condition| !verdict(condition)).cloned());
+    keep_in(
+        new,
+        "status",
+        "conditions",
+        (!conditions.is_empty()).then_some(Value::Array(conditions)),
+    );
+}
+
+/// Rights that depend on what is changed.
+pub(super) fn check_rights(call: &Call, old: &Value, new: &Value) -> Result<()> {
+    if &*call.resource.table != CSR {
+        return Ok(());
+    }
+    let verb = match call.target.subresource.as_str() {
+        "approval" => "approve",
+        "status" if old.pointer("/status/certificate") != new.pointer("/status/certificate") => "sign",
+        _ => return Ok(()),
+    };
+    let signer = old
+        .pointer("/spec/signerName")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
+    let may = |name: &str| {
+        let attributes = ResourceAttributes::new(verb, "certificates.k8s.io", "signers").named(name);
+        call.state
+            .authorizer
+            .allows(&call.user, &Attributes::Resource(attributes))
+    };
+    if may(signer) || may(&domain) {
+        return Ok(());
+    }
+    Err(Failure::forbidden(
+        &call.resource.group,
+        &call.resource.plural,
+        &call.target.name,
+        &format!("user not permitted to {verb} requests with signerName {signer:?}"),
+    ))
+}

@@ -1,0 +1,167 @@
+//! The scale of an object: a number, reached without knowing the kind.
+
+use http::{Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::update::{How, modify};
+use super::{Call, meta, write};
+use crate::http::{Body, decode_body, media_type, read_body};
+use crate::jsonpath;
+use crate::patch as engine;
+use crate::registry::Scale;
+use crate::schema::Cause;
+use crate::status::{Failure, Result};
+
+pub(super) async fn answer(call: &Call, verb: &str, body: Body) -> Result<Response<Body>> {
+    let accept = call.accept()?;
+    let version = call.version()?;
+    let scale = version.scale.as_ref().ok_or_else(Failure::no_such_path)?;
+    if verb == "get" {
+        let shown = show(scale, &call.current()?.value());
+        return accept.media.respond(StatusCode::OK, shown.to_string().into());
+    }
+    let options = write::options(
+        call,
+        if verb == "update" {
+            "UpdateOptions"
+        } else {
+            "PatchOptions"
+        },
+    )?;
+    let bytes = read_body(body).await?;
+    let kind = media_type(&call.headers).to_owned();
+    let sent = if verb == "update" {
+        let decoded = decode_body(&call.headers, &bytes)?;
+        Some(
+            decoded
+                .map_err(|error| Failure::bad_request(format!("error decoding Scale: {error}")))?
+                .value,
+        )
+    } else {
+        None
+    };
+    let make = |live: Option<&Value>| {
+        let live = live.ok_or_else(|| call.not_found())?;
+        let before = show(scale, live);
+        let after = match (&sent, kind.as_str()) {
+            (Some(sent), _) => sent.clone(),
+            (None, "application/json-patch+json") => engine::json_patch(&before, &bytes).map_err(refuse)?,
+            (None, "application/merge-patch+json" | "application/strategic-merge-patch+json") => {
+                engine::merge_patch(&before, &bytes).map_err(refuse)?
+            }
+            _ => {
+                return Err(Failure::unsupported_media_type(&[
+                    "application/json-patch+json",
+                    "application/merge-patch+json",
+                ]));
+            }
+        };
+        let replicas = after
+            .pointer("/spec/replicas")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        if replicas < 0 {
+            return Err(Failure::invalid(
+                "autoscaling",
+                "Scale",
+                &call.target.name,
+                &[Cause::invalid(
+                    "spec.replicas",
+                    &replicas.into(),
+                    "must be greater than or equal to 0",
+                )],
+            ));
+        }
+        let mut new = live.clone();
+        set(&mut new, &scale.spec, replicas.into());
+        let rv = after.pointer("/metadata/resourceVersion").cloned();
+        meta::edit(&mut new, |metadata| {
+            // Without a version in the request, the current one is meant.
+            if let Some(rv) = rv.filter(|rv| rv.as_str().is_some_and(|rv| !rv.is_empty())) {
+                metadata.insert("resourceVersion".into(), rv);
+            }
+        });
+        Ok(new)
+    };
+    // To the rest of the server this is a change of the object itself.
+    let mut whole = call.detached();
+    whole.headers = call.headers.clone();
+    whole.target.subresource.clear();
+    let (code, value, rv) = modify(&whole, &options, How::Patch, &make).await?;
+    if let Some(rv) = rv {
+        call.durable(rv).await?;
+    }
+    accept.media.respond(code, show(scale, &value).to_string().into())
+}
+
+fn refuse(error: engine::PatchError) -> Failure {
+    match error {
+        engine::PatchError::Malformed(message) => Failure::bad_request(message),
+        engine::PatchError::Unprocessable(message) => Failure::new(422, "Invalid", message),
+    }
+}
+
+fn show(scale: &Scale, value: &Value) -> Value {
+    let number = |path: &str| {
+        jsonpath::find(value, path)
+            .first()
+            .and_then(|v| v.as_i64())
+            .unwrap_or(0)
+    };
+    let metadata: Map<String, Value> = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"]
+        .into_iter()
+        .filter_map(|name| {
+            Some((
+                name.to_owned(),
+                value.pointer(&format!("/metadata/{name}"))?.clone(),
+            ))
+        })
+        .collect();
+    let mut status = json!({ "replicas": number(&scale.status) });
+    let selector = scale
+        .selector
+        .as_ref()
+        .and_then(|path| jsonpath::find(value, path).first().copied());
+    if let (Some(selector), Some(map)) = (selector.and_then(selector_text), status.as_object_mut()) {
+        map.insert("selector".into(), selector.into());
+    }
+    let replicas = number(&scale.spec);
+    let spec = if replicas == 0 {
+        json!({})
+    } else {
+        json!({ "replicas": replicas })
+    };
+    json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status })
+}
+
+/// Text as it is; `matchLabels` and plain maps as `a=b,c=d`.
+fn selector_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Object(map) => {
+            let labels = map.get("matchLabels").and_then(Value::as_object).unwrap_or(map);
+            let pairs: Vec<String> = labels
+                .iter()
+                .filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)))
+                .collect();
+            Some(pairs.join(","))
+        }
+        _ => None,
+    }
+}
+
+/// Sets a field by a path of plain names.
+fn set(value: &mut Value, path: &str, field: Value) {
+    let names: Vec<&str> = path.split('.').filter(|name| !name.is_empty()).collect();
+    let Some((last, parents)) = names.split_last() else {
+        return;
+    };
+    let mut at = value;
+    for name in parents {
+        let Some(map) = at.as_object_mut() else { return };
+        at = map.entry(*name).or_insert_with(|| json!({}));
+    }
+    if let Some(map) = at.as_object_mut() {
+        map.insert((*last).to_owned(), field);
+    }
+}

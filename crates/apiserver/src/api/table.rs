@@ -1,0 +1,167 @@
+//! Tables for people, and objects cut down to their metadata.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::Call;
+use crate::jsonpath;
+use crate::registry::Column;
+use crate::status::Result;
+
+const NAME_TEXT: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
+/// Where in the collection an answer is.
+#[derive(Default)]
+pub(super) struct Position {
+    pub rv: String,
+    pub token: Option<String>,
+    pub remaining: Option<usize>,
+}
+
+impl Position {
+    /// That of a single object.
+    pub fn of(value: &Value) -> Self {
+        let rv = value
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        Self {
+            rv: rv.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        if !self.rv.is_empty() {
+            map.insert("resourceVersion".into(), self.rv.clone().into());
+        }
+        if let Some(token) = &self.token {
+            map.insert("continue".into(), token.clone().into());
+        }
+        if let Some(remaining) = self.remaining {
+            map.insert("remainingItemCount".into(), remaining.into());
+        }
+        Value::Object(map)
+    }
+}
+
+/// The metadata of an object alone.
+pub(super) fn partial(value: &Value, version: &str) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": value.get("metadata").cloned().unwrap_or_default(),
+    })
+}
+
+/// Prints objects of one resource as rows.
+pub(super) struct Printer<'a> {
+    columns: &'a [Column],
+    builtin: Option<&'static crate::builtin::Kind>,
+    include: &'a str,
+    now: Timestamp,
+}
+
+impl<'a> Printer<'a> {
+    pub fn new(call: &'a Call) -> Result<Self> {
+        Ok(Self {
+            columns: &call.version()?.columns,
+            builtin: call.resource.builtin,
+            include: call.query.get("includeObject").unwrap_or("Metadata"),
+            now: call.state.clock.now(),
+        })
+    }
+
+    pub fn table(&self, version: &str, values: &[Value], position: &Position) -> Value {
+        json!({
+            "kind": "Table",
+            "apiVersion": format!("meta.k8s.io/{version}"),
+            "metadata": position.to_json(),
+            "columnDefinitions": self.definitions(),
+            "rows": values.iter().map(|value| self.row(value, version)).collect::<Vec<_>>(),
+        })
+    }
+
+    /// A table without headings, as in the events of a watch after the first.
+    pub fn rows(&self, version: &str, value: &Value, first: bool) -> Value {
+        let mut table = self.table(version, std::slice::from_ref(value), &Position::of(value));
+        if !first && let Some(map) = table.as_object_mut() {
+            map.insert("columnDefinitions".into(), Value::Null);
+        }
+        table
+    }
+
+    fn definitions(&self) -> Vec<Value> {
+        let define = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority });
+        if let Some(printer) = self.builtin {
+            return printer
+                .columns
+                .iter()
+                .map(|c| {
+                    define(
+                        c.name,
+                        c.ty,
+                        c.format,
+                        if c.name == "Name" { NAME_TEXT } else { "" },
+                        c.priority,
+                    )
+                })
+                .collect();
+        }
+        let mut all = vec![define("Name", "string", "name", NAME_TEXT, 0)];
+        all.extend(
+            self.columns
+                .iter()
+                .map(|c| define(&c.name, &c.kind, &c.format, &c.description, c.priority)),
+        );
+        all
+    }
+
+    fn row(&self, value: &Value, version: &str) -> Value {
+        let cells: Vec<Value> = if let Some(kind) = self.builtin {
+            kind.columns
+                .iter()
+                .map(|column| (column.cell)(value, self.now))
+                .collect()
+        } else {
+            let name = value.pointer("/metadata/name").cloned().unwrap_or_default();
+            std::iter::once(name)
+                .chain(self.columns.iter().map(|column| self.cell(value, column)))
+                .collect()
+        };
+        let mut row = json!({ "cells": cells });
+        let object = match self.include {
+            "None" => None,
+            "Object" => Some(value.clone()),
+            _ => Some(partial(value, version)),
+        };
+        if let (Some(object), Some(map)) = (object, row.as_object_mut()) {
+            map.insert("object".into(), object);
+        }
+        row
+    }
+
+    fn cell(&self, value: &Value, column: &Column) -> Value {
+        let found = jsonpath::find(value, &column.path);
+        let Some(first) = found.first() else {
+            return Value::Null;
+        };
+        match column.kind.as_str() {
+            "integer" => first.as_i64().map_or(Value::Null, Value::from),
+            "number" => first.as_f64().map_or(Value::Null, |number| json!(number)),
+            "boolean" => first.as_bool().map_or(Value::Null, Value::from),
+            "date" => crate::builtin::age(first.as_str(), self.now).into(),
+            _ => {
+                let texts: Vec<String> = found
+                    .iter()
+                    .map(|value| match value {
+                        Value::String(text) => text.clone(),
+                        other => other.to_string(),
+                    })
+                    .collect();
+                texts.join(",").into()
+            }
+        }
+    }
+}

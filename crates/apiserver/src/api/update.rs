@@ -1,0 +1,194 @@
+//! PUT, and the way that all changes of existing objects take.
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+use super::admit::{self, Operation};
+use super::write::{self, Options};
+use super::{Call, create, meta, restrict};
+use crate::http::Body;
+use crate::schema::Cause;
+use crate::status::{Failure, Result};
+use crate::store::{Expect, Object, Refused};
+
+/// How often a change is tried again on a newer state.
+const TRIES: usize = 8;
+
+/// How an object is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// PUT: the whole object.
+    Replace,
+    /// PATCH: computed from the current state, so that it can be tried again.
+    Patch,
+    /// Server-side apply: as PATCH, creates what is missing, and has recorded ownership itself.
+    Apply,
+}
+
+pub(super) async fn update(call: &Call, body: Body) -> Result<Response<Body>> {
+    call.accept()?;
+    let options = write::options(call, "UpdateOptions")?;
+    let mut value = write::read_object(call, body, &options).await?;
+    check_name(call, &value)?;
+    write::check_place(call, &mut value)?;
+    let done = modify(call, &options, How::Replace, &|_| Ok(value.clone())).await?;
+    finish(call, done).await
+}
+
+fn check_name(call: &Call, value: &Value) -> Result<()> {
+    let name = meta::text(value, "name");
+    if name.is_empty() {
+        return Err(Failure::bad_request("name must be provided"));
+    }
+    if name != call.target.name {
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.target.name
+        )));
+    }
+    Ok(())
+}
+
+/// A finished change.
+pub(super) type Done = (StatusCode, Value, Option<u64>);
+
+/// Waits for the disk and answers.
+pub(super) async fn finish(call: &Call, (code, value, rv): Done) -> Result<Response<Body>> {
+    if let Some(rv) = rv {
+        call.durable(rv).await?;
+    }
+    call.respond_value(code, &value)
+}
+
+/// Changes an object: `make` gets the current one (none, if apply is to create it) and returns what it is to be.
+pub(super) async fn modify(
+    call: &Call,
+    options: &Options,
+    how: How,
+    make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
+) -> Result<Done> {
+    let store = &call.state.store;
+    for _ in 0..TRIES {
+        let Some(current) = store.get(&call.resource.table, &call.key()) else {
+            let main = call.target.subresource.is_empty();
+            if !main || !(how == How::Apply || (how == How::Replace && restrict::creates_on_update(call))) {
+                return Err(call.not_found());
+            }
+            // The right to update or patch is not the right to create.
+            write::demand(call, "create")?;
+            let mut value = make(None)?;
+            write::default(call, &mut value)?;
+            meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
+            match create::store_new(call, value, options, how != How::Apply).await {
+                Err(failure) if failure.reason() == "AlreadyExists" => continue,
+                done => return done,
+            }
+        };
+        match change(call, options, how, make, &current).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(Refused::Missing)) if how != How::Apply => return Err(call.not_found()),
+            Ok(Err(_)) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(Failure::stale(
+        &call.resource.group,
+        &call.resource.plural,
+        &call.target.name,
+    ))
+}
+
+/// One try. The inner error says that somebody else was faster.
+async fn change(
+    call: &Call,
+    options: &Options,
+    how: How,
+    make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
+    current: &Object,
+) -> Result<Result<Done, Refused>> {
+    let old = call.value_of(current);
+    let mut new = make(Some(&old))?;
+    check_preconditions(call, &old, &new)?;
+    meta::carry(&old, &mut new);
+    let version = call.version()?;
+    restrict::keep(call, version, &old, &mut new);
+    write::default(call, &mut new)?;
+    meta::count_generation(&call.resource, version, &old, &mut new);
+    if how != How::Apply
+        && let Some(schema) = &version.schema
+    {
+        super::ownership::track(Some(&old), &mut new, &options.manager(call), schema);
+    }
+    restrict::check_rights(call, &old, &new)?;
+    admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
+    meta::count_generation(&call.resource, version, &old, &mut new);
+    write::validate(call, &new, Some(&old))?;
+    admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
+
+    let expect = Expect::At(current.rv);
+    let gone = current.deleting && meta::finalizers(&new).is_empty() && !restrict::lives_on(call, &new);
+    if !gone && meta::same(&old, &new) {
+        return Ok(Ok((StatusCode::OK, old, None)));
+    }
+    meta::edit(&mut new, |metadata| {
+        metadata.insert("resourceVersion".into(), current.rv.to_string().into())
+    });
+    if options.dry_run {
+        return Ok(Ok((StatusCode::OK, new, None)));
+    }
+    let store = &call.state.store;
+    if gone {
+        // The last finalizer is gone: this write is the end of the object.
+        return Ok(store
+            .remove(&call.resource.table, &current.key, expect)
+            .map(|object| {
+                meta::edit(&mut new, |metadata| {
+                    metadata.insert("resourceVersion".into(), object.rv.to_string().into())
+                });
+                (StatusCode::OK, new, Some(object.rv))
+            }));
+    }
+    crate::registry::to_storage(&call.resource, &mut new);
+    Ok(store
+        .put(&call.resource.table, expect, new)
+        .map(|object| (StatusCode::OK, call.value_of(&object), Some(object.rv))))
+}
+
+fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<()> {
+    let resource = &call.resource;
+    let name = &call.target.name;
+    let (uid, old_uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
+    if !uid.is_empty() && uid != old_uid {
+        return Err(Failure::conflict(
+            &resource.group,
+            &resource.plural,
+            name,
+            &format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}"),
+        ));
+    }
+    match meta::text(new, "resourceVersion") {
+        "" | "0" if restrict::unconditional(call) => Ok(()),
+        "" | "0" => Err(Failure::invalid(
+            &resource.group,
+            &resource.kind,
+            name,
+            &[Cause::invalid(
+                "metadata.resourceVersion",
+                &0.into(),
+                "must be specified for an update",
+            )],
+        )),
+        rv if rv == meta::text(old, "resourceVersion") => Ok(()),
+        rv if rv.parse::<u64>().is_err() => Err(Failure::invalid(
+            &resource.group,
+            &resource.kind,
+            name,
+            &[Cause::invalid(
+                "metadata.resourceVersion",
+                &rv.into(),
+                &format!("strconv.ParseUint: parsing {rv:?}: invalid syntax"),
+            )],
+        )),
+        _ => Err(Failure::stale(&resource.group, &resource.plural, name)),
+    }
+}

@@ -1,0 +1,297 @@
+//! Watches: a cursor into the history of a table, read at the client's pace.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderValue, Response, header};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::filter::Filter;
+use super::list::{check_options, check_reached, resource_version};
+use super::table::Printer;
+use super::{Call, table};
+use crate::http::{Body, Shape};
+use crate::state::State;
+use crate::status::{Failure, Result};
+use crate::store::{Change, Event, News, Object};
+
+/// How often a bookmark is sent to those who want them.
+const BOOKMARK: Duration = Duration::from_mins(1);
+/// Events are sent in chunks of about this size.
+const CHUNK: usize = 64 << 10;
+
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one stream")]
+struct Watch {
+    call: Arc<OwnedCall>,
+    filter: Filter,
+    shape: Shape,
+    cursor: u64,
+    /// Objects that are sent before the first event.
+    initial: VecDeque<Arc<Object>>,
+    /// Whether the end of the initial objects is marked.
+    mark: bool,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    signal: tokio::sync::watch::Receiver<u64>,
+    first_row: bool,
+    done: bool,
+    _count: Counted,
+}
+
+/// What of the request outlives it.
+struct OwnedCall {
+    call: Call,
+}
+
+struct Counted(Arc<State>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
+    let accept = call.accept()?;
+    check_options(call, true)?;
+    let filter = Filter::new(call)?;
+    let wanted = resource_version(call)?;
+    let bookmarks = call.query.flag("allowWatchBookmarks");
+    let initial_events = call.query.optional_flag("sendInitialEvents");
+    let store = &call.state.store;
+    let signal = store.signal(&call.resource.table);
+    // Without a version, and with the version "any", the state comes first.
+    let with_state = initial_events.unwrap_or(wanted.is_none_or(|rv| rv == 0));
+    if let Some(rv) = wanted {
+        check_reached(store, rv)?;
+    }
+    let (initial, cursor) = if with_state {
+        let (objects, rv) = store.list(&call.resource.table, filter.namespace.as_deref());
+        (
+            objects
+                .into_iter()
+                .filter(|object| filter.matches(object))
+                .collect(),
+            rv,
+        )
+    } else {
+        (
+            VecDeque::new(),
+            wanted.filter(|rv| *rv > 0).unwrap_or_else(|| store.rv()),
+        )
+    };
+    if let News::Gone(floor) = store.news(&call.resource.table, cursor) {
+        return Err(too_old(cursor, floor));
+    }
+    let now = Instant::now();
+    let life = match call.query.number("timeoutSeconds")? {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
+        // As the real server: between half an hour and an hour, so that not all come back at once.
+        _ => Duration::from_secs(1800 + rand::random::<u64>() % 1800),
+    };
+    call.state.watches.fetch_add(1, Ordering::Relaxed);
+    let watch = Watch {
+        filter,
+        shape: accept.shape.clone(),
+        cursor,
+        initial,
+        mark: initial_events == Some(true) && bookmarks,
+        bookmarks,
+        next_bookmark: now + BOOKMARK,
+        deadline: now.checked_add(life).unwrap_or(now + BOOKMARK),
+        signal,
+        first_row: true,
+        done: false,
+        _count: Counted(call.state.clone()),
+        call: Arc::new(OwnedCall {
+            call: call.detached(),
+        }),
+    };
+    let chunks = stream::unfold(watch, |mut watch| async move {
+        let chunk = watch.next().await?;
+        Some((Ok::<Bytes, std::convert::Infallible>(chunk), watch))
+    });
+    let mut response = Response::new(Body::from_stream(chunks));
+    let kind = match accept.media {
+        crate::http::Media::Yaml => "application/yaml;stream=watch",
+        _ => "application/json",
+    };
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
+    Ok(response)
+}
+
+fn too_old(cursor: u64, floor: u64) -> Failure {
+    Failure::expired(format!("too old resource version: {cursor} ({floor})"))
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.done {
+                return None;
+            }
+            let mut out = Vec::new();
+            while out.len() < CHUNK
+                && let Some(object) = self.initial.pop_front()
+            {
+                self.push(&mut out, "ADDED", &object, None);
+            }
+            if self.initial.is_empty() {
+                if self.mark {
+                    self.mark = false;
+                    self.push_bookmark(&mut out, true);
+                }
+                self.read(&mut out);
+            }
+            if !out.is_empty() {
+                return Some(out.into());
+            }
+            let call = self.call.clone();
+            let wake = if self.bookmarks {
+                self.deadline.min(self.next_bookmark)
+            } else {
+                self.deadline
+            };
+            tokio::select! {
+                changed = self.signal.changed() => {
+                    // The table is gone, or the server stops.
+                    if changed.is_err() {
+                        return None;
+                    }
+                }
+                () = call.call.state.stop.cancelled() => return None,
+                () = tokio::time::sleep_until(wake) => {
+                    if Instant::now() >= self.deadline {
+                        return None;
+                    }
+                    self.next_bookmark = Instant::now() + BOOKMARK;
+                    let mut out = Vec::new();
+                    self.push_bookmark(&mut out, false);
+                    return Some(out.into());
+                }
+            }
+        }
+    }
+
+    /// Appends what happened since the cursor.
+    fn read(&mut self, out: &mut Vec<u8>) {
+        // Seen before reading, so that what comes in between wakes us again.
+        self.signal.borrow_and_update();
+        let call = self.call.clone();
+        match call.call.state.store.news(&call.call.resource.table, self.cursor) {
+            News::Gone(floor) => {
+                self.done = true;
+                let status = too_old(self.cursor, floor).to_json();
+                push_line(out, "ERROR", status.to_string().as_bytes());
+            }
+            News::Events(events, rv) => {
+                self.cursor = rv;
+                for event in events {
+                    // One pass may be large; the rest is read again from where we stopped.
+                    if out.len() >= CHUNK {
+                        self.cursor = event.rv - 1;
+                        return;
+                    }
+                    self.push_event(out, &event);
+                }
+            }
+        }
+    }
+
+    fn push_event(&mut self, out: &mut Vec<u8>, event: &Event) {
+        let now = event.change != Change::Deleted && self.filter.matches(&event.object);
+        let before = event
+            .previous
+            .as_ref()
+            .is_some_and(|previous| self.filter.matches(previous));
+        match (before, now) {
+            (false, true) => self.push(out, "ADDED", &event.object, None),
+            (true, true) => self.push(out, "MODIFIED", &event.object, None),
+            // The last state that matched, under the version of this event.
+            (true, false) if event.change == Change::Deleted => {
+                self.push(out, "DELETED", &event.object, None);
+            }
+            (true, false) => {
+                if let Some(previous) = &event.previous {
+                    self.push(out, "DELETED", previous, Some(event.rv));
+                }
+            }
+            (false, false) => {}
+        }
+    }
+
+    fn push(&mut self, out: &mut Vec<u8>, kind: &str, object: &Object, rv: Option<u64>) {
+        let call = self.call.clone();
+        if self.shape == Shape::Whole && rv.is_none() {
+            push_line(out, kind, &call.call.json_of(object));
+            return;
+        }
+        let mut value = call.call.value_of(object);
+        if let Some(rv) = rv
+            && let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            metadata.insert("resourceVersion".into(), rv.to_string().into());
+        }
+        let shown = self.shaped(&value);
+        push_line(out, kind, shown.to_string().as_bytes());
+    }
+
+    fn shaped(&mut self, value: &Value) -> Value {
+        let call = self.call.clone();
+        match &self.shape {
+            Shape::Whole => value.clone(),
+            Shape::Metadata(version) => table::partial(value, version),
+            Shape::Table(version) => {
+                let first = std::mem::take(&mut self.first_row);
+                Printer::new(&call.call)
+                    .map(|printer| printer.rows(version, value, first))
+                    .unwrap_or_default()
+            }
+        }
+    }
+
+    fn push_bookmark(&self, out: &mut Vec<u8>, end_of_initial: bool) {
+        let mut metadata = json!({ "resourceVersion": self.cursor.to_string(), "creationTimestamp": null });
+        if end_of_initial && let Some(map) = metadata.as_object_mut() {
+            map.insert(
+                "annotations".into(),
+                json!({ "k8s.io/initial-events-end": "true" }),
+            );
+        }
+        let call = &self.call.call;
+        let object = match &self.shape {
+            Shape::Whole => {
+                json!({ "kind": call.resource.kind, "apiVersion": call.api_version(), "metadata": metadata })
+            }
+            Shape::Metadata(version) => json!({
+                "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata,
+            }),
+            Shape::Table(version) => json!({
+                "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": { "resourceVersion": self.cursor.to_string() }, "columnDefinitions": null,
+                "rows": [{ "cells": [], "object": { "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata } }],
+            }),
+        };
+        push_line(out, "BOOKMARK", object.to_string().as_bytes());
+    }
+}
+
+fn push_line(out: &mut Vec<u8>, kind: &str, object: &[u8]) {
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+}

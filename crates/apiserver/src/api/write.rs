@@ -1,0 +1,311 @@
+//! What all writes share: options, reading the object, admission, validation.
+
+use bytes::Bytes;
+use serde_json::Value;
+use writ_authz::{Attributes, ResourceAttributes};
+
+use super::ownership::Manager;
+use super::{Call, meta};
+use crate::http::{Body, decode_body, read_body, refusal, summary};
+use crate::schema::{Cause, meta as object_meta};
+use crate::status::{Failure, Result};
+
+/// What is done with unknown and duplicate fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Validation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// The options of a write.
+pub(super) struct Options {
+    pub dry_run: bool,
+    pub validation: Validation,
+    pub manager: String,
+}
+
+/// Reads and checks the options; `kind` is that of the options object, for messages.
+pub(super) fn options(call: &Call, kind: &str) -> Result<Options> {
+    let mut causes = Vec::new();
+    let dry_run = call.query.all("dryRun");
+    if let Some(bad) = dry_run.iter().find(|value| !matches!(**value, "All" | "")) {
+        causes.push(Cause::not_supported("dryRun", &Value::from(vec![*bad]), &["All"]));
+    }
+    let manager = call.query.get("fieldManager");
+    causes.extend(object_meta::validate_field_manager(
+        manager.unwrap_or_default(),
+        "fieldManager",
+    ));
+    let validation = match call.query.get("fieldValidation") {
+        None | Some("Warn") => Validation::Warn,
+        Some("Ignore") => Validation::Ignore,
+        Some("Strict") => Validation::Strict,
+        Some(other) => {
+            causes.push(Cause::not_supported(
+                "fieldValidation",
+                &other.into(),
+                &["Ignore", "Warn", "Strict"],
+            ));
+            Validation::Strict
+        }
+    };
+    if !causes.is_empty() {
+        return Err(Failure::invalid("meta.k8s.io", kind, "", &causes));
+    }
+    let manager = manager.map_or_else(|| from_user_agent(call), str::to_owned);
+    Ok(Options {
+        dry_run: dry_run.contains(&"All"),
+        validation,
+        manager,
+    })
+}
+
+/// Without a name, a writer is known by the program it uses.
+fn from_user_agent(call: &Call) -> String {
+    let agent = call
+        .headers
+        .get(http::header::USER_AGENT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    agent
+        .split('/')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(128)
+        .collect()
+}
+
+impl Options {
+    /// The writer as managedFields know it.
+    pub fn manager(&self, call: &Call) -> Manager {
+        Manager {
+            name: self.manager.clone(),
+            api_version: call.api_version(),
+            subresource: call.target.subresource.clone(),
+            time: call.state.clock.rfc3339(),
+            force: false,
+        }
+    }
+}
+
+/// Reads the object in the body.
+pub(super) async fn read_object(call: &Call, body: Body, options: &Options) -> Result<Value> {
+    let bytes = read_body(body).await?;
+    let decoded = decode_body(&call.headers, &bytes)?.map_err(|error| unrecognized(call, &bytes, &error))?;
+    let mut value = decoded.value;
+    if !value.is_object() {
+        return Err(unrecognized(
+            call,
+            &bytes,
+            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
+        ));
+    }
+    check_kind(call, &mut value, &bytes)?;
+    let mut problems: Vec<String> = decoded
+        .duplicates
+        .iter()
+        .map(|path| format!("duplicate field \"{path}\""))
+        .collect();
+    problems.extend(shape(call, &mut value)?);
+    report(call, options.validation, &problems)?;
+    Ok(value)
+}
+
+fn unrecognized(call: &Call, body: &Bytes, why: &str) -> Failure {
+    Failure::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({})",
+        call.resource.kind,
+        summary(body, 30)
+    ))
+}
+
+/// Unknown and duplicate fields are dropped, told or refused.
+pub(super) fn report(call: &Call, validation: Validation, problems: &[String]) -> Result<()> {
+    match validation {
+        Validation::Ignore => {}
+        Validation::Warn => problems.iter().for_each(|problem| call.warn(problem)),
+        Validation::Strict if problems.is_empty() => {}
+        Validation::Strict => {
+            return Err(Failure::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
+                problems.join(", "),
+                kind = call.resource.kind,
+                version = call.target.version,
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The object must be what the path says.
+fn check_kind(call: &Call, value: &mut Value, body: &Bytes) -> Result<()> {
+    let (api_version, kind) = (call.api_version(), &call.resource.kind);
+    let given = |name: &str| {
+        value
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (given_version, given_kind) = (given("apiVersion"), given("kind"));
+    if call.resource.builtin.is_none() && given_kind.is_empty() {
+        return Err(unrecognized(
+            call,
+            body,
+            &format!("Object 'Kind' is missing in '{}'", summary(body, 1000)),
+        ));
+    }
+    if !given_version.is_empty() && given_version != api_version {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
+        )));
+    }
+    if !given_kind.is_empty() && given_kind != *kind {
+        if call.resource.builtin.is_none() {
+            return Err(Failure::invalid(
+                &call.resource.group,
+                &given_kind,
+                meta::text(value, "name"),
+                &[Cause::invalid(
+                    "kind",
+                    &given_kind.as_str().into(),
+                    &format!("must be {kind}"),
+                )],
+            ));
+        }
+        return Err(Failure::bad_request(format!(
+            "{given_kind} in version {:?} cannot be handled as a {kind}: converting ({given_kind}) to ({kind}): unknown conversion",
+            call.target.version
+        )));
+    }
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), api_version.into());
+        map.insert("kind".into(), kind.clone().into());
+    }
+    Ok(())
+}
+
+/// Brings an object into the form of its schema; returns what had to be dropped.
+pub(super) fn shape(call: &Call, value: &mut Value) -> Result<Vec<String>> {
+    let version = call.version()?;
+    let mut problems = Vec::new();
+    if let Some(schema) = &version.schema {
+        if call.resource.builtin.is_some()
+            && let Some(error) = schema.decode_error(value)
+        {
+            return Err(Failure::bad_request(format!(
+                "{kind} in version {:?} cannot be handled as a {kind}: {error}",
+                call.target.version,
+                kind = call.resource.kind
+            )));
+        }
+        problems = schema
+            .prune(value)
+            .iter()
+            .map(|path| format!("unknown field \"{path}\""))
+            .collect();
+    }
+    default(call, value)?;
+    Ok(problems)
+}
+
+/// Fills in defaults.
+pub(super) fn default(call: &Call, value: &mut Value) -> Result<()> {
+    match call.resource.builtin {
+        Some(kind) => kind.default(value),
+        None => {
+            if let Some(schema) = &call.version()?.schema {
+                schema.default(value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names in the object and in the path must agree; a namespace that is not given is that of the path.
+pub(super) fn check_place(call: &Call, value: &mut Value) -> Result<()> {
+    let namespace = meta::text(value, "namespace").to_owned();
+    if call.resource.namespaced {
+        if !namespace.is_empty() && namespace != call.target.namespace {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        meta::edit(value, |metadata| {
+            metadata.insert("namespace".into(), call.target.namespace.clone().into())
+        });
+    } else if !namespace.is_empty() {
+        if call.resource.builtin.is_some() && namespace == call.target.namespace {
+            meta::edit(value, |metadata| metadata.remove("namespace"));
+        } else {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What the schema and the server itself have against the object.
+pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<()> {
+    let causes = if let Some(kind) = call.resource.builtin {
+        kind.validate(new, old)
+    } else {
+        let metadata = |value: &Value| value.get("metadata").cloned().unwrap_or_default();
+        let mut causes = match old {
+            None => object_meta::validate_create(
+                &metadata(new),
+                call.resource.namespaced,
+                object_meta::NameRule::Subdomain,
+                "metadata",
+            ),
+            Some(old) => object_meta::validate_update(&metadata(new), &metadata(old), "metadata"),
+        };
+        if let Some(schema) = &call.version()?.schema {
+            causes.extend(schema.validate(new, old));
+        }
+        causes
+    };
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let name = match meta::text(new, "name") {
+        "" => &call.target.name,
+        name => name,
+    };
+    Err(Failure::invalid(
+        &call.resource.group,
+        &call.resource.kind,
+        name,
+        &causes,
+    ))
+}
+
+/// Asks for a right beyond the one that let the request in.
+pub(super) fn demand(call: &Call, verb: &str) -> Result<()> {
+    let target = &call.target;
+    let attributes = ResourceAttributes {
+        verb,
+        group: &target.group,
+        resource: &target.resource,
+        subresource: &target.subresource,
+        namespace: &target.namespace,
+        name: &target.name,
+    };
+    if call
+        .state
+        .authorizer
+        .allows(&call.user, &Attributes::Resource(attributes))
+    {
+        return Ok(());
+    }
+    Err(Failure::forbidden(
+        &target.group,
+        &target.resource,
+        &target.name,
+        &refusal(&call.user, &attributes),
+    ))
+}

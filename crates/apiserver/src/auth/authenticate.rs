@@ -1,0 +1,203 @@
+//! Who are you: certificate, bearer token, or nobody; and on whose behalf.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use http::{HeaderMap, header};
+use rustls::pki_types::CertificateDer;
+use writ_authz::{Attributes, ResourceAttributes};
+
+use super::issuer::ISSUER;
+use super::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+use crate::state::State;
+use crate::status::{Failure, Result};
+
+/// What is known about the other end of the connection. In the extensions of the request.
+#[derive(Clone)]
+pub(crate) enum Peer {
+    /// The certificates that it showed.
+    Certificates(Vec<CertificateDer<'static>>),
+    /// The caller is in this process and says who it is.
+    Trusted(Box<User>),
+}
+
+/// Tokens that are given from outside, for demos and tests.
+#[derive(Default)]
+pub(crate) struct StaticTokens(RwLock<BTreeMap<String, User>>);
+
+impl StaticTokens {
+    pub fn add(&self, token: String, user: User) {
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(token, user);
+    }
+
+    fn find(&self, token: &str) -> Option<User> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(token)
+            .cloned()
+    }
+}
+
+/// The user of a request, before impersonation.
+pub(crate) fn authenticate(state: &State, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User> {
+    let bearer = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| {
+            let (scheme, token) = value.trim().split_once(' ')?;
+            scheme
+                .eq_ignore_ascii_case("bearer")
+                .then(|| token.trim())
+                .filter(|token| !token.is_empty())
+        });
+    match peer {
+        Some(Peer::Trusted(user)) if bearer.is_none() => return Ok((**user).clone()),
+        Some(Peer::Certificates(chain)) if !chain.is_empty() => {
+            match state.authority.client(chain, state.clock.now()) {
+                Ok(user) => return Ok(user),
+                // A bad certificate with a good token is still a good token.
+                Err(_) if bearer.is_some() => {}
+                Err(_) => return Err(Failure::unauthorized()),
+            }
+        }
+        _ => {}
+    }
+    let Some(token) = bearer else {
+        return Ok(User::anonymous());
+    };
+    review_token(state, token, &[ISSUER.to_owned()])
+        .map(|(user, _)| user)
+        .map_err(|_| Failure::unauthorized())
+}
+
+/// The user of a token, and the audiences among those asked for that it is good for.
+pub(crate) fn review_token(
+    state: &State,
+    token: &str,
+    audiences: &[String],
+) -> std::result::Result<(User, Vec<String>), &'static str> {
+    if let Some(user) = state.tokens.find(token) {
+        // A static token says nothing of audiences: it is for the API server.
+        return if audiences.iter().any(|audience| audience == ISSUER) {
+            Ok((user, vec![ISSUER.to_owned()]))
+        } else {
+            Err("token audiences are invalid for the target audiences")
+        };
+    }
+    if !super::Issuer::claims(token) {
+        return Err("invalid bearer token");
+    }
+    state.issuer.check(token, audiences, &state.store, &state.clock)
+}
+
+/// Applies the impersonation headers; each thing impersonated must be allowed.
+pub(crate) fn impersonate(state: &State, user: User, headers: &HeaderMap) -> Result<User> {
+    let values = |name: &str| -> Vec<String> {
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .map(str::to_owned)
+            .collect()
+    };
+    let name = values("impersonate-user").into_iter().next().unwrap_or_default();
+    let mut groups = values("impersonate-group");
+    let uid = values("impersonate-uid").into_iter().next().unwrap_or_default();
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (header, value) in headers {
+        if let (Some(key), Ok(value)) = (header.as_str().strip_prefix("impersonate-extra-"), value.to_str()) {
+            extra
+                .entry(crate::http::decode(key))
+                .or_default()
+                .push(value.to_owned());
+        }
+    }
+    if name.is_empty() {
+        return if groups.is_empty() && uid.is_empty() && extra.is_empty() {
+            Ok(user)
+        } else {
+            Err(Failure::internal(
+                "requested [{}] without impersonating a user name"
+                    .replace("{}", if uid.is_empty() { "groups or extra" } else { "uid" }),
+            ))
+        };
+    }
+    let ask = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+        let attributes = ResourceAttributes {
+            verb: "impersonate",
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+        };
+        if state.authorizer.allows(&user, &Attributes::Resource(attributes)) {
+            return Ok(());
+        }
+        let what = if subresource.is_empty() {
+            resource.to_owned()
+        } else {
+            format!("{resource}/{subresource}")
+        };
+        let place = if namespace.is_empty() {
+            " at the cluster scope".to_owned()
+        } else {
+            format!(" in the namespace {namespace:?}")
+        };
+        Err(Failure::forbidden(
+            group,
+            resource,
+            name,
+            &format!(
+                "User {:?} cannot impersonate resource {what:?} in API group {group:?}{place}",
+                user.name
+            ),
+        ))
+    };
+    let account = writ_authz::split_service_account(&name);
+    match account {
+        Some((namespace, account)) => ask("", "serviceaccounts", "", namespace, account)?,
+        None => ask("", "users", "", "", &name)?,
+    }
+    for group in &groups {
+        ask("", "groups", "", "", group)?;
+    }
+    for (key, values) in &extra {
+        for value in values {
+            ask("authentication.k8s.io", "userextras", key, "", value)?;
+        }
+    }
+    if !uid.is_empty() {
+        ask("authentication.k8s.io", "uids", "", "", &uid)?;
+    }
+    if let Some((namespace, _)) = account
+        && groups.is_empty()
+    {
+        groups = vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{namespace}"),
+        ];
+    }
+    let mut user = User {
+        name,
+        uid,
+        groups,
+        extra,
+    };
+    if user.name == ANONYMOUS {
+        if !user.groups.iter().any(|group| group == UNAUTHENTICATED) {
+            user.join(UNAUTHENTICATED);
+        }
+    } else if !user
+        .groups
+        .iter()
+        .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED)
+    {
+        user.join(AUTHENTICATED);
+    }
+    Ok(user)
+}

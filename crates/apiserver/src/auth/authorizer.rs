@@ -1,0 +1,115 @@
+//! May you: one index of RBAC objects, kept up to date by the store.
+
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde_json::Value;
+use writ_authz::{Aggregation, Attributes, Chain, Decision, Index, Key, Kind};
+
+use super::User;
+use crate::store::{Change, Event};
+
+/// Told which rule allowed each request of users who are not in `system:masters`.
+pub type Recorder = dyn Fn(&User, &Chain) + Send + Sync;
+
+/// An answer with the reason that the real server gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub allowed: bool,
+    pub reason: String,
+}
+
+/// Decides by RBAC.
+pub(crate) struct Authorizer {
+    index: RwLock<Index>,
+    recorder: OnceLock<Arc<Recorder>>,
+}
+
+impl Authorizer {
+    pub fn new() -> Self {
+        Self {
+            index: RwLock::new(Index::new(Aggregation::Stored)),
+            recorder: OnceLock::new(),
+        }
+    }
+
+    pub fn record(&self, recorder: Arc<Recorder>) {
+        drop(self.recorder.set(recorder));
+    }
+
+    pub fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the request may go on; recorded.
+    pub fn allows(&self, user: &User, attributes: &Attributes<'_>) -> bool {
+        let index = self.index();
+        match index.allows(&user.name, &user.groups, attributes) {
+            Decision::Superuser => true,
+            Decision::Deny => false,
+            Decision::Allow(grant) => {
+                if let Some(recorder) = self.recorder.get()
+                    && let Some(chain) = index.chain(&grant)
+                {
+                    drop(index);
+                    recorder(user, &chain);
+                }
+                true
+            }
+        }
+    }
+
+    /// The answer to a review, with its reason.
+    pub fn explain(&self, user: &User, attributes: &Attributes<'_>) -> Verdict {
+        let index = self.index();
+        match index.allows(&user.name, &user.groups, attributes) {
+            Decision::Superuser => Verdict {
+                allowed: true,
+                reason: String::new(),
+            },
+            Decision::Deny => Verdict {
+                allowed: false,
+                reason: String::new(),
+            },
+            Decision::Allow(grant) => Verdict {
+                allowed: true,
+                reason: index
+                    .chain(&grant)
+                    .map(|chain| chain.reason())
+                    .unwrap_or_default(),
+            },
+        }
+    }
+
+    /// Takes up a change of an RBAC object; other objects are not its business.
+    pub fn changed(&self, event: &Event, value: &Value) {
+        let object = &event.object;
+        let kind = match &*object.table {
+            "roles.rbac.authorization.k8s.io" => Kind::Role,
+            "clusterroles.rbac.authorization.k8s.io" => Kind::ClusterRole,
+            "rolebindings.rbac.authorization.k8s.io" => Kind::RoleBinding,
+            "clusterrolebindings.rbac.authorization.k8s.io" => Kind::ClusterRoleBinding,
+            _ => return,
+        };
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let applied = if event.change == Change::Deleted {
+            false
+        } else {
+            apply(&mut index, kind, value).is_some()
+        };
+        // An object that cannot be read grants nothing, not what it granted before.
+        if !applied {
+            index.remove(Key::new(kind, object.namespace(), object.name()));
+        }
+    }
+}
+
+fn apply(index: &mut Index, kind: Kind, value: &Value) -> Option<()> {
+    use serde::Deserialize;
+    match kind {
+        Kind::Role => index.apply(&Role::deserialize(value).ok()?).ok(),
+        Kind::ClusterRole => index.apply(&ClusterRole::deserialize(value).ok()?).ok(),
+        Kind::RoleBinding => index.apply(&RoleBinding::deserialize(value).ok()?).ok(),
+        Kind::ClusterRoleBinding => index.apply(&ClusterRoleBinding::deserialize(value).ok()?).ok(),
+    }
+}

@@ -1,0 +1,237 @@
+//! Tokens of ServiceAccounts: signed ES256, bound to objects, checked against the store and the server's clock.
+
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+
+use super::User;
+use crate::clock::Clock;
+use crate::store::{Store, key_of, new_uid, uid_of};
+
+/// The issuer that kube-apiserver is given in most clusters; also the default audience.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// Clocks of a cluster may differ by this much.
+const LEEWAY: i64 = 60;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Claims {
+    aud: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exp: Option<i64>,
+    iat: i64,
+    iss: String,
+    #[serde(default)]
+    jti: String,
+    #[serde(rename = "kubernetes.io")]
+    private: Private,
+    #[serde(default)]
+    nbf: i64,
+    sub: String,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Private {
+    namespace: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<Bound>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<Bound>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<Bound>,
+    serviceaccount: Bound,
+}
+
+/// An object whose life a token shares.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bound {
+    pub name: String,
+    pub uid: String,
+}
+
+/// What a token is to be.
+#[derive(Debug, Default)]
+pub(crate) struct TokenWish {
+    pub namespace: String,
+    pub account: Bound,
+    pub audiences: Vec<String>,
+    /// Forever, for the tokens in Secrets.
+    pub seconds: Option<i64>,
+    pub pod: Option<Bound>,
+    pub secret: Option<Bound>,
+    pub node: Option<Bound>,
+}
+
+/// Signs tokens and checks them.
+pub(crate) struct Issuer {
+    encoding: EncodingKey,
+    decoding: DecodingKey,
+    /// The public key, for those who check tokens themselves.
+    pub jwk: serde_json::Value,
+    key_id: String,
+}
+
+impl Issuer {
+    /// From a key pair of the curve P-256.
+    pub fn new(key: &rcgen::KeyPair) -> Result<Self, String> {
+        use base64::Engine;
+        use sha2::Digest;
+        let base64 = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+        let encoding =
+            EncodingKey::from_ec_pem(key.serialize_pem().as_bytes()).map_err(|error| error.to_string())?;
+        let decoding =
+            DecodingKey::from_ec_pem(key.public_key_pem().as_bytes()).map_err(|error| error.to_string())?;
+        let key_id = base64.encode(sha2::Sha256::digest(key.public_key_raw()));
+        // An uncompressed point: 4, then x and y.
+        let point = key.public_key_raw();
+        let jwk = serde_json::json!({
+            "use": "sig", "kty": "EC", "kid": key_id, "crv": "P-256", "alg": "ES256",
+            "x": base64.encode(point.get(1..33).unwrap_or_default()),
+            "y": base64.encode(point.get(33..65).unwrap_or_default()),
+        });
+        Ok(Self {
+            encoding,
+            decoding,
+            jwk,
+            key_id,
+        })
+    }
+
+    /// Signs a token; returns it with its end in seconds since 1970.
+    pub fn sign(&self, wish: TokenWish, clock: &Clock) -> Result<(String, i64), String> {
+        let now = clock.now().as_second();
+        let exp = wish.seconds.map(|seconds| now + seconds);
+        let claims = Claims {
+            aud: wish.audiences,
+            exp,
+            iat: now,
+            iss: ISSUER.into(),
+            jti: new_uid(),
+            sub: format!("system:serviceaccount:{}:{}", wish.namespace, wish.account.name),
+            private: Private {
+                namespace: wish.namespace,
+                node: wish.node,
+                pod: wish.pod,
+                secret: wish.secret,
+                serviceaccount: wish.account,
+            },
+            nbf: now,
+        };
+        let mut header = Header::new(Algorithm::ES256);
+        header.kid = Some(self.key_id.clone());
+        header.typ = None;
+        let token =
+            jsonwebtoken::encode(&header, &claims, &self.encoding).map_err(|error| error.to_string())?;
+        Ok((token, exp.unwrap_or(i64::MAX)))
+    }
+
+    /// Whether a token claims to be one of ours, so that no other authenticator need look at it.
+    pub fn claims(token: &str) -> bool {
+        token.split('.').count() == 3
+    }
+
+    /// The user of a token that is good for one of `audiences`, and those it is good for.
+    pub fn check(
+        &self,
+        token: &str,
+        audiences: &[String],
+        store: &Store,
+        clock: &Clock,
+    ) -> Result<(User, Vec<String>), &'static str> {
+        let mut validation = Validation::new(Algorithm::ES256);
+        // Times are checked below, by the server's own clock.
+        validation.validate_exp = false;
+        validation.validate_nbf = false;
+        validation.validate_aud = false;
+        validation.required_spec_claims.clear();
+        validation.set_issuer(&[ISSUER]);
+        let claims = jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)
+            .map_err(|_| "invalid bearer token")?
+            .claims;
+        let now = clock.now().as_second();
+        if claims.exp.is_some_and(|exp| now > exp + LEEWAY) {
+            return Err("service account token has expired");
+        }
+        if claims.nbf > now + LEEWAY || claims.iat > now + LEEWAY {
+            return Err("service account token is not valid yet");
+        }
+        let good: Vec<String> = audiences
+            .iter()
+            .filter(|wanted| claims.aud.contains(wanted))
+            .cloned()
+            .collect();
+        if good.is_empty() {
+            return Err("token audiences are invalid for the target audiences");
+        }
+        let Private {
+            namespace,
+            node,
+            pod,
+            secret,
+            serviceaccount,
+        } = claims.private;
+        if claims.sub != format!("system:serviceaccount:{namespace}:{}", serviceaccount.name) {
+            return Err("the subject and the private claim differ");
+        }
+        alive(
+            store,
+            "serviceaccounts",
+            &namespace,
+            &serviceaccount,
+            now,
+            "service account token has been invalidated",
+        )?;
+        let mut user = User::service_account(&namespace, &serviceaccount.name, &serviceaccount.uid);
+        let mut extra = |name: &str, value: &str| {
+            user.extra.insert(
+                format!("authentication.kubernetes.io/{name}"),
+                vec![value.to_owned()],
+            );
+        };
+        extra("credential-id", &format!("JTI={}", claims.jti));
+        if let Some(secret) = secret {
+            alive(
+                store,
+                "secrets",
+                &namespace,
+                &secret,
+                now,
+                "service account token has been invalidated",
+            )?;
+        }
+        if let Some(pod) = pod {
+            alive(store, "pods", &namespace, &pod, now, "pod is gone")?;
+            extra("pod-name", &pod.name);
+            extra("pod-uid", &pod.uid);
+        }
+        if let Some(node) = node {
+            extra("node-name", &node.name);
+            extra("node-uid", &node.uid);
+        }
+        Ok((user, good))
+    }
+}
+
+/// A token lives as long as what it is bound to; one that is being deleted counts as gone a minute later.
+fn alive(
+    store: &Store,
+    table: &str,
+    namespace: &str,
+    bound: &Bound,
+    now: i64,
+    why: &'static str,
+) -> Result<(), &'static str> {
+    let object = store.get(table, &key_of(namespace, &bound.name)).ok_or(why)?;
+    if object.uid != uid_of(&bound.uid) {
+        return Err(why);
+    }
+    if object.deleting {
+        let value = object.value();
+        let since = value
+            .pointer("/metadata/deletionTimestamp")
+            .and_then(serde_json::Value::as_str);
+        let since = since.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        if since.is_none_or(|since| now > since.as_second() + LEEWAY) {
+            return Err(why);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Signs approved requests for client certificates.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{Task, write};
+use crate::state::State;
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+const TABLE: &str = "certificatesigningrequests.certificates.k8s.io";
+
+pub(super) fn sync(state: &State, name: &Arc<str>) {
+    let Some(current) = state.store.get(TABLE, name) else {
+        return;
+    };
+    let mut value = current.value();
+    let has = |kind: &str| {
+        value
+            .pointer("/status/conditions")
+            .and_then(Value::as_array)
+            .is_some_and(|conditions| {
+                conditions
+                    .iter()
+                    .any(|condition| condition.get("type").and_then(Value::as_str) == Some(kind))
+            })
+    };
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    if text("/spec/signerName") != SIGNER
+        || !has("Approved")
+        || has("Denied")
+        || has("Failed")
+        || !text("/status/certificate").is_empty()
+    {
+        return;
+    }
+    let request = STANDARD
+        .decode(text("/spec/request"))
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    let usages: Vec<&str> = value
+        .pointer("/spec/usages")
+        .and_then(Value::as_array)
+        .map(|list| list.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    let seconds = value.pointer("/spec/expirationSeconds").and_then(Value::as_i64);
+    let signed = state
+        .authority
+        .sign(&request.unwrap_or_default(), &usages, seconds, state.clock.now());
+    let now = state.clock.rfc3339();
+    let Some(map) = value.as_object_mut() else { return };
+    let status = map.entry("status").or_insert_with(|| json!({}));
+    let Some(status) = status.as_object_mut() else {
+        return;
+    };
+    match signed {
+        Ok(pem) => drop(status.insert("certificate".into(), STANDARD.encode(pem).into())),
+        Err(problem) => {
+            let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+            if let Some(conditions) = conditions.as_array_mut() {
+                conditions.push(json!({
+                    "type": "Failed", "status": "True", "reason": "SignerValidationFailure",
+                    "message": problem.to_string(), "lastUpdateTime": now, "lastTransitionTime": now,
+                }));
+            }
+        }
+    }
+    write(state, &current, value, || Task::Certificate(name.clone()));
+}

@@ -1,0 +1,226 @@
+//! What a cluster does by itself: garbage collection, namespaces, definitions, aggregation, certificates, tokens.
+//!
+//! The store names what may need work, as a set; one task per server works it off and sleeps. Every task looks at the state as it
+//! is, so it does not matter how often or in which order it runs.
+
+pub(crate) mod aggregate;
+mod certificates;
+mod definitions;
+mod garbage;
+mod namespaces;
+mod tokens;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::auth::Authorizer;
+use crate::registry::{self, Registry, Resource};
+use crate::state::State;
+use crate::store::{Change, Event, Expect, Object, Observer, TableId, Uid};
+
+pub(crate) use definitions::mark as mark_crd;
+
+const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// Something that may need work.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Task {
+    /// A namespace: its furniture, or its end.
+    Namespace(Arc<str>),
+    /// A definition: its conditions, or its end.
+    Definition(Arc<str>),
+    /// An object with owners, or one that waits for its dependents.
+    Object(TableId, Arc<str>),
+    /// The dependents of an object that is gone.
+    Dependents(Uid),
+    /// An object that may wait for one that is gone.
+    Owner(Uid),
+    /// Aggregated roles.
+    Aggregate,
+    /// A certificate request.
+    Certificate(Arc<str>),
+    /// The Secret of a ServiceAccount's token, or all of a namespace when an account is gone.
+    TokenSecret(Arc<str>),
+    TokenSecrets(Arc<str>),
+}
+
+/// The set of tasks.
+#[derive(Default)]
+pub(crate) struct Work {
+    tasks: Mutex<BTreeSet<Task>>,
+    wake: Notify,
+    /// Namespaces and definitions that wait for their content to go.
+    emptying: Mutex<BTreeSet<Arc<str>>>,
+}
+
+impl Work {
+    pub fn push(&self, task: Task) {
+        self.tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(task);
+        self.wake.notify_one();
+    }
+
+    fn take(&self) -> BTreeSet<Task> {
+        std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_emptying(&self, name: &str) -> bool {
+        self.emptying
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(name)
+    }
+
+    fn set_emptying(&self, name: &Arc<str>, emptying: bool) {
+        let mut set = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
+        if emptying {
+            set.insert(name.clone());
+        } else {
+            set.remove(name);
+        }
+    }
+}
+
+/// Works off the tasks until the server stops.
+pub(crate) async fn run(state: Arc<State>) {
+    loop {
+        let tasks = state.work.take();
+        if tasks.is_empty() {
+            tokio::select! {
+                () = state.stop.cancelled() => return,
+                () = state.work.wake.notified() => {}
+            }
+            continue;
+        }
+        for task in tasks {
+            work(&state, &task);
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Works off everything that is there now, for a server that is about to be handed out.
+pub(crate) fn settle(state: &State) {
+    for _ in 0..16 {
+        let tasks = state.work.take();
+        if tasks.is_empty() {
+            return;
+        }
+        for task in &tasks {
+            work(state, task);
+        }
+    }
+}
+
+fn work(state: &State, task: &Task) {
+    match task {
+        Task::Namespace(name) => namespaces::sync(state, name),
+        Task::Definition(name) => definitions::sync(state, name),
+        Task::Object(table, key) => garbage::sync(state, table, key),
+        Task::Dependents(uid) => garbage::orphaned(state, *uid),
+        Task::Owner(uid) => garbage::waiting(state, *uid),
+        Task::Aggregate => aggregate::sync(state),
+        Task::Certificate(name) => certificates::sync(state, name),
+        Task::TokenSecret(key) => tokens::sync(state, key),
+        Task::TokenSecrets(namespace) => tokens::sync_all(state, namespace),
+    }
+}
+
+/// Writes an object of the server's own making; when somebody else was faster, the task is tried again.
+fn write(state: &State, current: &Object, value: Value, again: impl FnOnce() -> Task) {
+    if state
+        .store
+        .put(&current.table, Expect::At(current.rv), value)
+        .is_err()
+    {
+        state.work.push(again());
+    }
+}
+
+/// Follows the store: keeps the indexes, and names what may need work.
+pub(crate) struct Follower {
+    pub authorizer: Arc<Authorizer>,
+    pub registry: Arc<Registry>,
+    pub work: Arc<Work>,
+    custom: Mutex<BTreeMap<Arc<str>, Arc<Resource>>>,
+}
+
+impl Follower {
+    pub fn new(authorizer: Arc<Authorizer>, registry: Arc<Registry>, work: Arc<Work>) -> Self {
+        Self {
+            authorizer,
+            registry,
+            work,
+            custom: Mutex::default(),
+        }
+    }
+
+    /// Serves what a definition says, once it is established.
+    fn define(&self, event: &Event, value: &Value) {
+        let name = event.object.key.clone();
+        let mut custom = self.custom.lock().unwrap_or_else(PoisonError::into_inner);
+        let resource = (event.change != Change::Deleted && registry::established(value))
+            .then(|| registry::from_crd(value).ok())
+            .flatten();
+        let changed = match resource {
+            Some(resource) => {
+                let same = custom.get(&name).is_some_and(|have| Arc::ptr_eq(have, &resource));
+                custom.insert(name.clone(), resource);
+                !same
+            }
+            None => custom.remove(&name).is_some(),
+        };
+        if changed {
+            self.registry.set_custom(custom.values());
+        }
+        self.work.push(Task::Definition(name));
+    }
+}
+
+impl Observer for Follower {
+    fn changed(&self, event: &Event, value: &Value) {
+        let object = &event.object;
+        let deleted = event.change == Change::Deleted;
+        self.authorizer.changed(event, value);
+        let key = || object.key.clone();
+        match &*object.table {
+            CRDS => self.define(event, value),
+            "namespaces" => self.work.push(Task::Namespace(key())),
+            "clusterroles.rbac.authorization.k8s.io" => self.work.push(Task::Aggregate),
+            "certificatesigningrequests.certificates.k8s.io" if !deleted => {
+                self.work.push(Task::Certificate(key()));
+            }
+            "serviceaccounts" => {
+                self.work.push(Task::TokenSecrets(object.namespace().into()));
+                if deleted && object.name() == "default" {
+                    self.work.push(Task::Namespace(object.namespace().into()));
+                }
+            }
+            "configmaps" if object.name() == namespaces::ROOT_CA => {
+                self.work.push(Task::Namespace(object.namespace().into()));
+            }
+            "secrets" if !deleted => self.work.push(Task::TokenSecret(key())),
+            _ => {}
+        }
+        if deleted {
+            self.work.push(Task::Dependents(object.uid));
+            for owner in &object.owners {
+                self.work.push(Task::Owner(*owner));
+            }
+            if self.work.is_emptying(&object.table) {
+                self.work.push(Task::Definition(object.table.clone()));
+            }
+            let namespace = object.namespace();
+            if !namespace.is_empty() && self.work.is_emptying(namespace) {
+                self.work.push(Task::Namespace(namespace.into()));
+            }
+        } else if !object.owners.is_empty() || object.deleting {
+            self.work.push(Task::Object(object.table.clone(), key()));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Namespaces: what each has from the start, and how one ends.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Task, write};
+use crate::api::{DeleteWish, delete_object};
+use crate::bootstrap::add;
+use crate::state::State;
+use crate::store::Expect;
+
+/// The ConfigMap with the cluster's certificate authority, in every namespace.
+pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
+
+pub(super) fn sync(state: &State, name: &Arc<str>) {
+    let Some(current) = state.store.get("namespaces", name) else {
+        state.work.set_emptying(name, false);
+        return;
+    };
+    if current.deleting {
+        return end(state, name);
+    }
+    furnish(state, name);
+}
+
+/// The default ServiceAccount and the certificate authority.
+fn furnish(state: &State, name: &str) {
+    add(
+        state,
+        "serviceaccounts",
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": name } }),
+    );
+    let data = json!({ "ca.crt": state.authority.pem });
+    let key = format!("{name}/{ROOT_CA}");
+    if let Some(current) = state.store.get("configmaps", &key) {
+        let mut value = current.value();
+        if value.get("data") != Some(&data)
+            && !current.deleting
+            && let Some(map) = value.as_object_mut()
+        {
+            map.insert("data".into(), data);
+            write(state, &current, value, || Task::Namespace(name.into()));
+        }
+        return;
+    }
+    add(
+        state,
+        "configmaps",
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": ROOT_CA, "namespace": name,
+                "annotations": { "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters." },
+            },
+            "data": data,
+        }),
+    );
+}
+
+/// Deletes everything in a namespace, and then the namespace.
+fn end(state: &State, name: &Arc<str>) {
+    // Marked first: what goes away after this calls us again.
+    state.work.set_emptying(name, true);
+    let snapshot = state.registry.snapshot();
+    for table in state.store.tables_in(name) {
+        let Some(resource) = snapshot.by_table(&table) else {
+            continue;
+        };
+        let (objects, _) = state.store.list(&table, Some(name));
+        for object in objects.iter().filter(|object| !object.deleting) {
+            // One that is gone already, or changes all the time, is looked at again.
+            drop(delete_object(
+                &state.store,
+                &state.clock,
+                resource,
+                object,
+                &DeleteWish::default(),
+            ));
+        }
+    }
+    let remaining = state.store.tables_in(name);
+    let Some(current) = state.store.get("namespaces", name) else {
+        return;
+    };
+    let mut value = current.value();
+    if !remaining.is_empty() {
+        report(state, &mut value, name, &remaining);
+        if value != current.value() {
+            write(state, &current, value, || Task::Namespace(name.clone()));
+        }
+        return;
+    }
+    let own = value
+        .pointer("/spec/finalizers")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let others: Vec<Value> = own
+        .into_iter()
+        .filter(|finalizer| finalizer != "kubernetes")
+        .collect();
+    let blocked = value
+        .pointer("/metadata/finalizers")
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty());
+    if others.is_empty() && !blocked {
+        if state
+            .store
+            .remove(&current.table, &current.key, Expect::At(current.rv))
+            .is_err()
+        {
+            state.work.push(Task::Namespace(name.clone()));
+        }
+        return;
+    }
+    if let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
+        if others.is_empty() {
+            spec.remove("finalizers");
+        } else {
+            spec.insert("finalizers".into(), others.into());
+        }
+    }
+    if value != current.value() {
+        write(state, &current, value, || Task::Namespace(name.clone()));
+    }
+}
+
+/// Says in the status what is left and why.
+fn report(state: &State, value: &mut Value, name: &str, tables: &[Arc<str>]) {
+    let now = state.clock.rfc3339();
+    let mut kinds = Vec::new();
+    let mut finalizers = std::collections::BTreeMap::<String, usize>::new();
+    for table in tables {
+        let (objects, _) = state.store.list(table, Some(name));
+        kinds.push(format!("{table} has {} resource instances", objects.len()));
+        for object in objects {
+            let value = object.value();
+            let list = value
+                .pointer("/metadata/finalizers")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            for finalizer in list.iter().filter_map(Value::as_str) {
+                *finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    kinds.sort();
+    let held: Vec<String> = finalizers
+        .iter()
+        .map(|(name, count)| format!("{name} in {count} resource instances"))
+        .collect();
+    let wanted = [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            "False",
+            "ResourcesDiscovered",
+            "All resources successfully discovered".to_owned(),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "False",
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".into(),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            "False",
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization".into(),
+        ),
+        (
+            "NamespaceContentRemaining",
+            "True",
+            "SomeResourcesRemain",
+            format!("Some resources are remaining: {}", kinds.join(", ")),
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            if held.is_empty() { "False" } else { "True" },
+            if held.is_empty() {
+                "ContentHasNoFinalizers"
+            } else {
+                "SomeFinalizersRemain"
+            },
+            if held.is_empty() {
+                "All content-preserving finalizers finished".to_owned()
+            } else {
+                format!(
+                    "Some content in the namespace has finalizers remaining: {}",
+                    held.join(", ")
+                )
+            },
+        ),
+    ];
+    let old = value
+        .pointer("/status/conditions")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let conditions: Vec<Value> = wanted
+        .into_iter()
+        .map(|(kind, status, reason, message)| {
+            let before = old.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind));
+            let since = before
+                .filter(|c| c.get("status").and_then(Value::as_str) == Some(status))
+                .and_then(|c| c.get("lastTransitionTime").cloned())
+                .unwrap_or_else(|| now.clone().into());
+            json!({ "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since })
+        })
+        .collect();
+    if let Some(map) = value.as_object_mut() {
+        let status = map.entry("status").or_insert_with(|| json!({}));
+        if let Some(status) = status.as_object_mut() {
+            status.insert("conditions".into(), conditions.into());
+            status.insert("phase".into(), "Terminating".into());
+        }
+    }
+}

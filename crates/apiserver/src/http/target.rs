@@ -1,0 +1,236 @@
+//! What a request is about: the path, the verb and the query, taken apart as the real server does.
+
+use http::Method;
+
+use crate::status::{Failure, Result};
+
+/// The resource that a path names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub group: String,
+    pub version: String,
+    pub namespace: String,
+    pub resource: String,
+    pub name: String,
+    pub subresource: String,
+    /// The old `/watch/` prefix was used.
+    pub watch: bool,
+}
+
+/// What a path is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    Resource(Target),
+    Other(String),
+}
+
+/// Takes a path apart.
+pub(crate) fn route(path: &str) -> Route {
+    let parts: Vec<String> = path
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .map(decode)
+        .collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let mut target = Target::default();
+    let rest = match parts.as_slice() {
+        ["api", version, rest @ ..] if !rest.is_empty() => {
+            (*version).clone_into(&mut target.version);
+            rest
+        }
+        ["apis", group, version, rest @ ..] if !rest.is_empty() => {
+            (*group).clone_into(&mut target.group);
+            (*version).clone_into(&mut target.version);
+            rest
+        }
+        _ => return Route::Other(path.to_owned()),
+    };
+    let rest = match rest {
+        ["watch", more @ ..] if !more.is_empty() => {
+            target.watch = true;
+            more
+        }
+        other => other,
+    };
+    let rest = match rest {
+        ["namespaces", namespace, more @ ..] => {
+            (*namespace).clone_into(&mut target.namespace);
+            match more {
+                // The namespace itself, or one of its own subresources.
+                [] | ["status" | "finalize"] => rest,
+                more => more,
+            }
+        }
+        other => other,
+    };
+    if let [resource, more @ ..] = rest {
+        (*resource).clone_into(&mut target.resource);
+        if let [name, more @ ..] = more {
+            (*name).clone_into(&mut target.name);
+            target.subresource = more.join("/");
+        }
+    }
+    Route::Resource(target)
+}
+
+/// Undoes percent-encoding. Bytes that are no UTF-8 become the replacement character.
+pub(crate) fn decode(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let mut ahead = bytes.clone();
+        let pair = (byte == b'%').then(|| (ahead.next().and_then(hex), ahead.next().and_then(hex)));
+        if let Some((Some(high), Some(low))) = pair {
+            out.push(high << 4 | low);
+            bytes = ahead;
+        } else {
+            out.push(byte);
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    char::from(byte)
+        .to_digit(16)
+        .and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// The query of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub fn parse(text: Option<&str>) -> Self {
+        Self(
+            text.unwrap_or_default()
+                .split('&')
+                .filter(|pair| !pair.is_empty())
+                .map(|pair| {
+                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                    (decode(&key.replace('+', " ")), decode(&value.replace('+', " ")))
+                })
+                .collect(),
+        )
+    }
+
+    /// The first value, if there is one that is not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+            .filter(|v| !v.is_empty())
+    }
+
+    /// Whether the parameter is there at all.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(key, _)| key == name)
+    }
+
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        self.0
+            .iter()
+            .filter(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+            .collect()
+    }
+
+    /// A boolean as the real server reads it: anything but nothing, `0` and `false` is true.
+    pub fn flag(&self, name: &str) -> bool {
+        self.optional_flag(name).unwrap_or(false)
+    }
+
+    pub fn optional_flag(&self, name: &str) -> Option<bool> {
+        self.0
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| !(value.eq_ignore_ascii_case("false") || value == "0" || value.is_empty()))
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<i64>> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        text.parse()
+            .map(Some)
+            .map_err(|_| Failure::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+    }
+}
+
+impl Target {
+    /// The verb that authorization knows.
+    pub fn verb(&self, method: &Method, query: &Query) -> &'static str {
+        let whole = self.name.is_empty();
+        match *method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if whole => "deletecollection",
+            Method::DELETE => "delete",
+            _ if self.watch || (whole && query.flag("watch")) => "watch",
+            _ if whole => "list",
+            _ => "get",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        for (path, group, namespace, resource, name, subresource) in [
+            ("/api/v1/pods", "", "", "pods", "", ""),
+            ("/api/v1/namespaces", "", "", "namespaces", "", ""),
+            ("/api/v1/namespaces/a", "", "a", "namespaces", "a", ""),
+            (
+                "/api/v1/namespaces/a/status",
+                "",
+                "a",
+                "namespaces",
+                "a",
+                "status",
+            ),
+            ("/api/v1/namespaces/a/pods/b/log", "", "a", "pods", "b", "log"),
+            (
+                "/apis/apps/v1/namespaces/a/deployments/b%2Fc",
+                "apps",
+                "a",
+                "deployments",
+                "b/c",
+                "",
+            ),
+        ] {
+            let Route::Resource(target) = route(path) else {
+                panic!("{path}")
+            };
+            assert_eq!(
+                (group, namespace, resource, name, subresource),
+                (
+                    target.group.as_str(),
+                    target.namespace.as_str(),
+                    target.resource.as_str(),
+                    target.name.as_str(),
+                    target.subresource.as_str()
+                ),
+                "{path}"
+            );
+        }
+        assert_eq!(route("/apis/apps/v1"), Route::Other("/apis/apps/v1".into()));
+    }
+
+    #[test]
+    fn flags() {
+        let query = Query::parse(Some("a&b=0&c=false&d=x&e=a+b%3D"));
+        assert_eq!(
+            ["a", "b", "c", "d"].map(|name| query.flag(name)),
+            [false, false, false, true]
+        );
+        assert_eq!(query.get("e"), Some("a b="));
+    }
+}

@@ -1,0 +1,50 @@
+//! The built-in kinds as resources.
+
+use std::sync::Arc;
+
+use super::{Resource, Scale, Version};
+use crate::builtin::{Kind, kinds};
+
+pub(super) fn resources() -> impl Iterator<Item = Resource> {
+    kinds().iter().map(resource)
+}
+
+fn texts(list: &[&str]) -> Vec<String> {
+    list.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn resource(kind: &'static Kind) -> Resource {
+    // Both groups of events show the same objects.
+    let table = match kind.group {
+        "" | "events.k8s.io" => kind.plural.to_owned(),
+        group => format!("{}.{group}", kind.plural),
+    };
+    Resource {
+        table: table.into(),
+        group: kind.group.to_owned(),
+        plural: kind.plural.to_owned(),
+        singular: kind.singular.to_owned(),
+        kind: kind.kind.to_owned(),
+        list_kind: format!("{}List", kind.kind),
+        short_names: texts(kind.short_names),
+        categories: texts(kind.categories),
+        namespaced: kind.namespaced,
+        versions: vec![Version {
+            name: kind.version.to_owned(),
+            served: true,
+            deprecated: None,
+            schema: Some(Arc::new(kind.schema())),
+            status: kind.subresources.contains(&"status"),
+            scale: kind.subresources.contains(&"scale").then(|| Scale {
+                spec: ".spec.replicas".into(),
+                status: ".status.replicas".into(),
+                selector: Some(".spec.selector".into()),
+            }),
+            columns: Vec::new(),
+            selectable: Vec::new(),
+        }],
+        storage: kind.version.to_owned(),
+        builtin: Some(kind),
+        verbs: kind.verbs,
+    }
+}

@@ -1,0 +1,285 @@
+//! Which resources are served: the built-in ones, and those of CustomResourceDefinitions.
+//!
+//! A snapshot is immutable and swapped as a whole, so a request sees one consistent set. Built-in resources, and custom
+//! resources whose definitions are equal, are shared by all servers of a process.
+
+mod builtin_kind;
+mod crd;
+mod shared;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde_json::Value;
+
+pub(crate) use crd::{CrdProblem, accept_names, established, from_crd};
+
+use crate::builtin::Kind;
+use crate::schema::Schema;
+use crate::store::TableId;
+
+pub(crate) const ALL_VERBS: &[&str] = &[
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
+
+/// A column of a table for people.
+#[derive(Debug, Clone)]
+pub(crate) struct Column {
+    pub name: String,
+    pub kind: String,
+    pub format: String,
+    pub description: String,
+    pub priority: i64,
+    /// Where the value is, in the JSONPath dialect of Kubernetes without braces.
+    pub path: String,
+}
+
+/// Where `/scale` finds its numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct Scale {
+    pub spec: String,
+    pub status: String,
+    pub selector: Option<String>,
+}
+
+/// One served (or only stored) version of a resource.
+pub(crate) struct Version {
+    pub name: String,
+    pub served: bool,
+    pub deprecated: Option<String>,
+    pub schema: Option<Arc<Schema>>,
+    pub status: bool,
+    pub scale: Option<Scale>,
+    pub columns: Vec<Column>,
+    /// Field selectors beyond name and namespace, as paths with a leading dot.
+    pub selectable: Vec<String>,
+}
+
+/// A resource.
+pub(crate) struct Resource {
+    pub table: TableId,
+    pub group: String,
+    pub plural: String,
+    pub singular: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+    pub namespaced: bool,
+    /// In the order of preference.
+    pub versions: Vec<Version>,
+    /// Version in which objects are stored.
+    pub storage: String,
+    /// `None` for those of a CustomResourceDefinition.
+    pub builtin: Option<&'static Kind>,
+    /// Verbs of the resource itself, as discovery lists them.
+    pub verbs: &'static [&'static str],
+}
+
+impl Resource {
+    pub fn version(&self, name: &str) -> Option<&Version> {
+        self.versions
+            .iter()
+            .find(|version| version.name == name && version.served)
+    }
+
+    pub fn api_version(&self, version: &str) -> String {
+        if self.group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{}/{version}", self.group)
+        }
+    }
+
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+}
+
+/// All resources at one moment.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    /// By group, then plural.
+    resources: BTreeMap<String, BTreeMap<String, Arc<Resource>>>,
+    tables: BTreeMap<TableId, Arc<Resource>>,
+}
+
+impl Snapshot {
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let resource = self.resources.get(group)?.get(plural)?;
+        resource.version(version).map(|_| resource)
+    }
+
+    pub fn by_table(&self, table: &str) -> Option<&Arc<Resource>> {
+        self.tables.get(table)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values().flat_map(BTreeMap::values)
+    }
+
+    pub fn group(&self, group: &str) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.get(group).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// Groups with their served versions, best first.
+    pub fn groups(&self) -> Vec<(String, Vec<String>)> {
+        self.resources
+            .iter()
+            .map(|(group, resources)| {
+                let mut versions: Vec<String> = Vec::new();
+                for resource in resources.values() {
+                    for version in resource.versions.iter().filter(|version| version.served) {
+                        if !versions.contains(&version.name) {
+                            versions.push(version.name.clone());
+                        }
+                    }
+                }
+                versions.sort_by(|a, b| compare_versions(b, a));
+                (group.clone(), versions)
+            })
+            .filter(|(_, versions)| !versions.is_empty())
+            .collect()
+    }
+
+    fn add(&mut self, resource: Arc<Resource>) {
+        self.tables.insert(resource.table.clone(), resource.clone());
+        self.resources
+            .entry(resource.group.clone())
+            .or_default()
+            .insert(resource.plural.clone(), resource);
+    }
+}
+
+/// The resources of one server.
+pub(crate) struct Registry {
+    current: ArcSwap<Snapshot>,
+}
+
+impl Registry {
+    pub fn new() -> Self {
+        Self {
+            current: ArcSwap::new(shared::builtin()),
+        }
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// Replaces all custom resources.
+    pub fn set_custom<'a>(&self, custom: impl Iterator<Item = &'a Arc<Resource>>) {
+        let base = shared::builtin();
+        let mut next = Snapshot {
+            resources: base.resources.clone(),
+            tables: base.tables.clone(),
+        };
+        for resource in custom {
+            next.add(resource.clone());
+        }
+        self.current.store(Arc::new(next));
+    }
+}
+
+/// Kubernetes' order of version names: `v2` > `v1` > `v1beta2` > `v1beta1` > `v1alpha1` > others by name.
+pub(crate) fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
+    fn parse(name: &str) -> Option<(u8, u64, u64)> {
+        let rest = name.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (major, rest) = rest.split_at(digits);
+        let major = major.parse().ok()?;
+        if rest.is_empty() {
+            return Some((2, major, 0));
+        }
+        let (rank, minor) = rest
+            .strip_prefix("beta")
+            .map(|minor| (1, minor))
+            .or_else(|| rest.strip_prefix("alpha").map(|minor| (0, minor)))?;
+        Some((rank, major, minor.parse().ok()?))
+    }
+    match (parse(a), parse(b)) {
+        (Some(x), Some(y)) => x.cmp(&y),
+        (Some(_), None) => std::cmp::Ordering::Greater,
+        (None, Some(_)) => std::cmp::Ordering::Less,
+        (None, None) => b.cmp(a),
+    }
+}
+
+/// Whether stored objects differ from those this resource shows.
+pub(crate) fn must_convert(resource: &Resource) -> bool {
+    resource.group == "events.k8s.io" && resource.builtin.is_some()
+}
+
+/// The two spellings of an Event: the old one, which is stored, and that of `events.k8s.io`.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+fn rename(value: &mut Value, api_version: &str, names: impl Iterator<Item = (&'static str, &'static str)>) {
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), api_version.into());
+        for (from, to) in names {
+            if let Some(field) = map.remove(from) {
+                map.insert(to.to_owned(), field);
+            }
+        }
+    }
+}
+
+/// From the stored form to the one that the resource shows.
+pub(crate) fn from_storage(resource: &Resource, value: &mut Value) {
+    if must_convert(resource) {
+        rename(value, "events.k8s.io/v1", EVENT_FIELDS.into_iter());
+    }
+}
+
+/// From the form that the resource shows to the stored one.
+pub(crate) fn to_storage(resource: &Resource, value: &mut Value) {
+    if must_convert(resource) {
+        rename(value, "v1", EVENT_FIELDS.into_iter().map(|(old, new)| (new, old)));
+    } else if let Some(map) = value.as_object_mut() {
+        map.insert(
+            "apiVersion".into(),
+            resource.api_version(&resource.storage).into(),
+        );
+    }
+}
+
+impl Resource {
+    /// Whether a field selector may name the field.
+    pub fn selects(&self, version: &str, field: &str) -> bool {
+        if let Some(kind) = self.builtin {
+            return kind.selects_by(field);
+        }
+        matches!(field, "metadata.name" | "metadata.namespace")
+            || self.version(version).is_some_and(|version| {
+                version
+                    .selectable
+                    .iter()
+                    .any(|path| path.strip_prefix('.').unwrap_or(path) == field)
+            })
+    }
+
+    /// What is said about a field that selectors may not name.
+    pub fn unknown_field(&self, field: &str) -> String {
+        if self.builtin.is_some_and(|kind| kind.selectable_fields.is_empty()) {
+            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        } else {
+            format!("field label not supported: {field}")
+        }
+    }
+}

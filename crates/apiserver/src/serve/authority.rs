@@ -1,0 +1,226 @@
+//! The cluster's certificate authority: it signs the serving certificate and the certificates of clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
+};
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use sha2::Digest;
+
+use crate::auth::User;
+use crate::store::Store;
+
+const TEN_YEARS: SignedDuration = SignedDuration::from_hours(24 * 3650);
+const YEAR: SignedDuration = SignedDuration::from_hours(24 * 365);
+
+/// One authority for serving and for clients.
+pub(crate) struct Authority {
+    pub pem: String,
+    der: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate for a client.
+pub(crate) struct ClientWish<'a> {
+    pub name: &'a str,
+    pub groups: &'a [String],
+}
+
+/// Why a request for a certificate cannot be signed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CsrProblem {
+    #[error("the request cannot be read: {0}")]
+    Unreadable(rcgen::Error),
+    #[error("{0}")]
+    NotAllowed(&'static str),
+    #[error("the certificate cannot be made: {0}")]
+    Signing(rcgen::Error),
+}
+
+fn key_usage(usages: &[&str]) -> Vec<KeyUsagePurpose> {
+    usages
+        .iter()
+        .filter_map(|usage| match *usage {
+            "digital signature" | "signing" => Some(KeyUsagePurpose::DigitalSignature),
+            "key encipherment" => Some(KeyUsagePurpose::KeyEncipherment),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Sets the life of a certificate; it starts a few minutes early, for clocks that are behind.
+fn live(params: &mut CertificateParams, now: Timestamp, life: SignedDuration) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let seconds = |at: Timestamp| Duration::from_secs(u64::try_from(at.as_second()).unwrap_or_default());
+    let start = now.saturating_sub(SignedDuration::from_mins(5)).unwrap_or(now);
+    params.not_before = epoch + seconds(start);
+    params.not_after = epoch + seconds(now.saturating_add(life).unwrap_or(now));
+}
+
+impl Authority {
+    /// The authority that the store keeps, or a new one.
+    pub fn open(store: &Store, now: Timestamp) -> Result<Self, String> {
+        let kept = (store.secret("ca.key"), store.secret("ca.crt"));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|error| error.to_string());
+        let say = |error: rcgen::Error| error.to_string();
+        if let (Some(key), Some(pem)) = kept {
+            let (key, pem) = (KeyPair::from_pem(&text(key)?).map_err(say)?, text(pem)?);
+            let der = pem_der(&pem)?;
+            let issuer = Issuer::from_ca_cert_der(&der, key).map_err(say)?;
+            return Ok(Self { pem, der, issuer });
+        }
+        let key = KeyPair::generate().map_err(say)?;
+        let mut params = CertificateParams::new(Vec::new()).map_err(say)?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "kubernetes");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+            KeyUsagePurpose::KeyCertSign,
+        ];
+        live(&mut params, now, TEN_YEARS);
+        let certificate = params.self_signed(&key).map_err(say)?;
+        let pem = certificate.pem();
+        store
+            .keep_secret("ca.key", key.serialize_pem().as_bytes())
+            .map_err(|error| error.to_string())?;
+        store
+            .keep_secret("ca.crt", pem.as_bytes())
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            pem,
+            der: certificate.der().clone(),
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// A serving certificate for the local machine and the names a cluster has inside.
+    pub fn serving(
+        &self,
+        now: Timestamp,
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let names = [
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+            "127.0.0.1",
+            "::1",
+        ];
+        let mut params = CertificateParams::new(names.map(str::to_owned).to_vec())?;
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
+        params.key_usages = key_usage(&["digital signature", "key encipherment"]);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        live(&mut params, now, TEN_YEARS);
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        let key =
+            PrivateKeyDer::try_from(key.serialize_der()).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
+        Ok((vec![certificate.der().clone(), self.der.clone()], key))
+    }
+
+    /// A certificate and key for a client, both PEM.
+    pub fn client_certificate(
+        &self,
+        wish: &ClientWish<'_>,
+        now: Timestamp,
+    ) -> Result<(String, String), rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name = DistinguishedName::new();
+        for group in wish.groups {
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, group.as_str());
+        }
+        params.distinguished_name.push(DnType::CommonName, wish.name);
+        params.key_usages = key_usage(&["digital signature", "key encipherment"]);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        live(&mut params, now, TEN_YEARS);
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
+    /// Signs an approved request of the signer `kubernetes.io/kube-apiserver-client`.
+    pub fn sign(
+        &self,
+        request_pem: &str,
+        usages: &[&str],
+        seconds: Option<i64>,
+        now: Timestamp,
+    ) -> Result<String, CsrProblem> {
+        let mut request =
+            CertificateSigningRequestParams::from_pem(request_pem).map_err(CsrProblem::Unreadable)?;
+        let allowed = ["digital signature", "signing", "key encipherment", "client auth"];
+        if !usages.contains(&"client auth") || usages.iter().any(|usage| !allowed.contains(usage)) {
+            return Err(CsrProblem::NotAllowed(
+                "usages did not match: this signer is for client certificates",
+            ));
+        }
+        let params = &mut request.params;
+        // The request says who; the signer says what for, and how long.
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = key_usage(usages);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.serial_number = Some(SerialNumber::from_slice(&rand::random::<[u8; 15]>()));
+        let life = seconds.map_or(YEAR, SignedDuration::from_secs).min(YEAR);
+        live(params, now, life);
+        request
+            .signed_by(&self.issuer)
+            .map(|certificate| certificate.pem())
+            .map_err(CsrProblem::Signing)
+    }
+
+    /// The user of a client certificate, if this authority signed it and it is valid now.
+    pub fn client(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Result<User, String> {
+        let (first, rest) = chain.split_first().ok_or("no certificate")?;
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der.clone()).map_err(|error| error.to_string())?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+        verifier
+            .verify_client_cert(
+                first,
+                rest,
+                UnixTime::since_unix_epoch(Duration::from_secs(seconds)),
+            )
+            .map_err(|error| error.to_string())?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(first).map_err(|error| error.to_string())?;
+        let subject = parsed.subject();
+        let name = subject
+            .iter_common_name()
+            .next()
+            .and_then(|name| name.as_str().ok())
+            .filter(|name| !name.is_empty())
+            .ok_or("no common name")?;
+        let groups = subject
+            .iter_organization()
+            .filter_map(|group| group.as_str().ok());
+        let mut user = User::new(name, groups);
+        let digest = format!("{:x}", sha2::Sha256::digest(first));
+        user.extra.insert(
+            "authentication.kubernetes.io/credential-id".into(),
+            vec![format!("X509SHA256={digest}")],
+        );
+        Ok(user)
+    }
+}
+
+fn pem_der(pem: &str) -> Result<CertificateDer<'static>, String> {
+    use rustls::pki_types::pem::PemObject;
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,9 @@
+//! Serving: the cluster's own certificate authority, the HTTPS listener, kubeconfigs.
+
+mod authority;
+mod kubeconfig;
+mod listener;
+
+pub(crate) use authority::{Authority, ClientWish};
+pub(crate) use kubeconfig::kubeconfig;
+pub(crate) use listener::listen;

@@ -1,0 +1,28 @@
+//! What one server is made of.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::{Authorizer, Issuer, StaticTokens};
+use crate::clock::Clock;
+use crate::controllers::Work;
+use crate::registry::Registry;
+use crate::serve::Authority;
+use crate::store::Store;
+
+/// The parts of one server, shared by all its requests.
+pub(crate) struct State {
+    pub store: Store,
+    pub registry: Arc<Registry>,
+    pub clock: Clock,
+    pub authorizer: Arc<Authorizer>,
+    pub tokens: StaticTokens,
+    pub issuer: Issuer,
+    pub authority: Authority,
+    pub work: Arc<Work>,
+    pub stop: CancellationToken,
+    pub requests: AtomicU64,
+    pub watches: AtomicU64,
+}

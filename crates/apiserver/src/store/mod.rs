@@ -1,0 +1,499 @@
+//! Storage: tables of objects under one growing resourceVersion, with enough history to watch and to page.
+//!
+//! Writers compare and swap: they say what they saw, and are refused when it is no longer so. A watcher holds a cursor, not a
+//! queue: it reads the table's recent history at its own pace, and is told when history no longer reaches back to it. So a slow
+//! watcher costs a number and blocks nobody.
+
+mod object;
+mod persist;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+pub(crate) use object::{Object, TableId, Uid, key_of, new_uid, uid_of};
+pub use persist::OpenError;
+
+/// How far back the history of one table reaches, in events and in bytes.
+const HISTORY_EVENTS: usize = 4096;
+const HISTORY_BYTES: usize = 16 << 20;
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One entry of history.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub change: Change,
+    pub rv: u64,
+    /// The object after the change; for a deletion its last state under the deletion's resourceVersion.
+    pub object: Arc<Object>,
+    pub previous: Option<Arc<Object>>,
+}
+
+/// Told about every change while the writer still holds the store, in order: keep it short.
+pub(crate) trait Observer: Send + Sync {
+    fn changed(&self, event: &Event, value: &Value);
+}
+
+/// Why a write was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There is one already.
+    Exists,
+    /// It is not the one that the writer saw.
+    Changed,
+    /// There is none.
+    Missing,
+}
+
+/// What the writer saw before.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Expect {
+    Absent,
+    At(u64),
+}
+
+#[derive(Default)]
+struct Table {
+    objects: BTreeMap<Arc<str>, Arc<Object>>,
+    history: VecDeque<Arc<Event>>,
+    history_bytes: usize,
+    /// Events at or before this are forgotten.
+    floor: u64,
+    /// Made when somebody watches.
+    signal: Option<watch::Sender<u64>>,
+}
+
+struct Inner {
+    rv: u64,
+    tables: HashMap<TableId, Table>,
+    uids: HashMap<Uid, Arc<Object>>,
+    dependents: HashMap<Uid, Vec<Arc<Object>>>,
+}
+
+/// All objects of one server.
+pub(crate) struct Store {
+    inner: RwLock<Inner>,
+    observer: OnceLock<Arc<dyn Observer>>,
+    disk: Option<persist::Disk>,
+    closed: Mutex<bool>,
+}
+
+/// A range of a table at one moment.
+pub(crate) struct Page {
+    pub objects: Vec<Arc<Object>>,
+    pub rv: u64,
+    /// How many match the range after this page.
+    pub remaining: usize,
+}
+
+/// What a watcher gets when it asks for news.
+pub(crate) enum News {
+    /// Events after the cursor, and the resourceVersion up to which that is everything.
+    Events(Vec<Arc<Event>>, u64),
+    /// History does not reach back to the cursor; the oldest known version is given.
+    Gone(u64),
+}
+
+fn read(inner: &RwLock<Inner>) -> RwLockReadGuard<'_, Inner> {
+    inner.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    /// An empty store in memory, or what a folder holds.
+    pub fn open(folder: Option<&Path>) -> Result<Self, OpenError> {
+        let mut inner = Inner {
+            rv: 1,
+            tables: HashMap::new(),
+            uids: HashMap::new(),
+            dependents: HashMap::new(),
+        };
+        let disk = match folder {
+            None => None,
+            Some(folder) => {
+                let (disk, rv, objects) = persist::Disk::open(folder)?;
+                inner.rv = rv.max(1);
+                for object in objects {
+                    inner.rv = inner.rv.max(object.rv);
+                    inner.index(&Arc::new(object));
+                }
+                let floor = inner.rv;
+                for table in inner.tables.values_mut() {
+                    table.floor = floor;
+                }
+                Some(disk)
+            }
+        };
+        Ok(Self {
+            inner: RwLock::new(inner),
+            observer: OnceLock::new(),
+            disk,
+            closed: Mutex::new(false),
+        })
+    }
+
+    /// Sets the one who is told about changes, and tells it about everything that is there already.
+    pub fn observe(&self, observer: Arc<dyn Observer>) {
+        let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        for table in inner.tables.values() {
+            for object in table.objects.values() {
+                let event = Event {
+                    change: Change::Added,
+                    rv: object.rv,
+                    object: object.clone(),
+                    previous: None,
+                };
+                observer.changed(&event, &object.value());
+            }
+        }
+        drop(self.observer.set(observer));
+    }
+
+    /// The newest resourceVersion.
+    pub fn rv(&self) -> u64 {
+        read(&self.inner).rv
+    }
+
+    pub fn get(&self, table: &str, key: &str) -> Option<Arc<Object>> {
+        read(&self.inner).tables.get(table)?.objects.get(key).cloned()
+    }
+
+    pub fn by_uid(&self, uid: Uid) -> Option<Arc<Object>> {
+        read(&self.inner).uids.get(&uid).cloned()
+    }
+
+    /// Those that name `uid` as an owner.
+    pub fn dependents(&self, uid: Uid) -> Vec<Arc<Object>> {
+        read(&self.inner)
+            .dependents
+            .get(&uid)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// Everything in one table, or in one namespace of it.
+    pub fn list(&self, table: &str, namespace: Option<&str>) -> (Vec<Arc<Object>>, u64) {
+        let inner = read(&self.inner);
+        let objects = inner.tables.get(table).map_or_else(Vec::new, |table| {
+            range(&table.objects, namespace, None)
+                .map(|(_, object)| object.clone())
+                .collect()
+        });
+        (objects, inner.rv)
+    }
+
+    /// How many objects a table holds.
+    pub fn count(&self, table: &str) -> usize {
+        read(&self.inner)
+            .tables
+            .get(table)
+            .map_or(0, |table| table.objects.len())
+    }
+
+    /// Names of the tables that hold something in `namespace`.
+    pub fn tables_in(&self, namespace: &str) -> Vec<TableId> {
+        let inner = read(&self.inner);
+        inner
+            .tables
+            .iter()
+            .filter(|(_, table)| range(&table.objects, Some(namespace), None).next().is_some())
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// A page that starts after the key `after`, as the table was at `at` (now, if not given).
+    ///
+    /// `keep` chooses; `None` is returned when history does not reach back to `at`.
+    pub fn page(
+        &self,
+        table: &str,
+        namespace: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+        at: Option<u64>,
+        keep: &dyn Fn(&Object) -> bool,
+    ) -> Result<Page, u64> {
+        let inner = read(&self.inner);
+        let rv = at.unwrap_or(inner.rv);
+        let Some(table) = inner.tables.get(table) else {
+            return Ok(Page {
+                objects: Vec::new(),
+                rv,
+                remaining: 0,
+            });
+        };
+        let mut objects = Vec::new();
+        let mut remaining = 0;
+        let mut take = |object: &Arc<Object>| {
+            if keep(object) {
+                if limit == 0 || objects.len() < limit {
+                    objects.push(object.clone());
+                } else {
+                    remaining += 1;
+                }
+            }
+        };
+        if table.history.back().is_none_or(|last| last.rv <= rv) && rv >= table.floor {
+            range(&table.objects, namespace, after).for_each(|(_, object)| take(object));
+        } else if rv < table.floor {
+            return Err(inner.rv);
+        } else {
+            let mut then = table.objects.clone();
+            for event in table.history.iter().rev().take_while(|event| event.rv > rv) {
+                match &event.previous {
+                    Some(previous) => drop(then.insert(previous.key.clone(), previous.clone())),
+                    None => drop(then.remove(&event.object.key)),
+                }
+            }
+            range(&then, namespace, after).for_each(|(_, object)| take(object));
+        }
+        Ok(Page {
+            objects,
+            rv,
+            remaining,
+        })
+    }
+
+    /// What happened in a table after `cursor`.
+    pub fn news(&self, table: &str, cursor: u64) -> News {
+        let inner = read(&self.inner);
+        let Some(table) = inner.tables.get(table) else {
+            return News::Events(Vec::new(), inner.rv);
+        };
+        if cursor < table.floor {
+            return News::Gone(table.floor);
+        }
+        let start = table.history.partition_point(|event| event.rv <= cursor);
+        News::Events(table.history.range(start..).cloned().collect(), inner.rv)
+    }
+
+    /// A signal that fires when a table changes.
+    pub fn signal(&self, table: &TableId) -> watch::Receiver<u64> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let rv = inner.rv;
+        let table = inner.tables.entry(table.clone()).or_default();
+        table
+            .signal
+            .get_or_insert_with(|| watch::Sender::new(rv))
+            .subscribe()
+    }
+
+    /// Writes an object if what is there is what was expected, and gives it its resourceVersion.
+    pub fn put(&self, table: &TableId, expect: Expect, mut value: Value) -> Result<Arc<Object>, Refused> {
+        let text = |name: &str| value.pointer(name).and_then(Value::as_str).unwrap_or_default();
+        let key = key_of(text("/metadata/namespace"), text("/metadata/name"));
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let previous = inner.check(table, &key, expect)?;
+        let key = previous.as_ref().map_or(key, |previous| previous.key.clone());
+        inner.rv += 1;
+        let rv = inner.rv;
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".into(), rv.to_string().into());
+        }
+        let object = Arc::new(Object::new(table.clone(), key, rv, &value));
+        if let Some(previous) = &previous {
+            inner.unindex(previous);
+        }
+        inner.index(&object);
+        let change = if previous.is_some() {
+            Change::Modified
+        } else {
+            Change::Added
+        };
+        let event = Arc::new(Event {
+            change,
+            rv,
+            object: object.clone(),
+            previous,
+        });
+        self.publish(&mut inner, &event, &value);
+        Ok(object)
+    }
+
+    /// Removes an object if it is the one that was expected; returns its last state under the new resourceVersion.
+    pub fn remove(&self, table: &TableId, key: &str, expect: Expect) -> Result<Arc<Object>, Refused> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(previous) = inner.check(table, key, expect)? else {
+            return Err(Refused::Missing);
+        };
+        inner.rv += 1;
+        let rv = inner.rv;
+        let mut value = previous.value();
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".into(), rv.to_string().into());
+        }
+        inner.unindex(&previous);
+        let object = Arc::new(Object::new(table.clone(), previous.key.clone(), rv, &value));
+        let event = Arc::new(Event {
+            change: Change::Deleted,
+            rv,
+            object: object.clone(),
+            previous: Some(previous),
+        });
+        self.publish(&mut inner, &event, &value);
+        Ok(object)
+    }
+
+    fn publish(&self, inner: &mut Inner, event: &Arc<Event>, value: &Value) {
+        if let Some(table) = inner.tables.get_mut(&event.object.table) {
+            table.record(event.clone());
+        }
+        if let Some(disk) = &self.disk {
+            disk.write(event);
+        }
+        if let Some(observer) = self.observer.get() {
+            observer.changed(event, value);
+        }
+        if let Some(signal) = inner
+            .tables
+            .get(&event.object.table)
+            .and_then(|table| table.signal.as_ref())
+        {
+            signal.send_replace(event.rv);
+        }
+    }
+
+    /// Forgets all history, as compaction does: watches from before now answer 410.
+    pub fn compact(&self) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let rv = inner.rv;
+        for table in inner.tables.values_mut() {
+            table.history.clear();
+            table.history_bytes = 0;
+            table.floor = rv;
+        }
+    }
+
+    /// Drops a whole table and its history, as when its CustomResourceDefinition goes. Only empty tables are dropped.
+    pub fn forget(&self, table: &str) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        if inner.tables.get(table).is_some_and(|t| t.objects.is_empty()) {
+            inner.tables.remove(table);
+        }
+    }
+
+    /// Waits until everything up to `rv` is on disk. At once without a disk. An error means it never will be.
+    pub async fn durable(&self, rv: u64) -> Result<(), String> {
+        match &self.disk {
+            None => Ok(()),
+            Some(disk) => disk.durable(rv).await,
+        }
+    }
+
+    /// A small value kept beside the objects, such as a key.
+    pub fn secret(&self, name: &str) -> Option<Vec<u8>> {
+        self.disk.as_ref()?.secret(name)
+    }
+
+    /// Keeps a small value beside the objects.
+    pub fn keep_secret(&self, name: &str, value: &[u8]) -> Result<(), OpenError> {
+        self.disk
+            .as_ref()
+            .map_or(Ok(()), |disk| disk.keep_secret(name, value))
+    }
+
+    /// Ends all watches and writes what is pending.
+    pub fn close(&self) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*closed {
+            *closed = true;
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            for table in inner.tables.values_mut() {
+                table.signal = None;
+            }
+            if let Some(disk) = &self.disk {
+                disk.close();
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn check(&self, table: &str, key: &str, expect: Expect) -> Result<Option<Arc<Object>>, Refused> {
+        let current = self.tables.get(table).and_then(|table| table.objects.get(key));
+        match (expect, current) {
+            (Expect::Absent, None) => Ok(None),
+            (Expect::Absent, Some(_)) => Err(Refused::Exists),
+            (Expect::At(_), None) => Err(Refused::Missing),
+            (Expect::At(rv), Some(current)) if current.rv == rv => Ok(Some(current.clone())),
+            (Expect::At(_), Some(_)) => Err(Refused::Changed),
+        }
+    }
+
+    fn index(&mut self, object: &Arc<Object>) {
+        let table = self.tables.entry(object.table.clone()).or_default();
+        table.objects.insert(object.key.clone(), object.clone());
+        self.uids.insert(object.uid, object.clone());
+        for owner in &object.owners {
+            self.dependents.entry(*owner).or_default().push(object.clone());
+        }
+    }
+
+    fn unindex(&mut self, object: &Arc<Object>) {
+        if let Some(table) = self.tables.get_mut(&object.table) {
+            table.objects.remove(&object.key);
+        }
+        self.uids.remove(&object.uid);
+        for owner in &object.owners {
+            if let Some(list) = self.dependents.get_mut(owner) {
+                list.retain(|one| one.uid != object.uid);
+                if list.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+    }
+}
+
+impl Table {
+    fn record(&mut self, event: Arc<Event>) {
+        self.history_bytes += event.object.json.len();
+        self.history.push_back(event);
+        while self.history.len() > HISTORY_EVENTS
+            || (self.history_bytes > HISTORY_BYTES && self.history.len() > 1)
+        {
+            if let Some(oldest) = self.history.pop_front() {
+                self.history_bytes -= oldest.object.json.len();
+                self.floor = oldest.rv;
+            }
+        }
+    }
+}
+
+/// The part of a table that is in `namespace` and after the key `after`.
+fn range<'a>(
+    objects: &'a BTreeMap<Arc<str>, Arc<Object>>,
+    namespace: Option<&str>,
+    after: Option<&str>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Object>)> {
+    // '0' follows '/' in the order of bytes, so this pair encloses exactly the keys of the namespace.
+    let edges = namespace.map(|namespace| (format!("{namespace}/"), format!("{namespace}0")));
+    let (first, last) = edges
+        .as_ref()
+        .map_or((None, None), |(a, b)| (Some(a.as_str()), Some(b.as_str())));
+    let start = match (first, after) {
+        (_, Some(after)) if first.is_none_or(|first| after >= first) => Bound::Excluded(after),
+        (Some(first), _) => Bound::Included(first),
+        (None, _) => Bound::Unbounded,
+    };
+    let end = last.map_or(Bound::Unbounded, Bound::Excluded);
+    // A start past the end would panic inside BTreeMap.
+    let empty =
+        matches!((start, end), (Bound::Excluded(a) | Bound::Included(a), Bound::Excluded(b)) if a >= b);
+    let (start, end) = if empty {
+        (Bound::Excluded(""), Bound::Included(""))
+    } else {
+        (start, end)
+    };
+    objects.range::<str, _>((start, end))
+}

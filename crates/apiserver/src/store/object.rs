@@ -1,0 +1,191 @@
+//! One stored object: its JSON as bytes, and the few facts that indexes need.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Name of a table: `plural` or `plural.group`, as `kubectl` names a resource in full.
+pub(crate) type TableId = Arc<str>;
+
+/// A uid in 16 bytes.
+pub(crate) type Uid = u128;
+
+/// An object as it is stored. Immutable; a change makes a new one.
+///
+/// The JSON is kept as bytes: a read sends them as they are, and they take a tenth of the memory of a tree of values.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub table: TableId,
+    /// `namespace/name`, or the name alone: ordered as the real server orders its keys.
+    pub key: Arc<str>,
+    pub rv: u64,
+    pub uid: Uid,
+    pub owners: Box<[Uid]>,
+    /// Whether `deletionTimestamp` is set.
+    pub deleting: bool,
+    /// Starts with `apiVersion` and `kind`, so that both can be left out or replaced without parsing.
+    pub json: Bytes,
+    /// Where the rest of the fields starts in `json`, at a comma or at the closing brace.
+    rest: usize,
+}
+
+impl Object {
+    /// Makes the stored form of `value`, which has its final resourceVersion.
+    pub fn new(table: TableId, key: Arc<str>, rv: u64, value: &Value) -> Self {
+        let metadata = value.get("metadata");
+        let text = |name: &str| metadata.and_then(|m| m.get(name)).and_then(Value::as_str);
+        let owners = metadata
+            .and_then(|m| m.get("ownerReferences"))
+            .and_then(Value::as_array)
+            .map(|list| {
+                list.iter()
+                    .filter_map(|o| o.get("uid")?.as_str())
+                    .map(uid_of)
+                    .collect()
+            })
+            .unwrap_or_default();
+        let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+        let mut json = head(field("apiVersion"), field("kind"));
+        let rest = json.len();
+        for (name, value) in value.as_object().into_iter().flatten() {
+            if name != "apiVersion" && name != "kind" {
+                json.push(b',');
+                append(&mut json, name);
+                json.push(b':');
+                append(&mut json, value);
+            }
+        }
+        json.push(b'}');
+        Self {
+            table,
+            key,
+            rv,
+            uid: uid_of(text("uid").unwrap_or_default()),
+            owners,
+            deleting: text("deletionTimestamp").is_some(),
+            json: Bytes::from(json.into_boxed_slice()),
+            rest,
+        }
+    }
+
+    /// The JSON with another `apiVersion`.
+    pub fn json_as(&self, api_version: &str, kind: &str) -> Bytes {
+        let mut json = head(api_version, kind);
+        if self.json.starts_with(&json) {
+            return self.json.clone();
+        }
+        json.extend_from_slice(self.json.get(self.rest..).unwrap_or_default());
+        json.into()
+    }
+
+    /// The JSON without `apiVersion` and `kind`, as the lists of built-in kinds hold it.
+    pub fn json_bare(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        let rest = self.json.get(self.rest..).unwrap_or_default();
+        out.extend_from_slice(rest.strip_prefix(b",").unwrap_or(rest));
+    }
+
+    /// Reads back what was written to disk.
+    pub fn from_disk(table: TableId, key: Arc<str>, json: &[u8]) -> Result<Self, serde_json::Error> {
+        let value: Value = serde_json::from_slice(json)?;
+        let rv = value
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str)
+            .and_then(|rv| rv.parse().ok())
+            .unwrap_or_default();
+        Ok(Self::new(table, key, rv, &value))
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    pub fn name(&self) -> &str {
+        self.key.split_once('/').map_or(&*self.key, |(_, name)| name)
+    }
+
+    /// The object as a tree. What was stored was a tree once, so this does not fail; if it did, null is what remains.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+
+    /// The labels alone, without building the rest of the tree.
+    pub fn labels(&self) -> Option<Map<String, Value>> {
+        #[derive(Deserialize)]
+        struct Outer {
+            metadata: Inner,
+        }
+        #[derive(Deserialize)]
+        struct Inner {
+            labels: Option<Map<String, Value>>,
+        }
+        serde_json::from_slice::<Outer>(&self.json).ok()?.metadata.labels
+    }
+}
+
+fn head(api_version: &str, kind: &str) -> Vec<u8> {
+    let mut json = Vec::with_capacity(512);
+    json.extend_from_slice(b"{\"apiVersion\":");
+    append(&mut json, api_version);
+    json.extend_from_slice(b",\"kind\":");
+    append(&mut json, kind);
+    json
+}
+
+/// Appends JSON. Writing text and trees to memory does not fail.
+fn append<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
+    drop(serde_json::to_writer(json, value));
+}
+
+/// Sixteen bytes for a uid. Ours are UUIDs; what a client wrote into an owner reference may be any text.
+pub(crate) fn uid_of(text: &str) -> Uid {
+    let mut value: u128 = 0;
+    let mut digits = 0;
+    for byte in text.bytes() {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'-' => continue,
+            _ => return hash_uid(text),
+        };
+        value = (value << 4) | u128::from(digit);
+        digits += 1;
+    }
+    if digits == 32 { value } else { hash_uid(text) }
+}
+
+fn hash_uid(text: &str) -> Uid {
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(text.as_bytes());
+    digest
+        .iter()
+        .take(16)
+        .fold(0, |all, byte| (all << 8) | u128::from(*byte))
+}
+
+/// A fresh random uid (UUID version 4) in its usual spelling.
+pub(crate) fn new_uid() -> String {
+    let raw: u128 = rand::random();
+    let raw = (raw & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{raw:032x}");
+    let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+    format!(
+        "{}-{}-{}-{}-{}",
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32)
+    )
+}
+
+/// The key of an object in its table.
+pub(crate) fn key_of(namespace: &str, name: &str) -> Arc<str> {
+    if namespace.is_empty() {
+        name.into()
+    } else {
+        format!("{namespace}/{name}").into()
+    }
+}

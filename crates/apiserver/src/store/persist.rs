@@ -1,0 +1,206 @@
+//! The folder on disk. One thread writes; it takes everything that piled up while it was writing as its next transaction, so that
+//! many writers share one flush. A request is acknowledged when its write is on disk.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use tokio::sync::watch;
+
+use super::{Change, Event, Object};
+
+const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
+const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+const SECRETS: TableDefinition<&str, &[u8]> = TableDefinition::new("secrets");
+const RV: &str = "resourceVersion";
+
+/// A data folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The folder cannot be made or read.
+    #[error("the data folder cannot be used: {0}")]
+    Io(#[from] std::io::Error),
+    /// The database in it cannot be opened; another process may be using it.
+    #[error("the database in the data folder cannot be used (is another server running on it?): {0}")]
+    Database(#[from] Box<redb::Error>),
+    /// A stored object is not JSON.
+    #[error("the stored object {0} cannot be read: {1}")]
+    Object(String, serde_json::Error),
+}
+
+fn database(error: impl Into<redb::Error>) -> OpenError {
+    OpenError::Database(Box::new(error.into()))
+}
+
+struct Shared {
+    pending: Mutex<Pending>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    events: Vec<Arc<Event>>,
+    closed: bool,
+}
+
+pub(super) struct Disk {
+    database: Arc<Database>,
+    shared: Arc<Shared>,
+    durable: watch::Receiver<Result<u64, String>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Disk {
+    /// Opens the folder and reads everything in it, with the newest resourceVersion that was written.
+    pub fn open(folder: &Path) -> Result<(Self, u64, Vec<Object>), OpenError> {
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join("cluster.redb");
+        let database = Database::create(&path).map_err(database)?;
+        restrict(&path)?;
+        let mut rv = 0;
+        let mut objects = Vec::new();
+        let write = database.begin_write().map_err(self::database)?;
+        {
+            let table = write.open_table(OBJECTS).map_err(self::database)?;
+            for entry in table.iter().map_err(self::database)? {
+                let (key, value) = entry.map_err(self::database)?;
+                let Some((table, name)) = key.value().split_once('\n') else {
+                    continue;
+                };
+                let object = Object::from_disk(table.into(), name.into(), value.value())
+                    .map_err(|error| OpenError::Object(key.value().replace('\n', " "), error))?;
+                objects.push(object);
+            }
+            let numbers = write.open_table(NUMBERS).map_err(self::database)?;
+            if let Some(number) = numbers.get(RV).map_err(self::database)? {
+                rv = number.value();
+            }
+            write.open_table(SECRETS).map_err(self::database)?;
+        }
+        write.commit().map_err(self::database)?;
+
+        let database = Arc::new(database);
+        let shared = Arc::new(Shared {
+            pending: Mutex::default(),
+            wake: Condvar::new(),
+        });
+        let (sender, durable) = watch::channel(Ok(rv));
+        let writer = std::thread::Builder::new().name("apiserver-disk".into()).spawn({
+            let (database, shared) = (database.clone(), shared.clone());
+            move || write_all(&database, &shared, &sender)
+        })?;
+        Ok((
+            Self {
+                database,
+                shared,
+                durable,
+                writer: Mutex::new(Some(writer)),
+            },
+            rv,
+            objects,
+        ))
+    }
+
+    /// Queues a change. The queue is as long as there are requests waiting for [`Disk::durable`].
+    pub fn write(&self, event: &Arc<Event>) {
+        let mut pending = self.shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.events.push(event.clone());
+        self.shared.wake.notify_one();
+    }
+
+    pub async fn durable(&self, rv: u64) -> Result<(), String> {
+        let mut durable = self.durable.clone();
+        match durable
+            .wait_for(|at| at.as_ref().map_or(true, |at| *at >= rv))
+            .await
+        {
+            Ok(at) => at.as_ref().map(|_| ()).map_err(Clone::clone),
+            Err(_) => Err("the data folder is closed".into()),
+        }
+    }
+
+    pub fn secret(&self, name: &str) -> Option<Vec<u8>> {
+        let read = self.database.begin_read().ok()?;
+        let table = read.open_table(SECRETS).ok()?;
+        table.get(name).ok()?.map(|value| value.value().to_vec())
+    }
+
+    pub fn keep_secret(&self, name: &str, value: &[u8]) -> Result<(), OpenError> {
+        let write = self.database.begin_write().map_err(database)?;
+        {
+            let mut table = write.open_table(SECRETS).map_err(database)?;
+            table.insert(name, value).map_err(database)?;
+        }
+        write.commit().map_err(database)
+    }
+
+    pub fn close(&self) {
+        self.shared
+            .pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .closed = true;
+        self.shared.wake.notify_one();
+        if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            drop(writer.join());
+        }
+    }
+}
+
+/// Keys of the cluster are inside: nobody but the owner may read the file.
+#[cfg(unix)]
+fn restrict(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+}
+
+#[cfg(not(unix))]
+fn restrict(_: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+fn write_all(database: &Database, shared: &Shared, durable: &watch::Sender<Result<u64, String>>) {
+    loop {
+        let (events, closed) = {
+            let mut pending = shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            while pending.events.is_empty() && !pending.closed {
+                pending = shared.wake.wait(pending).unwrap_or_else(PoisonError::into_inner);
+            }
+            (std::mem::take(&mut pending.events), pending.closed)
+        };
+        if let Some(last) = events.last() {
+            match write_batch(database, &events) {
+                Ok(()) => drop(durable.send_replace(Ok(last.rv))),
+                Err(error) => {
+                    // Nothing after this may be acknowledged: what follows could depend on what was lost.
+                    tracing::error!(%error, "the data folder cannot be written");
+                    drop(durable.send_replace(Err(error.to_string())));
+                    return;
+                }
+            }
+        }
+        if closed && events.is_empty() {
+            return;
+        }
+    }
+}
+
+fn write_batch(database: &Database, events: &[Arc<Event>]) -> Result<(), redb::Error> {
+    let write = database.begin_write()?;
+    {
+        let mut objects = write.open_table(OBJECTS)?;
+        let mut numbers = write.open_table(NUMBERS)?;
+        for event in events {
+            let key = format!("{}\n{}", event.object.table, event.object.key);
+            if event.change == Change::Deleted {
+                objects.remove(key.as_str())?;
+            } else {
+                objects.insert(key.as_str(), &*event.object.json)?;
+            }
+            numbers.insert(RV, event.rv)?;
+        }
+    }
+    write.commit()?;
+    Ok(())
+}

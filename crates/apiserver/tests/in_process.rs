@@ -1,0 +1,272 @@
+//! The server as its own users see it: through `kube`, without a socket.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::wait::{await_condition, conditions};
+use serde_json::json;
+use writ_apiserver::Server;
+
+fn config_map(name: &str, value: &str) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name }, "data": { "x": value } })).unwrap()
+}
+
+fn widgets() -> CustomResourceDefinition {
+    serde_json::from_value(json!({
+        "metadata": { "name": "widgets.example.com" },
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": { "plural": "widgets", "kind": "Widget" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {
+                        "spec": {
+                            "type": "object",
+                            "properties": { "size": { "type": "integer", "minimum": 1, "default": 3 } },
+                        },
+                        "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                    },
+                } },
+            }],
+        },
+    }))
+    .unwrap()
+}
+
+fn widget_api(client: kube::Client) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    Api::namespaced_with(client, "default", &kind)
+}
+
+#[tokio::test]
+async fn objects_live() {
+    let server = Server::builder().start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
+    let made = maps
+        .create(&PostParams::default(), &config_map("a", "1"))
+        .await
+        .unwrap();
+    assert!(made.metadata.uid.is_some());
+    let again = maps
+        .create(&PostParams::default(), &config_map("a", "1"))
+        .await
+        .unwrap_err();
+    assert!(matches!(again, kube::Error::Api(status) if status.is_already_exists()));
+
+    let mut stale = made.clone();
+    let patch = Patch::Merge(json!({ "data": { "x": "2" } }));
+    let patched = maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    assert_ne!(patched.metadata.resource_version, made.metadata.resource_version);
+    stale.data.as_mut().unwrap().insert("y".into(), "z".into());
+    let refused = maps
+        .replace("a", &PostParams::default(), &stale)
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.is_conflict()));
+
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    assert!(maps.get_opt("a").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn watches_see_everything_after_their_version() {
+    let server = Server::builder().start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
+    let start = maps
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .metadata
+        .resource_version
+        .unwrap();
+    maps.create(&PostParams::default(), &config_map("w", "1"))
+        .await
+        .unwrap();
+    let mut events = maps
+        .watch(&WatchParams::default().labels("!absent"), &start)
+        .await
+        .unwrap()
+        .boxed();
+    maps.patch(
+        "w",
+        &PatchParams::default(),
+        &Patch::Merge(json!({ "metadata": { "labels": { "absent": "no" } } })),
+    )
+    .await
+    .unwrap();
+    let first = events.try_next().await.unwrap().unwrap();
+    assert!(matches!(first, WatchEvent::Added(map) if map.metadata.name.as_deref() == Some("w")));
+    // It no longer matches the selector, so for this watcher it is gone.
+    let second = events.try_next().await.unwrap().unwrap();
+    assert!(matches!(second, WatchEvent::Deleted(_)));
+    server.compact();
+    maps.create(&PostParams::default(), &config_map("later", "1"))
+        .await
+        .unwrap();
+    let late = maps.watch(&WatchParams::default(), &start).await;
+    assert!(matches!(late, Err(kube::Error::Api(status)) if status.code == 410));
+}
+
+#[tokio::test]
+async fn custom_resources_are_served_validated_and_collected() {
+    let server = Server::builder().start().await.unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    definitions
+        .create(&PostParams::default(), &widgets())
+        .await
+        .unwrap();
+    await_condition(
+        definitions.clone(),
+        "widgets.example.com",
+        conditions::is_crd_established(),
+    )
+    .await
+    .unwrap();
+    let api = widget_api(server.client());
+    let new = |name: &str, spec: serde_json::Value| -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": name }, "spec": spec,
+        }))
+        .unwrap()
+    };
+    let owner = api
+        .create(&PostParams::default(), &new("a", json!({ "unknown": 1 })))
+        .await
+        .unwrap();
+    assert_eq!(owner.data["spec"], json!({ "size": 3 }));
+    let refused = api
+        .create(&PostParams::default(), &new("b", json!({ "size": 0 })))
+        .await
+        .unwrap_err();
+    let kube::Error::Api(status) = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"));
+    assert!(status.message.contains("spec.size"), "{}", status.message);
+
+    let patch = Patch::Merge(json!({ "spec": { "size": 4 }, "status": { "ok": true } }));
+    let changed = api
+        .patch_status("a", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    assert_eq!(
+        (changed.metadata.generation, &changed.data["spec"]),
+        (Some(1), &json!({ "size": 3 }))
+    );
+    assert_eq!(changed.data["status"], json!({ "ok": true }));
+    let changed = api.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(
+        (changed.metadata.generation, &changed.data["spec"]),
+        (Some(2), &json!({ "size": 4 }))
+    );
+
+    let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
+    let mut child = config_map("child", "1");
+    child.metadata.owner_references = Some(vec![
+        serde_json::from_value(json!({
+            "apiVersion": "example.com/v1", "kind": "Widget", "name": "a", "uid": owner.metadata.uid,
+        }))
+        .unwrap(),
+    ]);
+    let child = maps.create(&PostParams::default(), &child).await.unwrap();
+    definitions
+        .delete("widgets.example.com", &DeleteParams::default())
+        .await
+        .unwrap();
+    await_condition(
+        maps,
+        "child",
+        conditions::is_deleted(&child.metadata.uid.unwrap()),
+    )
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn namespaces_come_furnished_and_end_empty() {
+    let server = Server::builder().start().await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(server.client());
+    let space: Namespace = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
+    let space = namespaces.create(&PostParams::default(), &space).await.unwrap();
+    let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), "n");
+    await_condition(accounts, "default", |account: Option<&ServiceAccount>| {
+        account.is_some()
+    })
+    .await
+    .unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "n");
+    let mut held = config_map("held", "1");
+    held.metadata.finalizers = Some(vec!["example.com/hold".into()]);
+    maps.create(&PostParams::default(), &held).await.unwrap();
+    namespaces.delete("n", &DeleteParams::default()).await.unwrap();
+    let refused = maps
+        .create(&PostParams::default(), &config_map("late", "1"))
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.code == 403));
+    let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    maps.patch("held", &PatchParams::default(), &release)
+        .await
+        .unwrap();
+    await_condition(
+        namespaces,
+        "n",
+        conditions::is_deleted(&space.metadata.uid.unwrap()),
+    )
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn rights_are_checked_and_recorded() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
+    let server = Server::builder()
+        .recorder(std::sync::Arc::new(move |user, chain| {
+            let _ = sender
+                .lock()
+                .unwrap()
+                .send((user.name.clone(), chain.role.name.clone()));
+        }))
+        .start()
+        .await
+        .unwrap();
+    let nobody: Api<ConfigMap> = Api::default_namespaced(server.client_as("nobody", [] as [&str; 0]));
+    let refused = nobody.list(&ListParams::default()).await.unwrap_err();
+    let kube::Error::Api(status) = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(
+        status.message,
+        "configmaps is forbidden: User \"nobody\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"default\""
+    );
+    let bindings: Api<k8s_openapi::api::rbac::v1::RoleBinding> = Api::default_namespaced(server.client());
+    let binding = serde_json::from_value(json!({
+        "metadata": { "name": "viewers" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" },
+        "subjects": [{ "kind": "User", "name": "nobody", "apiGroup": "rbac.authorization.k8s.io" }],
+    }))
+    .unwrap();
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    nobody.list(&ListParams::default()).await.unwrap();
+    assert_eq!(receiver.try_recv().unwrap(), ("nobody".into(), "view".into()));
+    // Who may only view cannot hand out more than that.
+    let escalate: Api<k8s_openapi::api::rbac::v1::RoleBinding> =
+        Api::default_namespaced(server.client_as("nobody", [] as [&str; 0]));
+    assert!(escalate.create(&PostParams::default(), &binding).await.is_err());
+}
