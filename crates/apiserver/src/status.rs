@@ -124,6 +124,15 @@ impl Failure {
         )
     }
 
+    /// 409 of server-side apply, naming managers and fields.
+    pub fn apply_conflict(message: String, conflicts: &[(String, String)]) -> Self {
+        let causes: Value = conflicts
+            .iter()
+            .map(|(field, message)| json!({ "reason": "FieldManagerConflict", "message": message, "field": field }))
+            .collect();
+        Self::new(409, "Conflict", message).with(json!({ "causes": causes }))
+    }
+
     /// 403.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = if resource.is_empty() {

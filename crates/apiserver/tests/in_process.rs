@@ -270,3 +270,51 @@ async fn rights_are_checked_and_recorded() {
         Api::default_namespaced(server.client_as("nobody", [] as [&str; 0]));
     assert!(escalate.create(&PostParams::default(), &binding).await.is_err());
 }
+
+#[tokio::test]
+async fn apply_keeps_owners_apart() {
+    let server = Server::builder().start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
+    let apply = |value: &str| {
+        Patch::Apply(
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "s" }, "data": { "x": value } }),
+        )
+    };
+    let made = maps
+        .patch("s", &PatchParams::apply("one"), &apply("1"))
+        .await
+        .unwrap();
+    let managers = made.metadata.managed_fields.unwrap();
+    assert_eq!((managers.len(), managers[0].manager.as_deref()), (1, Some("one")));
+    let refused = maps
+        .patch("s", &PatchParams::apply("two"), &apply("2"))
+        .await
+        .unwrap_err();
+    let kube::Error::Api(status) = refused else {
+        panic!("{refused}")
+    };
+    assert_eq!(
+        (status.code, status.message.as_str()),
+        (
+            409,
+            "Apply failed with 1 conflict: conflict with \"one\": .data.x"
+        )
+    );
+    let forced = maps
+        .patch("s", &PatchParams::apply("two").force(), &apply("2"))
+        .await
+        .unwrap();
+    assert_eq!(forced.data.unwrap()["x"], "2");
+    // Nothing changes, so nothing is written.
+    let same = maps
+        .patch("s", &PatchParams::apply("two"), &apply("2"))
+        .await
+        .unwrap();
+    assert_eq!(same.metadata.resource_version, forced.metadata.resource_version);
+    let strategic = Patch::Strategic(json!({ "data": { "y": "3" } }));
+    let merged = maps
+        .patch("s", &PatchParams::default(), &strategic)
+        .await
+        .unwrap();
+    assert_eq!(merged.data.unwrap().len(), 2);
+}

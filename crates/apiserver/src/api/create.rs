@@ -42,8 +42,8 @@ pub(super) async fn store_new(
     admit::namespace(call, &value)?;
     meta::begin(resource, &mut value, &call.state.clock);
     prepare(call, &mut value)?;
-    if track && let Some(schema) = &call.version()?.schema {
-        super::ownership::track(None, &mut value, &options.manager(call), schema);
+    if track {
+        super::ownership::track(call, options, None, &mut value)?;
     }
     admit::mutate(call, Operation::Create, &mut value, None, options).await?;
     write::validate(call, &value, None)?;

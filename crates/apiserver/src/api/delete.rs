@@ -184,6 +184,7 @@ fn returns_object(resource: &Resource) -> bool {
             | "services"
             | "persistentvolumes"
             | "persistentvolumeclaims"
+            | "namespaces"
             | "resourcequotas"
             | "storageclasses.storage.k8s.io"
     )
@@ -194,6 +195,7 @@ async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Dele
         dry_run: wish.dry_run,
         validation: write::Validation::Ignore,
         manager: String::new(),
+        force: false,
     };
     let old = call.value_of(current);
     preconditions(&call.resource, &old, wish)?;

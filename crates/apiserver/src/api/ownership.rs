@@ -1,28 +1,73 @@
-//! Who manages which fields.
+//! Who manages which fields: the one place that calls the engine.
 
 use serde_json::Value;
 
+use super::Call;
+use super::write::Options;
 use crate::schema::Schema;
+use crate::ssa::{self, ApplyError, Manager};
+use crate::status::{Failure, Result};
 
-/// A writer, as managed fields know it.
-pub(super) struct Manager {
-    pub name: String,
-    pub api_version: String,
-    pub subresource: String,
-    pub time: String,
-    pub force: bool,
+/// The schema of the version that was asked for.
+pub(super) fn schema(call: &Call) -> Result<Schema> {
+    Ok(call
+        .version()?
+        .schema
+        .as_deref()
+        .cloned()
+        .unwrap_or_else(Schema::anything))
+}
+
+/// Fields that a write through this door cannot change, so that nobody comes to own them by it.
+fn ignored(call: &Call) -> &'static [&'static str] {
+    let custom = call.resource.builtin.is_none();
+    match call.target.subresource.as_str() {
+        "" if call.version().is_ok_and(|version| version.status) => &["status"],
+        "status" if custom => &["metadata", "spec"],
+        "status" | "approval" => &["spec"],
+        _ => &[],
+    }
+}
+
+fn manager<'a>(call: &'a Call, options: &'a Options, api_version: &'a str) -> Manager<'a> {
+    Manager {
+        name: &options.manager,
+        subresource: &call.target.subresource,
+        time: call.state.clock.now(),
+        force: options.force,
+        api_version,
+        ignored: ignored(call),
+    }
 }
 
 /// Records who wrote what.
-pub(super) fn track(old: Option<&Value>, new: &mut Value, manager: &Manager, schema: &Schema) {
-    let _ = (
-        old,
-        new,
-        schema,
-        &manager.name,
-        &manager.api_version,
-        &manager.subresource,
-        &manager.time,
-        manager.force,
-    );
+pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
+    let api_version = call.api_version();
+    ssa::track_update(old, new, &manager(call, options, &api_version), &schema(call)?);
+    Ok(())
+}
+
+/// Applies a configuration.
+pub(super) fn apply(
+    call: &Call,
+    options: &Options,
+    live: Option<&Value>,
+    config: &Value,
+    schema: &Schema,
+) -> Result<Value> {
+    let api_version = call.api_version();
+    ssa::apply(live, config, &manager(call, options, &api_version), schema).map_err(|error| {
+        let message = error.to_string();
+        match error {
+            ApplyError::Conflicts(conflicts) => {
+                let pairs: Vec<(String, String)> = conflicts
+                    .into_iter()
+                    .map(|conflict| (conflict.field, format!("conflict with {}", conflict.manager)))
+                    .collect();
+                Failure::apply_conflict(message, &pairs)
+            }
+            ApplyError::BadRequest(_) => Failure::bad_request(message),
+            ApplyError::Type(_) => Failure::new(500, "", message),
+        }
+    })
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::update::{How, finish, modify};
 use super::write::{self, Options};
-use super::{Call, meta};
-use crate::http::{Body, media_type, read_body};
+use super::{Call, meta, ownership};
+use crate::http::{Body, decode_json, decode_yaml, media_type, read_body};
 use crate::patch::{self as engine, PatchError};
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -23,7 +23,8 @@ pub(super) async fn patch(call: &Call, body: Body) -> Result<Response<Body>> {
     let kind = media_type(&call.headers).to_owned();
     let builtin = call.resource.builtin.is_some();
     match kind.as_str() {
-        JSON | MERGE => {}
+        JSON | MERGE | APPLY => {}
+        STRATEGIC if builtin => {}
         _ if builtin => {
             return Err(Failure::unsupported_media_type(&[
                 JSON, MERGE, STRATEGIC, APPLY, APPLY_CBOR,
@@ -33,12 +34,16 @@ pub(super) async fn patch(call: &Call, body: Body) -> Result<Response<Body>> {
     }
     let options = check_options(call, &kind)?;
     let bytes = read_body(body).await?;
-    let done = change(call, &options, &kind, &bytes).await?;
+    let done = if kind == APPLY {
+        apply(call, &options, &bytes).await?
+    } else {
+        change(call, &options, &kind, &bytes).await?
+    };
     finish(call, done).await
 }
 
 fn check_options(call: &Call, kind: &str) -> Result<Options> {
-    let options = write::options(call, "PatchOptions")?;
+    let mut options = write::options(call, "PatchOptions")?;
     let mut causes = Vec::new();
     if kind == APPLY {
         if call.query.get("fieldManager").is_none() {
@@ -50,6 +55,7 @@ fn check_options(call: &Call, kind: &str) -> Result<Options> {
             "may not be specified for non-apply patch",
         ));
     }
+    options.force = kind == APPLY && call.query.flag("force");
     if causes.is_empty() {
         Ok(options)
     } else {
@@ -58,13 +64,23 @@ fn check_options(call: &Call, kind: &str) -> Result<Options> {
 }
 
 async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Result<super::update::Done> {
+    let schema = ownership::schema(call)?;
+    let strategic = match kind {
+        STRATEGIC => Some(
+            decode_json(bytes)
+                .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?
+                .value,
+        ),
+        _ => None,
+    };
     modify(call, options, How::Patch, &|live| {
         let live = live.ok_or_else(|| call.not_found())?;
-        let patched = match kind {
-            JSON => engine::json_patch(live, bytes),
-            _ => engine::merge_patch(live, bytes),
+        let patched = match (&strategic, kind) {
+            (Some(patch), _) => engine::strategic_merge(live, patch, &schema),
+            (None, JSON) => engine::json_patch(live, bytes),
+            (None, _) => engine::merge_patch(live, bytes),
         };
-        let mut new = patched.map_err(|error| refuse(call, error))?;
+        let mut new = patched.map_err(refuse)?;
         same_identity(call, live, &mut new)?;
         let problems = write::shape(call, &mut new)?;
         write::report(call, options.validation, &problems)?;
@@ -73,11 +89,11 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
     .await
 }
 
-fn refuse(call: &Call, error: PatchError) -> Failure {
-    let _ = call;
+pub(super) fn refuse(error: PatchError) -> Failure {
     match error {
         PatchError::Malformed(message) => Failure::bad_request(message),
         PatchError::Unprocessable(message) => Failure::new(422, "Invalid", message),
+        PatchError::Internal(message) => Failure::new(500, "", message),
     }
 }
 
@@ -114,4 +130,70 @@ fn same_identity(call: &Call, live: &Value, new: &mut Value) -> Result<()> {
         )));
     }
     write::check_place(call, new)
+}
+
+async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::update::Done> {
+    let decoded =
+        decode_yaml(bytes).map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
+    let mut config = decoded.value;
+    let text = |value: &Value, name: &str| {
+        value
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (api_version, kind) = (text(&config, "apiVersion"), text(&config, "kind"));
+    if api_version.is_empty() || kind.is_empty() {
+        return Err(Failure::bad_request(format!(
+            "error decoding patch: Object '{}' is missing in '{}'",
+            if kind.is_empty() { "Kind" } else { "apiVersion" },
+            String::from_utf8_lossy(bytes)
+        )));
+    }
+    if api_version != call.api_version() || kind != call.resource.kind {
+        return Err(Failure::bad_request(format!(
+            "invalid object type: {api_version}, Kind={kind}"
+        )));
+    }
+    if meta::text(&config, "name").is_empty() {
+        let name = call.target.name.clone();
+        meta::edit(&mut config, |metadata| {
+            metadata.insert("name".into(), name.into())
+        });
+    } else if meta::text(&config, "name") != call.target.name {
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            meta::text(&config, "name"),
+            call.target.name
+        )));
+    }
+    if call.resource.namespaced {
+        write::check_place(call, &mut config)?;
+    }
+    if config
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array)
+        .is_some_and(|list| !list.is_empty())
+    {
+        return Err(Failure::bad_request("metadata.managedFields must be nil"));
+    }
+    let schema = ownership::schema(call)?;
+    // What the schema does not know is dropped here, as everywhere.
+    let mut problems: Vec<String> = schema
+        .prune(&mut config)
+        .iter()
+        .map(|path| format!("unknown field \"{path}\""))
+        .collect();
+    problems.extend(
+        decoded
+            .duplicates
+            .iter()
+            .map(|path| format!("duplicate field \"{path}\"")),
+    );
+    write::report(call, options.validation, &problems)?;
+    modify(call, options, How::Apply, &|live| {
+        ownership::apply(call, options, live, &config, &schema)
+    })
+    .await
 }

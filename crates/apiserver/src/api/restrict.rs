@@ -19,14 +19,12 @@ pub(super) fn creates_on_update(call: &Call) -> bool {
 
 /// Whether a write without a resourceVersion is accepted.
 pub(super) fn unconditional(call: &Call) -> bool {
-    let Some(kind) = call.resource.builtin else {
-        return false;
-    };
-    !(matches!(
-        kind.kind,
-        "CustomResourceDefinition" | "Lease" | "ServiceAccount" | "PodDisruptionBudget" | "PodTemplate"
-    ) && kind.kind != "PodTemplate")
-        && kind.group != "admissionregistration.k8s.io"
+    call.resource.builtin.is_some_and(|kind| {
+        !matches!(
+            kind.kind,
+            "CustomResourceDefinition" | "Lease" | "PodDisruptionBudget"
+        ) && kind.group != "admissionregistration.k8s.io"
+    })
 }
 
 /// A namespace lives until its own finalizers are gone too.

@@ -38,8 +38,8 @@ pub(super) async fn answer(call: &Call, body: Body) -> Result<Response<Body>> {
     if let Some(map) = review.as_object_mut() {
         map.insert("status".into(), status);
     }
-    if let Some(schema) = &call.version()?.schema {
-        super::ownership::track(None, &mut review, &options.manager(call), schema);
+    {
+        super::ownership::track(call, &options, None, &mut review)?;
     }
     accept
         .media

@@ -3,6 +3,7 @@
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::patch::refuse;
 use super::update::{How, modify};
 use super::{Call, meta, write};
 use crate::http::{Body, decode_body, media_type, read_body};
@@ -92,13 +93,6 @@ pub(super) async fn answer(call: &Call, verb: &str, body: Body) -> Result<Respon
         call.durable(rv).await?;
     }
     accept.media.respond(code, show(scale, &value).to_string().into())
-}
-
-fn refuse(error: engine::PatchError) -> Failure {
-    match error {
-        engine::PatchError::Malformed(message) => Failure::bad_request(message),
-        engine::PatchError::Unprocessable(message) => Failure::new(422, "Invalid", message),
-    }
 }
 
 fn show(scale: &Scale, value: &Value) -> Value {

@@ -114,10 +114,8 @@ async fn change(
     restrict::keep(call, version, &old, &mut new);
     write::default(call, &mut new)?;
     meta::count_generation(&call.resource, version, &old, &mut new);
-    if how != How::Apply
-        && let Some(schema) = &version.schema
-    {
-        super::ownership::track(Some(&old), &mut new, &options.manager(call), schema);
+    if how != How::Apply {
+        super::ownership::track(call, options, Some(&old), &mut new)?;
     }
     restrict::check_rights(call, &old, &new)?;
     admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use serde_json::Value;
 use writ_authz::{Attributes, ResourceAttributes};
 
-use super::ownership::Manager;
 use super::{Call, meta};
 use crate::http::{Body, decode_body, read_body, refusal, summary};
 use crate::schema::{Cause, meta as object_meta};
@@ -23,6 +22,8 @@ pub(super) struct Options {
     pub dry_run: bool,
     pub validation: Validation,
     pub manager: String,
+    /// Apply takes fields from others.
+    pub force: bool,
 }
 
 /// Reads and checks the options; `kind` is that of the options object, for messages.
@@ -58,6 +59,7 @@ pub(super) fn options(call: &Call, kind: &str) -> Result<Options> {
         dry_run: dry_run.contains(&"All"),
         validation,
         manager,
+        force: false,
     })
 }
 
@@ -76,19 +78,6 @@ fn from_user_agent(call: &Call) -> String {
         .filter(|c| !c.is_control())
         .take(128)
         .collect()
-}
-
-impl Options {
-    /// The writer as managedFields know it.
-    pub fn manager(&self, call: &Call) -> Manager {
-        Manager {
-            name: self.manager.clone(),
-            api_version: call.api_version(),
-            subresource: call.target.subresource.clone(),
-            time: call.state.clock.rfc3339(),
-            force: false,
-        }
-    }
 }
 
 /// Reads the object in the body.

@@ -11,7 +11,9 @@ use http::{Method, Request, Response};
 use writ_authz::{Attributes, ResourceAttributes};
 
 pub(crate) use accept::{Accept, Media, Shape, json, negotiate, text};
-pub(crate) use body::{decode as decode_body, media_type, read as read_body, summary};
+pub(crate) use body::{
+    decode as decode_body, json as decode_json, media_type, read as read_body, summary, yaml as decode_yaml,
+};
 pub(crate) use target::{Query, Route, Target, decode, route};
 
 use crate::api::{self, Call};
