@@ -1,9 +1,17 @@
 //! `docs/compatibility.md` has a row for every spec field of every kind, and no row for a field that is gone.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSONSchemaProps, JSONSchemaPropsOrArray};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 
 const DOCUMENT: &str = include_str!("../../../docs/compatibility.md");
 
@@ -15,7 +23,10 @@ fn rows() -> BTreeMap<String, BTreeSet<String>> {
         if let Some(title) = line.strip_prefix("## ") {
             title.trim().clone_into(&mut current);
         } else if let Some(cell) = line.strip_prefix("| `").and_then(|rest| rest.split('`').next()) {
-            sections.entry(current.clone()).or_default().insert(cell.replace("[]", ""));
+            sections
+                .entry(current.clone())
+                .or_default()
+                .insert(cell.replace("[]", ""));
         }
     }
     sections
@@ -34,7 +45,10 @@ fn paths(schema: &JSONSchemaProps, path: &str, into: &mut BTreeSet<String>) {
 }
 
 fn covered(path: &str, rows: &BTreeSet<String>) -> bool {
-    let below = |row: &String| row.strip_suffix(".*").is_some_and(|row| path == row || path.starts_with(&format!("{row}.")));
+    let below = |row: &String| {
+        row.strip_suffix(".*")
+            .is_some_and(|row| path == row || path.starts_with(&format!("{row}.")))
+    };
     // A row for a part of a field names the field as well.
     let above = |row: &String| row.starts_with(&format!("{path}."));
     rows.contains(path) || rows.iter().any(|row| below(row) || above(row))
@@ -48,8 +62,15 @@ fn every_spec_field_has_a_row_and_every_row_a_field() {
         let title = format!("{}.{}", crd.spec.names.kind, crd.spec.group);
         let mut fields = BTreeSet::new();
         for version in &crd.spec.versions {
-            let root = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()).unwrap();
-            let spec = root.properties.as_ref().and_then(|properties| properties.get("spec"));
+            let root = version
+                .schema
+                .as_ref()
+                .and_then(|schema| schema.open_api_v3_schema.as_ref())
+                .unwrap();
+            let spec = root
+                .properties
+                .as_ref()
+                .and_then(|properties| properties.get("spec"));
             if let Some(spec) = spec {
                 paths(spec, "spec", &mut fields);
             }
@@ -71,5 +92,9 @@ fn every_spec_field_has_a_row_and_every_row_a_field() {
             }
         }
     }
-    assert!(problems.is_empty(), "docs/compatibility.md:\n{}", problems.join("\n"));
+    assert!(
+        problems.is_empty(),
+        "docs/compatibility.md:\n{}",
+        problems.join("\n")
+    );
 }

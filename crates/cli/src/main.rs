@@ -1,6 +1,11 @@
 //! Who may do what on which cluster: the one binary of writ.
 
 mod commands;
+mod connect;
+mod fleet;
+mod kinds;
+mod output;
+mod question;
 
 use std::process::ExitCode;
 
@@ -33,11 +38,13 @@ fn main() -> ExitCode {
     {
         tracing::debug!("a TLS provider was installed already");
     }
-    match commands::run(arguments.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(commands::run(arguments.command)),
+        Err(error) => Err(anyhow::Error::from(error).context("start the async runtime")),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
 }

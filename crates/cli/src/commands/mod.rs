@@ -1,6 +1,11 @@
 //! The commands, one file each.
 
+mod access;
+mod completion;
 mod crds;
+mod get;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -8,13 +13,35 @@ use clap::Subcommand;
 /// What writ can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// May this subject do that?
+    #[command(name = "can-i")]
+    CanI(access::CanI),
+    /// Who may do that?
+    WhoCan(access::WhoCan),
+    /// Why may, or may not, this subject do that?
+    Why(access::Why),
+    /// List clusters, permissions, works, accounts, sets or syncs.
+    Get(get::Get),
     /// Print every custom resource definition as YAML.
-    Crds(crds::Arguments),
+    Crds(crds::Crds),
+    /// Print the completion script of a shell.
+    Completion(completion::Completion),
+    /// Print the version.
+    Version,
 }
 
 /// Runs one command.
-pub fn run(command: Command) -> Result<()> {
+pub async fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Crds(arguments) => crds::run(&arguments),
+        Command::CanI(command) => command.run().await,
+        Command::WhoCan(command) => command.run().await,
+        Command::Why(command) => command.run().await,
+        Command::Get(command) => command.run().await,
+        Command::Crds(command) => command.run(),
+        Command::Completion(command) => command.run(),
+        Command::Version => {
+            println!("writ {}", env!("CARGO_PKG_VERSION"));
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

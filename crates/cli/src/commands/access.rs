@@ -1,0 +1,257 @@
+//! `writ can-i`, `writ who-can`, `writ why`: rights on one cluster or on all.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use writ_authz::{Explanation, Missing};
+
+use crate::{
+    connect::Connection,
+    fleet::{self, Choice},
+    output::{self, Format},
+    question::{self, Question, subject},
+};
+
+/// May this subject do that?
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  writ can-i get pods --as user:alice --cluster cluster1 -n web\n  writ can-i delete nodes --as group:team-a --all\n\nExit code: 0 if allowed everywhere, 1 if refused anywhere, 2 on an error."
+)]
+pub struct CanI {
+    #[command(flatten)]
+    question: Question,
+    /// Who: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
+    #[arg(long = "as", value_name = "SUBJECT")]
+    subject: String,
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Serialize)]
+struct Verdict {
+    cluster: String,
+    allowed: bool,
+    because: String,
+}
+
+impl CanI {
+    pub async fn run(self) -> Result<ExitCode> {
+        let who = subject(&self.subject)?;
+        let mut verdicts = Vec::new();
+        for (cluster, client) in fleet::choose(&self.connection, &self.choice).await? {
+            let question = self.question.resolve(&client).await?;
+            let index = question::index(&client).await?;
+            let explanation = index.explain(&who.user, &who.groups, &question.attributes());
+            verdicts.push(Verdict {
+                cluster,
+                allowed: explanation.allowed,
+                because: short(&explanation),
+            });
+        }
+        output::value(self.output, &verdicts, || {
+            let rows: Vec<_> = verdicts
+                .iter()
+                .map(|v| {
+                    vec![
+                        v.cluster.clone(),
+                        if v.allowed { "yes" } else { "no" }.into(),
+                        v.because.clone(),
+                    ]
+                })
+                .collect();
+            output::table(&["CLUSTER", "ALLOWED", "BECAUSE"], &rows)
+        })?;
+        Ok(if verdicts.iter().all(|v| v.allowed) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+/// Who may do that?
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  writ who-can delete secrets -n web --cluster cluster1")]
+pub struct WhoCan {
+    #[command(flatten)]
+    question: Question,
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Serialize)]
+struct HolderOn {
+    cluster: String,
+    #[serde(flatten)]
+    holder: writ_authz::Holder,
+}
+
+impl WhoCan {
+    pub async fn run(self) -> Result<ExitCode> {
+        let mut holders = Vec::new();
+        for (cluster, client) in fleet::choose(&self.connection, &self.choice).await? {
+            let question = self.question.resolve(&client).await?;
+            let index = question::index(&client).await?;
+            let found = index.who_can(&question.attributes());
+            holders.extend(found.into_iter().map(|holder| HolderOn {
+                cluster: cluster.clone(),
+                holder,
+            }));
+        }
+        output::value(self.output, &holders, || {
+            let rows: Vec<_> = holders
+                .iter()
+                .flat_map(|on| {
+                    on.holder.chains.iter().map(|chain| {
+                        vec![
+                            on.cluster.clone(),
+                            on.holder.subject.to_string(),
+                            chain.binding.to_string(),
+                            chain.role.to_string(),
+                        ]
+                    })
+                })
+                .collect();
+            output::table(&["CLUSTER", "SUBJECT", "THROUGH", "ROLE"], &rows)
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Why may, or may not, this subject do that?
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  writ why get secrets --as user:alice -n web --cluster cluster1")]
+pub struct Why {
+    #[command(flatten)]
+    question: Question,
+    /// Who: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
+    #[arg(long = "as", value_name = "SUBJECT")]
+    subject: String,
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Serialize)]
+struct ExplanationOn {
+    cluster: String,
+    #[serde(flatten)]
+    explanation: Explanation,
+}
+
+impl Why {
+    pub async fn run(self) -> Result<ExitCode> {
+        let who = subject(&self.subject)?;
+        let (mut all, mut text) = (Vec::new(), String::new());
+        for (cluster, client) in fleet::choose(&self.connection, &self.choice).await? {
+            let question = self.question.resolve(&client).await?;
+            let index = question::index(&client).await?;
+            let explanation = index.explain(&who.user, &who.groups, &question.attributes());
+            let verdict = if explanation.allowed { "may" } else { "may not" };
+            text.extend([
+                format!(
+                    "On {cluster}, {} {verdict} {}.\n",
+                    self.subject,
+                    question.describe()
+                ),
+                long(&explanation),
+            ]);
+            all.push(ExplanationOn { cluster, explanation });
+        }
+        output::value(self.output, &all, || text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// One line for a table.
+fn short(explanation: &Explanation) -> String {
+    if explanation.superuser {
+        return "member of system:masters".into();
+    }
+    match (explanation.chains.first(), explanation.nearest.first()) {
+        (Some(chain), _) => format!("{} -> {}", chain.binding, chain.role),
+        (None, Some(near)) => {
+            format!(
+                "nearest: {} lacks {}",
+                near.chain.role,
+                near.missing.iter().map(lacks).collect::<Vec<_>>().join(", ")
+            )
+        }
+        (None, None) => "no rule comes near".into(),
+    }
+}
+
+/// The whole story.
+fn long(explanation: &Explanation) -> String {
+    let mut lines = Vec::new();
+    if explanation.superuser {
+        lines.push("Members of system:masters may do everything.".to_owned());
+    }
+    for chain in &explanation.chains {
+        lines.push(format!(
+            "{} binds {} to {}",
+            chain.binding, chain.subject, chain.role
+        ));
+        if let Some(source) = &chain.aggregated_from {
+            lines.push(format!("  aggregated from {source}"));
+        }
+        lines.push(format!("  rule: {}", writ_authz::describe(&chain.rule)));
+    }
+    for near in &explanation.nearest {
+        let missing: Vec<_> = near.missing.iter().map(lacks).collect();
+        lines.push(format!(
+            "nearly: {} binds {} to {}",
+            near.chain.binding, near.chain.subject, near.chain.role
+        ));
+        lines.push(format!("  rule: {}", writ_authz::describe(&near.chain.rule)));
+        lines.push(format!("  lacks: {}", missing.join(", ")));
+    }
+    for dangling in &explanation.dangling {
+        lines.push(format!(
+            "{} refers to {}, which does not exist",
+            dangling.binding, dangling.role
+        ));
+    }
+    if !explanation.roles.is_empty() {
+        let roles: Vec<_> = explanation.roles.iter().map(ToString::to_string).collect();
+        lines.push(format!(
+            "roles that would allow it, if bound: {}",
+            roles.join(", ")
+        ));
+    }
+    lines
+        .iter()
+        .map(|line| format!("  {line}\n"))
+        .collect::<Vec<_>>()
+        .concat()
+}
+
+fn lacks(missing: &Missing) -> String {
+    match missing {
+        Missing::Verb(verb) => format!("the verb {verb}"),
+        Missing::ApiGroup(group) if group.is_empty() => "the core API group".into(),
+        Missing::ApiGroup(group) => format!("the API group {group}"),
+        Missing::Resource(resource) => format!("the resource {resource}"),
+        Missing::ResourceName(name) if name.is_empty() => "a rule without resourceNames".into(),
+        Missing::ResourceName(name) => format!("the name {name}"),
+        Missing::NonResourceUrl(path) => format!("the path {path}"),
+        Missing::Namespace(namespace) if namespace.is_empty() => "a binding for all namespaces".into(),
+        Missing::Namespace(namespace) => format!("a binding in namespace {namespace}"),
+    }
+}
