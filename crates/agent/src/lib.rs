@@ -4,9 +4,11 @@
 //! they meet through objects in the two API servers.
 
 pub mod options;
+pub mod tokens;
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
@@ -39,7 +41,7 @@ pub struct Context {
 }
 
 /// Every controller, by the name of its folder.
-pub const CONTROLLERS: &[Controller<Context>] = &[];
+pub const CONTROLLERS: &[Controller<Context>] = &[("tokens", |ctx| tokens::run(ctx).boxed())];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
 pub async fn run(

@@ -1,5 +1,7 @@
 //! How an agent is started. The command line fills this in; tests write it down.
 
+use writ_runtime::clock::Clock;
+
 /// The options of `writ agent`.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -9,6 +11,8 @@ pub struct Options {
     pub agent_namespace: String,
     /// The controllers to run, by folder name; none means all.
     pub controllers: Vec<String>,
+    /// How accounts and their tokens are kept.
+    pub tokens: TokenOptions,
 }
 
 impl Default for Options {
@@ -17,6 +21,42 @@ impl Default for Options {
             cluster_name: String::new(),
             agent_namespace: "open-cluster-management-agent".into(),
             controllers: Vec::new(),
+            tokens: TokenOptions::default(),
+        }
+    }
+}
+
+/// How accounts and their tokens are kept.
+#[derive(Clone, Debug)]
+pub struct TokenOptions {
+    /// ServiceAccounts of the agent's namespace that belong to the system: never managed, never adopted.
+    pub reserved: Vec<String>,
+    /// The CA of the managed cluster, in PEM, where the ConfigMap `kube-root-ca.crt` does not tell it.
+    pub cluster_ca: Option<String>,
+    /// Where others reach the managed cluster's API server; for the optional keys of the Secret.
+    pub api_server_url: Option<String>,
+    /// How many accounts are looked at side by side.
+    pub concurrency: usize,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Default for TokenOptions {
+    fn default() -> Self {
+        let reserved = [
+            "default",
+            "klusterlet",
+            "klusterlet-registration-sa",
+            "klusterlet-work-sa",
+            "managed-serviceaccount",
+            "writ-agent",
+        ];
+        Self {
+            reserved: reserved.map(Into::into).into(),
+            cluster_ca: None,
+            api_server_url: None,
+            concurrency: 16,
+            clock: Clock::System,
         }
     }
 }

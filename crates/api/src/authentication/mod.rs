@@ -1,5 +1,6 @@
 //! `authentication.open-cluster-management.io`: accounts on managed clusters.
 
+pub mod digest;
 pub mod managed_service_account;
 pub mod managed_service_account_binding;
 pub mod validity;
@@ -37,6 +38,9 @@ pub const ANNOTATION_SECRET_KEYS: &str = "authentication.writ.dev/secret-keys";
 /// On a ManagedServiceAccount: the hub saw that the Secret differs from what was reported; the value changes
 /// with every such sight, and the agent looks at the Secret when it does.
 pub const ANNOTATION_REPAIR: &str = "authentication.writ.dev/repair";
+
+/// On a ManagedServiceAccount: why the hub does not let its agent write the Secret.
+pub const ANNOTATION_REFUSED: &str = "authentication.writ.dev/refused";
 
 /// On the Secret: what was asked for when its token was requested, to notice when that changes.
 pub const ANNOTATION_TOKEN_REQUEST: &str = "authentication.writ.dev/token-request";

@@ -1,0 +1,25 @@
+//! Accounts of the managed cluster, with their tokens on the hub.
+//!
+//! For every ManagedServiceAccount in this cluster's namespace on the hub there is a ServiceAccount of that name in
+//! the agent's namespace and a Secret of that name on the hub with a token that the cluster accepts. The token is
+//! renewed at 70 to 80 % of its life, at once when the account asks for another one, and whenever the Secret or the
+//! ServiceAccount was changed, deleted or replaced. The Secret is written before the status, so that who follows
+//! the status finds the token.
+//!
+//! A ServiceAccount or Secret that was there before is left alone unless the account says that it may be taken
+//! over. When the account goes, the ServiceAccount goes, and every token of it dies.
+//!
+//! In steady state nothing is sent: the agent watches, and looks at a token at most every six hours.
+
+pub mod account;
+pub mod claims;
+mod controller;
+pub mod plan;
+pub mod report;
+mod requests;
+pub mod schedule;
+pub mod secret;
+#[cfg(test)]
+mod tests;
+
+pub use controller::run;

@@ -1,0 +1,393 @@
+//! Decides, without asking anybody: what an account wishes, whether its ServiceAccount may be used, whether
+//! the token in its Secret will do, when it is to be renewed, and what its status says.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::{ResourceExt, api::ObjectMeta};
+use writ_api::authentication::{
+    ANNOTATION_ADOPT, ANNOTATION_CLUSTER, ANNOTATION_REFUSED, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
+    ANNOTATION_TOKEN_REQUEST, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount, digest, validity,
+};
+
+use super::{
+    claims::{self, Claims},
+    secret::{self, Cluster},
+};
+
+/// How long a token that is no token is left alone: some write such a value in passing.
+pub const MALFORMED_GRACE: Duration = Duration::from_secs(5);
+
+/// How often a token is reviewed at least; varied by a fifth.
+pub const REVIEW_EVERY: Duration = Duration::from_hours(6);
+
+/// An account, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The account's name, and the ServiceAccount's.
+    pub name: String,
+    /// How long a token shall live.
+    pub validity: Duration,
+    /// For whom it shall be; none means the API server itself.
+    pub audiences: Vec<String>,
+    /// Whether it is renewed before it expires.
+    pub rotate: bool,
+    /// Whether a ServiceAccount or Secret of somebody else may be taken over.
+    pub adopt: bool,
+    /// Further keys of the Secret.
+    pub extra: Extra,
+}
+
+/// Further keys of the Secret.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// A kubeconfig.
+    pub kubeconfig: bool,
+    /// The keys of an Argo CD cluster.
+    pub argocd: bool,
+}
+
+impl Wish {
+    /// What is asked of the managed cluster, as text; a token for another request is renewed.
+    pub fn request(&self) -> String {
+        let mut audiences = self.audiences.clone();
+        audiences.sort();
+        format!(
+            "validity={}s audiences={}",
+            self.validity.as_secs(),
+            audiences.join(",")
+        )
+    }
+}
+
+/// Why nothing is done for an account, until it changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The condition that says so.
+    pub condition: &'static str,
+    /// One word.
+    pub reason: &'static str,
+    /// What a person reads.
+    pub message: String,
+}
+
+impl Refusal {
+    fn new(condition: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            condition,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// What the agent itself is.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The cluster's name on the hub.
+    pub cluster: String,
+    /// The agent's namespace, where the ServiceAccounts are.
+    pub namespace: String,
+    /// ServiceAccounts of that namespace that are never managed.
+    pub reserved: Vec<String>,
+    /// Where others reach the API server.
+    pub url: Option<String>,
+}
+
+/// Reads what an account wishes, or says which field is wrong.
+pub fn wish(account: &ManagedServiceAccount, settings: &Settings) -> Result<Wish, Refusal> {
+    let name = account.name_any();
+    if settings.reserved.contains(&name) {
+        return Err(Refusal::new(
+            "AllServiceAccountPresent",
+            "NameReserved",
+            format!(
+                "the ServiceAccount {name} of namespace {} belongs to the system; choose another name",
+                settings.namespace
+            ),
+        ));
+    }
+    let text = &account.spec.rotation.validity;
+    let validity = validity::parse(text).map_err(|refused| {
+        Refusal::new(
+            "TokenReported",
+            "InvalidValidity",
+            format!("spec.rotation.validity {text:?} {refused}"),
+        )
+    })?;
+    let audiences = account.spec.audiences.clone().unwrap_or_default();
+    for (index, audience) in audiences.iter().enumerate() {
+        let earlier = audiences.get(..index).unwrap_or_default();
+        let wrong = if audience.is_empty() {
+            Some("is empty")
+        } else if earlier.contains(audience) {
+            Some("is there twice")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            return Err(Refusal::new(
+                "TokenReported",
+                "InvalidAudience",
+                format!("spec.audiences[{index}] {audience:?} {wrong}; remove it"),
+            ));
+        }
+    }
+    let annotations = account.annotations();
+    if let Some(why) = annotations.get(ANNOTATION_REFUSED) {
+        return Err(Refusal::new("SecretCreated", "SecretNotOurs", why.clone()));
+    }
+    let keys: Vec<&str> = annotations
+        .get(ANNOTATION_SECRET_KEYS)
+        .map(|keys| keys.split(',').map(str::trim).collect())
+        .unwrap_or_default();
+    Ok(Wish {
+        name,
+        validity,
+        audiences,
+        rotate: annotations.get(ANNOTATION_ROTATION).map(String::as_str) != Some("disabled"),
+        adopt: annotations.get(ANNOTATION_ADOPT).map(String::as_str) == Some("true"),
+        extra: Extra {
+            kubeconfig: keys.contains(&"kubeconfig"),
+            argocd: keys.contains(&"argocd"),
+        },
+    })
+}
+
+/// Whether a ServiceAccount was made by this agent (or by another implementation of it).
+pub fn is_ours(account: &ServiceAccount, settings: &Settings) -> bool {
+    let labelled = account
+        .labels()
+        .get(LABEL_MANAGED)
+        .is_some_and(|value| value == "true");
+    match account.annotations().get(ANNOTATION_CLUSTER) {
+        Some(cluster) => *cluster == settings.cluster,
+        None => labelled,
+    }
+}
+
+/// The ServiceAccount that an account needs.
+pub fn service_account(name: &str, settings: &Settings) -> ServiceAccount {
+    ServiceAccount {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some(settings.namespace.clone()),
+            labels: Some([(LABEL_MANAGED.to_owned(), "true".to_owned())].into()),
+            annotations: Some([(ANNOTATION_CLUSTER.to_owned(), settings.cluster.clone())].into()),
+            ..ObjectMeta::default()
+        },
+        ..ServiceAccount::default()
+    }
+}
+
+/// What to do with a ServiceAccount that is there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Existing {
+    /// It is as it should be, or somebody's that was adopted.
+    Use,
+    /// It is ours and was edited: this merge patch restores it.
+    Restore(serde_json::Value),
+}
+
+/// Whether the ServiceAccount that is there may be used.
+pub fn existing(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Result<Existing, Refusal> {
+    if is_ours(found, settings) {
+        let wanted = service_account(&wish.name, settings);
+        let edited = found.automount_service_account_token.is_some()
+            || !found.owner_references().is_empty()
+            || wanted
+                .labels()
+                .iter()
+                .any(|(key, value)| found.labels().get(key) != Some(value))
+            || wanted
+                .annotations()
+                .iter()
+                .any(|(key, value)| found.annotations().get(key) != Some(value));
+        return Ok(if edited {
+            restore(wish, found, settings)
+        } else {
+            Existing::Use
+        });
+    }
+    let refuse = |reason, message: String| Err(Refusal::new("AllServiceAccountPresent", reason, message));
+    let (namespace, name) = (&settings.namespace, &wish.name);
+    if let Some(other) = found.annotations().get(ANNOTATION_CLUSTER) {
+        return refuse(
+            "ServiceAccountNotOurs",
+            format!("the ServiceAccount {namespace}/{name} is managed for another hub, as {other}"),
+        );
+    }
+    if belongs_to_an_add_on(found) {
+        return refuse(
+            "NameReserved",
+            format!("the ServiceAccount {namespace}/{name} belongs to an add-on; choose another name"),
+        );
+    }
+    if wish.adopt {
+        return Ok(Existing::Use);
+    }
+    refuse(
+        "ServiceAccountNotOurs",
+        format!(
+            "the ServiceAccount {namespace}/{name} exists and was not made for this account; delete it, or set the \
+             annotation {ANNOTATION_ADOPT}: \"true\" to use it"
+        ),
+    )
+}
+
+/// Brings a ServiceAccount that we made back into its shape.
+pub fn restore(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Existing {
+    let wanted = service_account(&wish.name, settings);
+    Existing::Restore(serde_json::json!({
+        "metadata": {
+            "uid": found.uid(),
+            "labels": wanted.labels(),
+            "annotations": wanted.annotations(),
+            "ownerReferences": null,
+        },
+        "automountServiceAccountToken": null,
+    }))
+}
+
+/// A Secret of that name is there and is somebody else's.
+pub fn secret_not_ours(name: &str) -> Refusal {
+    Refusal::new(
+        "SecretCreated",
+        "SecretNotOurs",
+        format!(
+            "the Secret {name} exists and was not made for this account; delete it, or set the annotation \
+             {ANNOTATION_ADOPT}: \"true\" to overwrite it"
+        ),
+    )
+}
+
+/// Whether something else installs this ServiceAccount.
+fn belongs_to_an_add_on(account: &ServiceAccount) -> bool {
+    account
+        .owner_references()
+        .iter()
+        .any(|owner| owner.kind == "AppliedManifestWork")
+        || account.labels().keys().any(|key| {
+            key == writ_api::addon::LABEL_ADDON || key.starts_with("addon.open-cluster-management.io/")
+        })
+}
+
+/// What is known when a Secret is judged.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The account.
+    pub account: &'a ManagedServiceAccount,
+    /// What it wishes.
+    pub wish: &'a Wish,
+    /// The uid of the ServiceAccount.
+    pub uid: &'a str,
+    /// What is known of the cluster.
+    pub cluster: Cluster<'a>,
+    /// The agent's namespace.
+    pub namespace: &'a str,
+    /// The time, by the managed cluster's clock as far as it is known.
+    pub now: Timestamp,
+}
+
+/// What a Secret needs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Nothing.
+    Good(Claims),
+    /// The token is good, the rest is not.
+    Repair(Claims),
+    /// A new token, because of this.
+    Renew(&'static str),
+    /// The token is no token; maybe somebody is about to write another one.
+    Malformed,
+    /// The Secret is somebody else's.
+    NotOurs,
+}
+
+/// Judges the Secret that is on the hub.
+pub fn judge(found: Option<&Secret>, facts: &Facts<'_>) -> Verdict {
+    let Some(found) = found else {
+        return Verdict::Renew("there is no Secret");
+    };
+    if !secret::is_ours(found, facts.account) && !facts.wish.adopt {
+        return Verdict::NotOurs;
+    }
+    if secret::must_be_replaced(found) {
+        return Verdict::Renew("the Secret cannot be changed");
+    }
+    let Some(token) = found.data.as_ref().and_then(|data| data.get(KEY_TOKEN)) else {
+        return Verdict::Malformed;
+    };
+    let Some(claims) = claims::read(&token.0) else {
+        return Verdict::Malformed;
+    };
+    if let Some(why) = outdated(&claims, found.annotations().get(ANNOTATION_TOKEN_REQUEST), facts) {
+        return Verdict::Renew(why);
+    }
+    let wanted = secret::wanted(facts.account, facts.wish, &facts.cluster, &token.0, None);
+    if digest::of(&wanted) == digest::of(found) {
+        Verdict::Good(claims)
+    } else {
+        Verdict::Repair(claims)
+    }
+}
+
+/// Why a well-formed token will not do; `None` if it will.
+fn outdated(claims: &Claims, request: Option<&String>, facts: &Facts<'_>) -> Option<&'static str> {
+    if claims.subject != claims::subject(facts.namespace, &facts.wish.name) {
+        return Some("the token is another account's");
+    }
+    if claims.uid.as_deref().is_some_and(|uid| uid != facts.uid) {
+        return Some("the ServiceAccount is a new one");
+    }
+    let wished = &facts.wish.audiences;
+    let same_audiences = wished.len() == claims.audiences.len()
+        && wished.iter().all(|audience| claims.audiences.contains(audience));
+    match request {
+        Some(request) if *request != facts.wish.request() => {
+            return Some("the account asks for another token");
+        }
+        // A Secret of another implementation: it knows no audiences.
+        None if !wished.is_empty() && !same_audiences => return Some("the token is for another audience"),
+        _ => {}
+    }
+    if facts.wish.rotate && renew_at(claims, facts.account) <= facts.now {
+        return Some("the token is to be renewed");
+    }
+    None
+}
+
+/// When a token is renewed: at 70 to 80 % of its granted life, by the API server's own times. The point is
+/// derived from account and token, so that a restart does not move it and a fleet does not renew in one second.
+pub fn renew_at(claims: &Claims, account: &ManagedServiceAccount) -> Timestamp {
+    let life = claims
+        .expires
+        .duration_since(claims.issued)
+        .max(SignedDuration::ZERO);
+    let mut hasher = DefaultHasher::new();
+    (
+        account.uid(),
+        account.namespace(),
+        account.name_any(),
+        claims.issued.as_second(),
+    )
+        .hash(&mut hasher);
+    let share = 700_000 + i64::try_from(hasher.finish() % 100_001).unwrap_or_default();
+    let seconds = i128::from(life.as_secs()) * i128::from(share) / 1_000_000;
+    let after = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+    claims.issued.saturating_add(after).unwrap_or(Timestamp::MAX)
+}
+
+/// When the token is reviewed next: within [`REVIEW_EVERY`], not all at once.
+pub fn review_at(account: &ManagedServiceAccount, now: Timestamp) -> Timestamp {
+    let mut hasher = DefaultHasher::new();
+    (account.uid(), now.as_second()).hash(&mut hasher);
+    let share = 800 + i64::try_from(hasher.finish() % 201).unwrap_or_default();
+    let seconds = i64::try_from(REVIEW_EVERY.as_secs()).unwrap_or(i64::MAX) * share / 1000;
+    now.saturating_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(Timestamp::MAX)
+}

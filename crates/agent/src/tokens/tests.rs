@@ -1,0 +1,359 @@
+//! Tables against the plan.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{ByteString, api::core::v1::Secret, api::core::v1::ServiceAccount};
+use serde_json::json;
+use writ_api::authentication::{KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount};
+use writ_runtime::condition;
+
+use super::{
+    claims::{self, Claims},
+    plan::{self, Existing, Facts, Settings, Verdict, Wish},
+    report::{self, Report},
+    secret::{self, Cluster},
+};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings {
+        cluster: "c1".into(),
+        namespace: "agents".into(),
+        reserved: vec!["writ-agent".into()],
+        url: Some("https://c1".into()),
+    }
+}
+
+fn account(change: &serde_json::Value) -> ManagedServiceAccount {
+    let mut object = json!({
+        "apiVersion": "authentication.open-cluster-management.io/v1beta1",
+        "kind": "ManagedServiceAccount",
+        "metadata": { "name": "a", "namespace": "c1", "uid": "u1", "generation": 3 },
+        "spec": { "rotation": { "validity": "1000s" } },
+    });
+    json_patch::merge(&mut object, change);
+    serde_json::from_value(object).unwrap()
+}
+
+fn service_account(change: &serde_json::Value) -> ServiceAccount {
+    let mut object = serde_json::to_value(plan::service_account("a", &settings())).unwrap();
+    json_patch::merge(&mut object, &json!({ "metadata": { "uid": "s1" } }));
+    json_patch::merge(&mut object, change);
+    serde_json::from_value(object).unwrap()
+}
+
+fn token(subject: &str, issued: i64, expires: i64, uid: &str) -> Vec<u8> {
+    let claims = json!({
+        "sub": subject, "iat": issued, "exp": expires, "aud": ["api"],
+        "kubernetes.io": { "serviceaccount": { "uid": uid } },
+    });
+    format!("h.{}.s", URL_SAFE_NO_PAD.encode(claims.to_string())).into_bytes()
+}
+
+const CLUSTER: Cluster<'static> = Cluster {
+    name: "c1",
+    ca: b"CA",
+    url: Some("https://c1"),
+};
+
+/// Judges, at second 100, a Secret whose token was issued at second 0 for 1000 s.
+fn judge(account: &ManagedServiceAccount, change: impl FnOnce(&mut Secret), now: i64) -> Verdict {
+    let wish = plan::wish(account, &settings()).unwrap();
+    let token = token("system:serviceaccount:agents:a", 0, 1000, "s1");
+    let original = self::account(&json!({}));
+    let first = plan::wish(&original, &settings()).unwrap();
+    let mut secret = secret::wanted(&original, &first, &CLUSTER, &token, Some((at(1000), at(0))));
+    change(&mut secret);
+    let facts = Facts {
+        account,
+        wish: &wish,
+        uid: "s1",
+        cluster: CLUSTER,
+        namespace: "agents",
+        now: at(now),
+    };
+    plan::judge(Some(&secret), &facts)
+}
+
+#[test]
+fn an_account_is_read_or_its_field_is_named() {
+    let wish = plan::wish(&account(&json!({})), &settings()).unwrap();
+    assert_eq!(
+        (wish.validity.as_secs(), wish.rotate, wish.adopt),
+        (1000, true, false)
+    );
+    let cases = [
+        (
+            json!({"spec": {"rotation": {"validity": "30d"}}}),
+            "TokenReported",
+            "InvalidValidity",
+            "\"30d\"",
+        ),
+        (
+            json!({"spec": {"rotation": {"validity": "1s"}}}),
+            "TokenReported",
+            "InvalidValidity",
+            "10m0s",
+        ),
+        (
+            json!({"spec": {"audiences": ["x", ""]}}),
+            "TokenReported",
+            "InvalidAudience",
+            "spec.audiences[1]",
+        ),
+        (
+            json!({"spec": {"audiences": ["x", "x"]}}),
+            "TokenReported",
+            "InvalidAudience",
+            "twice",
+        ),
+        (
+            json!({"metadata": {"name": "writ-agent"}}),
+            "AllServiceAccountPresent",
+            "NameReserved",
+            "another name",
+        ),
+    ];
+    for (change, condition, reason, part) in cases {
+        let refusal = plan::wish(&account(&change), &settings()).unwrap_err();
+        assert_eq!(
+            (refusal.condition, refusal.reason),
+            (condition, reason),
+            "{change}"
+        );
+        assert!(refusal.message.contains(part), "{}", refusal.message);
+    }
+    // Rotation is always on in this group, unless the hub says that the account comes from the other one.
+    let off = json!({"spec": {"rotation": {"enabled": false}}});
+    assert!(plan::wish(&account(&off), &settings()).unwrap().rotate);
+    let off = json!({"metadata": {"annotations": {"authentication.writ.dev/rotation": "disabled"}}});
+    assert!(!plan::wish(&account(&off), &settings()).unwrap().rotate);
+}
+
+#[test]
+fn a_service_account_is_used_restored_or_refused() {
+    let wish = plan::wish(&account(&json!({})), &settings()).unwrap();
+    let adopting = Wish {
+        adopt: true,
+        ..wish.clone()
+    };
+    let foreign = json!({"metadata": {"labels": null, "annotations": null}});
+    let upstream = json!({"metadata": {"annotations": null}});
+    let stripped = json!({"metadata": {"labels": {LABEL_MANAGED: null}}});
+    let of_another_hub = json!({"metadata": {"annotations": {"authentication.writ.dev/cluster": "c2"}}});
+    let of_an_add_on = json!({"metadata": {"labels": null, "annotations": null, "ownerReferences":
+        [{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "name": "x", "uid": "y"}]}});
+    let mounted = json!({"automountServiceAccountToken": false});
+    let look = |wish: &Wish, change: &serde_json::Value| match plan::existing(
+        wish,
+        &service_account(change),
+        &settings(),
+    ) {
+        Ok(Existing::Use) => "use".to_owned(),
+        Ok(Existing::Restore(_)) => "restore".to_owned(),
+        Err(refusal) => refusal.reason.to_owned(),
+    };
+    let cases = [
+        (&wish, json!({}), "use"),
+        (&wish, upstream, "restore"),
+        (&wish, stripped, "restore"),
+        (&wish, mounted, "restore"),
+        (&wish, foreign.clone(), "ServiceAccountNotOurs"),
+        (&adopting, foreign, "use"),
+        (&adopting, of_another_hub, "ServiceAccountNotOurs"),
+        (&adopting, of_an_add_on, "NameReserved"),
+    ];
+    for (wish, change, wanted) in cases {
+        assert_eq!(look(wish, &change), wanted, "adopt {} {change}", wish.adopt);
+    }
+}
+
+#[test]
+fn a_secret_is_good_repaired_renewed_or_left_alone() {
+    let plain = account(&json!({}));
+    let nothing = |_: &mut Secret| {};
+    let data = |secret: &mut Secret, key: &str, value: &[u8]| {
+        secret
+            .data
+            .get_or_insert_default()
+            .insert(key.into(), ByteString(value.to_vec()));
+    };
+    let name = |verdict: Verdict| match verdict {
+        Verdict::Good(_) => "good".to_owned(),
+        Verdict::Repair(_) => "repair".to_owned(),
+        Verdict::Renew(why) => why.to_owned(),
+        Verdict::Malformed => "malformed".to_owned(),
+        Verdict::NotOurs => "not ours".to_owned(),
+    };
+    let at_100 = |change: &dyn Fn(&mut Secret)| name(judge(&plain, change, 100));
+
+    assert_eq!(at_100(&nothing), "good");
+    assert_eq!(at_100(&|s| data(s, "theirs", b"x")), "good");
+    assert_eq!(
+        at_100(&|s| {
+            s.metadata.annotations = None;
+        }),
+        "good"
+    );
+    assert_eq!(at_100(&|s| data(s, KEY_CA, b"evil")), "repair");
+    assert_eq!(at_100(&|s| s.metadata.labels = None), "repair");
+    assert_eq!(at_100(&|s| s.metadata.owner_references = None), "repair");
+    assert_eq!(at_100(&|s| data(s, KEY_TOKEN, b"")), "malformed");
+    assert_eq!(at_100(&|s| data(s, KEY_TOKEN, b"no token")), "malformed");
+    assert_eq!(at_100(&|s| s.data = None), "malformed");
+    assert_eq!(
+        at_100(&|s| s.type_ = Some("kubernetes.io/tls".into())),
+        "the Secret cannot be changed"
+    );
+    assert_eq!(
+        at_100(&|s| s.immutable = Some(true)),
+        "the Secret cannot be changed"
+    );
+    assert_eq!(
+        at_100(&|s| data(s, KEY_TOKEN, &token("system:serviceaccount:old:a", 0, 1000, "s1"))),
+        "the token is another account's"
+    );
+    assert_eq!(
+        at_100(&|s| data(
+            s,
+            KEY_TOKEN,
+            &token("system:serviceaccount:agents:a", 0, 1000, "s0")
+        )),
+        "the ServiceAccount is a new one"
+    );
+    assert_eq!(
+        at_100(&|s| {
+            s.metadata.labels = None;
+            s.metadata.owner_references = None;
+        }),
+        "not ours"
+    );
+    // One that was reported before stays ours without its marks.
+    let reported = account(&json!({"status": {
+        "tokenSecretRef": {"name": "a", "lastRefreshTimestamp": "1970-01-01T00:00:00Z"},
+        "conditions": [{"type": "SecretCreated", "status": "True", "reason": "SecretCreated", "message": "",
+            "lastTransitionTime": "1970-01-01T00:00:00Z"}],
+    }}));
+    let stripped = |s: &mut Secret| {
+        s.metadata.labels = None;
+        s.metadata.owner_references = None;
+    };
+    assert_eq!(name(judge(&reported, stripped, 100)), "repair");
+
+    let longer = account(&json!({"spec": {"rotation": {"validity": "2000s"}}}));
+    assert_eq!(
+        name(judge(&longer, nothing, 100)),
+        "the account asks for another token"
+    );
+    let audience = account(&json!({"spec": {"audiences": ["foo"]}}));
+    assert_eq!(
+        name(judge(&audience, nothing, 100)),
+        "the account asks for another token"
+    );
+    let of_upstream = |s: &mut Secret| s.metadata.annotations = None;
+    assert_eq!(name(judge(&longer, of_upstream, 100)), "good");
+    assert_eq!(
+        name(judge(&audience, of_upstream, 100)),
+        "the token is for another audience"
+    );
+    assert_eq!(name(judge(&plain, nothing, 699)), "good");
+    assert_eq!(name(judge(&plain, nothing, 800)), "the token is to be renewed");
+    let off =
+        account(&json!({"metadata": {"annotations": {"authentication.writ.dev/rotation": "disabled"}}}));
+    assert_eq!(name(judge(&off, nothing, 999)), "good");
+}
+
+#[test]
+fn a_fleet_renews_all_over_the_window() {
+    let claims = Claims {
+        subject: String::new(),
+        issued: at(0),
+        expires: at(1_000_000),
+        audiences: Vec::new(),
+        uid: None,
+    };
+    let mut tenths = [0_u32; 10];
+    for index in 0..1000 {
+        let mut account = account(&json!({}));
+        account.metadata.uid = Some(format!("uid-{index}"));
+        let renewed = plan::renew_at(&claims, &account).as_second();
+        assert!((700_000..=800_000).contains(&renewed), "{renewed}");
+        assert_eq!(
+            renewed,
+            plan::renew_at(&claims, &account).as_second(),
+            "a restart moves nothing"
+        );
+        tenths[usize::try_from((renewed - 700_000) / 10_001).unwrap()] += 1;
+    }
+    assert!(
+        tenths.iter().all(|count| (50..=200).contains(count)),
+        "{tenths:?}"
+    );
+}
+
+#[test]
+fn every_refresh_shows_in_the_status() {
+    let mut account = account(&json!({}));
+    let good = |refreshed| Report::Good {
+        expires: at(1000),
+        digest: "d".into(),
+        refreshed,
+        authenticates: None,
+    };
+    let first = report::status(&account, &good(Some(at(50))), at(50));
+    assert!(condition::is_true(&first.conditions, "SecretCreated"));
+    assert!(condition::is_true(&first.conditions, "AllServiceAccountPresent"));
+    assert_eq!(first.conditions[0].observed_generation, Some(3));
+    account.status = Some(first.clone());
+    let same_second = report::status(&account, &good(Some(at(50))), at(50));
+    assert_ne!(same_second.token_secret_ref, first.token_secret_ref);
+    account.status = Some(same_second.clone());
+    assert_eq!(
+        report::status(&account, &good(None), at(900)),
+        same_second,
+        "nothing new, nothing written"
+    );
+    let failed = report::status(
+        &account,
+        &Report::Failed {
+            present: true,
+            message: "no".into(),
+        },
+        at(950),
+    );
+    assert_eq!(failed.token_secret_ref, same_second.token_secret_ref);
+    assert!(!condition::is_true(&failed.conditions, "TokenReported"));
+}
+
+#[test]
+fn optional_keys_hold_what_their_readers_need() {
+    let account = account(
+        json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": "kubeconfig, argocd"}}}),
+    );
+    let wish = plan::wish(&account, &settings()).unwrap();
+    let secret = secret::wanted(&account, &wish, &CLUSTER, b"tok", None);
+    let data = secret.data.unwrap();
+    let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
+    assert_eq!((text("name"), text("server")), ("c1".into(), "https://c1".into()));
+    let config: serde_json::Value = serde_json::from_str(&text("config")).unwrap();
+    assert_eq!(config["bearerToken"], "tok");
+    let config: serde_json::Value = serde_json::from_str(&text("kubeconfig")).unwrap();
+    assert_eq!(config["users"][0]["user"]["token"], "tok");
+    assert_eq!(config["clusters"][0]["cluster"]["server"], "https://c1");
+}
+
+#[test]
+fn what_is_no_token_is_not_read() {
+    for text in ["", "a", "a.b", "a.b.c", "a.e30.c", "a.e30.c.d"] {
+        assert_eq!(claims::read(text.as_bytes()), None, "{text:?}");
+    }
+    let read = claims::read(&token("system:serviceaccount:n:a", 1, 2, "u")).unwrap();
+    assert_eq!(claims::namespace_of(&read.subject), Some("n"));
+    assert_eq!(
+        read.expires.duration_since(read.issued),
+        SignedDuration::from_secs(1)
+    );
+}

@@ -1,0 +1,509 @@
+//! Accounts and their tokens on a real control plane, which plays the hub and the managed cluster.
+#![allow(
+    clippy::needless_update,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::{
+    ByteString,
+    api::{
+        authentication::v1::{TokenReview, TokenReviewSpec},
+        core::v1::{ConfigMap, Namespace, Secret, ServiceAccount},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+    runtime::{conditions, wait::await_condition},
+};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use writ_agent::{Options, options::TokenOptions};
+use writ_api::authentication::{LABEL_MANAGED, ManagedServiceAccount};
+use writ_runtime::{condition, health::Health};
+use writ_testenv::{ControlPlane, harness};
+
+fn main() {
+    harness::run(vec![
+        harness::real(
+            "a_token_is_reported_healed_renewed_and_dies_with_its_account",
+            lifecycle,
+        ),
+        harness::real("what_is_not_ours_is_left_alone_until_it_is_adopted", adoption),
+    ]);
+}
+
+const CLUSTER: &str = "c1";
+const AGENTS: &str = "agents";
+
+struct Env {
+    plane: ControlPlane,
+    admin: Client,
+}
+
+impl Env {
+    async fn start() -> Result<Self> {
+        let plane = ControlPlane::start(writ_testenv::Options::default()).await?;
+        let admin = plane.client()?;
+        let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
+        for crd in writ_api::authentication::crds() {
+            crds.create(&PostParams::default(), &crd).await?;
+            await_condition(crds.clone(), &crd.name_any(), conditions::is_crd_established()).await?;
+        }
+        for name in [CLUSTER, AGENTS] {
+            let namespace = Namespace {
+                metadata: ObjectMeta {
+                    name: Some(name.into()),
+                    ..ObjectMeta::default()
+                },
+                ..Namespace::default()
+            };
+            Api::all(admin.clone())
+                .create(&PostParams::default(), &namespace)
+                .await?;
+        }
+        Ok(Self { plane, admin })
+    }
+
+    fn agent(&self) -> Agent {
+        Agent::start(
+            self.admin.clone(),
+            self.admin.clone(),
+            Options {
+                cluster_name: CLUSTER.into(),
+                agent_namespace: AGENTS.into(),
+                controllers: vec!["tokens".into()],
+                tokens: TokenOptions {
+                    api_server_url: Some(self.plane.url()),
+                    ..TokenOptions::default()
+                },
+                ..Options::default()
+            },
+        )
+    }
+
+    fn accounts(&self) -> Api<ManagedServiceAccount> {
+        Api::namespaced(self.admin.clone(), CLUSTER)
+    }
+
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.admin.clone(), CLUSTER)
+    }
+
+    fn service_accounts(&self) -> Api<ServiceAccount> {
+        Api::namespaced(self.admin.clone(), AGENTS)
+    }
+
+    async fn create(&self, name: &str, change: serde_json::Value) -> Result<()> {
+        let mut object = json!({
+            "apiVersion": "authentication.open-cluster-management.io/v1beta1",
+            "kind": "ManagedServiceAccount",
+            "metadata": { "name": name },
+            "spec": { "rotation": {} },
+        });
+        json_patch::merge(&mut object, &change);
+        self.accounts()
+            .create(&PostParams::default(), &serde_json::from_value(object)?)
+            .await?;
+        Ok(())
+    }
+
+    /// The token in the Secret, once the status says that it is there and it is not one of these.
+    async fn token(&self, name: &str, not: &[&str]) -> Result<String> {
+        let account = eventually(&self.accounts(), name, |account| {
+            account.is_some_and(|account| {
+                account.status.as_ref().is_some_and(|status| {
+                    condition::is_true(&status.conditions, "TokenReported")
+                        && condition::is_true(&status.conditions, "SecretCreated")
+                        && condition::is_true(&status.conditions, "AllServiceAccountPresent")
+                        && status.expiration_timestamp.is_some()
+                        && status.token_secret_ref.as_ref().is_some_and(|at| at.name == name)
+                })
+            })
+        })
+        .await?;
+        ensure!(account.is_some());
+        let secret = eventually(&self.secrets(), name, |secret| {
+            secret.is_some_and(|secret| {
+                token_of(secret)
+                    .is_some_and(|token| token.matches('.').count() == 2 && !not.contains(&token.as_str()))
+            })
+        })
+        .await?
+        .context("no Secret")?;
+        token_of(&secret).context("no token")
+    }
+
+    async fn accepted(&self, token: &str) -> Result<Option<String>> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: token.into(),
+                audiences: None,
+            },
+            ..TokenReview::default()
+        };
+        let review = Api::<TokenReview>::all(self.admin.clone())
+            .create(&PostParams::default(), &review)
+            .await?;
+        let status = review.status.context("no answer")?;
+        Ok(status
+            .authenticated
+            .unwrap_or_default()
+            .then(|| status.user.and_then(|user| user.username).unwrap_or_default()))
+    }
+
+    async fn patch<K>(&self, api: &Api<K>, name: &str, patch: serde_json::Value) -> Result<()>
+    where
+        K: Clone + serde::de::DeserializeOwned + Debug,
+    {
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await?;
+        Ok(())
+    }
+
+    /// As the hub's manager asks when it sees that a Secret differs.
+    async fn ask_for_repair(&self, name: &str, value: &str) -> Result<()> {
+        self.patch(
+            &self.accounts(),
+            name,
+            json!({"metadata": {"annotations": {"authentication.writ.dev/repair": value}}}),
+        )
+        .await
+    }
+}
+
+struct Agent {
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Agent {
+    fn start(hub: Client, spoke: Client, options: Options) -> Self {
+        let shutdown = CancellationToken::new();
+        let stop = shutdown.clone();
+        let task = tokio::spawn(async move {
+            writ_agent::run(hub, spoke, options, Health::default(), stop)
+                .await
+                .unwrap();
+        });
+        Self { shutdown, task }
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.shutdown.cancel();
+        Ok(self.task.await?)
+    }
+}
+
+fn token_of(secret: &Secret) -> Option<String> {
+    let token = secret.data.as_ref()?.get("token")?;
+    String::from_utf8(token.0.clone()).ok()
+}
+
+/// Waits until the object is as wanted.
+async fn eventually<K>(api: &Api<K>, name: &str, wanted: impl Fn(Option<&K>) -> bool) -> Result<Option<K>>
+where
+    K: kube::Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
+    K::DynamicType: Default,
+{
+    let seen = Arc::new(std::sync::Mutex::new(None));
+    let last = seen.clone();
+    let reached = await_condition(api.clone(), name, move |object: Option<&K>| {
+        *last.lock().unwrap() = object.cloned();
+        wanted(object)
+    });
+    match tokio::time::timeout(Duration::from_mins(1), reached).await {
+        Ok(object) => Ok(object?),
+        Err(_) => bail!("{name} did not get there: {:?}", seen.lock().unwrap()),
+    }
+}
+
+async fn lifecycle() -> Result<()> {
+    let env = Env::start().await?;
+    let agent = env.agent();
+    env.create("a", json!({})).await?;
+    let first = env.token("a", &[]).await?;
+    assert_eq!(
+        env.accepted(&first).await?.as_deref(),
+        Some("system:serviceaccount:agents:a")
+    );
+    let secret = env.secrets().get("a").await?;
+    assert_eq!(secret.type_.as_deref(), Some("Opaque"));
+    assert_eq!(secret.labels()[LABEL_MANAGED], "true");
+    assert_eq!(secret.owner_references()[0].kind, "ManagedServiceAccount");
+    let published: ConfigMap = Api::namespaced(env.admin.clone(), AGENTS)
+        .get("kube-root-ca.crt")
+        .await?;
+    let ca = published.data.unwrap()["ca.crt"].clone();
+    assert_eq!(secret.data.unwrap()["ca.crt"].0, ca.as_bytes());
+    let account = env.accounts().get("a").await?;
+    let granted = account.status.unwrap();
+    assert!(
+        granted
+            .conditions
+            .iter()
+            .all(|c| c.observed_generation == Some(1))
+    );
+
+    // What others put on the Secret stays; what is ours is restored, with the same token.
+    env.patch(&env.secrets(), "a", json!({
+        "metadata": {"labels": {"theirs": "x", LABEL_MANAGED: null}, "annotations": {"theirs": "y"}, "ownerReferences": null},
+        "data": {"ca.crt": "ZXZpbA=="},
+    }))
+    .await?;
+    env.ask_for_repair("a", "1").await?;
+    let healed = eventually(&env.secrets(), "a", |secret| {
+        secret.is_some_and(|secret| {
+            secret
+                .data
+                .as_ref()
+                .is_some_and(|data| data["ca.crt"].0 == ca.as_bytes())
+                && secret.labels().contains_key(LABEL_MANAGED)
+                && !secret.owner_references().is_empty()
+        })
+    })
+    .await?
+    .unwrap();
+    assert_eq!(
+        (
+            healed.labels()["theirs"].as_str(),
+            healed.annotations()["theirs"].as_str()
+        ),
+        ("x", "y")
+    );
+    assert_eq!(token_of(&healed).as_deref(), Some(first.as_str()));
+
+    // A token of the right form that the cluster does not accept is replaced, and so is one that is none.
+    let forged = format!("{}x", first.rsplit_once('.').unwrap().0.to_owned() + ".c2ln");
+    env.patch(&env.secrets(), "a", json!({"stringData": {"token": forged}}))
+        .await?;
+    env.ask_for_repair("a", "2").await?;
+    let second = env.token("a", &[&first, &forged]).await?;
+    env.patch(
+        &env.secrets(),
+        "a",
+        json!({"stringData": {"token": "in passing"}}),
+    )
+    .await?;
+    let written = tokio::time::Instant::now();
+    env.ask_for_repair("a", "3").await?;
+    let third = env.token("a", &[&first, &second, &forged]).await?;
+    ensure!(
+        written.elapsed() > Duration::from_secs(4),
+        "a malformed token waits: {:?}",
+        written.elapsed()
+    );
+
+    // Another type means another Secret.
+    env.secrets().delete("a", &DeleteParams::default()).await?;
+    let retyped = Secret {
+        metadata: ObjectMeta {
+            name: Some("a".into()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("example.com/other".into()),
+        data: Some(BTreeMap::from([(
+            "token".to_owned(),
+            ByteString(third.clone().into_bytes()),
+        )])),
+        ..Secret::default()
+    };
+    env.secrets().create(&PostParams::default(), &retyped).await?;
+    env.ask_for_repair("a", "4").await?;
+    let fourth = env.token("a", &[&first, &second, &third, &forged]).await?;
+    assert_eq!(env.secrets().get("a").await?.type_.as_deref(), Some("Opaque"));
+
+    // Another validity means another token.
+    env.patch(
+        &env.accounts(),
+        "a",
+        json!({"spec": {"rotation": {"validity": "1h"}}}),
+    )
+    .await?;
+    let fifth = env.token("a", &[&first, &second, &third, &fourth]).await?;
+    let shorter = env.accounts().get("a").await?.status.unwrap();
+    let left = shorter
+        .expiration_timestamp
+        .unwrap()
+        .0
+        .duration_since(jiff::Timestamp::now());
+    ensure!(left <= jiff::SignedDuration::from_hours(1), "{left}");
+
+    // A ServiceAccount that was edited is restored; one that was deleted comes back, with a new token.
+    env.patch(
+        &env.service_accounts(),
+        "a",
+        json!({"metadata": {"labels": null, "annotations": null}, "automountServiceAccountToken": false}),
+    )
+    .await?;
+    eventually(&env.service_accounts(), "a", |account| {
+        account.is_some_and(|account| {
+            account.labels().contains_key(LABEL_MANAGED) && account.automount_service_account_token.is_none()
+        })
+    })
+    .await?;
+    env.service_accounts()
+        .delete("a", &DeleteParams::default())
+        .await?;
+    let sixth = env
+        .token("a", &[&first, &second, &third, &fourth, &fifth])
+        .await?;
+    assert_eq!(env.accepted(&fifth).await?, None);
+    assert!(env.accepted(&sixth).await?.is_some());
+
+    // With audiences of its own the token authenticates elsewhere, not here; the account says so.
+    env.patch(&env.accounts(), "a", json!({"spec": {"audiences": ["foo"]}}))
+        .await?;
+    let account = eventually(&env.accounts(), "a", |account| {
+        account
+            .and_then(|account| account.status.as_ref())
+            .is_some_and(|status| {
+                condition::find(&status.conditions, "AuthenticatesToAPIServer")
+                    .is_some_and(|c| c.status == "False")
+            })
+    })
+    .await?;
+    assert!(condition::is_true(
+        &account.unwrap().status.unwrap().conditions,
+        "TokenReported"
+    ));
+    env.patch(&env.accounts(), "a", json!({"spec": {"audiences": null}}))
+        .await?;
+    let seventh = env
+        .token("a", &[&first, &second, &third, &fourth, &fifth, &sixth])
+        .await?;
+    ensure!(
+        env.accepted(&seventh).await?.is_some()
+            || env.accepted(&env.token("a", &[&seventh]).await?).await?.is_some()
+    );
+
+    // The account goes while the agent is away: when it comes back, the ServiceAccount goes and the token dies.
+    agent.stop().await?;
+    let last = env.token("a", &[]).await?;
+    env.accounts().delete("a", &DeleteParams::default()).await?;
+    let agent = env.agent();
+    eventually(&env.service_accounts(), "a", |account| account.is_none()).await?;
+    eventually(&env.secrets(), "a", |secret| secret.is_none()).await?;
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while env.accepted(&last).await?.is_some() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        anyhow::Ok(())
+    })
+    .await??;
+    agent.stop().await
+}
+
+async fn adoption() -> Result<()> {
+    let env = Env::start().await?;
+    let condition_is = |type_: &'static str, reason: &'static str| {
+        move |account: Option<&ManagedServiceAccount>| {
+            account
+                .and_then(|account| account.status.as_ref())
+                .is_some_and(|status| {
+                    condition::find(&status.conditions, type_)
+                        .is_some_and(|c| c.status == "False" && c.reason == reason)
+                })
+        }
+    };
+    let theirs = ServiceAccount {
+        metadata: ObjectMeta {
+            name: Some("theirs".into()),
+            ..ObjectMeta::default()
+        },
+        ..ServiceAccount::default()
+    };
+    env.service_accounts()
+        .create(&PostParams::default(), &theirs)
+        .await?;
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some("hub".into()),
+            ..ObjectMeta::default()
+        },
+        string_data: Some(BTreeMap::from([("password".into(), "x".into())])),
+        ..Secret::default()
+    };
+    env.secrets().create(&PostParams::default(), &secret).await?;
+    let agent = env.agent();
+    for name in ["theirs", "hub", "default", "fine"] {
+        env.create(name, json!({})).await?;
+    }
+    let message = eventually(
+        &env.accounts(),
+        "theirs",
+        condition_is("AllServiceAccountPresent", "ServiceAccountNotOurs"),
+    )
+    .await?;
+    let text = serde_json::to_string(&message)?;
+    ensure!(text.contains("authentication.writ.dev/adopt"), "{text}");
+    eventually(
+        &env.accounts(),
+        "hub",
+        condition_is("SecretCreated", "SecretNotOurs"),
+    )
+    .await?;
+    eventually(
+        &env.accounts(),
+        "default",
+        condition_is("AllServiceAccountPresent", "NameReserved"),
+    )
+    .await?;
+    env.token("fine", &[]).await?;
+    assert!(env.secrets().get_opt("theirs").await?.is_none());
+    assert_eq!(env.secrets().get("hub").await?.data.unwrap().len(), 1);
+    // The system's names are refused also with the annotation; others are taken over with it.
+    let adopt = json!({"metadata": {"annotations": {"authentication.writ.dev/adopt": "true"}}});
+    for name in ["theirs", "hub", "default"] {
+        env.patch(&env.accounts(), name, adopt.clone()).await?;
+    }
+    let token = env.token("theirs", &[]).await?;
+    assert_eq!(
+        env.accepted(&token).await?.as_deref(),
+        Some("system:serviceaccount:agents:theirs")
+    );
+    env.token("hub", &[]).await?;
+    assert!(env.secrets().get_opt("default").await?.is_none());
+    // What was somebody else's survives the account.
+    env.accounts().delete("theirs", &DeleteParams::default()).await?;
+    eventually(&env.secrets(), "theirs", |secret| secret.is_none()).await?;
+    assert!(env.service_accounts().get_opt("theirs").await?.is_some());
+    // The next agent's namespace: the ServiceAccount in the old one goes, and its tokens die.
+    let old = env.token("fine", &[]).await?;
+    agent.stop().await?;
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            name: Some("moved".into()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    Api::all(env.admin.clone())
+        .create(&PostParams::default(), &namespace)
+        .await?;
+    let moved = Agent::start(
+        env.admin.clone(),
+        env.admin.clone(),
+        Options {
+            cluster_name: CLUSTER.into(),
+            agent_namespace: "moved".into(),
+            controllers: vec!["tokens".into()],
+            ..Options::default()
+        },
+    );
+    let new = env.token("fine", &[&old]).await?;
+    assert_eq!(
+        env.accepted(&new).await?.as_deref(),
+        Some("system:serviceaccount:moved:fine")
+    );
+    eventually(&env.service_accounts(), "fine", |account| account.is_none()).await?;
+    moved.stop().await
+}
