@@ -331,7 +331,7 @@ fn every_refresh_shows_in_the_status() {
 #[test]
 fn optional_keys_hold_what_their_readers_need() {
     let account = account(
-        json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": "kubeconfig, argocd"}}}),
+        &json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": "kubeconfig, argocd"}}}),
     );
     let wish = plan::wish(&account, &settings()).unwrap();
     let secret = secret::wanted(&account, &wish, &CLUSTER, b"tok", None);
