@@ -1,15 +1,122 @@
 //! Validation of built-in objects, with the real server's words.
 
+mod admission;
+mod core;
+mod crd;
+mod rbac;
+mod schema;
+mod workloads;
+
 use serde_json::Value;
 
 use super::Kind;
-use crate::schema::{Cause, meta};
+use crate::schema::meta::NameRule;
+use crate::schema::{Cause, child, index, meta, names};
 
 /// Everything that is wrong with an object.
 pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let metadata = new.get("metadata").unwrap_or(&Value::Null);
-    match old {
-        None => meta::validate_create(metadata, kind.namespaced, kind.name_rule, "metadata"),
+    let create = || meta::validate_create(metadata, kind.namespaced, kind.name_rule, "metadata");
+    // The validation of an update includes that of a new object for most kinds.
+    let mut causes = match old {
+        None => create(),
         Some(old) => meta::validate_update(metadata, old.get("metadata").unwrap_or(&Value::Null), "metadata"),
+    };
+    match kind.kind {
+        "ConfigMap" => causes.extend(core::config_map(new, old)),
+        "Secret" => causes.extend(core::secret(new, old)),
+        "Namespace" => causes.extend(core::namespace(new, old)),
+        "Lease" => causes.extend(core::lease(new)),
+        "CertificateSigningRequest" => causes.extend(core::signing_request(new, old)),
+        "Service" => causes.extend(core::service(new)),
+        "Event" => causes.extend(core::event(kind, new)),
+        "Role" => causes.extend(rbac::role(new, true)),
+        "ClusterRole" => causes.extend(rbac::role(new, false)),
+        "RoleBinding" => causes.extend(rbac::binding(new, old, true)),
+        "ClusterRoleBinding" => causes.extend(rbac::binding(new, old, false)),
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+            causes.extend(admission::webhooks(new));
+        }
+        "ValidatingAdmissionPolicy" => causes.extend(admission::policy(new)),
+        "ValidatingAdmissionPolicyBinding" => causes.extend(admission::policy_binding(new)),
+        "CustomResourceDefinition" => causes.extend(crd::validate(new, old)),
+        "Pod" => causes.extend(workloads::pod(new, old)),
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
+            causes.extend(workloads::controller(kind.kind, new, old));
+        }
+        "Job" => causes.extend(workloads::job(new)),
+        _ => {}
     }
+    causes
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+}
+
+fn immutable(new: &Value, old: &Value, pointer: &str) -> Option<Cause> {
+    let at = |value: &Value| value.pointer(pointer).cloned().unwrap_or_default();
+    (at(new) != at(old)).then(|| {
+        let field = pointer.trim_start_matches('/').replace('/', ".");
+        let shown = match at(new) {
+            Value::Null => Value::from(""),
+            other => other,
+        };
+        Cause::invalid(field, &shown, "field is immutable")
+    })
+}
+
+/// Validates a label selector in its object form.
+fn label_selector(selector: Option<&Value>, path: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let Some(selector) = selector else { return causes };
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    causes.extend(meta::validate_labels(labels, &child(path, "matchLabels")));
+    for (i, expression) in list(selector, "/matchExpressions").iter().enumerate() {
+        let path = index(&child(path, "matchExpressions"), i);
+        let values = list(expression, "/values");
+        match text(expression, "/operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                causes.push(Cause::required(child(&path, "values"), detail));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                causes.push(Cause::forbidden(child(&path, "values"), detail));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                causes.push(Cause::invalid(
+                    child(&path, "operator"),
+                    &other.into(),
+                    "not a valid selector operator",
+                ));
+            }
+        }
+        let key = text(expression, "/key");
+        for problem in names::qualified_name(key) {
+            causes.push(Cause::invalid(child(&path, "key"), &key.into(), &problem));
+        }
+        for (j, value) in values.iter().enumerate() {
+            for problem in names::label_value(value.as_str().unwrap_or_default()) {
+                causes.push(Cause::invalid(index(&child(&path, "values"), j), value, &problem));
+            }
+        }
+    }
+    causes
+}
+
+fn name_problems(rule: NameRule, name: &str, path: &str) -> Vec<Cause> {
+    rule.problems(name, false)
+        .iter()
+        .map(|p| Cause::invalid(path, &name.into(), p))
+        .collect()
 }

@@ -1,0 +1,345 @@
+//! Core kinds, leases and signing requests.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::super::Kind;
+use super::{immutable, list, text};
+use crate::schema::{Cause, child, index, key, names};
+
+/// ConfigMaps and Secrets may not be larger.
+const MAX_SIZE: usize = 1024 * 1024;
+
+fn entries<'a>(object: &'a Value, name: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    object.get(name).and_then(Value::as_object).into_iter().flatten()
+}
+
+fn decoded_length(value: &Value) -> usize {
+    value
+        .as_str()
+        .map_or(0, |text| STANDARD.decode(text).map_or(0, |bytes| bytes.len()))
+}
+
+fn frozen(new: &Value, old: Option<&Value>, fields: &[&str]) -> Vec<Cause> {
+    const DETAIL: &str = "field is immutable when `immutable` is set";
+    let mut causes = Vec::new();
+    let is = |object: &Value| object.get("immutable").and_then(Value::as_bool) == Some(true);
+    let Some(old) = old.filter(|old| is(old)) else {
+        return causes;
+    };
+    if !is(new) {
+        causes.push(Cause::forbidden("immutable", DETAIL));
+    }
+    for field in fields {
+        if new.get(*field) != old.get(*field) {
+            causes.push(Cause::forbidden(*field, DETAIL));
+        }
+    }
+    causes
+}
+
+pub(super) fn config_map(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = frozen(new, old, &["data", "binaryData"]);
+    let mut size = 0;
+    for (name, value) in entries(new, "data") {
+        for problem in names::config_map_key(name) {
+            causes.push(Cause::invalid(key("data", name), &name.as_str().into(), &problem));
+        }
+        if new.get("binaryData").is_some_and(|b| b.get(name).is_some()) {
+            let detail = "duplicate of key present in binaryData";
+            causes.push(Cause::invalid(key("data", name), &name.as_str().into(), detail));
+        }
+        size += value.as_str().map_or(0, str::len);
+    }
+    for (name, value) in entries(new, "binaryData") {
+        for problem in names::config_map_key(name) {
+            causes.push(Cause::invalid(
+                key("binaryData", name),
+                &name.as_str().into(),
+                &problem,
+            ));
+        }
+        size += decoded_length(value);
+    }
+    if size > MAX_SIZE {
+        let mut cause = Cause::too_long("", i64::try_from(MAX_SIZE).unwrap_or(i64::MAX));
+        cause.field = "[]".into();
+        causes.push(cause);
+    }
+    causes
+}
+
+pub(super) fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    causes.extend(old.and_then(|old| immutable(new, old, "/type")));
+    causes.extend(frozen(new, old, &["data"]));
+    let mut size = 0;
+    for (name, value) in entries(new, "data") {
+        for problem in names::config_map_key(name) {
+            causes.push(Cause::invalid(key("data", name), &name.as_str().into(), &problem));
+        }
+        size += decoded_length(value);
+    }
+    if size > MAX_SIZE {
+        causes.push(Cause::too_long(
+            "data",
+            i64::try_from(MAX_SIZE).unwrap_or(i64::MAX),
+        ));
+    }
+    let has = |name: &str| new.get("data").is_some_and(|d| d.get(name).is_some());
+    let mut require = |name: &str| {
+        if !has(name) {
+            causes.push(Cause::required(key("data", name), ""));
+        }
+    };
+    match text(new, "/type") {
+        "kubernetes.io/tls" => {
+            require("tls.crt");
+            require("tls.key");
+        }
+        "kubernetes.io/ssh-auth" => require("ssh-privatekey"),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            require("username");
+            require("password");
+        }
+        "kubernetes.io/dockercfg" => docker(new, ".dockercfg", &mut causes),
+        "kubernetes.io/dockerconfigjson" => docker(new, ".dockerconfigjson", &mut causes),
+        "kubernetes.io/service-account-token" => {
+            let name = "kubernetes.io/service-account.name";
+            let annotations = new.pointer("/metadata/annotations");
+            if annotations
+                .and_then(|a| a.get(name))
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .is_empty()
+            {
+                causes.push(Cause::required(key("metadata.annotations", name), ""));
+            }
+        }
+        _ => {}
+    }
+    causes
+}
+
+fn docker(secret: &Value, name: &str, causes: &mut Vec<Cause>) {
+    let Some(value) = secret.get("data").and_then(|d| d.get(name)) else {
+        causes.push(Cause::required(key("data", name), ""));
+        return;
+    };
+    let bytes = STANDARD
+        .decode(value.as_str().unwrap_or_default())
+        .unwrap_or_default();
+    if let Err(e) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
+        causes.push(Cause::invalid(
+            key("data", name),
+            &"<secret contents redacted>".into(),
+            &e.to_string(),
+        ));
+    }
+}
+
+pub(super) fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if old.is_some() {
+        return causes;
+    }
+    for finalizer in list(new, "/spec/finalizers") {
+        let name = finalizer.as_str().unwrap_or_default();
+        for problem in names::qualified_name(name) {
+            causes.push(Cause::invalid("spec.finalizers", finalizer, &problem));
+        }
+        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid("spec.finalizers", finalizer, detail));
+        }
+    }
+    causes
+}
+
+pub(super) fn lease(new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let number = |name: &str| new.pointer(&format!("/spec/{name}")).and_then(Value::as_i64);
+    if let Some(n) = number("leaseDurationSeconds").filter(|n| *n <= 0) {
+        causes.push(Cause::invalid(
+            "spec.leaseDurationSeconds",
+            &n.into(),
+            "must be greater than 0",
+        ));
+    }
+    if let Some(n) = number("leaseTransitions").filter(|n| *n < 0) {
+        causes.push(Cause::invalid(
+            "spec.leaseTransitions",
+            &n.into(),
+            "must be greater than or equal to 0",
+        ));
+    }
+    let strategy = text(new, "/spec/strategy");
+    if !text(new, "/spec/preferredHolder").is_empty() && strategy.is_empty() {
+        let detail = "may only be specified if `strategy` is defined";
+        causes.push(Cause::forbidden("spec.preferredHolder", detail));
+    }
+    causes
+}
+
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+pub(super) fn signing_request(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if old.is_some() {
+        return causes;
+    }
+    let request = text(new, "/spec/request");
+    let pem = STANDARD.decode(request).unwrap_or_default();
+    let parsed = x509_parser::pem::parse_x509_pem(&pem)
+        .ok()
+        .filter(|(_, p)| p.label == "CERTIFICATE REQUEST");
+    match parsed {
+        None => {
+            let detail = "PEM block type must be CERTIFICATE REQUEST";
+            causes.push(Cause::invalid("spec.request", &request.into(), detail));
+        }
+        Some((_, pem)) => {
+            use x509_parser::prelude::FromDer as _;
+            if x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).is_err()
+            {
+                causes.push(Cause::invalid(
+                    "spec.request",
+                    &request.into(),
+                    "asn1: structure error: tags don't match",
+                ));
+            }
+        }
+    }
+    let usages = list(new, "/spec/usages");
+    if usages.is_empty() {
+        causes.push(Cause::required("spec.usages", ""));
+    }
+    for (i, usage) in usages.iter().enumerate() {
+        if !USAGES.contains(&usage.as_str().unwrap_or_default()) {
+            causes.push(Cause::not_supported(index("spec.usages", i), usage, &USAGES));
+        }
+        if usages.iter().take(i).any(|earlier| earlier == usage) {
+            causes.push(Cause::duplicate(index("spec.usages", i), usage));
+        }
+    }
+    match text(new, "/spec/signerName") {
+        "" => causes.push(Cause::required("spec.signerName", "")),
+        name if name == "kubernetes.io/legacy-unknown" => {
+            let detail = "the legacy signerName is not allowed via this API version";
+            causes.push(Cause::invalid("spec.signerName", &name.into(), detail));
+        }
+        name => {
+            let segments: Vec<&str> = name.split('/').collect();
+            match segments.as_slice() {
+                [domain, path]
+                    if names::dns_subdomain(domain).is_empty() && names::dns_subdomain(path).is_empty() =>
+                {
+                    if domain.split('.').count() < 2 {
+                        let detail = "should be a domain with at least two segments separated by dots";
+                        causes.push(Cause::invalid("spec.signerName", &(*domain).into(), detail));
+                    }
+                }
+                [_, _] => causes.push(Cause::invalid(
+                    "spec.signerName",
+                    &name.into(),
+                    "validation failed",
+                )),
+                _ => {
+                    let detail =
+                        "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+                    causes.push(Cause::invalid("spec.signerName", &name.into(), detail));
+                }
+            }
+        }
+    }
+    if let Some(seconds) = new
+        .pointer("/spec/expirationSeconds")
+        .and_then(Value::as_i64)
+        .filter(|s| *s < 600)
+    {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        causes.push(Cause::invalid("spec.expirationSeconds", &seconds.into(), detail));
+    }
+    causes
+}
+
+pub(super) fn service(new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let ty = text(new, "/spec/type");
+    if !matches!(ty, "ClusterIP" | "NodePort" | "LoadBalancer" | "ExternalName") {
+        let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+        causes.push(Cause::not_supported("spec.type", &ty.into(), &types));
+    }
+    let ports = list(new, "/spec/ports");
+    if ports.is_empty() && ty != "ExternalName" && text(new, "/spec/clusterIP") != "None" {
+        causes.push(Cause::required("spec.ports", ""));
+    }
+    for (i, port) in ports.iter().enumerate() {
+        let path = index("spec.ports", i);
+        let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
+        if !(1..=65535).contains(&number) {
+            let detail = "must be between 1 and 65535, inclusive";
+            causes.push(Cause::invalid(child(&path, "port"), &number.into(), detail));
+        }
+        let name = text(port, "/name");
+        if name.is_empty() && ports.len() > 1 {
+            causes.push(Cause::required(child(&path, "name"), ""));
+        }
+        let protocol = text(port, "/protocol");
+        if !matches!(protocol, "TCP" | "UDP" | "SCTP") {
+            causes.push(Cause::not_supported(
+                child(&path, "protocol"),
+                &protocol.into(),
+                &["SCTP", "TCP", "UDP"],
+            ));
+        }
+    }
+    causes
+}
+
+pub(super) fn event(kind: &Kind, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let about = if kind.group.is_empty() {
+        "/involvedObject/namespace"
+    } else {
+        "/regarding/namespace"
+    };
+    let (about, namespace) = (text(new, about), text(new, "/metadata/namespace"));
+    if kind.group.is_empty() && about != namespace && !(about.is_empty() && namespace == "default") {
+        causes.push(Cause::invalid(
+            "involvedObject.namespace",
+            &about.into(),
+            if about.is_empty() {
+                "not allowed when event is namespaced"
+            } else {
+                "does not match event.namespace"
+            },
+        ));
+    }
+    causes
+}
