@@ -13,8 +13,8 @@ pub mod error;
 pub mod events;
 pub mod health;
 pub mod lease;
+pub mod queue;
 pub mod supervise;
-
 pub mod webhook;
 pub mod yaml;
 

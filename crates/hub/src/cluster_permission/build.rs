@@ -1,0 +1,557 @@
+//! From a spec to the objects that it wants. Each entry is built on its own: a bad one is a problem, the rest goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::rbac::v1::{PolicyRule, RoleRef, Subject},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+use kube::{ResourceExt as _, core::SelectorExt as _};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use writ_api::{
+    rbac::{
+        ClusterPermission,
+        cluster_permission::{MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP},
+    },
+    work::{
+        FeedbackRule, FeedbackType, JsonPath, ManifestConfig, ResourceIdentifier, ScrapeType, UpdateStrategy,
+        UpdateStrategyType,
+    },
+    writ::{ADOPT_ANNOTATION, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE},
+};
+
+use super::{
+    names,
+    plan::{AddOn, HubRole, Observation},
+    validate::{self, Problem, filled},
+};
+
+/// Which object: kind, namespace (empty for cluster-scoped ones), name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for a cluster-scoped object.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+impl Id {
+    /// Of a manifest.
+    pub fn of(manifest: &Value) -> Self {
+        let text = |pointer: &str| {
+            manifest
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        Self {
+            kind: text("/kind"),
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+        }
+    }
+}
+
+/// Why an object is in the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The permission wants it.
+    Deliver,
+    /// A namespace grant, which the agent expands.
+    Grant,
+    /// Only its existence is looked at (`validate: true`).
+    Check,
+}
+
+/// One object that the work carries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Which object.
+    pub id: Id,
+    /// The entry that wants it.
+    pub field: String,
+    /// Why.
+    pub purpose: Purpose,
+    /// The object.
+    pub manifest: Value,
+    /// How the agent treats it, if not by default.
+    pub config: Option<ManifestConfig>,
+}
+
+/// What a spec comes to.
+#[derive(Debug, Default)]
+pub struct Built {
+    /// The objects, in the order in which upstream writes them.
+    pub items: Vec<Item>,
+    /// The entries that could not be built.
+    pub problems: Vec<Problem>,
+    /// The subjects that are not there, in words.
+    pub missing: Vec<String>,
+    /// Entries with a selector that the hub evaluated, and how many namespaces it selected.
+    pub selected_by_hub: Vec<(String, usize)>,
+    /// Subjects, as a person names them, in the order of the spec.
+    pub subjects: Vec<String>,
+}
+
+/// Builds everything that the spec wants.
+pub fn build(seen: &Observation<'_>) -> Built {
+    let mut builder = Builder {
+        seen,
+        name: seen.permission.name_any(),
+        adopt: seen
+            .permission
+            .annotations()
+            .get(ADOPT_ANNOTATION)
+            .is_some_and(|v| v == "true"),
+        out: Built::default(),
+        taken: BTreeMap::new(),
+    };
+    builder.cluster_role();
+    builder.cluster_role_bindings();
+    builder.roles();
+    builder.role_bindings();
+    builder.hub_roles();
+    if seen.permission.spec.validate == Some(true) {
+        builder.checks();
+    }
+    builder.out
+}
+
+/// Names that every cluster has for itself.
+fn is_built_in(kind: &str, name: &str) -> bool {
+    name.starts_with("system:")
+        || match kind {
+            "ClusterRole" => ["cluster-admin", "admin", "edit", "view"].contains(&name),
+            "ClusterRoleBinding" => name == "cluster-admin",
+            _ => false,
+        }
+}
+
+struct Builder<'a> {
+    seen: &'a Observation<'a>,
+    name: String,
+    adopt: bool,
+    out: Built,
+    /// Which entry made an object.
+    taken: BTreeMap<Id, String>,
+}
+
+impl<'a> Builder<'a> {
+    fn permission(&self) -> &'a ClusterPermission {
+        self.seen.permission
+    }
+
+    fn cluster_role(&mut self) {
+        if let Some(role) = &self.permission().spec.cluster_role {
+            let body = json!({ "rules": role.rules });
+            self.deliver("spec.clusterRole", "ClusterRole", "", self.name.clone(), body);
+        }
+    }
+
+    fn cluster_role_bindings(&mut self) {
+        for (field, binding) in validate::cluster_role_bindings(self.permission()) {
+            let problems = validate::cluster_role_binding(&field, binding);
+            let bad = !problems.is_empty();
+            self.out.problems.extend(problems);
+            let subjects = self.subjects(&field, binding.subject.as_ref(), binding.subjects.as_deref(), false);
+            if bad || subjects.is_empty() {
+                continue;
+            }
+            let own = RoleRef {
+                kind: "ClusterRole".into(),
+                name: self.name.clone(),
+                ..RoleRef::default()
+            };
+            let role = role_ref(binding.role_ref.as_ref().unwrap_or(&own));
+            let name = filled(binding.name.as_deref()).unwrap_or(&self.name).to_owned();
+            let body = json!({ "roleRef": role, "subjects": subjects });
+            self.deliver(&field, "ClusterRoleBinding", "", name, body);
+        }
+    }
+
+    fn roles(&mut self) {
+        for (i, role) in self.permission().spec.roles.iter().enumerate() {
+            let field = format!("spec.roles[{i}]");
+            let problems = validate::role(&field, role);
+            if problems.is_empty() {
+                self.place(
+                    &field,
+                    "Role",
+                    &self.name.clone(),
+                    role.namespace.as_deref(),
+                    role.namespace_selector.as_ref(),
+                    &Content::Role(&role.rules),
+                );
+            }
+            self.out.problems.extend(problems);
+        }
+    }
+
+    fn role_bindings(&mut self) {
+        for (i, binding) in self.permission().spec.role_bindings.iter().enumerate() {
+            let field = format!("spec.roleBindings[{i}]");
+            let problems = validate::role_binding(&field, binding);
+            let bad = !problems.is_empty();
+            self.out.problems.extend(problems);
+            let subjects = self.subjects(&field, binding.subject.as_ref(), binding.subjects.as_deref(), true);
+            if bad || subjects.is_empty() {
+                continue;
+            }
+            let role = RoleRef {
+                api_group: Some(RBAC_GROUP.into()),
+                kind: binding.role_ref.kind.clone(),
+                name: filled(binding.role_ref.name.as_deref())
+                    .unwrap_or(&self.name)
+                    .to_owned(),
+            };
+            let name = filled(binding.name.as_deref()).unwrap_or(&self.name).to_owned();
+            self.place(
+                &field,
+                "RoleBinding",
+                &name,
+                binding.namespace.as_deref(),
+                binding.namespace_selector.as_ref(),
+                &Content::Binding(&role, &subjects),
+            );
+        }
+    }
+
+    fn hub_roles(&mut self) {
+        for (i, reference) in self.permission().spec.role_refs.iter().enumerate() {
+            let field = format!("spec.roleRefs[{i}]");
+            let problems = validate::hub_role_ref(&field, reference);
+            if !problems.is_empty() {
+                self.out.problems.extend(problems);
+                continue;
+            }
+            let namespace = filled(reference.namespace.as_deref()).unwrap_or_default();
+            let id = Id {
+                kind: reference.kind.clone(),
+                namespace: namespace.into(),
+                name: reference.name.clone(),
+            };
+            match self.seen.hub_roles.get(&id) {
+                None => self.problem(
+                    &field,
+                    format!("the hub has no {id}: make it, or remove the reference"),
+                ),
+                Some(HubRole { built_in: true, .. }) => self.problem(
+                    &field,
+                    format!("{id} is a role that Kubernetes brings: it is never overwritten on a managed cluster, which has its own; bind it by name"),
+                ),
+                Some(role) => {
+                    let body = json!({ "rules": role.rules });
+                    self.deliver(&field, &id.kind, namespace, id.name.clone(), body);
+                }
+            }
+        }
+    }
+
+    /// A stub for each role that a binding names and that this permission does not make.
+    fn checks(&mut self) {
+        let mut wanted = BTreeSet::new();
+        for (field, binding) in validate::cluster_role_bindings(self.permission()) {
+            if let Some(role) = binding.role_ref.as_ref().filter(|role| role.kind == "ClusterRole") {
+                wanted.insert((String::new(), role.name.clone(), field));
+            }
+        }
+        for (i, binding) in self.permission().spec.role_bindings.iter().enumerate() {
+            let field = format!("spec.roleBindings[{i}]");
+            let name = filled(binding.role_ref.name.as_deref()).unwrap_or(&self.name).to_owned();
+            match (binding.role_ref.kind.as_str(), filled(binding.namespace.as_deref())) {
+                ("ClusterRole", _) => wanted.insert((String::new(), name, field)),
+                ("Role", Some(namespace)) => wanted.insert((namespace.into(), name, field)),
+                _ => false,
+            };
+        }
+        for (namespace, name, field) in wanted {
+            let (kind, resource) = if namespace.is_empty() {
+                ("ClusterRole", "clusterroles")
+            } else {
+                ("Role", "roles")
+            };
+            let id = Id {
+                kind: kind.into(),
+                namespace: namespace.clone(),
+                name: name.clone(),
+            };
+            if name.is_empty() || self.taken.contains_key(&id) {
+                continue;
+            }
+            let mut metadata = json!({ "name": name });
+            if !namespace.is_empty() {
+                metadata["namespace"] = json!(namespace);
+            }
+            self.taken.insert(id.clone(), field.clone());
+            self.out.items.push(Item {
+                id,
+                field,
+                purpose: Purpose::Check,
+                manifest: json!({ "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind, "metadata": metadata }),
+                config: Some(ManifestConfig {
+                    resource_identifier: ResourceIdentifier {
+                        group: RBAC_GROUP.into(),
+                        resource: resource.into(),
+                        name,
+                        namespace,
+                    },
+                    update_strategy: Some(UpdateStrategy {
+                        type_: UpdateStrategyType::ReadOnly,
+                        ..UpdateStrategy::default()
+                    }),
+                    ..ManifestConfig::default()
+                }),
+            });
+        }
+    }
+
+    /// The subjects of a binding as the managed cluster knows them; the ones that are not there are left out.
+    fn subjects(
+        &mut self,
+        field: &str,
+        single: Option<&Subject>,
+        list: Option<&[Subject]>,
+        namespaced: bool,
+    ) -> Vec<Subject> {
+        let entries = validate::subject_entries(field, single, list);
+        if entries.is_empty() {
+            self.out.problems.extend(validate::subjects(field, single, list, namespaced));
+        }
+        let mut subjects = Vec::new();
+        for (field, subject) in entries {
+            self.out.subjects.push(format!("{} {}", subject.kind, subject.name));
+            let problems = validate::subject(&field, subject, namespaced);
+            if !problems.is_empty() {
+                self.out.problems.extend(problems);
+                continue;
+            }
+            if subject.kind != MANAGED_SERVICE_ACCOUNT_KIND {
+                let mut subject = subject.clone();
+                subject.api_group = (subject.kind != "ServiceAccount").then(|| RBAC_GROUP.into());
+                subject.namespace = subject.namespace.filter(|ns| !ns.is_empty());
+                subjects.push(subject);
+                continue;
+            }
+            match self.account(&subject.name) {
+                Ok(namespace) => subjects.push(Subject {
+                    kind: "ServiceAccount".into(),
+                    name: subject.name.clone(),
+                    namespace: Some(namespace),
+                    api_group: None,
+                }),
+                Err(words) if self.out.missing.contains(&words) => {}
+                Err(words) => self.out.missing.push(words),
+            }
+        }
+        subjects
+    }
+
+    /// The namespace on the managed cluster of a ManagedServiceAccount's ServiceAccount.
+    fn account(&self, name: &str) -> Result<String, String> {
+        let cluster = self.permission().namespace().unwrap_or_default();
+        if !self.seen.accounts.contains(name) {
+            return Err(format!("ManagedServiceAccount {cluster}/{name} does not exist"));
+        }
+        match self.seen.add_on {
+            AddOn::Namespace(namespace) => Ok(namespace.to_owned()),
+            AddOn::Missing => Err(format!(
+                "ManagedClusterAddOn {cluster}/managed-serviceaccount does not exist, so the ServiceAccount of ManagedServiceAccount {name} has no namespace yet"
+            )),
+            AddOn::NoNamespace => Err(format!(
+                "ManagedClusterAddOn {cluster}/managed-serviceaccount tells no namespace yet (status.namespace, spec.installNamespace), so the ServiceAccount of ManagedServiceAccount {name} has none"
+            )),
+        }
+    }
+
+    /// One object in a namespace, or one in each namespace that a selector selects.
+    fn place(
+        &mut self,
+        field: &str,
+        kind: &str,
+        name: &str,
+        namespace: Option<&str>,
+        labels: Option<&LabelSelector>,
+        content: &Content<'_>,
+    ) {
+        let Some(labels) = labels else {
+            let namespace = filled(namespace).unwrap_or_default();
+            self.deliver(field, kind, namespace, name.to_owned(), content.body());
+            return;
+        };
+        let Some(namespaces) = self.seen.hub_namespaces else {
+            self.grant(field, kind, name, labels, content);
+            return;
+        };
+        // Validated before: a selector that cannot be evaluated never gets here.
+        let Ok(selector) = validate::selector(field, labels) else { return };
+        let selected: Vec<&str> = namespaces
+            .iter()
+            .filter(|(_, labels)| selector.matches(labels))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        self.out.selected_by_hub.push((field.to_owned(), selected.len()));
+        for namespace in selected {
+            self.deliver(field, kind, namespace, name.to_owned(), content.body());
+        }
+    }
+
+    /// A grant that the agent expands where the namespaces are. Its name depends on what it selects and makes
+    /// and not on its place in the list, so that entries can be inserted and removed without a gap.
+    fn grant(&mut self, field: &str, kind: &str, name: &str, labels: &LabelSelector, content: &Content<'_>) {
+        let mut spec = content.body();
+        spec["namespaceSelector"] = json!(labels);
+        let mut hash = Sha256::new();
+        hash.update(spec["namespaceSelector"].to_string());
+        hash.update(format!("\n{kind}\n{name}"));
+        let digest: String = hash.finalize().iter().take(4).map(|b| format!("{b:02x}")).collect();
+        spec["name"] = json!(name);
+        if self.adopt {
+            spec["adopt"] = json!(true);
+        }
+        let id = Id {
+            kind: "NamespaceGrant".into(),
+            namespace: String::new(),
+            name: format!("{}-{digest}", names::work(self.permission(), 1)),
+        };
+        let Some(id) = self.claim(field, id, &format!("a {kind} {name} for the same selector")) else { return };
+        let manifest = json!({
+            "apiVersion": "writ.dev/v1alpha1",
+            "kind": "NamespaceGrant",
+            "metadata": self.metadata(&id),
+            "spec": spec,
+        });
+        let path = |name: &str, path: &str| JsonPath {
+            name: name.into(),
+            version: String::new(),
+            path: path.into(),
+        };
+        let config = ManifestConfig {
+            resource_identifier: ResourceIdentifier {
+                group: "writ.dev".into(),
+                resource: "namespacegrants".into(),
+                name: id.name.clone(),
+                namespace: String::new(),
+            },
+            feedback_rules: vec![FeedbackRule {
+                type_: FeedbackType::JsonPaths,
+                json_paths: vec![
+                    path("generation", ".metadata.generation"),
+                    path("observedGeneration", ".status.observedGeneration"),
+                    path("selected", ".status.selected"),
+                    path("ready", ".status.ready"),
+                    path("summary", ".status.summary"),
+                ],
+            }],
+            feedback_scrape_type: ScrapeType::Watch,
+            ..ManifestConfig::default()
+        };
+        self.out.items.push(Item {
+            id,
+            field: field.to_owned(),
+            purpose: Purpose::Grant,
+            manifest,
+            config: Some(config),
+        });
+    }
+
+    fn deliver(&mut self, field: &str, kind: &str, namespace: &str, name: String, body: Value) {
+        let id = Id {
+            kind: kind.into(),
+            namespace: namespace.into(),
+            name,
+        };
+        if is_built_in(kind, &id.name) {
+            self.problem(
+                field,
+                format!("{id} is one that Kubernetes brings: it is never overwritten on a managed cluster; choose another name"),
+            );
+            return;
+        }
+        let what = id.to_string();
+        let Some(id) = self.claim(field, id, &what) else { return };
+        let mut manifest = body;
+        manifest["apiVersion"] = json!(format!("{RBAC_GROUP}/v1"));
+        manifest["kind"] = json!(kind);
+        manifest["metadata"] = self.metadata(&id);
+        self.out.items.push(Item {
+            id,
+            field: field.to_owned(),
+            purpose: Purpose::Deliver,
+            manifest,
+            config: None,
+        });
+    }
+
+    /// The id, if no entry before has made this object.
+    fn claim(&mut self, field: &str, id: Id, what: &str) -> Option<Id> {
+        match self.taken.get(&id) {
+            Some(first) => {
+                let way_out = if id.kind.ends_with("Binding") || what.contains("Binding") {
+                    "give each its own name"
+                } else {
+                    "keep one of them"
+                };
+                self.problem(
+                    &format!("{field}.name"),
+                    format!("{first} and {field} both make {what}; only {first} is delivered: {way_out}"),
+                );
+                None
+            }
+            None => {
+                self.taken.insert(id.clone(), field.to_owned());
+                Some(id)
+            }
+        }
+    }
+
+    fn metadata(&self, id: &Id) -> Value {
+        let mut metadata = json!({ "name": id.name });
+        if !id.namespace.is_empty() {
+            metadata["namespace"] = json!(id.namespace);
+        }
+        if !self.adopt {
+            metadata["annotations"] = json!({ ON_CONFLICT_ANNOTATION: ON_CONFLICT_REFUSE });
+        }
+        metadata
+    }
+
+    fn problem(&mut self, field: &str, message: String) {
+        self.out.problems.push(Problem::new(field, message));
+    }
+}
+
+/// What a Role or a RoleBinding holds.
+enum Content<'a> {
+    Role(&'a [PolicyRule]),
+    Binding(&'a RoleRef, &'a [Subject]),
+}
+
+impl Content<'_> {
+    fn body(&self) -> Value {
+        match self {
+            Self::Role(rules) => json!({ "rules": rules }),
+            Self::Binding(role, subjects) => json!({ "roleRef": role, "subjects": subjects }),
+        }
+    }
+}
+
+fn role_ref(role: &RoleRef) -> RoleRef {
+    RoleRef {
+        api_group: Some(RBAC_GROUP.into()),
+        ..role.clone()
+    }
+}

@@ -1,0 +1,25 @@
+//! ClusterPermission: RBAC for managed clusters, written on the hub.
+//!
+//! * One ManifestWork per permission in the namespace of the cluster, named and owned as upstream does; more
+//!   of them only when one would be too large. A work that somebody edits or deletes is restored at once.
+//! * Each entry of a spec is built on its own. One that cannot be built is a condition and is revoked; the rest
+//!   is delivered.
+//! * A ManagedServiceAccount becomes the ServiceAccount that its agent keeps. When it goes, so does its grant.
+//! * A namespace selector is expanded by the agent, where the namespaces are, if the agent says that it can.
+//! * Nothing is called applied before the agent has said so of exactly this content.
+//!
+//! [`validate`] says what can never work, [`build`] makes objects of entries, [`split`] puts them into works,
+//! [`plan`] joins these, [`status`] folds the agent's reports, [`controller`] watches and writes differences.
+
+pub mod build;
+pub mod controller;
+pub mod names;
+pub mod plan;
+pub mod split;
+pub mod status;
+pub mod validate;
+
+#[cfg(test)]
+mod tests;
+
+pub use controller::run;

@@ -1,0 +1,501 @@
+//! Pure: from the plan, the reports of the agent and the answers of the hub to the status of a permission.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::ResourceExt as _;
+use writ_api::{
+    cluster::managed_cluster::CONDITION_AVAILABLE,
+    rbac::cluster_permission::{
+        ClusterObjectStatus, ClusterPermissionStatus, NamespaceSelection, NamespacedObjectStatus, ResourceStatus,
+    },
+    work::{ManifestCondition, ManifestWork},
+};
+use writ_runtime::condition::{self, Status, Wanted, clip};
+
+use super::{
+    build::{Id, Item, Purpose},
+    names,
+    plan::{Invalid, Observation, Plan, words},
+};
+
+/// How many objects `resourceStatus` lists.
+const MAX_OBJECTS: usize = 1000;
+/// How many problems, subjects or objects a message names.
+const MAX_WORDS: usize = 10;
+
+/// The answers of the hub to the writes of works, by number: what it said to the ones that it refused.
+pub type Refused = BTreeMap<usize, String>;
+
+/// What the agent says of one work.
+enum Progress<'a> {
+    /// It has not seen the work as it is wanted.
+    Pending(String),
+    /// It has tried and failed.
+    Failed(&'a Condition),
+    /// It has applied everything.
+    Done(&'a Condition),
+}
+
+/// The status that the permission shall have.
+pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> ClusterPermissionStatus {
+    let mut status = seen.permission.status.clone().unwrap_or_default();
+    let generation = seen.permission.metadata.generation;
+    let since = pending_since(seen);
+    let progress = progress(seen, plan, refused, since);
+    let selections = selections(seen, plan);
+    let roles = checked(seen, plan, "Role");
+    let cluster_roles = checked(seen, plan, "ClusterRole");
+
+    let mut wanted = vec![
+        validation(plan),
+        subject_present(plan),
+        created(seen, plan, refused),
+        applied(seen, plan, refused, &progress),
+    ];
+    wanted.extend(exist("ValidateRolesExist", "Roles", "roles", roles.as_ref()));
+    wanted.extend(exist(
+        "ValidateClusterRolesExist",
+        "ClusterRoles",
+        "cluster roles",
+        cluster_roles.as_ref(),
+    ));
+    wanted.push(ready(plan, &wanted, &progress, &selections));
+    status.conditions.retain(|c| wanted.iter().any(|w| w.type_ == c.type_));
+    for condition in &wanted {
+        condition::set(&mut status.conditions, condition, generation, seen.now);
+    }
+    status.resource_status = resources(seen, plan, status.resource_status.as_ref());
+    status.subjects = subjects(&plan.built.subjects);
+    status.namespace_selections = selections.into_iter().map(|(selection, _)| selection).collect();
+    status
+}
+
+fn validation(plan: &Plan) -> Wanted {
+    let (holds, reason, message) = match plan.invalid {
+        None => (true, "Valid", "the permission can be delivered"),
+        Some(Invalid::Empty) => (false, "FailedValidationNoBindingsDefined", "no bindings defined"),
+        Some(Invalid::NoCluster) => (
+            false,
+            "FailedValidationNotInManagedClusterNamespace",
+            "namespace value is not a managed cluster",
+        ),
+    };
+    Wanted::new("Validation", holds, reason, message)
+}
+
+fn subject_present(plan: &Plan) -> Wanted {
+    let missing = &plan.built.missing;
+    if missing.is_empty() {
+        return Wanted::new("SubjectPresent", true, "AllSubjectsPresent", "every subject is there");
+    }
+    let mut words: Vec<String> = missing.iter().take(MAX_WORDS).cloned().collect();
+    if missing.len() > MAX_WORDS {
+        words.push(format!("and {} more", missing.len() - MAX_WORDS));
+    }
+    let message = format!("{}; what was granted to it is revoked until it is there", words.join("; "));
+    Wanted::new("SubjectPresent", false, "SubjectNotFound", message)
+}
+
+fn created(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Wanted {
+    const TYPE: &str = "RBACManifestWorkCreated";
+    if !refused.is_empty() {
+        return Wanted::new(TYPE, false, "ManifestWorkRefused", refusal(seen, refused));
+    }
+    if plan.works.is_empty() {
+        let message = "there is nothing to deliver";
+        return Wanted::new(TYPE, false, "NothingToDeliver", message);
+    }
+    let names: Vec<String> = plan.works.values().map(ManifestWork::name_any).collect();
+    Wanted::new(
+        TYPE,
+        true,
+        "ManifestWorkCreated",
+        format!("ManifestWork {}", clip(&names.join(", "), 1000)),
+    )
+}
+
+fn applied(seen: &Observation<'_>, plan: &Plan, refused: &Refused, progress: &[(usize, Progress<'_>)]) -> Wanted {
+    const TYPE: &str = "AppliedRBACManifestWork";
+    let namespace = seen.permission.namespace().unwrap_or_default();
+    let hint = |number: usize| {
+        format!(
+            "Run the following command to check the ManifestWork status:\nkubectl -n {namespace} get ManifestWork {} -o yaml",
+            names::work(seen.permission, number)
+        )
+    };
+    if !plan.built.problems.is_empty() {
+        let message = words(&plan.built.problems, MAX_WORDS);
+        return Wanted::new(TYPE, false, "FailedBuildManifestWork", message);
+    }
+    if !refused.is_empty() {
+        return Wanted::new(TYPE, false, "ManifestWorkRefused", refusal(seen, refused));
+    }
+    let failed = progress.iter().find_map(|(number, p)| match p {
+        Progress::Failed(condition) => Some((number, condition)),
+        _ => None,
+    });
+    if let Some((number, condition)) = failed {
+        let message = format!("{}: {}\n{}", condition.message, failures(seen, *number), hint(*number));
+        return Wanted::new(TYPE, false, &condition.reason, message);
+    }
+    let pending = progress.iter().find_map(|(number, p)| match p {
+        Progress::Pending(why) => Some((number, why)),
+        _ => None,
+    });
+    if let Some((number, why)) = pending {
+        let message = format!("Apply RBAC manifestWork not complete\n{why}\n{}", hint(*number));
+        return Wanted::new(TYPE, false, "ApplyRBACManifestWorkNotComplete", message);
+    }
+    match progress.first() {
+        Some((number, Progress::Done(condition))) => {
+            let message = format!("{}\n{}", condition.message, hint(*number));
+            Wanted::new(TYPE, true, &condition.reason, message)
+        }
+        _ => Wanted::new(TYPE, false, "ApplyRBACManifestWorkNotComplete", "there is nothing to apply"),
+    }
+}
+
+/// One sentence for people and for `kubectl wait`.
+fn ready(
+    plan: &Plan,
+    conditions: &[Wanted],
+    progress: &[(usize, Progress<'_>)],
+    selections: &[(NamespaceSelection, Selected)],
+) -> Wanted {
+    let broken = conditions.iter().find(|c| c.status == Status::False);
+    if let Some(broken) = broken {
+        let pending = progress.iter().any(|(_, p)| matches!(p, Progress::Pending(_)));
+        let reason = if broken.type_ == "AppliedRBACManifestWork" && pending && plan.built.problems.is_empty() {
+            "Pending"
+        } else {
+            &broken.reason
+        };
+        return Wanted::new("Ready", false, reason, &broken.message);
+    }
+    for (selection, state) in selections {
+        let (reason, words) = match state {
+            Selected::Done => continue,
+            Selected::Pending => ("Pending", "the agent has not reported yet"),
+            Selected::Failing => ("NamespacesFailing", selection.message.as_deref().unwrap_or_default()),
+        };
+        return Wanted::new("Ready", false, reason, format!("{}: {words}", selection.field));
+    }
+    if let Some(unknown) = conditions.iter().find(|c| c.status == Status::Unknown) {
+        return Wanted::new("Ready", false, "Pending", &unknown.message);
+    }
+    Wanted::new("Ready", true, "Granted", "the managed cluster has everything that this permission wants")
+}
+
+fn refusal(seen: &Observation<'_>, refused: &Refused) -> String {
+    let texts = refused
+        .iter()
+        .map(|(number, text)| format!("ManifestWork {}: {text}", names::work(seen.permission, *number)));
+    clip(&texts.collect::<Vec<_>>().join("; "), 4096)
+}
+
+/// Since when the agent has not done what is wanted: since the condition says so, or since now.
+fn pending_since(seen: &Observation<'_>) -> Timestamp {
+    let conditions = seen.permission.status.iter().flat_map(|s| &s.conditions);
+    conditions
+        .filter(|c| c.type_ == "Ready" && c.reason == "Pending")
+        .map(|c| c.last_transition_time.0)
+        .next()
+        .unwrap_or(seen.now)
+}
+
+fn progress<'a>(
+    seen: &Observation<'a>,
+    plan: &Plan,
+    refused: &Refused,
+    since: Timestamp,
+) -> Vec<(usize, Progress<'a>)> {
+    let offline = seen.cluster.and_then(|cluster| {
+        let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        match condition::find(conditions, CONDITION_AVAILABLE) {
+            Some(c) if c.status == "True" => None,
+            Some(c) => Some(format!("; the cluster is not available: {}", clip(&c.message, 200))),
+            None => Some("; the cluster has not reported yet".into()),
+        }
+    });
+    let pending = |what: &str| {
+        let offline = offline.as_deref().unwrap_or_default();
+        // Whole seconds: a condition's time has no more.
+        let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
+        Progress::Pending(format!("pending since {since}: {what}{offline}"))
+    };
+    plan.works
+        .iter()
+        .filter(|(number, _)| !refused.contains_key(number))
+        .map(|(number, wanted)| {
+            let Some(work) = seen.works.get(number) else {
+                return (*number, pending("the work has been written"));
+            };
+            let conditions = work.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            let current = work.spec == wanted.spec;
+            let reported = condition::find(conditions, "Applied")
+                .filter(|c| current && c.observed_generation >= work.metadata.generation);
+            let waits = plan.parts.get(number).is_some_and(|part| part.waits);
+            let progress = match reported {
+                None => pending("the agent has not applied the work"),
+                Some(c) if c.status == "True" && waits => pending("an object moves to another work"),
+                Some(c) if c.status == "True" => Progress::Done(c),
+                Some(c) => Progress::Failed(c),
+            };
+            (*number, progress)
+        })
+        .collect()
+}
+
+/// The objects of a work that the agent could not apply, with its words.
+fn failures(seen: &Observation<'_>, number: usize) -> String {
+    let reports = seen.works.get(&number).and_then(|w| w.status.as_ref());
+    let mut words: Vec<String> = reports
+        .iter()
+        .flat_map(|s| &s.resource_status.manifests)
+        .filter_map(|report| {
+            let applied = condition::find(&report.conditions, "Applied")?;
+            (applied.status != "True").then(|| format!("{}: {}", id(report), clip(&applied.message, 500)))
+        })
+        .collect();
+    let more = words.len().saturating_sub(MAX_WORDS);
+    words.truncate(MAX_WORDS);
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
+    words.join("; ")
+}
+
+fn id(report: &ManifestCondition) -> Id {
+    Id {
+        kind: report.resource_meta.kind.clone(),
+        namespace: report.resource_meta.namespace.clone(),
+        name: report.resource_meta.name.clone(),
+    }
+}
+
+/// The reports on the objects that are at home in the works where they were made, with the work's generation.
+fn reports<'a>(seen: &Observation<'a>, plan: &Plan) -> BTreeMap<Id, (&'a ManifestCondition, Option<i64>)> {
+    let mut all = BTreeMap::new();
+    for (number, work) in seen.works {
+        let Some(part) = plan.parts.get(number) else { continue };
+        for report in work.status.iter().flat_map(|s| &s.resource_status.manifests) {
+            let id = id(report);
+            if part.home.contains(&id) {
+                all.insert(id, (report, work.metadata.generation));
+            }
+        }
+    }
+    all
+}
+
+/// The roles that are only looked at: which are missing, and whether the agent has looked at all.
+struct Checked {
+    missing: Vec<String>,
+    unknown: bool,
+}
+
+fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
+    if seen.permission.spec.validate != Some(true) {
+        return None;
+    }
+    let reports = reports(seen, plan);
+    let mut checked = Checked {
+        missing: Vec::new(),
+        unknown: false,
+    };
+    let stubs = plan.built.items.iter().filter(|i| i.purpose == Purpose::Check && i.id.kind == kind);
+    for Item { id, .. } in stubs {
+        let available = reports
+            .get(id)
+            .and_then(|(report, _)| condition::find(&report.conditions, "Available"));
+        match available.map(|c| c.status.as_str()) {
+            Some("True") => {}
+            Some("False") if id.namespace.is_empty() => checked.missing.push(id.name.clone()),
+            Some("False") => checked.missing.push(format!("{}/{}", id.namespace, id.name)),
+            _ => checked.unknown = true,
+        }
+    }
+    Some(checked)
+}
+
+fn exist(type_: &str, reason: &str, what: &str, checked: Option<&Checked>) -> Option<Wanted> {
+    let checked = checked?;
+    Some(if !checked.missing.is_empty() {
+        let list = clip(&checked.missing.join(", "), 4096);
+        let message = format!("The following {what} were not found: {list}");
+        Wanted::new(type_, false, &format!("{reason}NotFound"), message)
+    } else if checked.unknown {
+        let message = format!("the agent has not looked for all referenced {what} yet");
+        Wanted::new(type_, Status::Unknown, "NotCheckedYet", message)
+    } else {
+        let message = format!("All referenced {what} were found");
+        Wanted::new(type_, true, &format!("All{reason}Found"), message)
+    })
+}
+
+/// What became of the namespaces that one entry selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Selected {
+    Done,
+    Pending,
+    Failing,
+}
+
+fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelection, Selected)> {
+    let reports = reports(seen, plan);
+    let by_hub = plan.built.selected_by_hub.iter().map(|(field, count)| {
+        let selection = NamespaceSelection {
+            field: field.clone(),
+            by: "hub".into(),
+            selected: i64::try_from(*count).ok(),
+            ready: None,
+            message: (*count == 0).then(|| "the selector selects no namespace of the hub".into()),
+        };
+        (selection, Selected::Done)
+    });
+    let by_agent = plan
+        .built
+        .items
+        .iter()
+        .filter(|item| item.purpose == Purpose::Grant)
+        .map(|item| {
+            let values = reports.get(&item.id).map(|(r, _)| r.status_feedback.values.as_slice());
+            let find = |name: &str| values?.iter().find(|v| v.name == name).map(|v| &v.value);
+            let number = |name: &str| find(name).and_then(|v| v.integer);
+            let observed = number("observedGeneration").filter(|o| Some(*o) >= number("generation"));
+            let (selected, ready) = (number("selected"), number("ready"));
+            let summary = find("summary").and_then(|v| v.string.clone()).filter(|s| !s.is_empty());
+            let (state, message) = match (observed, selected) {
+                (Some(_), Some(0)) => {
+                    let words = "the selector selects no namespace of the managed cluster";
+                    (Selected::Done, Some(words.to_owned()))
+                }
+                (Some(_), Some(_)) if selected == ready => (Selected::Done, summary),
+                (Some(_), Some(_)) => (Selected::Failing, summary),
+                _ => (Selected::Pending, None),
+            };
+            let selection = NamespaceSelection {
+                field: item.field.clone(),
+                by: "agent".into(),
+                selected,
+                ready,
+                message,
+            };
+            (selection, state)
+        });
+    by_hub.chain(by_agent).collect()
+}
+
+/// One `Applied` condition per object, failing objects first, bounded.
+fn resources(seen: &Observation<'_>, plan: &Plan, before: Option<&ResourceStatus>) -> Option<ResourceStatus> {
+    let reports = reports(seen, plan);
+    let mut entries: Vec<(Id, Condition)> = plan
+        .built
+        .items
+        .iter()
+        .filter(|item| item.purpose == Purpose::Deliver)
+        .filter_map(|item| {
+            let (report, generation) = reports.get(&item.id)?;
+            Some((item.id.clone(), object_condition(report, *generation, seen.now)))
+        })
+        .collect();
+    if entries.is_empty() {
+        return None;
+    }
+    let omitted = entries.len().saturating_sub(MAX_OBJECTS);
+    if omitted > 0 {
+        entries.sort_by_key(|(_, condition)| condition.status == "True");
+        entries.truncate(MAX_OBJECTS);
+    }
+    let mut status = ResourceStatus {
+        omitted: i64::try_from(omitted).ok().filter(|n| *n > 0),
+        ..ResourceStatus::default()
+    };
+    let old = before.map(by_id).unwrap_or_default();
+    for (id, mut condition) in entries {
+        if let Some(old) = old.get(&id).filter(|old| old.status == condition.status) {
+            condition.last_transition_time = old.last_transition_time.clone();
+        }
+        let condition = vec![condition];
+        let Id { kind, namespace, name } = id;
+        match kind.as_str() {
+            "ClusterRole" => status.cluster_roles.push(ClusterObjectStatus { name, condition }),
+            "ClusterRoleBinding" => status
+                .cluster_role_bindings
+                .push(ClusterObjectStatus { name, condition }),
+            "Role" => status.roles.push(NamespacedObjectStatus {
+                name,
+                namespace,
+                condition,
+            }),
+            _ => status.role_bindings.push(NamespacedObjectStatus {
+                name,
+                namespace,
+                condition,
+            }),
+        }
+    }
+    Some(status)
+}
+
+fn by_id(status: &ResourceStatus) -> BTreeMap<Id, &Condition> {
+    let cluster = [("ClusterRole", &status.cluster_roles), ("ClusterRoleBinding", &status.cluster_role_bindings)];
+    let namespaced = [("Role", &status.roles), ("RoleBinding", &status.role_bindings)];
+    let id = |kind: &str, namespace: &str, name: &str| Id {
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+    };
+    let mut all = BTreeMap::new();
+    for (kind, list) in cluster {
+        all.extend(list.iter().filter_map(|o| Some((id(kind, "", &o.name), o.condition.first()?))));
+    }
+    for (kind, list) in namespaced {
+        all.extend(
+            list.iter()
+                .filter_map(|o| Some((id(kind, &o.namespace, &o.name), o.condition.first()?))),
+        );
+    }
+    all
+}
+
+/// What the agent says of one object, in the words that upstream's consumers look for.
+fn object_condition(report: &ManifestCondition, generation: Option<i64>, now: Timestamp) -> Condition {
+    let applied = condition::find(&report.conditions, "Applied");
+    let (status, reason, message) = match applied {
+        None => ("False", "FailedGetManifestCondition", "Failed to get the manifest condition"),
+        Some(c) if c.observed_generation < generation => {
+            ("Unknown", "ApplyPending", "the agent has not applied the work as it is now")
+        }
+        Some(c) if c.status == "True" => ("True", "AppliedManifestComplete", "Apply manifest complete"),
+        Some(c) => (c.status.as_str(), "FailedApplyManifest", c.message.as_str()),
+    };
+    Condition {
+        type_: "Applied".into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: clip(message, 1024),
+        observed_generation: None,
+        last_transition_time: applied.map_or(Time(now), |c| c.last_transition_time.clone()),
+    }
+}
+
+/// The subjects in a few words: the first three, and how many more.
+fn subjects(all: &[String]) -> Option<String> {
+    let mut distinct: Vec<&str> = Vec::new();
+    for subject in all {
+        if !distinct.contains(&subject.as_str()) {
+            distinct.push(subject);
+        }
+    }
+    let (shown, more) = distinct.split_at(distinct.len().min(3));
+    let mut text = shown.join(", ");
+    if !more.is_empty() {
+        text = format!("{}, +{}", clip(&text, 120), more.len());
+    }
+    (!text.is_empty()).then(|| clip(&text, 128))
+}

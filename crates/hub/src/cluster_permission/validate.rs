@@ -1,0 +1,339 @@
+//! What can be said of a spec without looking at anything else. Admission refuses with it; the plan skips with it.
+
+use k8s_openapi::{api::rbac::v1::Subject, apimachinery::pkg::apis::meta::v1::LabelSelector};
+use kube::{ResourceExt as _, core::Selector};
+use writ_api::rbac::{
+    ClusterPermission,
+    cluster_permission::{
+        BindingRoleRef, ClusterRoleBinding, HubRoleRef, MANAGED_SERVICE_ACCOUNT_GROUP,
+        MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP, Role, RoleBinding,
+    },
+};
+
+/// The longest name of a permission: its work's name has six characters more, and a work's name at most 188.
+pub const MAX_NAME: usize = 182;
+
+/// Something in a spec that can never work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The field, such as `spec.roleBindings[1].subjects[0].kind`.
+    pub field: String,
+    /// What is wrong with it, and the way out.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem with a field.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            message: message.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// Everything in this permission that can never work.
+pub fn all(permission: &ClusterPermission) -> Vec<Problem> {
+    let spec = &permission.spec;
+    let mut problems = Vec::new();
+    let name = permission.name_any();
+    if name.len() > MAX_NAME {
+        problems.push(Problem::new(
+            "metadata.name",
+            format!(
+                "has {} characters; the work that delivers it leaves room for {MAX_NAME}: choose a shorter name",
+                name.len()
+            ),
+        ));
+    }
+    for (field, binding) in cluster_role_bindings(permission) {
+        problems.extend(cluster_role_binding(&field, binding));
+        problems.extend(subjects(&field, binding.subject.as_ref(), binding.subjects.as_deref(), false));
+    }
+    for (i, entry) in spec.roles.iter().enumerate() {
+        problems.extend(role(&format!("spec.roles[{i}]"), entry));
+    }
+    for (i, entry) in spec.role_bindings.iter().enumerate() {
+        let field = format!("spec.roleBindings[{i}]");
+        problems.extend(role_binding(&field, entry));
+        problems.extend(subjects(&field, entry.subject.as_ref(), entry.subjects.as_deref(), true));
+    }
+    for (i, entry) in spec.role_refs.iter().enumerate() {
+        problems.extend(hub_role_ref(&format!("spec.roleRefs[{i}]"), entry));
+    }
+    problems
+}
+
+/// The ClusterRoleBindings that count, with their fields: the list, or the single one if the list is empty.
+pub fn cluster_role_bindings(
+    permission: &ClusterPermission,
+) -> impl Iterator<Item = (String, &ClusterRoleBinding)> {
+    let list = &permission.spec.cluster_role_bindings;
+    let single = permission
+        .spec
+        .cluster_role_binding
+        .iter()
+        .filter(|_| list.is_empty());
+    list.iter()
+        .enumerate()
+        .map(|(i, binding)| (format!("spec.clusterRoleBindings[{i}]"), binding))
+        .chain(single.map(|binding| ("spec.clusterRoleBinding".to_owned(), binding)))
+}
+
+/// What is wrong with a ClusterRoleBinding, its subjects aside.
+pub fn cluster_role_binding(field: &str, binding: &ClusterRoleBinding) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    problems.extend(rbac_name(&format!("{field}.name"), binding.name.as_deref()));
+    if let Some(role) = &binding.role_ref {
+        if role.kind != "ClusterRole" {
+            problems.push(Problem::new(
+                format!("{field}.roleRef.kind"),
+                format!("is {:?}; a ClusterRoleBinding binds a ClusterRole", role.kind),
+            ));
+        }
+        problems.extend(role_group(&format!("{field}.roleRef.apiGroup"), role.api_group.as_deref()));
+        problems.extend(required_name(&format!("{field}.roleRef.name"), &role.name));
+    }
+    problems
+}
+
+/// What is wrong with a Role.
+pub fn role(field: &str, role: &Role) -> Vec<Problem> {
+    place(field, "Role", role.namespace.as_deref(), role.namespace_selector.as_ref())
+}
+
+/// What is wrong with a RoleBinding, its subjects aside.
+pub fn role_binding(field: &str, binding: &RoleBinding) -> Vec<Problem> {
+    let mut problems = place(
+        field,
+        "RoleBinding",
+        binding.namespace.as_deref(),
+        binding.namespace_selector.as_ref(),
+    );
+    problems.extend(rbac_name(&format!("{field}.name"), binding.name.as_deref()));
+    let BindingRoleRef { api_group, kind, name } = &binding.role_ref;
+    if kind != "Role" && kind != "ClusterRole" {
+        problems.push(Problem::new(
+            format!("{field}.roleRef.kind"),
+            format!("is {kind:?}; it can be Role or ClusterRole"),
+        ));
+    }
+    let (group, name) = (filled(api_group.as_deref()), filled(name.as_deref()));
+    let place = filled(binding.namespace.as_deref()).map_or("selected".into(), |ns| format!("for Namespace {ns}"));
+    match (group, name) {
+        (None, Some(_)) => problems.push(Problem::new(
+            format!("{field}.roleRef.apiGroup"),
+            format!("the RoleBinding {place} missing APIGroup for the RoleRef: write {RBAC_GROUP}"),
+        )),
+        (Some(_), None) => problems.push(Problem::new(
+            format!("{field}.roleRef.name"),
+            format!("the RoleBinding {place} missing Name for the RoleRef: name the role, or leave apiGroup out"),
+        )),
+        _ => {}
+    }
+    problems.extend(role_group(&format!("{field}.roleRef.apiGroup"), group));
+    problems.extend(rbac_name(&format!("{field}.roleRef.name"), name));
+    problems
+}
+
+/// What is wrong with a reference to a role of the hub.
+pub fn hub_role_ref(field: &str, reference: &HubRoleRef) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let namespace = filled(reference.namespace.as_deref());
+    match (reference.kind.as_str(), namespace) {
+        ("ClusterRole", None) | ("Role", Some(_)) => {}
+        ("ClusterRole", Some(_)) => problems.push(Problem::new(
+            format!("{field}.namespace"),
+            "a ClusterRole has no namespace: leave it out",
+        )),
+        ("Role", None) => problems.push(Problem::new(
+            format!("{field}.namespace"),
+            "a Role is in a namespace: name it",
+        )),
+        (kind, _) => problems.push(Problem::new(
+            format!("{field}.kind"),
+            format!("is {kind:?}; it can be Role or ClusterRole"),
+        )),
+    }
+    problems.extend(role_group(&format!("{field}.apiGroup"), reference.api_group.as_deref()));
+    problems.extend(required_name(&format!("{field}.name"), &reference.name));
+    problems.extend(namespace.and_then(|ns| namespace_name(&format!("{field}.namespace"), ns)));
+    problems
+}
+
+/// What is wrong with the subjects of a binding.
+pub fn subjects(
+    field: &str,
+    single: Option<&Subject>,
+    list: Option<&[Subject]>,
+    namespaced: bool,
+) -> Vec<Problem> {
+    let entries = subject_entries(field, single, list);
+    if entries.is_empty() {
+        return vec![Problem::new(
+            format!("{field}.subjects"),
+            "is empty: a binding without subjects grants nothing; name one, or remove the binding",
+        )];
+    }
+    entries
+        .iter()
+        .flat_map(|(field, entry)| subject(field, entry, namespaced))
+        .collect()
+}
+
+/// The subjects that count, with their fields: the list, or the single one if the list is empty.
+pub fn subject_entries<'a>(
+    field: &str,
+    single: Option<&'a Subject>,
+    list: Option<&'a [Subject]>,
+) -> Vec<(String, &'a Subject)> {
+    let list = list.unwrap_or_default();
+    if list.is_empty() {
+        return single.map(|s| (format!("{field}.subject"), s)).into_iter().collect();
+    }
+    list.iter()
+        .enumerate()
+        .map(|(i, s)| (format!("{field}.subjects[{i}]"), s))
+        .collect()
+}
+
+/// What is wrong with one subject.
+pub fn subject(field: &str, subject: &Subject, namespaced: bool) -> Vec<Problem> {
+    let group = filled(subject.api_group.as_deref());
+    let mut problems = Vec::new();
+    if subject.name.is_empty() {
+        problems.push(Problem::new(format!("{field}.name"), "is empty: name the subject"));
+    }
+    let expected = match subject.kind.as_str() {
+        "User" | "Group" => group.is_none_or(|g| g == RBAC_GROUP),
+        "ServiceAccount" => {
+            if !namespaced && filled(subject.namespace.as_deref()).is_none() {
+                problems.push(Problem::new(
+                    format!("{field}.namespace"),
+                    "is empty: the ServiceAccount of a ClusterRoleBinding needs its namespace",
+                ));
+            }
+            group.is_none()
+        }
+        MANAGED_SERVICE_ACCOUNT_KIND => group == Some(MANAGED_SERVICE_ACCOUNT_GROUP),
+        kind => {
+            problems.push(Problem::new(
+                format!("{field}.kind"),
+                format!("is {kind:?}; it can be User, Group, ServiceAccount or ManagedServiceAccount"),
+            ));
+            true
+        }
+    };
+    if !expected {
+        let (kind, right) = (
+            subject.kind.as_str(),
+            match subject.kind.as_str() {
+                "ServiceAccount" => "empty",
+                MANAGED_SERVICE_ACCOUNT_KIND => MANAGED_SERVICE_ACCOUNT_GROUP,
+                _ => RBAC_GROUP,
+            },
+        );
+        problems.push(Problem::new(
+            format!("{field}.apiGroup"),
+            format!("is {:?}; for the kind {kind} it is {right}", group.unwrap_or_default()),
+        ));
+    }
+    problems
+}
+
+/// A selector that can be evaluated, or what is wrong with it.
+pub fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, Problem> {
+    for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        let field = format!("{field}.matchExpressions[{i}]");
+        let values = requirement.values.as_deref().unwrap_or_default();
+        match requirement.operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => {
+                return Err(Problem::new(
+                    format!("{field}.values"),
+                    format!("is empty: the operator {} needs values", requirement.operator),
+                ));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                return Err(Problem::new(
+                    format!("{field}.values"),
+                    format!("the operator {} takes no values", requirement.operator),
+                ));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                return Err(Problem::new(
+                    format!("{field}.operator"),
+                    format!("is {other:?}; it can be In, NotIn, Exists or DoesNotExist"),
+                ));
+            }
+        }
+    }
+    Selector::try_from(selector.clone()).map_err(|e| Problem::new(field, e.to_string()))
+}
+
+/// A text that is there and not empty; clients of Go write absent texts as empty ones.
+pub fn filled(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn place(field: &str, kind: &str, namespace: Option<&str>, labels: Option<&LabelSelector>) -> Vec<Problem> {
+    match (filled(namespace), labels) {
+        (None, None) => vec![Problem::new(
+            field,
+            format!("both {kind} Namespace and NamespaceSelector cannot be nil and empty: write one of them"),
+        )],
+        (Some(_), Some(_)) => vec![Problem::new(
+            field,
+            format!("both {kind} Namespace and NamespaceSelector cannot populated at the same time: keep one of them"),
+        )],
+        (Some(name), None) => namespace_name(&format!("{field}.namespace"), name).into_iter().collect(),
+        (None, Some(labels)) => selector(&format!("{field}.namespaceSelector"), labels)
+            .err()
+            .into_iter()
+            .collect(),
+    }
+}
+
+fn role_group(field: &str, group: Option<&str>) -> Option<Problem> {
+    let group = filled(group).filter(|group| *group != RBAC_GROUP)?;
+    Some(Problem::new(field, format!("is {group:?}; a role is of {RBAC_GROUP}")))
+}
+
+fn required_name(field: &str, name: &str) -> Option<Problem> {
+    if name.is_empty() {
+        return Some(Problem::new(field, "is empty: name the role"));
+    }
+    rbac_name(field, Some(name))
+}
+
+/// The names of roles and bindings may hold anything that is one segment of a path.
+fn rbac_name(field: &str, name: Option<&str>) -> Option<Problem> {
+    let name = filled(name)?;
+    if name == "." || name == ".." || name.contains('/') || name.contains('%') {
+        return Some(Problem::new(
+            field,
+            format!("is {name:?}; a name cannot be . or .. and cannot contain / or %"),
+        ));
+    }
+    (name.len() > 253).then(|| Problem::new(field, format!("has {} characters; at most 253 are allowed", name.len())))
+}
+
+fn namespace_name(field: &str, name: &str) -> Option<Problem> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let legal = name.len() <= 63
+        && name.chars().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    (!legal).then(|| {
+        Problem::new(
+            field,
+            format!("is {name:?}; a namespace has at most 63 lower case letters, digits and inner dashes"),
+        )
+    })
+}
