@@ -3,10 +3,12 @@
 //! Every controller is a folder of this crate and a row in [`CONTROLLERS`]. They know nothing of each other:
 //! they meet through objects in the hub's API server.
 
+pub mod cluster_permission;
 pub mod options;
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
@@ -38,7 +40,9 @@ pub struct Context {
 }
 
 /// Every controller, by the name of its folder.
-pub const CONTROLLERS: &[Controller<Context>] = &[];
+pub const CONTROLLERS: &[Controller<Context>] = &[("cluster_permission", |context| {
+    cluster_permission::run(context).boxed()
+})];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
 ///

@@ -7,4 +7,20 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// Who this process is in the election of the one that acts; `None` means it acts alone.
     pub leader_election: Option<String>,
+    /// Who evaluates the namespace selectors of ClusterPermissions.
+    pub namespace_selector: NamespaceSelector,
+    /// `namespace/name` of the ServiceAccount that is the executor of the works of ClusterPermissions.
+    pub permission_executor: Option<String>,
+}
+
+/// Who evaluates the namespace selectors of ClusterPermissions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamespaceSelector {
+    /// The agent where it says that it can, the hub elsewhere.
+    #[default]
+    Auto,
+    /// The agent, over the namespaces of the managed cluster.
+    Agent,
+    /// The hub, over its own namespaces, as upstream does.
+    Hub,
 }

@@ -16,7 +16,7 @@ use crate::backoff::Backoff;
 /// Retries start here.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 /// Retries are never further apart.
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const LAST_RETRY: Duration = Duration::from_mins(1);
 
 /// What a reconcile asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

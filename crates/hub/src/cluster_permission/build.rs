@@ -3,25 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::rbac::v1::{PolicyRule, RoleRef, Subject},
-    apimachinery::pkg::apis::meta::v1::LabelSelector,
+    api::rbac::v1::{RoleRef, Subject},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::{ResourceExt as _, core::SelectorExt as _};
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::Value;
 use writ_api::{
     rbac::{
         ClusterPermission,
         cluster_permission::{MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP},
     },
-    work::{
-        FeedbackRule, FeedbackType, JsonPath, ManifestConfig, ResourceIdentifier, ScrapeType, UpdateStrategy,
-        UpdateStrategyType,
-    },
+    work::ManifestConfig,
     writ::{ADOPT_ANNOTATION, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE},
 };
 
 use super::{
+    manifest::{self, Content},
     names,
     plan::{AddOn, HubRole, Observation},
     validate::{self, Problem, filled},
@@ -157,8 +154,14 @@ impl<'a> Builder<'a> {
 
     fn cluster_role(&mut self) {
         if let Some(role) = &self.permission().spec.cluster_role {
-            let body = json!({ "rules": role.rules });
-            self.deliver("spec.clusterRole", "ClusterRole", "", self.name.clone(), body);
+            let name = self.name.clone();
+            self.deliver(
+                "spec.clusterRole",
+                "ClusterRole",
+                "",
+                name,
+                Content::Rules(&role.rules),
+            );
         }
     }
 
@@ -167,7 +170,12 @@ impl<'a> Builder<'a> {
             let problems = validate::cluster_role_binding(&field, binding);
             let bad = !problems.is_empty();
             self.out.problems.extend(problems);
-            let subjects = self.subjects(&field, binding.subject.as_ref(), binding.subjects.as_deref(), false);
+            let subjects = self.subjects(
+                &field,
+                binding.subject.as_ref(),
+                binding.subjects.as_deref(),
+                false,
+            );
             if bad || subjects.is_empty() {
                 continue;
             }
@@ -178,8 +186,13 @@ impl<'a> Builder<'a> {
             };
             let role = role_ref(binding.role_ref.as_ref().unwrap_or(&own));
             let name = filled(binding.name.as_deref()).unwrap_or(&self.name).to_owned();
-            let body = json!({ "roleRef": role, "subjects": subjects });
-            self.deliver(&field, "ClusterRoleBinding", "", name, body);
+            self.deliver(
+                &field,
+                "ClusterRoleBinding",
+                "",
+                name,
+                Content::Binding(&role, &subjects),
+            );
         }
     }
 
@@ -194,7 +207,7 @@ impl<'a> Builder<'a> {
                     &self.name.clone(),
                     role.namespace.as_deref(),
                     role.namespace_selector.as_ref(),
-                    &Content::Role(&role.rules),
+                    Content::Rules(&role.rules),
                 );
             }
             self.out.problems.extend(problems);
@@ -207,7 +220,12 @@ impl<'a> Builder<'a> {
             let problems = validate::role_binding(&field, binding);
             let bad = !problems.is_empty();
             self.out.problems.extend(problems);
-            let subjects = self.subjects(&field, binding.subject.as_ref(), binding.subjects.as_deref(), true);
+            let subjects = self.subjects(
+                &field,
+                binding.subject.as_ref(),
+                binding.subjects.as_deref(),
+                true,
+            );
             if bad || subjects.is_empty() {
                 continue;
             }
@@ -225,7 +243,7 @@ impl<'a> Builder<'a> {
                 &name,
                 binding.namespace.as_deref(),
                 binding.namespace_selector.as_ref(),
-                &Content::Binding(&role, &subjects),
+                Content::Binding(&role, &subjects),
             );
         }
     }
@@ -254,8 +272,7 @@ impl<'a> Builder<'a> {
                     format!("{id} is a role that Kubernetes brings: it is never overwritten on a managed cluster, which has its own; bind it by name"),
                 ),
                 Some(role) => {
-                    let body = json!({ "rules": role.rules });
-                    self.deliver(&field, &id.kind, namespace, id.name.clone(), body);
+                    self.deliver(&field, &id.kind, namespace, id.name.clone(), Content::Rules(&role.rules));
                 }
             }
         }
@@ -265,56 +282,50 @@ impl<'a> Builder<'a> {
     fn checks(&mut self) {
         let mut wanted = BTreeSet::new();
         for (field, binding) in validate::cluster_role_bindings(self.permission()) {
-            if let Some(role) = binding.role_ref.as_ref().filter(|role| role.kind == "ClusterRole") {
+            if let Some(role) = binding
+                .role_ref
+                .as_ref()
+                .filter(|role| role.kind == "ClusterRole")
+            {
                 wanted.insert((String::new(), role.name.clone(), field));
             }
         }
         for (i, binding) in self.permission().spec.role_bindings.iter().enumerate() {
             let field = format!("spec.roleBindings[{i}]");
-            let name = filled(binding.role_ref.name.as_deref()).unwrap_or(&self.name).to_owned();
-            match (binding.role_ref.kind.as_str(), filled(binding.namespace.as_deref())) {
+            let name = filled(binding.role_ref.name.as_deref())
+                .unwrap_or(&self.name)
+                .to_owned();
+            match (
+                binding.role_ref.kind.as_str(),
+                filled(binding.namespace.as_deref()),
+            ) {
                 ("ClusterRole", _) => wanted.insert((String::new(), name, field)),
                 ("Role", Some(namespace)) => wanted.insert((namespace.into(), name, field)),
                 _ => false,
             };
         }
         for (namespace, name, field) in wanted {
-            let (kind, resource) = if namespace.is_empty() {
-                ("ClusterRole", "clusterroles")
+            let kind = if namespace.is_empty() {
+                "ClusterRole"
             } else {
-                ("Role", "roles")
+                "Role"
             };
             let id = Id {
                 kind: kind.into(),
-                namespace: namespace.clone(),
-                name: name.clone(),
+                namespace,
+                name,
             };
-            if name.is_empty() || self.taken.contains_key(&id) {
+            if id.name.is_empty() || self.taken.contains_key(&id) {
                 continue;
             }
-            let mut metadata = json!({ "name": name });
-            if !namespace.is_empty() {
-                metadata["namespace"] = json!(namespace);
-            }
             self.taken.insert(id.clone(), field.clone());
+            let (manifest, config) = manifest::stub(&id);
             self.out.items.push(Item {
                 id,
                 field,
                 purpose: Purpose::Check,
-                manifest: json!({ "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": kind, "metadata": metadata }),
-                config: Some(ManifestConfig {
-                    resource_identifier: ResourceIdentifier {
-                        group: RBAC_GROUP.into(),
-                        resource: resource.into(),
-                        name,
-                        namespace,
-                    },
-                    update_strategy: Some(UpdateStrategy {
-                        type_: UpdateStrategyType::ReadOnly,
-                        ..UpdateStrategy::default()
-                    }),
-                    ..ManifestConfig::default()
-                }),
+                manifest,
+                config: Some(config),
             });
         }
     }
@@ -329,11 +340,15 @@ impl<'a> Builder<'a> {
     ) -> Vec<Subject> {
         let entries = validate::subject_entries(field, single, list);
         if entries.is_empty() {
-            self.out.problems.extend(validate::subjects(field, single, list, namespaced));
+            self.out
+                .problems
+                .extend(validate::subjects(field, single, list, namespaced));
         }
         let mut subjects = Vec::new();
         for (field, subject) in entries {
-            self.out.subjects.push(format!("{} {}", subject.kind, subject.name));
+            self.out
+                .subjects
+                .push(format!("{} {}", subject.kind, subject.name));
             let problems = validate::subject(&field, subject, namespaced);
             if !problems.is_empty() {
                 self.out.problems.extend(problems);
@@ -385,11 +400,11 @@ impl<'a> Builder<'a> {
         name: &str,
         namespace: Option<&str>,
         labels: Option<&LabelSelector>,
-        content: &Content<'_>,
+        content: Content<'_>,
     ) {
         let Some(labels) = labels else {
             let namespace = filled(namespace).unwrap_or_default();
-            self.deliver(field, kind, namespace, name.to_owned(), content.body());
+            self.deliver(field, kind, namespace, name.to_owned(), content);
             return;
         };
         let Some(namespaces) = self.seen.hub_namespaces else {
@@ -397,7 +412,9 @@ impl<'a> Builder<'a> {
             return;
         };
         // Validated before: a selector that cannot be evaluated never gets here.
-        let Ok(selector) = validate::selector(field, labels) else { return };
+        let Ok(selector) = validate::selector(field, labels) else {
+            return;
+        };
         let selected: Vec<&str> = namespaces
             .iter()
             .filter(|(_, labels)| selector.matches(labels))
@@ -405,70 +422,32 @@ impl<'a> Builder<'a> {
             .collect();
         self.out.selected_by_hub.push((field.to_owned(), selected.len()));
         for namespace in selected {
-            self.deliver(field, kind, namespace, name.to_owned(), content.body());
+            self.deliver(field, kind, namespace, name.to_owned(), content);
         }
     }
 
-    /// A grant that the agent expands where the namespaces are. Its name depends on what it selects and makes
-    /// and not on its place in the list, so that entries can be inserted and removed without a gap.
-    fn grant(&mut self, field: &str, kind: &str, name: &str, labels: &LabelSelector, content: &Content<'_>) {
-        let mut spec = content.body();
-        spec["namespaceSelector"] = json!(labels);
-        let mut hash = Sha256::new();
-        hash.update(spec["namespaceSelector"].to_string());
-        hash.update(format!("\n{kind}\n{name}"));
-        let digest: String = hash.finalize().iter().take(4).map(|b| format!("{b:02x}")).collect();
-        spec["name"] = json!(name);
-        if self.adopt {
-            spec["adopt"] = json!(true);
-        }
+    /// A grant that the agent expands where the namespaces are.
+    fn grant(&mut self, field: &str, kind: &str, name: &str, labels: &LabelSelector, content: Content<'_>) {
+        let suffix = manifest::grant_suffix(kind, name, labels);
         let id = Id {
             kind: "NamespaceGrant".into(),
             namespace: String::new(),
-            name: format!("{}-{digest}", names::work(self.permission(), 1)),
+            name: format!("{}-{suffix}", names::work(self.permission(), 1)),
         };
-        let Some(id) = self.claim(field, id, &format!("a {kind} {name} for the same selector")) else { return };
-        let manifest = json!({
-            "apiVersion": "writ.dev/v1alpha1",
-            "kind": "NamespaceGrant",
-            "metadata": self.metadata(&id),
-            "spec": spec,
-        });
-        let path = |name: &str, path: &str| JsonPath {
-            name: name.into(),
-            version: String::new(),
-            path: path.into(),
-        };
-        let config = ManifestConfig {
-            resource_identifier: ResourceIdentifier {
-                group: "writ.dev".into(),
-                resource: "namespacegrants".into(),
-                name: id.name.clone(),
-                namespace: String::new(),
-            },
-            feedback_rules: vec![FeedbackRule {
-                type_: FeedbackType::JsonPaths,
-                json_paths: vec![
-                    path("generation", ".metadata.generation"),
-                    path("observedGeneration", ".status.observedGeneration"),
-                    path("selected", ".status.selected"),
-                    path("ready", ".status.ready"),
-                    path("summary", ".status.summary"),
-                ],
-            }],
-            feedback_scrape_type: ScrapeType::Watch,
-            ..ManifestConfig::default()
+        let what = format!("a {kind} {name} for the same selector");
+        let Some(id) = self.claim(field, id, &what) else {
+            return;
         };
         self.out.items.push(Item {
-            id,
             field: field.to_owned(),
             purpose: Purpose::Grant,
-            manifest,
-            config: Some(config),
+            manifest: manifest::grant(self.metadata(&id), name, labels, self.adopt, content),
+            config: Some(manifest::grant_config(&id.name)),
+            id,
         });
     }
 
-    fn deliver(&mut self, field: &str, kind: &str, namespace: &str, name: String, body: Value) {
+    fn deliver(&mut self, field: &str, kind: &str, namespace: &str, name: String, content: Content<'_>) {
         let id = Id {
             kind: kind.into(),
             namespace: namespace.into(),
@@ -482,70 +461,46 @@ impl<'a> Builder<'a> {
             return;
         }
         let what = id.to_string();
-        let Some(id) = self.claim(field, id, &what) else { return };
-        let mut manifest = body;
-        manifest["apiVersion"] = json!(format!("{RBAC_GROUP}/v1"));
-        manifest["kind"] = json!(kind);
-        manifest["metadata"] = self.metadata(&id);
+        let Some(id) = self.claim(field, id, &what) else {
+            return;
+        };
         self.out.items.push(Item {
-            id,
             field: field.to_owned(),
             purpose: Purpose::Deliver,
-            manifest,
+            manifest: manifest::object(self.metadata(&id), !namespace.is_empty(), content),
             config: None,
+            id,
         });
     }
 
     /// The id, if no entry before has made this object.
     fn claim(&mut self, field: &str, id: Id, what: &str) -> Option<Id> {
-        match self.taken.get(&id) {
-            Some(first) => {
-                let way_out = if id.kind.ends_with("Binding") || what.contains("Binding") {
-                    "give each its own name"
-                } else {
-                    "keep one of them"
-                };
-                self.problem(
-                    &format!("{field}.name"),
-                    format!("{first} and {field} both make {what}; only {first} is delivered: {way_out}"),
-                );
-                None
-            }
-            None => {
-                self.taken.insert(id.clone(), field.to_owned());
-                Some(id)
-            }
-        }
+        let Some(first) = self.taken.get(&id) else {
+            self.taken.insert(id.clone(), field.to_owned());
+            return Some(id);
+        };
+        let way_out = if what.contains("Binding") {
+            "give each its own name"
+        } else {
+            "keep one of them"
+        };
+        let message = format!("{first} and {field} both make {what}; only {first} is delivered: {way_out}");
+        self.problem(&format!("{field}.name"), message);
+        None
     }
 
-    fn metadata(&self, id: &Id) -> Value {
-        let mut metadata = json!({ "name": id.name });
-        if !id.namespace.is_empty() {
-            metadata["namespace"] = json!(id.namespace);
+    fn metadata(&self, id: &Id) -> ObjectMeta {
+        let refuse = (ON_CONFLICT_ANNOTATION.to_owned(), ON_CONFLICT_REFUSE.to_owned());
+        ObjectMeta {
+            name: Some(id.name.clone()),
+            namespace: Some(id.namespace.clone()).filter(|ns| !ns.is_empty()),
+            annotations: (!self.adopt).then(|| BTreeMap::from([refuse])),
+            ..ObjectMeta::default()
         }
-        if !self.adopt {
-            metadata["annotations"] = json!({ ON_CONFLICT_ANNOTATION: ON_CONFLICT_REFUSE });
-        }
-        metadata
     }
 
     fn problem(&mut self, field: &str, message: String) {
         self.out.problems.push(Problem::new(field, message));
-    }
-}
-
-/// What a Role or a RoleBinding holds.
-enum Content<'a> {
-    Role(&'a [PolicyRule]),
-    Binding(&'a RoleRef, &'a [Subject]),
-}
-
-impl Content<'_> {
-    fn body(&self) -> Value {
-        match self {
-            Self::Role(rules) => json!({ "rules": rules }),
-            Self::Binding(role, subjects) => json!({ "roleRef": role, "subjects": subjects }),
-        }
     }
 }
 

@@ -13,11 +13,14 @@
 
 pub mod build;
 pub mod controller;
+pub mod manifest;
 pub mod names;
 pub mod plan;
+pub mod report;
 pub mod split;
 pub mod status;
 pub mod validate;
+pub mod watches;
 
 #[cfg(test)]
 mod tests;

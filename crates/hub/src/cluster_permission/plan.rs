@@ -100,11 +100,17 @@ pub fn plan(seen: &Observation<'_>) -> Plan {
         );
         built.items.clear();
     }
-    let carried: Vec<Carried<'_>> = seen.works.iter().map(|(part, work)| carried(*part, work)).collect();
+    let carried: Vec<Carried<'_>> = seen
+        .works
+        .iter()
+        .map(|(part, work)| carried(*part, work))
+        .collect();
     let (parts, problems) = split::assign(&built.items, &carried, seen.limits);
     built.problems.extend(problems);
 
-    let going = seen.cluster.is_none_or(|c| c.metadata.deletion_timestamp.is_some());
+    let going = seen
+        .cluster
+        .is_none_or(|c| c.metadata.deletion_timestamp.is_some());
     let works: BTreeMap<usize, ManifestWork> = parts
         .iter()
         // A cluster that is not there, or leaves, gets nothing new; what it has still follows the spec.
@@ -187,8 +193,14 @@ fn work(seen: &Observation<'_>, number: usize, part: &Part) -> ManifestWork {
         block_owner_deletion: Some(true),
         ..owner
     });
-    let others = seen.works.get(&number).map(|w| w.owner_references()).unwrap_or_default();
-    let others = others.iter().filter(|o| Some(&o.uid) != permission.metadata.uid.as_ref());
+    let others = seen
+        .works
+        .get(&number)
+        .map(|w| w.owner_references())
+        .unwrap_or_default();
+    let others = others
+        .iter()
+        .filter(|o| Some(&o.uid) != permission.metadata.uid.as_ref());
     metadata.owner_references = Some(others.cloned().chain(owner).collect());
     // What others have set (a label, a deletion option) is theirs, except what decides who is granted what.
     let mut spec = ManifestWorkSpec {

@@ -81,7 +81,12 @@ pub fn assign(items: &[Item], now: &[Carried<'_>], limits: Limits) -> (BTreeMap<
             continue;
         }
         let slot = Slot { item, size, order };
-        match now.iter().filter(|w| w.manifests.contains_key(&item.id)).map(|w| w.part).max() {
+        match now
+            .iter()
+            .filter(|w| w.manifests.contains_key(&item.id))
+            .map(|w| w.part)
+            .max()
+        {
             Some(part) => homes.entry(part).or_default().push(slot),
             None => fresh.push(slot),
         }
@@ -91,34 +96,42 @@ pub fn assign(items: &[Item], now: &[Carried<'_>], limits: Limits) -> (BTreeMap<
     for (part, slots) in &mut homes {
         evict(*part, slots, now, limits, &mut moving);
     }
-    let mut last = homes.keys().copied().max().unwrap_or(0);
-    let mut put = |slot: Slot<'_>, above: usize, homes: &mut BTreeMap<usize, Vec<_>>| {
-        let room = homes
-            .iter()
-            .filter(|(part, _)| **part > above)
-            .find(|(part, slots)| fits(**part, slots, slot.size, &slot.item.id, now, limits))
-            .map(|(part, _)| *part);
-        let part = room.unwrap_or_else(|| {
-            last = last.max(above) + 1;
-            last
-        });
-        if part > MAX_PARTS {
-            return Err(Problem::new(
-                &slot.item.field,
-                format!("{} fits into none of {MAX_PARTS} works: use several permissions", slot.item.id),
-            ));
-        }
-        homes.entry(part).or_default().push(slot);
-        Ok(())
-    };
     for (slot, from) in moving {
-        problems.extend(put(slot, from, &mut homes).err());
+        problems.extend(put(slot, from, &mut homes, now, limits).err());
     }
     for slot in fresh {
-        problems.extend(put(slot, 0, &mut homes).err());
+        problems.extend(put(slot, 0, &mut homes, now, limits).err());
     }
-    let parts = homes_to_parts(homes, now, limits);
+    let parts = homes_to_parts(&homes, now, limits);
     (parts, problems)
+}
+
+/// Puts an object into the first work above `above` that has room, or into a new one.
+fn put<'a>(
+    slot: Slot<'a>,
+    above: usize,
+    homes: &mut BTreeMap<usize, Vec<Slot<'a>>>,
+    now: &[Carried<'_>],
+    limits: Limits,
+) -> Result<(), Problem> {
+    let room = homes
+        .iter()
+        .filter(|(part, _)| **part > above)
+        .find(|(part, slots)| fits(**part, slots, slot.size, &slot.item.id, now, limits))
+        .map(|(part, _)| *part);
+    let last = homes.keys().copied().max().unwrap_or(0);
+    let part = room.unwrap_or_else(|| last.max(above) + 1);
+    if part > MAX_PARTS {
+        return Err(Problem::new(
+            &slot.item.field,
+            format!(
+                "{} fits into none of {MAX_PARTS} works: use several permissions",
+                slot.item.id
+            ),
+        ));
+    }
+    homes.entry(part).or_default().push(slot);
+    Ok(())
 }
 
 /// Takes objects out of a work that has become too large: unchanged ones first, large ones first.
@@ -138,7 +151,8 @@ fn evict<'a>(
                 .filter(|w| w.part == part)
                 .any(|w| w.manifests.get(&slot.item.id) == Some(&&slot.item.manifest))
         };
-        let Some(index) = (0..slots.len()).max_by_key(|i| slots.get(*i).map(|s| (unchanged(s), s.size))) else {
+        let Some(index) = (0..slots.len()).max_by_key(|i| slots.get(*i).map(|s| (unchanged(s), s.size)))
+        else {
             return;
         };
         let slot = slots.swap_remove(index);
@@ -160,12 +174,12 @@ fn fits(part: usize, slots: &[Slot<'_>], size: usize, id: &Id, now: &[Carried<'_
 }
 
 fn homes_to_parts(
-    homes: BTreeMap<usize, Vec<Slot<'_>>>,
+    homes: &BTreeMap<usize, Vec<Slot<'_>>>,
     now: &[Carried<'_>],
     limits: Limits,
 ) -> BTreeMap<usize, Part> {
     let mut parts: BTreeMap<usize, Vec<(usize, &Item, Value, bool)>> = BTreeMap::new();
-    for (part, slots) in &homes {
+    for (part, slots) in homes {
         for slot in slots {
             parts
                 .entry(*part)
@@ -175,17 +189,19 @@ fn homes_to_parts(
     }
     // What moves stays in its old work, as it is there, until its new work has applied it.
     let mut waits = BTreeSet::new();
-    for (home, slots) in &homes {
+    for (home, slots) in homes {
         for slot in slots {
             let arrived = now
                 .iter()
                 .any(|w| w.part == *home && w.applied.contains(&slot.item.id));
             for old in now.iter().filter(|w| w.part != *home && !arrived) {
                 if let Some(manifest) = old.manifests.get(&slot.item.id) {
-                    parts
-                        .entry(old.part)
-                        .or_default()
-                        .push((slot.order, slot.item, (*manifest).clone(), false));
+                    parts.entry(old.part).or_default().push((
+                        slot.order,
+                        slot.item,
+                        (*manifest).clone(),
+                        false,
+                    ));
                     waits.insert(old.part);
                 }
             }
@@ -196,7 +212,8 @@ fn homes_to_parts(
         .map(|(number, mut entries)| {
             entries.sort_by_key(|(order, ..)| *order);
             // What grew waits until what moves has left, if both together are too much.
-            let total = |entries: &[(usize, &Item, Value, bool)]| entries.iter().map(|e| size(&e.2)).sum::<usize>();
+            let total =
+                |entries: &[(usize, &Item, Value, bool)]| entries.iter().map(|e| size(&e.2)).sum::<usize>();
             let before = now.iter().find(|w| w.part == number);
             let crowded = waits.contains(&number)
                 && (total(&entries) > limits.bytes || entries.len() > limits.manifests);

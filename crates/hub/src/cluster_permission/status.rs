@@ -2,28 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kube::ResourceExt as _;
 use writ_api::{
     cluster::managed_cluster::CONDITION_AVAILABLE,
-    rbac::cluster_permission::{
-        ClusterObjectStatus, ClusterPermissionStatus, NamespaceSelection, NamespacedObjectStatus, ResourceStatus,
-    },
-    work::{ManifestCondition, ManifestWork},
+    rbac::cluster_permission::{ClusterPermissionStatus, NamespaceSelection},
+    work::ManifestWork,
 };
 use writ_runtime::condition::{self, Status, Wanted, clip};
 
 use super::{
-    build::{Id, Item, Purpose},
+    build::{Item, Purpose},
     names,
     plan::{Invalid, Observation, Plan, words},
+    report::{self, Selected, id, reports},
 };
 
-/// How many objects `resourceStatus` lists.
-const MAX_OBJECTS: usize = 1000;
 /// How many problems, subjects or objects a message names.
 const MAX_WORDS: usize = 10;
 
@@ -46,7 +40,7 @@ pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Cluster
     let generation = seen.permission.metadata.generation;
     let since = pending_since(seen);
     let progress = progress(seen, plan, refused, since);
-    let selections = selections(seen, plan);
+    let selections = report::selections(seen, plan);
     let roles = checked(seen, plan, "Role");
     let cluster_roles = checked(seen, plan, "ClusterRole");
 
@@ -64,11 +58,13 @@ pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Cluster
         cluster_roles.as_ref(),
     ));
     wanted.push(ready(plan, &wanted, &progress, &selections));
-    status.conditions.retain(|c| wanted.iter().any(|w| w.type_ == c.type_));
+    status
+        .conditions
+        .retain(|c| wanted.iter().any(|w| w.type_ == c.type_));
     for condition in &wanted {
         condition::set(&mut status.conditions, condition, generation, seen.now);
     }
-    status.resource_status = resources(seen, plan, status.resource_status.as_ref());
+    status.resource_status = report::resources(seen, plan, status.resource_status.as_ref());
     status.subjects = subjects(&plan.built.subjects);
     status.namespace_selections = selections.into_iter().map(|(selection, _)| selection).collect();
     status
@@ -90,13 +86,21 @@ fn validation(plan: &Plan) -> Wanted {
 fn subject_present(plan: &Plan) -> Wanted {
     let missing = &plan.built.missing;
     if missing.is_empty() {
-        return Wanted::new("SubjectPresent", true, "AllSubjectsPresent", "every subject is there");
+        return Wanted::new(
+            "SubjectPresent",
+            true,
+            "AllSubjectsPresent",
+            "every subject is there",
+        );
     }
     let mut words: Vec<String> = missing.iter().take(MAX_WORDS).cloned().collect();
     if missing.len() > MAX_WORDS {
         words.push(format!("and {} more", missing.len() - MAX_WORDS));
     }
-    let message = format!("{}; what was granted to it is revoked until it is there", words.join("; "));
+    let message = format!(
+        "{}; what was granted to it is revoked until it is there",
+        words.join("; ")
+    );
     Wanted::new("SubjectPresent", false, "SubjectNotFound", message)
 }
 
@@ -118,7 +122,12 @@ fn created(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Wanted {
     )
 }
 
-fn applied(seen: &Observation<'_>, plan: &Plan, refused: &Refused, progress: &[(usize, Progress<'_>)]) -> Wanted {
+fn applied(
+    seen: &Observation<'_>,
+    plan: &Plan,
+    refused: &Refused,
+    progress: &[(usize, Progress<'_>)],
+) -> Wanted {
     const TYPE: &str = "AppliedRBACManifestWork";
     let namespace = seen.permission.namespace().unwrap_or_default();
     let hint = |number: usize| {
@@ -139,7 +148,12 @@ fn applied(seen: &Observation<'_>, plan: &Plan, refused: &Refused, progress: &[(
         _ => None,
     });
     if let Some((number, condition)) = failed {
-        let message = format!("{}: {}\n{}", condition.message, failures(seen, *number), hint(*number));
+        let message = format!(
+            "{}: {}\n{}",
+            condition.message,
+            failures(seen, *number),
+            hint(*number)
+        );
         return Wanted::new(TYPE, false, &condition.reason, message);
     }
     let pending = progress.iter().find_map(|(number, p)| match p {
@@ -155,7 +169,12 @@ fn applied(seen: &Observation<'_>, plan: &Plan, refused: &Refused, progress: &[(
             let message = format!("{}\n{}", condition.message, hint(*number));
             Wanted::new(TYPE, true, &condition.reason, message)
         }
-        _ => Wanted::new(TYPE, false, "ApplyRBACManifestWorkNotComplete", "there is nothing to apply"),
+        _ => Wanted::new(
+            TYPE,
+            false,
+            "ApplyRBACManifestWorkNotComplete",
+            "there is nothing to apply",
+        ),
     }
 }
 
@@ -169,7 +188,8 @@ fn ready(
     let broken = conditions.iter().find(|c| c.status == Status::False);
     if let Some(broken) = broken {
         let pending = progress.iter().any(|(_, p)| matches!(p, Progress::Pending(_)));
-        let reason = if broken.type_ == "AppliedRBACManifestWork" && pending && plan.built.problems.is_empty() {
+        let reason = if broken.type_ == "AppliedRBACManifestWork" && pending && plan.built.problems.is_empty()
+        {
             "Pending"
         } else {
             &broken.reason
@@ -180,14 +200,22 @@ fn ready(
         let (reason, words) = match state {
             Selected::Done => continue,
             Selected::Pending => ("Pending", "the agent has not reported yet"),
-            Selected::Failing => ("NamespacesFailing", selection.message.as_deref().unwrap_or_default()),
+            Selected::Failing => (
+                "NamespacesFailing",
+                selection.message.as_deref().unwrap_or_default(),
+            ),
         };
         return Wanted::new("Ready", false, reason, format!("{}: {words}", selection.field));
     }
     if let Some(unknown) = conditions.iter().find(|c| c.status == Status::Unknown) {
         return Wanted::new("Ready", false, "Pending", &unknown.message);
     }
-    Wanted::new("Ready", true, "Granted", "the managed cluster has everything that this permission wants")
+    Wanted::new(
+        "Ready",
+        true,
+        "Granted",
+        "the managed cluster has everything that this permission wants",
+    )
 }
 
 fn refusal(seen: &Observation<'_>, refused: &Refused) -> String {
@@ -214,10 +242,17 @@ fn progress<'a>(
     since: Timestamp,
 ) -> Vec<(usize, Progress<'a>)> {
     let offline = seen.cluster.and_then(|cluster| {
-        let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        let conditions = cluster
+            .status
+            .as_ref()
+            .map(|s| s.conditions.as_slice())
+            .unwrap_or_default();
         match condition::find(conditions, CONDITION_AVAILABLE) {
             Some(c) if c.status == "True" => None,
-            Some(c) => Some(format!("; the cluster is not available: {}", clip(&c.message, 200))),
+            Some(c) => Some(format!(
+                "; the cluster is not available: {}",
+                clip(&c.message, 200)
+            )),
             None => Some("; the cluster has not reported yet".into()),
         }
     });
@@ -234,7 +269,11 @@ fn progress<'a>(
             let Some(work) = seen.works.get(number) else {
                 return (*number, pending("the work has been written"));
             };
-            let conditions = work.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            let conditions = work
+                .status
+                .as_ref()
+                .map(|s| s.conditions.as_slice())
+                .unwrap_or_default();
             let current = work.spec == wanted.spec;
             let reported = condition::find(conditions, "Applied")
                 .filter(|c| current && c.observed_generation >= work.metadata.generation);
@@ -269,29 +308,6 @@ fn failures(seen: &Observation<'_>, number: usize) -> String {
     words.join("; ")
 }
 
-fn id(report: &ManifestCondition) -> Id {
-    Id {
-        kind: report.resource_meta.kind.clone(),
-        namespace: report.resource_meta.namespace.clone(),
-        name: report.resource_meta.name.clone(),
-    }
-}
-
-/// The reports on the objects that are at home in the works where they were made, with the work's generation.
-fn reports<'a>(seen: &Observation<'a>, plan: &Plan) -> BTreeMap<Id, (&'a ManifestCondition, Option<i64>)> {
-    let mut all = BTreeMap::new();
-    for (number, work) in seen.works {
-        let Some(part) = plan.parts.get(number) else { continue };
-        for report in work.status.iter().flat_map(|s| &s.resource_status.manifests) {
-            let id = id(report);
-            if part.home.contains(&id) {
-                all.insert(id, (report, work.metadata.generation));
-            }
-        }
-    }
-    all
-}
-
 /// The roles that are only looked at: which are missing, and whether the agent has looked at all.
 struct Checked {
     missing: Vec<String>,
@@ -307,7 +323,11 @@ fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
         missing: Vec::new(),
         unknown: false,
     };
-    let stubs = plan.built.items.iter().filter(|i| i.purpose == Purpose::Check && i.id.kind == kind);
+    let stubs = plan
+        .built
+        .items
+        .iter()
+        .filter(|i| i.purpose == Purpose::Check && i.id.kind == kind);
     for Item { id, .. } in stubs {
         let available = reports
             .get(id)
@@ -335,153 +355,6 @@ fn exist(type_: &str, reason: &str, what: &str, checked: Option<&Checked>) -> Op
         let message = format!("All referenced {what} were found");
         Wanted::new(type_, true, &format!("All{reason}Found"), message)
     })
-}
-
-/// What became of the namespaces that one entry selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Selected {
-    Done,
-    Pending,
-    Failing,
-}
-
-fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelection, Selected)> {
-    let reports = reports(seen, plan);
-    let by_hub = plan.built.selected_by_hub.iter().map(|(field, count)| {
-        let selection = NamespaceSelection {
-            field: field.clone(),
-            by: "hub".into(),
-            selected: i64::try_from(*count).ok(),
-            ready: None,
-            message: (*count == 0).then(|| "the selector selects no namespace of the hub".into()),
-        };
-        (selection, Selected::Done)
-    });
-    let by_agent = plan
-        .built
-        .items
-        .iter()
-        .filter(|item| item.purpose == Purpose::Grant)
-        .map(|item| {
-            let values = reports.get(&item.id).map(|(r, _)| r.status_feedback.values.as_slice());
-            let find = |name: &str| values?.iter().find(|v| v.name == name).map(|v| &v.value);
-            let number = |name: &str| find(name).and_then(|v| v.integer);
-            let observed = number("observedGeneration").filter(|o| Some(*o) >= number("generation"));
-            let (selected, ready) = (number("selected"), number("ready"));
-            let summary = find("summary").and_then(|v| v.string.clone()).filter(|s| !s.is_empty());
-            let (state, message) = match (observed, selected) {
-                (Some(_), Some(0)) => {
-                    let words = "the selector selects no namespace of the managed cluster";
-                    (Selected::Done, Some(words.to_owned()))
-                }
-                (Some(_), Some(_)) if selected == ready => (Selected::Done, summary),
-                (Some(_), Some(_)) => (Selected::Failing, summary),
-                _ => (Selected::Pending, None),
-            };
-            let selection = NamespaceSelection {
-                field: item.field.clone(),
-                by: "agent".into(),
-                selected,
-                ready,
-                message,
-            };
-            (selection, state)
-        });
-    by_hub.chain(by_agent).collect()
-}
-
-/// One `Applied` condition per object, failing objects first, bounded.
-fn resources(seen: &Observation<'_>, plan: &Plan, before: Option<&ResourceStatus>) -> Option<ResourceStatus> {
-    let reports = reports(seen, plan);
-    let mut entries: Vec<(Id, Condition)> = plan
-        .built
-        .items
-        .iter()
-        .filter(|item| item.purpose == Purpose::Deliver)
-        .filter_map(|item| {
-            let (report, generation) = reports.get(&item.id)?;
-            Some((item.id.clone(), object_condition(report, *generation, seen.now)))
-        })
-        .collect();
-    if entries.is_empty() {
-        return None;
-    }
-    let omitted = entries.len().saturating_sub(MAX_OBJECTS);
-    if omitted > 0 {
-        entries.sort_by_key(|(_, condition)| condition.status == "True");
-        entries.truncate(MAX_OBJECTS);
-    }
-    let mut status = ResourceStatus {
-        omitted: i64::try_from(omitted).ok().filter(|n| *n > 0),
-        ..ResourceStatus::default()
-    };
-    let old = before.map(by_id).unwrap_or_default();
-    for (id, mut condition) in entries {
-        if let Some(old) = old.get(&id).filter(|old| old.status == condition.status) {
-            condition.last_transition_time = old.last_transition_time.clone();
-        }
-        let condition = vec![condition];
-        let Id { kind, namespace, name } = id;
-        match kind.as_str() {
-            "ClusterRole" => status.cluster_roles.push(ClusterObjectStatus { name, condition }),
-            "ClusterRoleBinding" => status
-                .cluster_role_bindings
-                .push(ClusterObjectStatus { name, condition }),
-            "Role" => status.roles.push(NamespacedObjectStatus {
-                name,
-                namespace,
-                condition,
-            }),
-            _ => status.role_bindings.push(NamespacedObjectStatus {
-                name,
-                namespace,
-                condition,
-            }),
-        }
-    }
-    Some(status)
-}
-
-fn by_id(status: &ResourceStatus) -> BTreeMap<Id, &Condition> {
-    let cluster = [("ClusterRole", &status.cluster_roles), ("ClusterRoleBinding", &status.cluster_role_bindings)];
-    let namespaced = [("Role", &status.roles), ("RoleBinding", &status.role_bindings)];
-    let id = |kind: &str, namespace: &str, name: &str| Id {
-        kind: kind.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-    };
-    let mut all = BTreeMap::new();
-    for (kind, list) in cluster {
-        all.extend(list.iter().filter_map(|o| Some((id(kind, "", &o.name), o.condition.first()?))));
-    }
-    for (kind, list) in namespaced {
-        all.extend(
-            list.iter()
-                .filter_map(|o| Some((id(kind, &o.namespace, &o.name), o.condition.first()?))),
-        );
-    }
-    all
-}
-
-/// What the agent says of one object, in the words that upstream's consumers look for.
-fn object_condition(report: &ManifestCondition, generation: Option<i64>, now: Timestamp) -> Condition {
-    let applied = condition::find(&report.conditions, "Applied");
-    let (status, reason, message) = match applied {
-        None => ("False", "FailedGetManifestCondition", "Failed to get the manifest condition"),
-        Some(c) if c.observed_generation < generation => {
-            ("Unknown", "ApplyPending", "the agent has not applied the work as it is now")
-        }
-        Some(c) if c.status == "True" => ("True", "AppliedManifestComplete", "Apply manifest complete"),
-        Some(c) => (c.status.as_str(), "FailedApplyManifest", c.message.as_str()),
-    };
-    Condition {
-        type_: "Applied".into(),
-        status: status.into(),
-        reason: reason.into(),
-        message: clip(message, 1024),
-        observed_generation: None,
-        last_transition_time: applied.map_or(Time(now), |c| c.last_transition_time.clone()),
-    }
 }
 
 /// The subjects in a few words: the first three, and how many more.

@@ -54,7 +54,12 @@ pub fn all(permission: &ClusterPermission) -> Vec<Problem> {
     }
     for (field, binding) in cluster_role_bindings(permission) {
         problems.extend(cluster_role_binding(&field, binding));
-        problems.extend(subjects(&field, binding.subject.as_ref(), binding.subjects.as_deref(), false));
+        problems.extend(subjects(
+            &field,
+            binding.subject.as_ref(),
+            binding.subjects.as_deref(),
+            false,
+        ));
     }
     for (i, entry) in spec.roles.iter().enumerate() {
         problems.extend(role(&format!("spec.roles[{i}]"), entry));
@@ -62,7 +67,12 @@ pub fn all(permission: &ClusterPermission) -> Vec<Problem> {
     for (i, entry) in spec.role_bindings.iter().enumerate() {
         let field = format!("spec.roleBindings[{i}]");
         problems.extend(role_binding(&field, entry));
-        problems.extend(subjects(&field, entry.subject.as_ref(), entry.subjects.as_deref(), true));
+        problems.extend(subjects(
+            &field,
+            entry.subject.as_ref(),
+            entry.subjects.as_deref(),
+            true,
+        ));
     }
     for (i, entry) in spec.role_refs.iter().enumerate() {
         problems.extend(hub_role_ref(&format!("spec.roleRefs[{i}]"), entry));
@@ -97,7 +107,10 @@ pub fn cluster_role_binding(field: &str, binding: &ClusterRoleBinding) -> Vec<Pr
                 format!("is {:?}; a ClusterRoleBinding binds a ClusterRole", role.kind),
             ));
         }
-        problems.extend(role_group(&format!("{field}.roleRef.apiGroup"), role.api_group.as_deref()));
+        problems.extend(role_group(
+            &format!("{field}.roleRef.apiGroup"),
+            role.api_group.as_deref(),
+        ));
         problems.extend(required_name(&format!("{field}.roleRef.name"), &role.name));
     }
     problems
@@ -105,7 +118,12 @@ pub fn cluster_role_binding(field: &str, binding: &ClusterRoleBinding) -> Vec<Pr
 
 /// What is wrong with a Role.
 pub fn role(field: &str, role: &Role) -> Vec<Problem> {
-    place(field, "Role", role.namespace.as_deref(), role.namespace_selector.as_ref())
+    place(
+        field,
+        "Role",
+        role.namespace.as_deref(),
+        role.namespace_selector.as_ref(),
+    )
 }
 
 /// What is wrong with a RoleBinding, its subjects aside.
@@ -117,7 +135,11 @@ pub fn role_binding(field: &str, binding: &RoleBinding) -> Vec<Problem> {
         binding.namespace_selector.as_ref(),
     );
     problems.extend(rbac_name(&format!("{field}.name"), binding.name.as_deref()));
-    let BindingRoleRef { api_group, kind, name } = &binding.role_ref;
+    let BindingRoleRef {
+        api_group,
+        kind,
+        name,
+    } = &binding.role_ref;
     if kind != "Role" && kind != "ClusterRole" {
         problems.push(Problem::new(
             format!("{field}.roleRef.kind"),
@@ -125,7 +147,8 @@ pub fn role_binding(field: &str, binding: &RoleBinding) -> Vec<Problem> {
         ));
     }
     let (group, name) = (filled(api_group.as_deref()), filled(name.as_deref()));
-    let place = filled(binding.namespace.as_deref()).map_or("selected".into(), |ns| format!("for Namespace {ns}"));
+    let place =
+        filled(binding.namespace.as_deref()).map_or("selected".into(), |ns| format!("for Namespace {ns}"));
     match (group, name) {
         (None, Some(_)) => problems.push(Problem::new(
             format!("{field}.roleRef.apiGroup"),
@@ -133,7 +156,9 @@ pub fn role_binding(field: &str, binding: &RoleBinding) -> Vec<Problem> {
         )),
         (Some(_), None) => problems.push(Problem::new(
             format!("{field}.roleRef.name"),
-            format!("the RoleBinding {place} missing Name for the RoleRef: name the role, or leave apiGroup out"),
+            format!(
+                "the RoleBinding {place} missing Name for the RoleRef: name the role, or leave apiGroup out"
+            ),
         )),
         _ => {}
     }
@@ -161,7 +186,10 @@ pub fn hub_role_ref(field: &str, reference: &HubRoleRef) -> Vec<Problem> {
             format!("is {kind:?}; it can be Role or ClusterRole"),
         )),
     }
-    problems.extend(role_group(&format!("{field}.apiGroup"), reference.api_group.as_deref()));
+    problems.extend(role_group(
+        &format!("{field}.apiGroup"),
+        reference.api_group.as_deref(),
+    ));
     problems.extend(required_name(&format!("{field}.name"), &reference.name));
     problems.extend(namespace.and_then(|ns| namespace_name(&format!("{field}.namespace"), ns)));
     problems
@@ -195,7 +223,10 @@ pub fn subject_entries<'a>(
 ) -> Vec<(String, &'a Subject)> {
     let list = list.unwrap_or_default();
     if list.is_empty() {
-        return single.map(|s| (format!("{field}.subject"), s)).into_iter().collect();
+        return single
+            .map(|s| (format!("{field}.subject"), s))
+            .into_iter()
+            .collect();
     }
     list.iter()
         .enumerate()
@@ -208,7 +239,10 @@ pub fn subject(field: &str, subject: &Subject, namespaced: bool) -> Vec<Problem>
     let group = filled(subject.api_group.as_deref());
     let mut problems = Vec::new();
     if subject.name.is_empty() {
-        problems.push(Problem::new(format!("{field}.name"), "is empty: name the subject"));
+        problems.push(Problem::new(
+            format!("{field}.name"),
+            "is empty: name the subject",
+        ));
     }
     let expected = match subject.kind.as_str() {
         "User" | "Group" => group.is_none_or(|g| g == RBAC_GROUP),
@@ -241,7 +275,10 @@ pub fn subject(field: &str, subject: &Subject, namespaced: bool) -> Vec<Problem>
         );
         problems.push(Problem::new(
             format!("{field}.apiGroup"),
-            format!("is {:?}; for the kind {kind} it is {right}", group.unwrap_or_default()),
+            format!(
+                "is {:?}; for the kind {kind} it is {right}",
+                group.unwrap_or_default()
+            ),
         ));
     }
     problems
@@ -290,9 +327,13 @@ fn place(field: &str, kind: &str, namespace: Option<&str>, labels: Option<&Label
         )],
         (Some(_), Some(_)) => vec![Problem::new(
             field,
-            format!("both {kind} Namespace and NamespaceSelector cannot populated at the same time: keep one of them"),
+            format!(
+                "both {kind} Namespace and NamespaceSelector cannot populated at the same time: keep one of them"
+            ),
         )],
-        (Some(name), None) => namespace_name(&format!("{field}.namespace"), name).into_iter().collect(),
+        (Some(name), None) => namespace_name(&format!("{field}.namespace"), name)
+            .into_iter()
+            .collect(),
         (None, Some(labels)) => selector(&format!("{field}.namespaceSelector"), labels)
             .err()
             .into_iter()
@@ -302,7 +343,10 @@ fn place(field: &str, kind: &str, namespace: Option<&str>, labels: Option<&Label
 
 fn role_group(field: &str, group: Option<&str>) -> Option<Problem> {
     let group = filled(group).filter(|group| *group != RBAC_GROUP)?;
-    Some(Problem::new(field, format!("is {group:?}; a role is of {RBAC_GROUP}")))
+    Some(Problem::new(
+        field,
+        format!("is {group:?}; a role is of {RBAC_GROUP}"),
+    ))
 }
 
 fn required_name(field: &str, name: &str) -> Option<Problem> {
@@ -321,15 +365,17 @@ fn rbac_name(field: &str, name: Option<&str>) -> Option<Problem> {
             format!("is {name:?}; a name cannot be . or .. and cannot contain / or %"),
         ));
     }
-    (name.len() > 253).then(|| Problem::new(field, format!("has {} characters; at most 253 are allowed", name.len())))
+    (name.len() > 253).then(|| {
+        Problem::new(
+            field,
+            format!("has {} characters; at most 253 are allowed", name.len()),
+        )
+    })
 }
 
 fn namespace_name(field: &str, name: &str) -> Option<Problem> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let legal = name.len() <= 63
-        && name.chars().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-');
+    let legal = name.len() <= 63 && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-');
     (!legal).then(|| {
         Problem::new(
             field,

@@ -1,0 +1,272 @@
+//! Works, reports, moves: what happens over time.
+
+use super::*;
+
+#[test]
+fn removing_the_last_binding_revokes() {
+    let mut world = World::new(json!({"roleBindings": [binding("a", "one", &user("u"))]}));
+    world.reconcile();
+    world.permission.spec.role_bindings.clear();
+    let plan = world.plan();
+    assert!(plan.works.is_empty());
+    assert_eq!(plan.delete, [1]);
+    let (status, reason, message) = world.condition("Validation");
+    assert_eq!(
+        (status.as_str(), reason.as_str(), message.as_str()),
+        (
+            "False",
+            "FailedValidationNoBindingsDefined",
+            "no bindings defined"
+        )
+    );
+    assert_eq!(world.condition("Ready").0, "False");
+}
+
+#[test]
+fn nothing_is_called_applied_before_the_agent_says_so() {
+    let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
+    world.reconcile();
+    let (status, reason, message) = world.condition("AppliedRBACManifestWork");
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "ApplyRBACManifestWorkNotComplete")
+    );
+    assert!(
+        message.contains("kubectl -n cluster1 get ManifestWork p-abcde -o yaml"),
+        "{message}"
+    );
+    world.agent(&[]);
+    assert_eq!(
+        world.condition("AppliedRBACManifestWork").1,
+        "AppliedManifestWorkComplete"
+    );
+    assert_eq!(world.condition("Ready").1, "Granted");
+    world.reconcile();
+    // A new entry: the report is about the old content now.
+    world.permission = ClusterPermission {
+        status: world.permission.status.clone(),
+        ..permission(json!({"roleBindings": [binding("a", "x", &user("u")), binding("b", "y", &user("u"))]}))
+    };
+    assert_eq!(world.condition("AppliedRBACManifestWork").0, "False");
+    world.reconcile();
+    assert_eq!(world.condition("Ready").1, "Pending");
+    let objects = world.status().resource_status.unwrap();
+    assert_eq!(objects.role_bindings[0].condition[0].status, "Unknown");
+    world.agent(&["y"]);
+    let (_, reason, message) = world.condition("AppliedRBACManifestWork");
+    assert_eq!(reason, "AppliedManifestWorkFailed");
+    assert!(message.contains("RoleBinding b/y: no such thing"), "{message}");
+    let objects = world.status().resource_status.unwrap();
+    let failing = objects.role_bindings.iter().find(|o| o.name == "y").unwrap();
+    assert_eq!(failing.condition[0].reason, "FailedApplyManifest");
+}
+
+#[test]
+fn pending_since_does_not_move() {
+    let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
+    world
+        .cluster
+        .as_mut()
+        .unwrap()
+        .status
+        .as_mut()
+        .unwrap()
+        .conditions[0]
+        .status = "Unknown".into();
+    world.reconcile();
+    let first = world.permission.status.clone();
+    world.now += 500;
+    world.reconcile();
+    let second = world.permission.status.clone();
+    world.now += 500;
+    world.reconcile();
+    assert!(
+        world
+            .condition("Ready")
+            .2
+            .contains("pending since 2027-01-15T08:00:00Z"),
+        "{}",
+        world.condition("Ready").2
+    );
+    assert!(
+        world
+            .condition("Ready")
+            .2
+            .contains("the cluster is not available")
+    );
+    assert_eq!(
+        first.unwrap().conditions[0].last_transition_time,
+        second.clone().unwrap().conditions[0].last_transition_time
+    );
+    assert_eq!(
+        second, world.permission.status,
+        "a status that does not change is not written"
+    );
+}
+
+#[test]
+fn a_cluster_that_is_not_there_gets_nothing_new() {
+    let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
+    let cluster = world.cluster.take();
+    assert!(world.plan().works.is_empty());
+    assert_eq!(
+        world.condition("Validation").1,
+        "FailedValidationNotInManagedClusterNamespace"
+    );
+    world.cluster = cluster;
+    world.reconcile();
+    world.cluster = None;
+    world.permission.spec.role_bindings[0].subject = serde_json::from_value(user("other")).unwrap();
+    assert_eq!(
+        world.plan().works.len(),
+        1,
+        "what is there still follows the spec"
+    );
+    world.permission.spec.role_bindings.clear();
+    assert_eq!(world.plan().delete, [1]);
+}
+
+#[test]
+fn a_grant_that_fails_somewhere_is_not_ready() {
+    let mut world = World::new(json!({"roles": [{"namespaceSelector": {}, "rules": rules()}]}));
+    world.reconcile();
+    world.agent(&[]);
+    assert_eq!(world.condition("Ready").1, "Pending");
+    let mut feed = |ready: i64, selected: i64| {
+        let value =
+            |name: &str, n: i64| json!({"name": name, "fieldValue": {"type": "Integer", "integer": n}});
+        let summary = json!({"name": "summary", "fieldValue": {"type": "String", "string": if ready < selected { "ns-1: taken" } else { "" }}});
+        let feedback = json!({"values": [value("generation", 1), value("observedGeneration", 1), value("selected", selected), value("ready", ready), summary]});
+        let work = world.works.get_mut(&1).unwrap().status.as_mut().unwrap();
+        work.resource_status.manifests[0].status_feedback = serde_json::from_value(feedback).unwrap();
+        (world.condition("Ready"), world.status().namespace_selections)
+    };
+    let ((_, reason, message), _) = feed(1, 2);
+    assert_eq!(
+        (reason.as_str(), message.as_str()),
+        ("NamespacesFailing", "spec.roles[0]: ns-1: taken")
+    );
+    let ((_, reason, _), selections) = feed(0, 0);
+    assert_eq!(reason, "Granted");
+    assert_eq!(
+        selections[0].message.as_deref(),
+        Some("the selector selects no namespace of the managed cluster")
+    );
+    assert_eq!(feed(2, 2).0.1, "Granted");
+}
+
+#[test]
+fn a_large_permission_is_split_and_objects_stay_where_they_are() {
+    let bindings = |n: usize| {
+        (0..n)
+            .map(|i| binding("a", &format!("b{i}"), &user("u")))
+            .collect::<Vec<_>>()
+    };
+    let mut world = World::new(json!({ "roleBindings": bindings(7) }));
+    world.limits.manifests = 3;
+    world.reconcile();
+    let sizes = |world: &World| {
+        world
+            .works
+            .values()
+            .map(|w| w.spec.workload.manifests.len())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(&world), [3, 3, 1]);
+    assert_eq!(world.works[&2].metadata.name.as_deref(), Some("p-abcde-2"));
+    world.agent(&[]);
+    assert_eq!(world.condition("Ready").1, "Granted");
+    let second = ids(&world.works[&2]);
+    // The first entry goes: nothing else moves.
+    let list = bindings(7).split_off(1);
+    world.permission = permission(json!({ "roleBindings": list }));
+    world.reconcile();
+    assert_eq!(sizes(&world), [2, 3, 1]);
+    assert_eq!(ids(&world.works[&2]), second);
+    // A new one takes the free place.
+    let mut list = list;
+    list.push(binding("a", "new", &user("u")));
+    world.permission = permission(json!({ "roleBindings": list }));
+    world.reconcile();
+    assert_eq!(sizes(&world), [3, 3, 1]);
+}
+
+#[test]
+fn an_object_that_moves_is_applied_by_the_new_work_before_the_old_one_drops_it() {
+    let role = |name: &str, verbs: usize| json!({"namespace": name, "rules": [{"verbs": (0..verbs).map(|i| format!("v{i}")).collect::<Vec<_>>()}]});
+    let mut world = World::new(json!({"roles": [role("a", 10), role("b", 10), role("c", 10)]}));
+    world.limits.bytes = 800;
+    world.reconcile();
+    world.agent(&[]);
+    assert_eq!(world.works.len(), 1, "{:?}", world.condition("Ready"));
+    // `a` grows: `b` or `c`, unchanged, has to leave; until it has arrived, the first work stays as it is.
+    world.permission = permission(json!({"roles": [role("a", 60), role("b", 10), role("c", 10)]}));
+    let before = world.works[&1].spec.clone();
+    world.reconcile();
+    assert_eq!(
+        world.works[&1].spec, before,
+        "nothing is dropped and nothing grows before the move is done"
+    );
+    assert_eq!(world.works[&2].spec.workload.manifests.len(), 1);
+    let moved = ids(&world.works[&2])[0].clone();
+    assert_ne!(moved, "Role a/p");
+    assert_eq!(world.condition("Ready").1, "Pending");
+    world.agent(&[]);
+    world.reconcile();
+    assert!(!ids(&world.works[&1]).contains(&moved), "dropped after the move");
+    world.agent(&[]);
+    world.reconcile();
+    assert_eq!(world.condition("Ready").1, "Granted");
+    assert_eq!(
+        world.works[&1].spec.workload.manifests[0].0["rules"][0]["verbs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        60
+    );
+}
+
+#[test]
+fn a_permission_of_600_kib_fits() {
+    let many: Vec<Value> = (0..40).map(|i| json!({"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": [format!("name-{i}-{}", "x".repeat(400))], "verbs": ["get"]})).collect();
+    let roles: Vec<Value> = (0..32)
+        .map(|i| json!({"namespace": format!("n{i}"), "rules": many}))
+        .collect();
+    let mut world = World::new(json!({ "roles": roles }));
+    assert!(serde_json::to_string(&world.permission).unwrap().len() > 600 * 1024);
+    world.reconcile();
+    assert_eq!(world.works.len(), 2);
+    for work in world.works.values() {
+        assert!(serde_json::to_string(&work.spec).unwrap().len() < 512_000);
+    }
+    world.agent(&[]);
+    assert_eq!(world.condition("Ready").1, "Granted");
+}
+
+#[test]
+fn resource_status_is_bounded_and_failing_objects_come_first() {
+    let bindings: Vec<Value> = (0..1200)
+        .map(|i| binding("a", &format!("b{i}"), &user("u")))
+        .collect();
+    let mut world = World::new(json!({ "roleBindings": bindings }));
+    world.reconcile();
+    world.agent(&["b1199"]);
+    let status = world.status().resource_status.unwrap();
+    assert_eq!((status.role_bindings.len(), status.omitted), (1000, Some(200)));
+    assert_eq!(status.role_bindings[0].name, "b1199");
+}
+
+#[test]
+fn a_second_reconcile_changes_nothing() {
+    let mut world = World::new(json!({
+        "clusterRole": {"rules": rules()}, "clusterRoleBinding": {"subject": user("u")}, "validate": true,
+        "roles": [{"namespaceSelector": {}, "rules": rules()}], "roleBindings": [binding("a", "x", &account("robot"))],
+    }));
+    world.reconcile();
+    world.agent(&[]);
+    world.reconcile();
+    let (works, status) = (world.works.clone(), world.permission.status.clone());
+    world.now += 1000;
+    world.reconcile();
+    assert_eq!((works, status), (world.works, world.permission.status));
+}

@@ -1,0 +1,387 @@
+//! The watches: one per kind over all namespaces, and which permissions each change concerns.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::{self, Debug},
+    hash::Hash,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::{
+    core::v1::Namespace,
+    rbac::v1::{ClusterRole, Role},
+};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    runtime::{
+        WatchStreamExt as _,
+        reflector::{self, Store},
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use writ_api::{
+    addon::ManagedClusterAddOn,
+    authentication::ManagedServiceAccount,
+    cluster::ManagedCluster,
+    rbac::ClusterPermission,
+    work::{ManifestWork, ManifestWorkSpec},
+};
+use writ_runtime::queue::Queue;
+
+use super::{
+    controller::{OWNER_GROUP, account_names, uses_selector},
+    names,
+    validate::filled,
+};
+use crate::Context;
+
+/// Which permission.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Its namespace, which is its cluster.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Something that the answer for a permission depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Dependency {
+    /// The cluster, its accounts and its add-on: by namespace.
+    Cluster(String),
+    /// A role of the hub: namespace (empty for a ClusterRole) and name.
+    Role(String, String),
+    /// The labels of the hub's namespaces.
+    Namespaces,
+}
+
+/// Which permissions depend on what.
+#[derive(Debug, Default)]
+struct Index {
+    dependents: HashMap<Dependency, HashSet<Key>>,
+    of: HashMap<Key, Vec<Dependency>>,
+}
+
+impl Index {
+    fn set(&mut self, key: &Key, dependencies: Vec<Dependency>) {
+        for old in self.of.remove(key).unwrap_or_default() {
+            if let Some(keys) = self.dependents.get_mut(&old) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.dependents.remove(&old);
+                }
+            }
+        }
+        for dependency in &dependencies {
+            self.dependents
+                .entry(dependency.clone())
+                .or_default()
+                .insert(key.clone());
+        }
+        if !dependencies.is_empty() {
+            self.of.insert(key.clone(), dependencies);
+        }
+    }
+}
+
+/// The caches of everything that is watched.
+pub struct Watches {
+    pub(super) permissions: Store<ClusterPermission>,
+    pub(super) works: Store<ManifestWork>,
+    pub(super) clusters: Store<ManagedCluster>,
+    pub(super) accounts: Store<ManagedServiceAccount>,
+    pub(super) add_ons: Store<ManagedClusterAddOn>,
+    pub(super) roles: Store<Role>,
+    pub(super) cluster_roles: Store<ClusterRole>,
+    pub(super) namespaces: Store<Namespace>,
+    ready: Readiness,
+}
+
+/// Which watches have shown everything there is.
+#[derive(Clone, Default)]
+struct Readiness {
+    flags: Arc<Mutex<HashMap<&'static str, Arc<AtomicBool>>>>,
+    changed: Arc<Notify>,
+}
+
+impl Readiness {
+    fn is(&self, kind: &str) -> bool {
+        let flags = self.flags.lock().unwrap_or_else(PoisonError::into_inner);
+        flags.get(kind).is_some_and(|flag| flag.load(Ordering::Acquire))
+    }
+}
+
+const PERMISSIONS: &str = "ClusterPermissions";
+const WORKS: &str = "ManifestWorks";
+const CLUSTERS: &str = "ManagedClusters";
+const ACCOUNTS: &str = "ManagedServiceAccounts";
+const ADD_ONS: &str = "ManagedClusterAddOns";
+const ROLES: &str = "Roles";
+const CLUSTER_ROLES: &str = "ClusterRoles";
+const NAMESPACES: &str = "Namespaces";
+
+impl Watches {
+    /// Starts every watch; each change puts the permissions that it concerns into the queue.
+    pub fn start(context: &Context, queue: &Queue<Key>) -> Self {
+        let index = Arc::new(Mutex::new(Index::default()));
+        let starter = Starter {
+            context,
+            queue,
+            index: index.clone(),
+            ready: Readiness::default(),
+        };
+        let cluster = |namespace: Option<String>| Dependency::Cluster(namespace.unwrap_or_default());
+        let own_index = index.clone();
+        let permissions = starter.follow(
+            PERMISSIONS,
+            |_: &mut ClusterPermission| {},
+            move |permission, gone| {
+                let key = key_of(permission);
+                let dependencies = if gone {
+                    Vec::new()
+                } else {
+                    dependencies(permission)
+                };
+                lock(&own_index).set(&key, dependencies);
+                Concerned::Keys(vec![key])
+            },
+        );
+        let works = starter.follow(WORKS, prune_work, |work, _| Concerned::Keys(owners(work)));
+        let clusters = starter.follow(
+            CLUSTERS,
+            |_: &mut ManagedCluster| {},
+            move |c, _| Concerned::Dependents(cluster(Some(c.name_any()))),
+        );
+        let accounts = starter.follow(
+            ACCOUNTS,
+            |_: &mut ManagedServiceAccount| {},
+            move |a, _| Concerned::Dependents(cluster(a.namespace())),
+        );
+        let add_ons = starter.follow(
+            ADD_ONS,
+            |_: &mut ManagedClusterAddOn| {},
+            move |a, _| Concerned::Dependents(cluster(a.namespace())),
+        );
+        let roles = starter.follow(
+            ROLES,
+            |_: &mut Role| {},
+            |role, _| {
+                Concerned::Dependents(Dependency::Role(
+                    role.namespace().unwrap_or_default(),
+                    role.name_any(),
+                ))
+            },
+        );
+        let cluster_roles = starter.follow(
+            CLUSTER_ROLES,
+            |_: &mut ClusterRole| {},
+            |role, _| Concerned::Dependents(Dependency::Role(String::new(), role.name_any())),
+        );
+        let namespaces = starter.follow(
+            NAMESPACES,
+            |_: &mut Namespace| {},
+            |_, _| Concerned::Dependents(Dependency::Namespaces),
+        );
+        Self {
+            permissions,
+            works,
+            clusters,
+            accounts,
+            add_ons,
+            roles,
+            cluster_roles,
+            namespaces,
+            ready: starter.ready,
+        }
+    }
+
+    /// Waits until permissions, works and clusters are known.
+    pub async fn ready(&self) {
+        loop {
+            let changed = self.ready.changed.notified();
+            if [PERMISSIONS, WORKS, CLUSTERS]
+                .iter()
+                .all(|kind| self.ready.is(kind))
+            {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Whether everything that this permission names is known. Where it is not, nothing may be revoked for it.
+    pub fn knows_enough(&self, permission: &ClusterPermission) -> bool {
+        let accounts = account_names(permission).next().is_some();
+        let roles = !permission.spec.role_refs.is_empty();
+        (!accounts || self.ready.is(ACCOUNTS) && self.ready.is(ADD_ONS))
+            && (!roles || self.ready.is(ROLES) && self.ready.is(CLUSTER_ROLES))
+            && (!uses_selector(permission) || self.ready.is(NAMESPACES))
+    }
+
+    /// Whether the cache holds works of this permission.
+    pub fn has_works(&self, key: &Key) -> bool {
+        !self.works_of(key).is_empty()
+    }
+
+    /// The works that a permission of this name owns.
+    pub fn works_of(&self, key: &Key) -> Vec<Arc<ManifestWork>> {
+        self.works.state_filter(|work| {
+            work.metadata.namespace.as_deref() == Some(&key.namespace) && owner(work) == Some(&key.name)
+        })
+    }
+}
+
+/// Which permissions a change concerns.
+enum Concerned {
+    Keys(Vec<Key>),
+    Dependents(Dependency),
+}
+
+struct Starter<'a> {
+    context: &'a Context,
+    queue: &'a Queue<Key>,
+    index: Arc<Mutex<Index>>,
+    ready: Readiness,
+}
+
+impl Starter<'_> {
+    fn follow<K>(
+        &self,
+        what: &'static str,
+        prune: impl Fn(&mut K) + Send + 'static,
+        concerned: impl Fn(&K, bool) -> Concerned + Send + 'static,
+    ) -> Store<K>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
+    {
+        let flag = Arc::new(AtomicBool::new(false));
+        lock(&self.ready.flags).insert(what, flag.clone());
+        let changed = self.ready.changed.clone();
+        let gate = self
+            .context
+            .health
+            .gate(format!("cluster_permission: watch {what}"));
+        let (store, writer) = reflector::store::<K>();
+        let api = Api::<K>::all(self.context.client.clone());
+        let (queue, index) = (self.queue.clone(), self.index.clone());
+        let shutdown = self.context.shutdown.clone();
+        let stream = reflector::reflector(
+            writer,
+            watcher::watcher(api, watcher::Config::default()).modify(move |object| {
+                object.meta_mut().managed_fields = None;
+                prune(object);
+            }),
+        )
+        .default_backoff();
+        tokio::spawn(async move {
+            let mut stream = std::pin::pin!(stream);
+            loop {
+                let event = tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    event = stream.next() => event,
+                };
+                let (object, gone) = match event {
+                    None => return,
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "the watch of {what} was interrupted");
+                        continue;
+                    }
+                    Some(Ok(Event::Init)) => continue,
+                    Some(Ok(Event::InitDone)) => {
+                        flag.store(true, Ordering::Release);
+                        gate.open();
+                        changed.notify_waiters();
+                        // What vanished while nobody watched sends no event of its own.
+                        let keys: Vec<Key> = lock(&index).of.keys().cloned().collect();
+                        add_all(&queue, keys);
+                        continue;
+                    }
+                    Some(Ok(Event::Apply(object) | Event::InitApply(object))) => (object, false),
+                    Some(Ok(Event::Delete(object))) => (object, true),
+                };
+                match concerned(&object, gone) {
+                    Concerned::Keys(keys) => add_all(&queue, keys),
+                    Concerned::Dependents(dependency) => {
+                        let keys = lock(&index)
+                            .dependents
+                            .get(&dependency)
+                            .cloned()
+                            .unwrap_or_default();
+                        add_all(&queue, keys);
+                    }
+                }
+            }
+        });
+        store
+    }
+}
+
+fn add_all(queue: &Queue<Key>, keys: impl IntoIterator<Item = Key>) {
+    for key in keys {
+        queue.add(key);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn key_of(permission: &ClusterPermission) -> Key {
+    Key {
+        namespace: permission.namespace().unwrap_or_default(),
+        name: permission.name_any(),
+    }
+}
+
+fn dependencies(permission: &ClusterPermission) -> Vec<Dependency> {
+    let mut all = vec![Dependency::Cluster(permission.namespace().unwrap_or_default())];
+    for role in &permission.spec.role_refs {
+        let namespace = filled(role.namespace.as_deref()).unwrap_or_default();
+        all.push(Dependency::Role(namespace.into(), role.name.clone()));
+    }
+    if uses_selector(permission) {
+        all.push(Dependency::Namespaces);
+    }
+    all
+}
+
+/// The permission that owns a work.
+fn owner(work: &ManifestWork) -> Option<&String> {
+    work.owner_references()
+        .iter()
+        .find(|o| o.kind == "ClusterPermission" && o.api_version.starts_with(OWNER_GROUP))
+        .map(|o| &o.name)
+}
+
+/// The permissions that a work can belong to: its owner, or by its name if somebody took the owner away.
+fn owners(work: &ManifestWork) -> Vec<Key> {
+    let key = |name: &str| Key {
+        namespace: work.namespace().unwrap_or_default(),
+        name: name.into(),
+    };
+    match owner(work) {
+        Some(name) => vec![key(name)],
+        None => names::permissions(&work.name_any()).map(key).collect(),
+    }
+}
+
+/// Works of others are many and large; only their names matter here.
+fn prune_work(work: &mut ManifestWork) {
+    if owner(work).is_none() {
+        work.spec = ManifestWorkSpec::default();
+        work.status = None;
+    }
+}
