@@ -1,0 +1,20 @@
+//! NamespaceGrant: a Role or a RoleBinding in every namespace that a selector selects.
+//!
+//! * The grant is expanded here, where the namespaces are: it follows them as they are created, labelled,
+//!   unlabelled and deleted, without the hub and also while the hub cannot be reached.
+//! * What somebody changes or deletes is put right at once; what no grant wants any more is deleted at once.
+//! * Several grants may want the same object: with the same content they share it, otherwise the oldest grant
+//!   has it and the others report a conflict.
+//! * An object that no grant made is left alone and reported, unless the grant adopts.
+//! * The status counts namespaces and names the failing ones; it is about the generation that it says.
+//!
+//! [`plan`] decides for one namespace and for one grant's status, [`controller`] watches and writes differences.
+
+pub mod controller;
+pub mod plan;
+mod watches;
+
+#[cfg(test)]
+mod tests;
+
+pub use controller::run;

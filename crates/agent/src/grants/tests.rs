@@ -1,0 +1,179 @@
+//! Tables against the plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::rbac::v1::{Role, RoleBinding},
+    jiff::Timestamp,
+};
+use serde_json::{Value, json};
+use writ_api::writ::NamespaceGrant;
+
+use super::plan::{self, Active, Kind, Live, Object, Outcome, Step};
+
+fn grant(name: &str, spec: &Value) -> Active {
+    let object = json!({
+        "apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "spec": spec,
+        "metadata": {"name": name, "uid": format!("uid-{name}"), "generation": 2, "creationTimestamp": "2026-01-01T00:00:00Z"},
+    });
+    Active::new(serde_json::from_value::<NamespaceGrant>(object).unwrap())
+}
+
+fn role_grant(name: &str, verb: &str) -> Active {
+    grant(
+        name,
+        &json!({"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "p", "rules": [{"verbs": [verb]}]}),
+    )
+}
+
+fn binding_grant(role: &str) -> Active {
+    grant(
+        "b",
+        &json!({"namespaceSelector": {}, "name": "p", "roleRef": {"kind": "Role", "name": role},
+            "subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]}),
+    )
+}
+
+fn team(value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("team".into(), value.into())])
+}
+
+type Objects = BTreeMap<(Kind, String), Live>;
+
+/// Plans namespace `n`, carries the plan out, and tells the steps in words.
+fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut Objects) -> Vec<String> {
+    let plan = plan::namespace("n", labels, grants, live);
+    let mut words = Vec::new();
+    for (step, _) in plan.steps {
+        let (verb, object) = match step {
+            Step::Delete { kind, name, .. } => {
+                words.push(format!("delete {kind} {name}"));
+                live.remove(&(kind, name));
+                continue;
+            }
+            Step::Create(object) => ("create", object),
+            Step::Change { to, replace: false } => ("change", to),
+            Step::Change { to, replace: true } => ("replace", to),
+        };
+        let (key, object) = match object {
+            Object::Role(role) => ((Kind::Role, role.metadata.name.clone().unwrap()), Live::Role(role)),
+            Object::RoleBinding(b) => ((Kind::RoleBinding, b.metadata.name.clone().unwrap()), Live::RoleBinding(b)),
+        };
+        words.push(format!("{verb} {} {}", key.0, key.1));
+        live.insert(key, object);
+    }
+    words
+}
+
+#[test]
+fn a_namespace_gets_and_loses_the_object_with_its_label() {
+    let (grant, mut live) = (role_grant("g", "get"), Objects::new());
+    let nothing: [&str; 0] = [];
+    assert_eq!(act(Some(&team("b")), &[&grant], &mut live), nothing);
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["create Role p"]);
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), nothing, "nothing to do twice");
+    assert_eq!(act(Some(&team("b")), &[&grant], &mut live), ["delete Role p"]);
+    assert_eq!(act(None, &[&grant], &mut live), nothing, "a namespace that goes takes everything along");
+}
+
+#[test]
+fn an_empty_selector_selects_all_and_a_broken_one_nothing() {
+    let all = binding_grant("r");
+    assert!(all.selects(&BTreeMap::new()) && all.selects(&team("x")));
+    for broken in [
+        json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}),
+        json!({"matchExpressions": [{"key": "a", "operator": "NotIn"}]}),
+    ] {
+        let grant = grant("g", &json!({"namespaceSelector": broken, "name": "p", "rules": []}));
+        assert!(!grant.selects(&BTreeMap::new()));
+        let status = plan::status(&grant, &BTreeSet::new(), &BTreeMap::new(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(status.conditions[0].reason, "Invalid");
+    }
+}
+
+#[test]
+fn drift_is_repaired() {
+    let (grant, mut live) = (role_grant("g", "get"), Objects::new());
+    act(Some(&team("a")), &[&grant], &mut live);
+    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else { panic!() };
+    role.rules = Some(Vec::new());
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
+    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else { panic!() };
+    role.metadata.labels = None;
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
+    live.clear();
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["create Role p"]);
+}
+
+#[test]
+fn a_binding_to_another_role_is_made_again() {
+    let mut live = Objects::new();
+    assert_eq!(act(Some(&team("a")), &[&binding_grant("one")], &mut live), ["create RoleBinding p"]);
+    assert_eq!(act(Some(&team("a")), &[&binding_grant("two")], &mut live), ["replace RoleBinding p"]);
+    let Some(Live::RoleBinding(binding)) = live.get(&(Kind::RoleBinding, "p".into())) else { panic!() };
+    let subjects = json!(binding.subjects);
+    assert_eq!(subjects[0]["apiGroup"], "rbac.authorization.k8s.io", "as the API server would default it");
+    assert_eq!(subjects[1].get("apiGroup"), None);
+}
+
+#[test]
+fn a_grant_that_takes_over_from_another_leaves_no_gap() {
+    let (old, new, mut live) = (role_grant("old", "get"), role_grant("new", "get"), Objects::new());
+    act(Some(&team("a")), &[&old], &mut live);
+    // Both are in force for a moment: the object gets both owners; when the old grant goes it stays.
+    assert_eq!(act(Some(&team("a")), &[&new, &old], &mut live), ["change Role p"]);
+    assert_eq!(act(Some(&team("a")), &[&new], &mut live), ["change Role p"]);
+    let Some(Live::Role(role)) = live.get(&(Kind::Role, "p".into())) else { panic!() };
+    assert_eq!(role.metadata.owner_references.as_ref().unwrap().len(), 1);
+    assert_eq!(act(Some(&team("a")), &[], &mut live), ["delete Role p"]);
+}
+
+#[test]
+fn grants_that_disagree_report_it() {
+    let (one, two) = (role_grant("one", "get"), role_grant("two", "list"));
+    let plan = plan::namespace("n", Some(&team("a")), &[&two, &one], &Objects::new());
+    assert_eq!(plan.outcomes["one"], None);
+    let why = plan.outcomes["two"].as_deref().unwrap();
+    assert_eq!(why, "NamespaceGrant one makes the Role p with another content");
+}
+
+#[test]
+fn what_no_grant_made_is_left_alone_unless_adopted() {
+    let foreign = || Objects::from([((Kind::Role, "p".to_owned()), Live::Foreign), ((Kind::Role, "other".to_owned()), Live::Foreign)]);
+    let grant = role_grant("g", "get");
+    let plan = plan::namespace("n", Some(&team("a")), &[&grant], &foreign());
+    assert!(plan.steps.is_empty());
+    assert!(plan.outcomes["g"].as_deref().unwrap().contains("the Role p exists and no NamespaceGrant made it"));
+    let mut adopting = role_grant("g", "get");
+    adopting.grant.spec.adopt = Some(true);
+    assert_eq!(act(Some(&team("a")), &[&adopting], &mut foreign()), ["change Role p"]);
+}
+
+#[test]
+fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
+    let grant = role_grant("g", "get");
+    let selected: BTreeSet<String> = (0..1500).map(|i| format!("n{i:04}")).collect();
+    let outcome = |failure: Option<&str>| Outcome { generation: Some(2), failure: failure.map(ToOwned::to_owned) };
+    let mut outcomes: BTreeMap<String, Outcome> = selected.iter().map(|n| (n.clone(), outcome(None))).collect();
+    outcomes.insert("n1499".into(), outcome(Some("taken")));
+    let now = Timestamp::UNIX_EPOCH;
+    let status = plan::status(&grant, &selected, &outcomes, now).unwrap();
+    assert_eq!((status.selected, status.ready, status.failed, status.omitted), (Some(1500), Some(1499), Some(1), Some(500)));
+    assert_eq!((status.namespaces.len(), status.namespaces[0].name.as_str()), (1000, "n1499"));
+    assert_eq!(status.summary.as_deref(), Some("n1499: taken"));
+    outcomes.insert("n0003".into(), Outcome { generation: Some(1), failure: None });
+    assert!(plan::status(&grant, &selected, &outcomes, now).is_none(), "an old outcome is no answer");
+    for failing in outcomes.values_mut() {
+        *failing = outcome(Some(&"x".repeat(100)));
+    }
+    let summary = plan::status(&grant, &selected, &outcomes, now).unwrap().summary.unwrap();
+    assert!(summary.len() <= 900 && summary.ends_with("1500 of 1500 namespaces fail"), "{summary}");
+}
+
+#[test]
+fn only_objects_of_grants_are_kept_whole() {
+    let owned = json!({"metadata": {"name": "p", "ownerReferences": [{"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "name": "g", "uid": "u"}]}});
+    let role: Role = serde_json::from_value(owned).unwrap();
+    assert!(plan::is_granted(&role.metadata));
+    assert!(!plan::is_granted(&RoleBinding::default().metadata));
+}
