@@ -3,12 +3,13 @@
 //! Every controller is a folder of this crate and a row in [`CONTROLLERS`]. They know nothing of each other:
 //! they meet through objects in the two API servers.
 
+pub mod grants;
 pub mod options;
 pub mod tokens;
 
 use std::sync::Arc;
 
-use futures::FutureExt;
+use futures::FutureExt as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
@@ -41,7 +42,10 @@ pub struct Context {
 }
 
 /// Every controller, by the name of its folder.
-pub const CONTROLLERS: &[Controller<Context>] = &[("tokens", |ctx| tokens::run(ctx).boxed())];
+pub const CONTROLLERS: &[Controller<Context>] = &[
+    ("grants", |context| grants::run(context).boxed()),
+    ("tokens", |ctx| tokens::run(ctx).boxed()),
+];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
 pub async fn run(

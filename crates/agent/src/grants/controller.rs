@@ -96,15 +96,25 @@ async fn install(context: &Context) -> Result<(), Error> {
         .await
         .context(|| format!("read CustomResourceDefinition {name}"))?;
     if current.is_none_or(|current| !crds::compare(&current, &wanted).is_empty()) {
-        api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&wanted))
-            .await
-            .context(|| format!("install CustomResourceDefinition {name}"))?;
+        api.patch(
+            &name,
+            &PatchParams::apply(MANAGER).force(),
+            &Patch::Apply(&wanted),
+        )
+        .await
+        .context(|| format!("install CustomResourceDefinition {name}"))?;
     }
     let established = await_condition(api, &name, conditions::is_crd_established());
     match tokio::time::timeout(ESTABLISH, established).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(Error::io(format!("wait for CustomResourceDefinition {name}"), error)),
-        Err(late) => Err(Error::io(format!("wait for CustomResourceDefinition {name}"), late)),
+        Ok(Err(error)) => Err(Error::io(
+            format!("wait for CustomResourceDefinition {name}"),
+            error,
+        )),
+        Err(late) => Err(Error::io(
+            format!("wait for CustomResourceDefinition {name}"),
+            late,
+        )),
     }
 }
 
@@ -193,7 +203,10 @@ impl Worker {
         let mut state = self.known.lock();
         for (grant, generation) in generations {
             let table = state.outcomes.entry(grant.clone()).or_default();
-            let outcome = plan.outcomes.remove(&grant).map(|failure| Outcome { generation, failure });
+            let outcome = plan
+                .outcomes
+                .remove(&grant)
+                .map(|failure| Outcome { generation, failure });
             let before = match &outcome {
                 Some(outcome) => table.insert(name.to_owned(), outcome.clone()),
                 None => table.remove(name),
@@ -211,7 +224,10 @@ impl Worker {
         match step {
             Step::Create(Object::Role(role)) => create(&roles, role.as_ref()).await,
             Step::Create(Object::RoleBinding(binding)) => create(&bindings, binding.as_ref()).await,
-            Step::Change { to: Object::Role(role), .. } => replace(&roles, role.as_ref()).await,
+            Step::Change {
+                to: Object::Role(role),
+                ..
+            } => replace(&roles, role.as_ref()).await,
             Step::Change {
                 to: Object::RoleBinding(binding),
                 replace: again,
@@ -233,7 +249,11 @@ impl Worker {
     async fn report(&self, name: &str) -> Result<(), Error> {
         let (grant, status) = {
             let state = self.known.lock();
-            let Some(active) = state.grants.get(name).filter(|a| a.grant.metadata.deletion_timestamp.is_none()) else {
+            let Some(active) = state
+                .grants
+                .get(name)
+                .filter(|a| a.grant.metadata.deletion_timestamp.is_none())
+            else {
                 return Ok(());
             };
             let selected = state.selected(active);
@@ -261,10 +281,13 @@ where
         field_manager: Some(MANAGER.into()),
         ..PostParams::default()
     };
-    api.create(&params, object)
-        .await
-        .map(drop)
-        .context(|| format!("create {} {}", K::kind(&K::DynamicType::default()), object.name_any()))
+    api.create(&params, object).await.map(drop).context(|| {
+        format!(
+            "create {} {}",
+            K::kind(&K::DynamicType::default()),
+            object.name_any()
+        )
+    })
 }
 
 /// Makes the content and the owners exactly these; labels and annotations of others stay.
@@ -280,5 +303,11 @@ where
     api.patch(&object.name_any(), &params, &Patch::Merge(object))
         .await
         .map(drop)
-        .context(|| format!("change {} {}", K::kind(&K::DynamicType::default()), object.name_any()))
+        .context(|| {
+            format!(
+                "change {} {}",
+                K::kind(&K::DynamicType::default()),
+                object.name_any()
+            )
+        })
 }

@@ -117,7 +117,10 @@ impl Active {
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.grant.metadata.deletion_timestamp.is_none()
             && self.content.is_some()
-            && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+            && self
+                .selector
+                .as_ref()
+                .is_some_and(|selector| selector.matches(labels))
     }
 }
 
@@ -127,7 +130,9 @@ fn selector(spec: &NamespaceGrantSpec) -> Option<Selector> {
     let complete = requirements.clone().all(|r| {
         !matches!(r.operator.as_str(), "In" | "NotIn") || r.values.as_ref().is_some_and(|v| !v.is_empty())
     });
-    Selector::try_from(spec.namespace_selector.clone()).ok().filter(|_| complete)
+    Selector::try_from(spec.namespace_selector.clone())
+        .ok()
+        .filter(|_| complete)
 }
 
 /// Whether a grant made this object.
@@ -220,12 +225,16 @@ pub fn namespace(
                 "the {} {} exists and no NamespaceGrant made it, so it is left alone: remove it, or set the annotation writ.dev/adopt=true on the ClusterPermission",
                 key.0, key.1
             );
-            plan.outcomes.extend(names.into_iter().map(|n| (n, Some(why.clone()))));
+            plan.outcomes
+                .extend(names.into_iter().map(|n| (n, Some(why.clone()))));
             kept.insert(key);
             continue;
         }
-        let Some(object) = object(name, &key.1, &agreeing) else { continue };
-        plan.steps.extend(step(object, current).map(|step| (step, names.clone())));
+        let Some(object) = object(name, &key.1, &agreeing) else {
+            continue;
+        };
+        plan.steps
+            .extend(step(object, current).map(|step| (step, names.clone())));
         plan.outcomes.extend(names.into_iter().map(|n| (n, None)));
         kept.insert(key);
     }
@@ -274,17 +283,27 @@ fn step(object: Object, live: Option<&Live>) -> Option<Step> {
     match (live, &object) {
         (None, _) => Some(Step::Create(object)),
         // The role of somebody else's binding is not known here; making it again is always right.
-        (Some(Live::Foreign), Object::RoleBinding(_)) => Some(Step::Change { to: object, replace: true }),
-        (Some(Live::Foreign), Object::Role(_)) => Some(Step::Change { to: object, replace: false }),
+        (Some(Live::Foreign), Object::RoleBinding(_)) => Some(Step::Change {
+            to: object,
+            replace: true,
+        }),
+        (Some(Live::Foreign), Object::Role(_)) => Some(Step::Change {
+            to: object,
+            replace: false,
+        }),
         (Some(Live::Role(have)), Object::Role(want)) => {
             let same = same_meta(&have.metadata, &want.metadata)
                 && have.rules.as_deref().unwrap_or_default() == want.rules.as_deref().unwrap_or_default();
-            (!same).then_some(Step::Change { to: object, replace: false })
+            (!same).then_some(Step::Change {
+                to: object,
+                replace: false,
+            })
         }
         (Some(Live::RoleBinding(have)), Object::RoleBinding(want)) => {
             let replace = have.role_ref != want.role_ref;
             let same = same_meta(&have.metadata, &want.metadata)
-                && have.subjects.as_deref().unwrap_or_default() == want.subjects.as_deref().unwrap_or_default();
+                && have.subjects.as_deref().unwrap_or_default()
+                    == want.subjects.as_deref().unwrap_or_default();
             (replace || !same).then_some(Step::Change { to: object, replace })
         }
         // Kinds are part of the key, so they never differ.
@@ -333,14 +352,28 @@ pub fn status(
     let failed = namespaces.iter().filter(|n| !n.ready).count();
     let summary = summary(&namespaces, failed);
     let (holds, reason, message) = if active.selector.is_none() || active.content.is_none() {
-        (false, "Invalid", "the selector or the role cannot be understood".to_owned())
+        (
+            false,
+            "Invalid",
+            "the selector or the role cannot be understood".to_owned(),
+        )
     } else if failed > 0 {
         (false, "NamespacesFailing", summary.clone().unwrap_or_default())
     } else {
         (true, "Granted", format!("in {total} namespaces"))
     };
-    let mut conditions = active.grant.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-    condition::set(&mut conditions, &Wanted::new("Ready", holds, reason, message), generation, now);
+    let mut conditions = active
+        .grant
+        .status
+        .as_ref()
+        .map(|s| s.conditions.clone())
+        .unwrap_or_default();
+    condition::set(
+        &mut conditions,
+        &Wanted::new("Ready", holds, reason, message),
+        generation,
+        now,
+    );
     let omitted = total.saturating_sub(MAX_NAMESPACES);
     namespaces.truncate(MAX_NAMESPACES);
     Some(NamespaceGrantStatus {

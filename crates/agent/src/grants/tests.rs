@@ -56,8 +56,14 @@ fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut
             Step::Change { to, replace: true } => ("replace", to),
         };
         let (key, object) = match object {
-            Object::Role(role) => ((Kind::Role, role.metadata.name.clone().unwrap()), Live::Role(role)),
-            Object::RoleBinding(b) => ((Kind::RoleBinding, b.metadata.name.clone().unwrap()), Live::RoleBinding(b)),
+            Object::Role(role) => (
+                (Kind::Role, role.metadata.name.clone().unwrap()),
+                Live::Role(role),
+            ),
+            Object::RoleBinding(b) => (
+                (Kind::RoleBinding, b.metadata.name.clone().unwrap()),
+                Live::RoleBinding(b),
+            ),
         };
         words.push(format!("{verb} {} {}", key.0, key.1));
         live.insert(key, object);
@@ -71,9 +77,17 @@ fn a_namespace_gets_and_loses_the_object_with_its_label() {
     let nothing: [&str; 0] = [];
     assert_eq!(act(Some(&team("b")), &[&grant], &mut live), nothing);
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["create Role p"]);
-    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), nothing, "nothing to do twice");
+    assert_eq!(
+        act(Some(&team("a")), &[&grant], &mut live),
+        nothing,
+        "nothing to do twice"
+    );
     assert_eq!(act(Some(&team("b")), &[&grant], &mut live), ["delete Role p"]);
-    assert_eq!(act(None, &[&grant], &mut live), nothing, "a namespace that goes takes everything along");
+    assert_eq!(
+        act(None, &[&grant], &mut live),
+        nothing,
+        "a namespace that goes takes everything along"
+    );
 }
 
 #[test]
@@ -84,7 +98,10 @@ fn an_empty_selector_selects_all_and_a_broken_one_nothing() {
         json!({"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}),
         json!({"matchExpressions": [{"key": "a", "operator": "NotIn"}]}),
     ] {
-        let grant = grant("g", &json!({"namespaceSelector": broken, "name": "p", "rules": []}));
+        let grant = grant(
+            "g",
+            &json!({"namespaceSelector": broken, "name": "p", "rules": []}),
+        );
         assert!(!grant.selects(&BTreeMap::new()));
         let status = plan::status(&grant, &BTreeSet::new(), &BTreeMap::new(), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(status.conditions[0].reason, "Invalid");
@@ -95,10 +112,14 @@ fn an_empty_selector_selects_all_and_a_broken_one_nothing() {
 fn drift_is_repaired() {
     let (grant, mut live) = (role_grant("g", "get"), Objects::new());
     act(Some(&team("a")), &[&grant], &mut live);
-    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else { panic!() };
+    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else {
+        panic!()
+    };
     role.rules = Some(Vec::new());
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
-    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else { panic!() };
+    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else {
+        panic!()
+    };
     role.metadata.labels = None;
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
     live.clear();
@@ -108,11 +129,22 @@ fn drift_is_repaired() {
 #[test]
 fn a_binding_to_another_role_is_made_again() {
     let mut live = Objects::new();
-    assert_eq!(act(Some(&team("a")), &[&binding_grant("one")], &mut live), ["create RoleBinding p"]);
-    assert_eq!(act(Some(&team("a")), &[&binding_grant("two")], &mut live), ["replace RoleBinding p"]);
-    let Some(Live::RoleBinding(binding)) = live.get(&(Kind::RoleBinding, "p".into())) else { panic!() };
+    assert_eq!(
+        act(Some(&team("a")), &[&binding_grant("one")], &mut live),
+        ["create RoleBinding p"]
+    );
+    assert_eq!(
+        act(Some(&team("a")), &[&binding_grant("two")], &mut live),
+        ["replace RoleBinding p"]
+    );
+    let Some(Live::RoleBinding(binding)) = live.get(&(Kind::RoleBinding, "p".into())) else {
+        panic!()
+    };
     let subjects = json!(binding.subjects);
-    assert_eq!(subjects[0]["apiGroup"], "rbac.authorization.k8s.io", "as the API server would default it");
+    assert_eq!(
+        subjects[0]["apiGroup"], "rbac.authorization.k8s.io",
+        "as the API server would default it"
+    );
     assert_eq!(subjects[1].get("apiGroup"), None);
 }
 
@@ -123,7 +155,9 @@ fn a_grant_that_takes_over_from_another_leaves_no_gap() {
     // Both are in force for a moment: the object gets both owners; when the old grant goes it stays.
     assert_eq!(act(Some(&team("a")), &[&new, &old], &mut live), ["change Role p"]);
     assert_eq!(act(Some(&team("a")), &[&new], &mut live), ["change Role p"]);
-    let Some(Live::Role(role)) = live.get(&(Kind::Role, "p".into())) else { panic!() };
+    let Some(Live::Role(role)) = live.get(&(Kind::Role, "p".into())) else {
+        panic!()
+    };
     assert_eq!(role.metadata.owner_references.as_ref().unwrap().len(), 1);
     assert_eq!(act(Some(&team("a")), &[], &mut live), ["delete Role p"]);
 }
@@ -139,35 +173,73 @@ fn grants_that_disagree_report_it() {
 
 #[test]
 fn what_no_grant_made_is_left_alone_unless_adopted() {
-    let foreign = || Objects::from([((Kind::Role, "p".to_owned()), Live::Foreign), ((Kind::Role, "other".to_owned()), Live::Foreign)]);
+    let foreign = || {
+        Objects::from([
+            ((Kind::Role, "p".to_owned()), Live::Foreign),
+            ((Kind::Role, "other".to_owned()), Live::Foreign),
+        ])
+    };
     let grant = role_grant("g", "get");
     let plan = plan::namespace("n", Some(&team("a")), &[&grant], &foreign());
     assert!(plan.steps.is_empty());
-    assert!(plan.outcomes["g"].as_deref().unwrap().contains("the Role p exists and no NamespaceGrant made it"));
+    assert!(
+        plan.outcomes["g"]
+            .as_deref()
+            .unwrap()
+            .contains("the Role p exists and no NamespaceGrant made it")
+    );
     let mut adopting = role_grant("g", "get");
     adopting.grant.spec.adopt = Some(true);
-    assert_eq!(act(Some(&team("a")), &[&adopting], &mut foreign()), ["change Role p"]);
+    assert_eq!(
+        act(Some(&team("a")), &[&adopting], &mut foreign()),
+        ["change Role p"]
+    );
 }
 
 #[test]
 fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
     let grant = role_grant("g", "get");
     let selected: BTreeSet<String> = (0..1500).map(|i| format!("n{i:04}")).collect();
-    let outcome = |failure: Option<&str>| Outcome { generation: Some(2), failure: failure.map(ToOwned::to_owned) };
-    let mut outcomes: BTreeMap<String, Outcome> = selected.iter().map(|n| (n.clone(), outcome(None))).collect();
+    let outcome = |failure: Option<&str>| Outcome {
+        generation: Some(2),
+        failure: failure.map(ToOwned::to_owned),
+    };
+    let mut outcomes: BTreeMap<String, Outcome> =
+        selected.iter().map(|n| (n.clone(), outcome(None))).collect();
     outcomes.insert("n1499".into(), outcome(Some("taken")));
     let now = Timestamp::UNIX_EPOCH;
     let status = plan::status(&grant, &selected, &outcomes, now).unwrap();
-    assert_eq!((status.selected, status.ready, status.failed, status.omitted), (Some(1500), Some(1499), Some(1), Some(500)));
-    assert_eq!((status.namespaces.len(), status.namespaces[0].name.as_str()), (1000, "n1499"));
+    assert_eq!(
+        (status.selected, status.ready, status.failed, status.omitted),
+        (Some(1500), Some(1499), Some(1), Some(500))
+    );
+    assert_eq!(
+        (status.namespaces.len(), status.namespaces[0].name.as_str()),
+        (1000, "n1499")
+    );
     assert_eq!(status.summary.as_deref(), Some("n1499: taken"));
-    outcomes.insert("n0003".into(), Outcome { generation: Some(1), failure: None });
-    assert!(plan::status(&grant, &selected, &outcomes, now).is_none(), "an old outcome is no answer");
+    outcomes.insert(
+        "n0003".into(),
+        Outcome {
+            generation: Some(1),
+            failure: None,
+        },
+    );
+    assert!(
+        plan::status(&grant, &selected, &outcomes, now).is_none(),
+        "an old outcome is no answer"
+    );
     for failing in outcomes.values_mut() {
         *failing = outcome(Some(&"x".repeat(100)));
     }
-    let summary = plan::status(&grant, &selected, &outcomes, now).unwrap().summary.unwrap();
-    assert!(summary.len() <= 900 && summary.ends_with("1500 of 1500 namespaces fail"), "{summary}");
+    let summary = plan::status(&grant, &selected, &outcomes, now)
+        .unwrap()
+        .summary
+        .unwrap();
+    assert!(
+        summary.len() <= 900 && summary.ends_with("1500 of 1500 namespaces fail"),
+        "{summary}"
+    );
 }
 
 #[test]

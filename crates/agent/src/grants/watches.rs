@@ -61,7 +61,11 @@ impl State {
 
     /// Every namespace that is there or holds something that a grant made.
     pub fn all_namespaces(&self) -> BTreeSet<String> {
-        self.namespaces.keys().chain(self.objects.keys()).cloned().collect()
+        self.namespaces
+            .keys()
+            .chain(self.objects.keys())
+            .cloned()
+            .collect()
     }
 }
 
@@ -130,7 +134,10 @@ impl Followed for NamespaceGrant {
 
     fn put(self, state: &mut State) -> Vec<Key> {
         let name = self.name_any();
-        let (generation, deleting) = (self.metadata.generation, self.metadata.deletion_timestamp.is_some());
+        let (generation, deleting) = (
+            self.metadata.generation,
+            self.metadata.deletion_timestamp.is_some(),
+        );
         let before = state.grants.insert(name.clone(), Active::new(self));
         let same = before.is_some_and(|before| {
             let meta = &before.grant.metadata;
@@ -152,7 +159,9 @@ impl Followed for NamespaceGrant {
 
     fn retain(names: &BTreeSet<(String, String)>, state: &mut State) -> Vec<Key> {
         let before = state.grants.len();
-        state.grants.retain(|name, _| names.contains(&(String::new(), name.clone())));
+        state
+            .grants
+            .retain(|name, _| names.contains(&(String::new(), name.clone())));
         let grants = &state.grants;
         state.outcomes.retain(|name, _| grants.contains_key(name));
         if state.grants.len() == before {

@@ -6,9 +6,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 pub use namespace_grant::NamespaceGrant;
 
-/// The ClusterClaim by which our agent tells the hub which of its controllers run, comma-separated.
-pub const AGENT_CLAIM: &str = "agent.writ.dev";
-
 /// On a manifest of a ManifestWork: what the agent does when the object exists and no work put it there.
 pub const ON_CONFLICT_ANNOTATION: &str = "work.writ.dev/on-conflict";
 

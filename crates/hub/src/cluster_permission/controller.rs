@@ -18,10 +18,9 @@ use serde_json::json;
 use writ_api::{
     addon::ManagedClusterAddOn,
     authentication::ManagedServiceAccount,
-    cluster::ManagedCluster,
+    cluster::{ManagedCluster, cluster_claim::CLAIM_AGENT},
     rbac::{ClusterPermission, cluster_permission::MANAGED_SERVICE_ACCOUNT_KIND},
     work::{Executor, ExecutorServiceAccount, ExecutorSubject, ExecutorSubjectType, ManifestWork},
-    writ::AGENT_CLAIM,
 };
 use writ_runtime::{
     Error, apply,
@@ -366,7 +365,7 @@ fn agent_selects(mode: NamespaceSelector, cluster: Option<&ManagedCluster>) -> b
                 status
                     .cluster_claims
                     .iter()
-                    .find(|claim| claim.name == AGENT_CLAIM)
+                    .find(|claim| claim.name == CLAIM_AGENT)
             })
             .is_some_and(|claim| claim.value.split(',').any(|part| part.trim() == "grants")),
     }
