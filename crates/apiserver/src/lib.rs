@@ -26,6 +26,7 @@ mod clock;
 mod controllers;
 mod http;
 mod jsonpath;
+mod openapi;
 pub mod patch;
 mod registry;
 pub mod schema;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admission;
 use crate::auth::{Authorizer, Issuer, Peer, Recorder, StaticTokens, User};
 use crate::clock::Clock;
 use crate::controllers::{self, Follower, Work};
@@ -117,6 +118,7 @@ impl Builder {
             authority,
             work: work.clone(),
             stop: CancellationToken::new(),
+            admission: Admission::new(),
             requests: AtomicU64::new(0),
             watches: AtomicU64::new(0),
         });

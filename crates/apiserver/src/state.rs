@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admission;
 use crate::auth::{Authorizer, Issuer, StaticTokens};
 use crate::clock::Clock;
 use crate::controllers::Work;
@@ -23,6 +24,7 @@ pub(crate) struct State {
     pub authority: Authority,
     pub work: Arc<Work>,
     pub stop: CancellationToken,
+    pub admission: Admission,
     pub requests: AtomicU64,
     pub watches: AtomicU64,
 }

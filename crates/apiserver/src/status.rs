@@ -1,5 +1,7 @@
 //! Answers other than success: the `Status` object of Kubernetes, in the words of the real server.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -14,7 +16,7 @@ pub struct Failure(Box<Inner>);
 #[derive(Debug, Clone)]
 struct Inner {
     code: u16,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     details: Option<Value>,
     metadata: Option<Value>,
@@ -45,10 +47,10 @@ fn details(group: &str, kind: &str, name: &str) -> Value {
 
 impl Failure {
     /// Any status, for answers made elsewhere (such as an admission webhook's).
-    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             code,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             details: None,
             metadata: None,
@@ -251,8 +253,8 @@ impl Failure {
     }
 
     /// Machine-readable reason.
-    pub fn reason(&self) -> &'static str {
-        self.0.reason
+    pub fn reason(&self) -> &str {
+        &self.0.reason
     }
 
     /// The `Status` object.

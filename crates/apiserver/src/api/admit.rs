@@ -1,19 +1,17 @@
 //! Admission: the server's own checks, then policies and webhooks.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use writ_authz::{Escalation, Write};
 
-use super::write::Options;
-use super::{Call, meta};
+use super::write::{self, Options};
+use super::{Call, meta, ownership};
+pub(crate) use crate::admission::Operation;
+use crate::admission::{Rejection, Request, Source, User};
+use crate::state::State;
 use crate::status::{Failure, Result};
-
-/// What is being done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Create,
-    Update,
-    Delete,
-}
+use crate::store::{key_of, new_uid};
 
 /// Refuses to create in a namespace that is not there, or on its way out.
 pub(super) fn namespace(call: &Call, value: &Value) -> Result<()> {
@@ -68,7 +66,6 @@ pub(super) fn forbid_delete(call: &Call, old: &Value) -> Result<()> {
 }
 
 /// Lets plugins and webhooks change the object.
-#[expect(clippy::unused_async, reason = "webhooks will be asked here")]
 pub(super) async fn mutate(
     call: &Call,
     operation: Operation,
@@ -76,13 +73,31 @@ pub(super) async fn mutate(
     old: Option<&Value>,
     options: &Options,
 ) -> Result<()> {
-    let _ = (old, options);
-    escalation(call, operation, value)?;
+    let request = request(call, operation, value, old, options);
+    let before = value.clone();
+    let redefault = |value: &mut Value| {
+        // The version is known; if it were not, there would be nothing to default.
+        if write::default(call, value).is_err() {
+            tracing::warn!("an object could not be defaulted after admission");
+        }
+    };
+    let warnings = call
+        .state
+        .admission
+        .mutate(&Stored(&call.state), &request, value, &redefault)
+        .await
+        .map_err(refused)?;
+    for warning in &warnings {
+        call.warn(warning);
+    }
+    if *value != before {
+        // What admission changed belongs to the writer.
+        ownership::track(call, options, Some(&before), value)?;
+    }
     Ok(())
 }
 
-/// Lets plugins, policies and webhooks refuse the object.
-#[expect(clippy::unused_async, reason = "webhooks will be asked here")]
+/// Lets policies and webhooks refuse the object.
 pub(super) async fn validate(
     call: &Call,
     operation: Operation,
@@ -90,12 +105,131 @@ pub(super) async fn validate(
     old: Option<&Value>,
     options: &Options,
 ) -> Result<()> {
-    let _ = (call, operation, value, old, options);
+    let request = request(call, operation, value, old, options);
+    let object = (operation != Operation::Delete).then_some(value);
+    let warnings = call
+        .state
+        .admission
+        .validate(&Stored(&call.state), &request, object)
+        .await
+        .map_err(refused)?;
+    for warning in &warnings {
+        call.warn(warning);
+    }
     Ok(())
 }
 
+fn refused(rejection: Rejection) -> Failure {
+    let failure = Failure::new(rejection.code, rejection.reason, rejection.message);
+    match rejection.details {
+        Some(details) => failure.with_details(details),
+        None => failure,
+    }
+}
+
+fn request(
+    call: &Call,
+    operation: Operation,
+    value: &Value,
+    old: Option<&Value>,
+    options: &Options,
+) -> Request {
+    let name = match meta::text(value, "name") {
+        "" => call.target.name.as_str(),
+        name => name,
+    };
+    let kind = match (operation, &call.method) {
+        (Operation::Create, _) => "CreateOptions",
+        (Operation::Delete, _) => "DeleteOptions",
+        (_, &http::Method::PATCH) => "PatchOptions",
+        _ => "UpdateOptions",
+    };
+    let mut shown = json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1" });
+    if let Some(map) = shown.as_object_mut() {
+        if options.dry_run {
+            map.insert("dryRun".into(), json!(["All"]));
+        }
+        for name in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = call.query.get(name) {
+                map.insert(name.into(), value.into());
+            }
+        }
+    }
+    Request {
+        uid: new_uid(),
+        operation,
+        group: call.resource.group.clone(),
+        version: call.target.version.clone(),
+        kind: call.resource.kind.clone(),
+        resource: call.resource.plural.clone(),
+        subresource: call.target.subresource.clone(),
+        namespaced: call.resource.namespaced,
+        namespace: call.target.namespace.clone(),
+        name: name.to_owned(),
+        user: User {
+            username: call.user.name.clone(),
+            uid: call.user.uid.clone(),
+            groups: call.user.groups.clone(),
+            extra: call
+                .user
+                .extra
+                .iter()
+                .map(|(key, values)| (key.clone(), json!(values)))
+                .collect(),
+        },
+        old_object: old.cloned(),
+        options: shown,
+        dry_run: options.dry_run,
+    }
+}
+
+/// What admission may read.
+struct Stored<'a>(&'a State);
+
+impl Source for Stored<'_> {
+    fn list(&self, group: &str, plural: &str) -> Vec<Arc<Value>> {
+        let table = crate::status::qualified(group, plural);
+        self.0
+            .store
+            .list(&table, None)
+            .0
+            .iter()
+            .map(|object| Arc::new(object.value()))
+            .collect()
+    }
+
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let table = crate::status::qualified(group, plural);
+        Some(Arc::new(
+            self.0.store.get(&table, &key_of(namespace, name))?.value(),
+        ))
+    }
+
+    fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let snapshot = self.0.registry.snapshot();
+        let resource = snapshot
+            .group(group)
+            .find(|resource| resource.kind == kind && resource.version(version).is_some())?;
+        Some((resource.plural.clone(), resource.namespaced))
+    }
+
+    fn versions(&self, group: &str, plural: &str) -> Vec<String> {
+        let snapshot = self.0.registry.snapshot();
+        let found = snapshot.group(group).find(|resource| resource.plural == plural);
+        found.map_or_else(Vec::new, |resource| {
+            resource
+                .versions
+                .iter()
+                .filter(|version| version.served)
+                .map(|version| version.name.clone())
+                .collect()
+        })
+    }
+}
+
 /// Nobody gives away rights that they do not have, unless they may.
-fn escalation(call: &Call, operation: Operation, value: &Value) -> Result<()> {
+pub(super) fn escalation(call: &Call, operation: Operation, value: &Value) -> Result<()> {
     use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
     use serde::Deserialize;
     if call.resource.group != "rbac.authorization.k8s.io" {

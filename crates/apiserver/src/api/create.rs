@@ -46,6 +46,7 @@ pub(super) async fn store_new(
         super::ownership::track(call, options, None, &mut value)?;
     }
     admit::mutate(call, Operation::Create, &mut value, None, options).await?;
+    admit::escalation(call, Operation::Create, &value)?;
     write::validate(call, &value, None)?;
     admit::validate(call, Operation::Create, &value, None, options).await?;
     meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::discovery;
 use crate::auth::ISSUER;
 use crate::http::{Body, Query, is_read, json as respond, text};
+use crate::openapi;
 use crate::state::State;
 use crate::status::{Failure, Result};
 
@@ -41,6 +42,9 @@ pub(crate) fn answer(
             Ok(text(ok, "ok"))
         }
         ["metrics"] => Ok(text(ok, metrics(state))),
+        ["openapi", "v3"] => Ok(openapi::index(state)),
+        ["openapi", "v3", rest @ ..] => openapi::v3(state, rest),
+        ["openapi", "v2"] => Ok(openapi::v2(state, headers)),
         ["openid", "v1", "jwks"] => Ok(respond(ok, &json!({ "keys": [state.issuer.jwk] }))),
         [".well-known", "openid-configuration"] => Ok(respond(
             ok,

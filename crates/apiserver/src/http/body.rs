@@ -45,7 +45,11 @@ pub(crate) struct Decoded {
 pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Result<Decoded, String>> {
     match media_type(headers) {
         "application/json" => Ok(json(body)),
-        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(yaml(body)),
+        "application/yaml" => Ok(yaml(body)),
+        "application/vnd.kubernetes.protobuf" => Ok(super::protobuf::decode(body).map(|value| Decoded {
+            value,
+            duplicates: Vec::new(),
+        })),
         _ => Err(Failure::unsupported_media_type(&[
             "application/json",
             "application/yaml",

@@ -2,6 +2,7 @@
 
 mod accept;
 mod body;
+mod protobuf;
 mod target;
 
 use std::sync::Arc;

@@ -1,0 +1,176 @@
+//! The schemas of a resource, with everything they refer to.
+
+use serde_json::{Map, Value, json};
+
+use super::Flavor;
+use crate::builtin;
+use crate::registry::Resource;
+use crate::state::State;
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// The name of a kind's schema: of a custom one, the group backwards.
+pub(super) fn name(resource: &Resource, version: &str) -> String {
+    resource
+        .builtin
+        .and_then(builtin::Kind::definition_name)
+        .map_or_else(
+            || {
+                let group: Vec<&str> = resource.group.split('.').rev().collect();
+                format!("{}.{version}.{}", group.join("."), resource.kind)
+            },
+            str::to_owned,
+        )
+}
+
+/// Adds the schemas of one version of a resource.
+pub(super) fn add(
+    state: &State,
+    flavor: Flavor,
+    resource: &Resource,
+    version: &str,
+    all: &mut Map<String, Value>,
+) {
+    let name = name(resource, version);
+    let kinds = json!([{ "group": resource.group, "version": version, "kind": resource.kind }]);
+    let mut schema = if resource.builtin.is_some() {
+        let Some(schema) = builtin::definitions().get(&name) else {
+            return;
+        };
+        let mut schema = schema.clone();
+        clean(flavor, &mut schema, all);
+        schema
+    } else {
+        custom(state, flavor, resource, version, all)
+    };
+    if let Some(map) = schema.as_object_mut() {
+        map.insert("x-kubernetes-group-version-kind".into(), kinds);
+    }
+    all.insert(name.clone(), schema);
+    if resource.allows("list") {
+        let list = json!({
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": { "type": "string" },
+                "kind": { "type": "string" },
+                "items": { "type": "array", "items": { "$ref": flavor.reference(&name) } },
+                "metadata": { "$ref": flavor.reference(LIST_META) },
+            },
+            "x-kubernetes-group-version-kind":
+                [{ "group": resource.group, "version": version, "kind": resource.list_kind }],
+        });
+        refer(flavor, LIST_META, all);
+        all.insert(format!("{name}List"), list);
+    }
+}
+
+fn custom(
+    state: &State,
+    flavor: Flavor,
+    resource: &Resource,
+    version: &str,
+    all: &mut Map<String, Value>,
+) -> Value {
+    let crd = state
+        .store
+        .get(CRDS, &resource.table)
+        .map(|object| object.value())
+        .unwrap_or_default();
+    let found = crd
+        .pointer("/spec/versions")
+        .and_then(Value::as_array)
+        .and_then(|versions| {
+            versions
+                .iter()
+                .find(|one| one.get("name").and_then(Value::as_str) == Some(version))
+        });
+    let mut schema = found
+        .and_then(|version| version.pointer("/schema/openAPIV3Schema"))
+        .cloned()
+        .unwrap_or_else(|| json!({ "type": "object" }));
+    if flavor == Flavor::V2 {
+        reduce(&mut schema);
+    }
+    if let Some(map) = schema.as_object_mut() {
+        let properties = map.entry("properties").or_insert_with(|| json!({}));
+        if let Some(properties) = properties.as_object_mut() {
+            for name in ["apiVersion", "kind"] {
+                properties
+                    .entry(name)
+                    .or_insert_with(|| json!({ "type": "string" }));
+            }
+            properties.insert("metadata".into(), json!({ "$ref": flavor.reference(META) }));
+        }
+    }
+    refer(flavor, META, all);
+    schema
+}
+
+/// Adds a definition that something refers to.
+fn refer(flavor: Flavor, name: &str, all: &mut Map<String, Value>) {
+    if all.contains_key(name) {
+        return;
+    }
+    let Some(schema) = builtin::definitions().get(name) else {
+        all.insert(name.to_owned(), json!({ "type": "object" }));
+        return;
+    };
+    // Marked before it is walked: definitions refer to themselves.
+    all.insert(name.to_owned(), Value::Null);
+    let mut schema = schema.clone();
+    clean(flavor, &mut schema, all);
+    all.insert(name.to_owned(), schema);
+}
+
+/// Completes references and drops what is only for us.
+fn clean(flavor: Flavor, schema: &mut Value, all: &mut Map<String, Value>) {
+    match schema {
+        Value::Object(map) => {
+            map.remove("x-go");
+            if map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) && map.len() == 1 {
+                map.clear();
+                map.insert("format".into(), "int-or-string".into());
+                match flavor {
+                    Flavor::V2 => drop(map.insert("type".into(), "string".into())),
+                    Flavor::V3 => drop(map.insert(
+                        "oneOf".into(),
+                        json!([{ "type": "integer" }, { "type": "string" }]),
+                    )),
+                }
+                return;
+            }
+            if let Some(name) = map.get("$ref").and_then(Value::as_str).map(str::to_owned) {
+                refer(flavor, &name, all);
+                map.insert("$ref".into(), flavor.reference(&name).into());
+            }
+            map.values_mut().for_each(|value| clean(flavor, value, all));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| clean(flavor, value, all)),
+        _ => {}
+    }
+}
+
+/// Drops what version 2 cannot say.
+fn reduce(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    for name in ["oneOf", "anyOf", "allOf", "not", "nullable"] {
+        map.remove(name);
+    }
+    if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
+        || map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true))
+    {
+        map.retain(|name, _| name == "description" || name.starts_with("x-"));
+        return;
+    }
+    if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(reduce);
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner) = map.get_mut(name) {
+            reduce(inner);
+        }
+    }
+}
