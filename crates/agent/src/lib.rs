@@ -6,6 +6,7 @@
 pub mod grants;
 pub mod options;
 pub mod tokens;
+pub mod work;
 
 use std::sync::Arc;
 
@@ -45,6 +46,7 @@ pub struct Context {
 pub const CONTROLLERS: &[Controller<Context>] = &[
     ("grants", |context| grants::run(context).boxed()),
     ("tokens", |ctx| tokens::run(ctx).boxed()),
+    ("work", |context| work::run(context).boxed()),
 ];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.

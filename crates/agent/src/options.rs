@@ -2,6 +2,8 @@
 
 use writ_runtime::clock::Clock;
 
+pub use crate::work::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOptions};
+
 /// The options of `writ agent`.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -13,6 +15,8 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// How accounts and their tokens are kept.
     pub tokens: TokenOptions,
+    /// How works are delivered.
+    pub work: WorkOptions,
 }
 
 impl Default for Options {
@@ -22,6 +26,7 @@ impl Default for Options {
             agent_namespace: "open-cluster-management-agent".into(),
             controllers: Vec::new(),
             tokens: TokenOptions::default(),
+            work: WorkOptions::default(),
         }
     }
 }

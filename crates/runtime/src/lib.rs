@@ -13,6 +13,7 @@ pub mod error;
 pub mod events;
 pub mod health;
 pub mod lease;
+pub mod path;
 pub mod queue;
 pub mod supervise;
 pub mod webhook;

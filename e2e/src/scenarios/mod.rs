@@ -1,10 +1,11 @@
 //! The scenarios, a folder per feature.
 
 mod foundation;
+mod work;
 
 use crate::Scenario;
 
 /// Every scenario.
 pub fn all() -> Vec<Scenario> {
-    [foundation::all()].into_iter().flatten().collect()
+    [foundation::all(), work::all()].into_iter().flatten().collect()
 }

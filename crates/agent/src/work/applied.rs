@@ -1,0 +1,231 @@
+//! The life of AppliedManifestWorks: finalized when their work is deleted, evicted when their work is gone.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use futures::{StreamExt, stream};
+use jiff::{Timestamp, tz::TimeZone};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use writ_api::work::{
+    APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, MANIFEST_WORK_FINALIZER, ManifestWork,
+};
+use writ_runtime::{
+    Error, apply,
+    condition::{self, Wanted},
+    error::Context as _,
+};
+
+use super::{
+    Agent, Key,
+    apply::Owner,
+    delete::{Gone, delete},
+    objects::Name,
+    pass::CONCURRENCY,
+    status::DELETING,
+};
+
+/// A grace period of so many seconds or more means: never evict.
+const FOR_EVER: u64 = 100 * 365 * 24 * 60 * 60;
+
+impl Agent {
+    /// A work is being deleted: its objects go first, then its AppliedManifestWork, then its finalizer.
+    pub(super) async fn finalize(&self, work: &ManifestWork) -> Result<Option<Duration>, Error> {
+        let name = work.name_any();
+        let finalizers = work.finalizers();
+        if !finalizers.iter().any(|f| f == MANIFEST_WORK_FINALIZER) {
+            return Ok(None);
+        }
+        if !self.applied_listed.load(Ordering::SeqCst) {
+            // Nobody can tell yet whether something was applied.
+            return Ok(Some(Duration::from_millis(100)));
+        }
+        if let Some(applied) = self.applied.get(&self.applied_name(&name))? {
+            if applied.metadata.deletion_timestamp.is_none() {
+                let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
+                apply::delete(&api, &applied.name_any(), applied.uid().as_deref()).await?;
+            }
+            let mut status = work.status.clone().unwrap_or_default();
+            let deleting = Wanted::new(DELETING, true, "WorkDeleting", "ManifestWork is being deleted");
+            condition::set(
+                &mut status.conditions,
+                &deleting,
+                work.metadata.generation,
+                Timestamp::now(),
+            );
+            self.write_status(work, &status).await?;
+            return Ok(None);
+        }
+        let kept: Vec<&String> = finalizers
+            .iter()
+            .filter(|f| *f != MANIFEST_WORK_FINALIZER)
+            .collect();
+        let patch = json!({"metadata": {
+            "uid": work.uid(),
+            "resourceVersion": work.resource_version(),
+            "finalizers": kept,
+        }});
+        let patched = self
+            .hub_works()
+            .patch(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
+            .await;
+        match patched {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error).context(|| format!("remove the finalizer of ManifestWork {name}")),
+        }
+    }
+
+    /// Looks at one AppliedManifestWork of this agent.
+    pub(super) async fn reconcile_applied(&self, name: &str) -> Result<Option<Duration>, Error> {
+        let key = Key::applied(name);
+        let Some(applied) = self.applied.get(name)? else {
+            self.forget(&key);
+            return Ok(None);
+        };
+        if applied.spec.agent_id != self.id {
+            return Ok(None);
+        }
+        if applied.metadata.deletion_timestamp.is_some() {
+            return self.finalize_applied(&key, &applied).await;
+        }
+        self.evict(&key, &applied).await
+    }
+
+    async fn finalize_applied(
+        &self,
+        key: &Key,
+        applied: &AppliedManifestWork,
+    ) -> Result<Option<Duration>, Error> {
+        let owner = Owner::from(applied);
+        let status = applied.status.clone().unwrap_or_default();
+        self.await_objects(key, &status.applied_resources).await?;
+        let deletions: Vec<_> = status
+            .applied_resources
+            .iter()
+            .map(|resource| {
+                let owner = &owner;
+                async move { (resource, delete(&self.spoke, &self.mapper, resource, owner).await) }
+            })
+            .collect();
+        let outcomes: Vec<_> = stream::iter(deletions)
+            .buffer_unordered(CONCURRENCY)
+            .collect()
+            .await;
+        let mut left = status.clone();
+        left.applied_resources.clear();
+        let mut failure = None;
+        for (resource, outcome) in outcomes {
+            match outcome {
+                Ok(Gone::Yes) => {}
+                Ok(Gone::Pending) => left.applied_resources.push(resource.clone()),
+                Err(error) => {
+                    left.applied_resources.push(resource.clone());
+                    failure = Some(error);
+                }
+            }
+        }
+        if left.applied_resources.is_empty() {
+            return self.release(key, applied).await;
+        }
+        left.applied_resources.sort();
+        self.patch_applied_status(applied, &left).await?;
+        failure.map_or_else(|| Ok(Some(self.retry(key))), Err)
+    }
+
+    /// Watches the objects whose end is waited for.
+    async fn await_objects(
+        &self,
+        key: &Key,
+        resources: &[writ_api::work::AppliedResource],
+    ) -> Result<(), Error> {
+        let mut wanted = Vec::new();
+        for resource in resources {
+            let kind = self
+                .mapper
+                .find_resource(&resource.group, &resource.version, &resource.resource)
+                .await?;
+            if let Some(kind) = kind {
+                let name: Name = (resource.namespace.as_str().into(), resource.name.as_str().into());
+                wanted.push((kind, name));
+            }
+        }
+        self.objects.interest(key, &wanted, &[]);
+        self.watches.refresh();
+        Ok(())
+    }
+
+    async fn release(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Option<Duration>, Error> {
+        let name = applied.name_any();
+        let kept: Vec<&String> = applied
+            .finalizers()
+            .iter()
+            .filter(|f| *f != APPLIED_MANIFEST_WORK_FINALIZER)
+            .collect();
+        if kept.len() != applied.finalizers().len() {
+            let patch = json!({"metadata": {
+                "uid": applied.uid(),
+                "resourceVersion": applied.resource_version(),
+                "finalizers": kept,
+            }});
+            let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
+            let patched = api
+                .patch(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
+                .await;
+            match patched {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => {
+                    other.context(|| format!("remove the finalizer of AppliedManifestWork {name}"))?;
+                }
+            }
+        }
+        self.forget(key);
+        Ok(None)
+    }
+
+    /// An AppliedManifestWork without a work on the hub is deleted after the grace period.
+    async fn evict(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Option<Duration>, Error> {
+        if !self.hub_listed() {
+            return Ok(None);
+        }
+        let work = &applied.spec.manifest_work_name;
+        let mut status = applied.status.clone().unwrap_or_default();
+        let managed = applied.spec.hub_hash == self.hub_hash && self.works.contains(work);
+        if managed {
+            if status.eviction_start_time.take().is_some() {
+                self.patch_applied_status(applied, &status).await?;
+            }
+            return Ok(None);
+        }
+        let grace = self.options.work.eviction_grace_period;
+        if grace.as_secs() >= FOR_EVER {
+            return Ok(None);
+        }
+        let now = Timestamp::now();
+        let Some(Time(start)) = status.eviction_start_time else {
+            status.eviction_start_time = Some(Time(whole_seconds(now)));
+            self.patch_applied_status(applied, &status).await?;
+            return Ok(Some(grace));
+        };
+        let waited = Duration::try_from(now.duration_since(start)).unwrap_or_default();
+        if waited < grace {
+            return Ok(Some(grace.saturating_sub(waited)));
+        }
+        tracing::info!(name = %applied.name_any(), "the work is gone from the hub, its objects are deleted");
+        let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
+        apply::delete(&api, &applied.name_any(), applied.uid().as_deref()).await?;
+        self.forget(key);
+        Ok(None)
+    }
+}
+
+/// The API keeps whole seconds.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second())
+        .unwrap_or(time)
+        .to_zoned(TimeZone::UTC)
+        .timestamp()
+}

@@ -1,0 +1,320 @@
+//! Writes one object as its strategy says, with as few requests as that takes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::DynamicObject,
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use writ_api::work::{
+    AppliedManifestWork, CONFIG_SPEC_HASH_ANNOTATION, IgnoreFieldCondition, ServerSideApply,
+    UpdateStrategyType,
+};
+use writ_runtime::error::status_code;
+
+use super::{
+    hex, ignore,
+    mapper::Kind,
+    plan::{Target, removal_patch, take_removals},
+};
+
+/// The owner of a work's objects.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// The name of the AppliedManifestWork.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+impl Owner {
+    /// The reference on an object.
+    pub fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: "work.open-cluster-management.io/v1".into(),
+            kind: "AppliedManifestWork".into(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            controller: None,
+            block_owner_deletion: None,
+        }
+    }
+
+    /// The field manager of strategy `Update`: one per work, so that works that share an object keep their own
+    /// fields and their own owner reference.
+    pub fn manager(&self) -> String {
+        let digest = hex(&Sha256::digest(self.name.as_bytes()));
+        format!("work-agent-{}", digest.get(..10).unwrap_or_default())
+    }
+}
+
+impl From<&AppliedManifestWork> for Owner {
+    fn from(applied: &AppliedManifestWork) -> Self {
+        Self {
+            name: applied.metadata.name.clone().unwrap_or_default(),
+            uid: applied.metadata.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Why an object could not be written.
+#[derive(Debug)]
+pub enum Failure {
+    /// The ignored fields could not be found.
+    IgnoreFields(String),
+    /// Another manager owns a field; trying again does not help.
+    Conflict(String),
+    /// The server said no, or nothing.
+    Server(Box<kube::Error>),
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        Self::Server(Box::new(error))
+    }
+}
+
+impl Failure {
+    /// What a person reads.
+    pub fn message(&self) -> String {
+        match self {
+            Self::IgnoreFields(message) | Self::Conflict(message) => message.clone(),
+            Self::Server(error) => match &**error {
+                kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+                other => other.to_string(),
+            },
+        }
+    }
+
+    /// The HTTP status code of the server's answer.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Server(error) => status_code(error),
+            Self::Conflict(_) => Some(409),
+            Self::IgnoreFields(_) => None,
+        }
+    }
+}
+
+/// The API of a kind in one namespace (empty for a cluster-scoped kind).
+pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
+    if kind.namespaced {
+        Api::namespaced_with(client.clone(), namespace, &kind.resource)
+    } else {
+        Api::all_with(client.clone(), &kind.resource)
+    }
+}
+
+/// Writes the object; returns it as the server has it now. `None` if it is only to be read and is not there.
+pub async fn write(
+    client: &Client,
+    target: &Target,
+    owner: &Owner,
+) -> Result<Option<DynamicObject>, Failure> {
+    let api = api(client, &target.kind, &target.namespace);
+    let written = match target.config.strategy.type_ {
+        UpdateStrategyType::ReadOnly => return Ok(api.get_opt(&target.name).await?),
+        UpdateStrategyType::Update => update(&api, target, owner).await?,
+        UpdateStrategyType::CreateOnly => create_only(&api, target, owner).await?,
+        UpdateStrategyType::ServerSideApply => {
+            let options = target
+                .config
+                .strategy
+                .server_side_apply
+                .clone()
+                .unwrap_or_default();
+            server_side_apply(&api, target, &options).await?
+        }
+    };
+    own(&api, target, owner, written).await.map(Some)
+}
+
+/// Everything in the manifest is enforced by the server's own merge: fields of others stay, fields that left the
+/// manifest go, and an unchanged object is not written.
+async fn update(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Result<DynamicObject, Failure> {
+    let mut object = target.object.clone();
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+    }
+    let removals = take_removals(&mut object);
+    if target.owned
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.insert("ownerReferences".into(), json!([owner.reference()]));
+    }
+    let params = PatchParams::apply(&owner.manager()).force();
+    let applied = match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
+        Err(error)
+            if status_code(&error) == Some(422)
+                && target.kind.resource.kind == "Secret"
+                && target.kind.resource.group.is_empty() =>
+        {
+            // A Secret's type, and the data of an immutable one, cannot be changed: it is made anew.
+            replace(api, target, &params, &object, error).await?
+        }
+        other => other?,
+    };
+    if removals.is_empty() {
+        return Ok(applied);
+    }
+    let live = serde_json::to_value(&applied).unwrap_or_default();
+    match removal_patch(&live, &removals) {
+        Some(patch) => Ok(api
+            .patch(
+                &target.name,
+                &PatchParams::apply(&owner.manager()),
+                &Patch::Merge(patch),
+            )
+            .await?),
+        None => Ok(applied),
+    }
+}
+
+async fn replace(
+    api: &Api<DynamicObject>,
+    target: &Target,
+    params: &PatchParams,
+    object: &Value,
+    refused: kube::Error,
+) -> Result<DynamicObject, Failure> {
+    let live = api.get(&target.name).await?;
+    let immutable = live.data.get("immutable") == Some(&Value::Bool(true));
+    let other_type = target
+        .object
+        .get("type")
+        .is_some_and(|wanted| live.data.get("type") != Some(wanted));
+    if !immutable && !other_type {
+        return Err(refused.into());
+    }
+    let exact = DeleteParams::background().preconditions(Preconditions {
+        uid: live.metadata.uid,
+        resource_version: live.metadata.resource_version,
+    });
+    api.delete(&target.name, &exact).await?;
+    Ok(api.patch(&target.name, params, &Patch::Apply(object)).await?)
+}
+
+async fn create_only(
+    api: &Api<DynamicObject>,
+    target: &Target,
+    owner: &Owner,
+) -> Result<DynamicObject, Failure> {
+    if let Some(live) = api.get_opt(&target.name).await? {
+        return Ok(live);
+    }
+    let mut object = target.object.clone();
+    let _ = take_removals(&mut object);
+    if target.owned
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.insert("ownerReferences".into(), json!([owner.reference()]));
+    }
+    let object: DynamicObject = serde_json::from_value(object)
+        .map_err(|error| Failure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
+    let params = PostParams {
+        field_manager: Some(writ_api::work::DEFAULT_FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
+    match api.create(&params, &object).await {
+        // Somebody else was faster.
+        Err(error) if status_code(&error) == Some(409) => Ok(api.get(&target.name).await?),
+        other => Ok(other?),
+    }
+}
+
+async fn server_side_apply(
+    api: &Api<DynamicObject>,
+    target: &Target,
+    options: &ServerSideApply,
+) -> Result<DynamicObject, Failure> {
+    let mut object = target.object.clone();
+    let _ = take_removals(&mut object);
+    if !options.ignore_fields.is_empty() {
+        // What is always ignored does not count as a change of the manifest.
+        let mut counted = object.clone();
+        ignore::remove(
+            &mut counted,
+            &options.ignore_fields,
+            IgnoreFieldCondition::OnSpokePresent,
+        )
+        .map_err(Failure::IgnoreFields)?;
+        let hash = digest(&counted);
+        let live = api.get_opt(&target.name).await?;
+        if let Some(live) = live {
+            let applied = live
+                .metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(CONFIG_SPEC_HASH_ANNOTATION));
+            if applied == Some(&hash) {
+                return Ok(live);
+            }
+            object = counted;
+        }
+        annotate(&mut object, &hash);
+    }
+    let mut params = PatchParams::apply(&options.field_manager);
+    params.force = options.force;
+    match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Err(Failure::Conflict(status.message.clone())),
+        other => Ok(other?),
+    }
+}
+
+fn annotate(object: &mut Value, hash: &str) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(CONFIG_SPEC_HASH_ANNOTATION.into(), hash.into());
+        }
+    }
+}
+
+fn digest(object: &Value) -> String {
+    hex(&Sha256::digest(object.to_string().as_bytes()))
+}
+
+/// Puts our owner reference on the object, or takes it off.
+async fn own(
+    api: &Api<DynamicObject>,
+    target: &Target,
+    owner: &Owner,
+    mut live: DynamicObject,
+) -> Result<DynamicObject, Failure> {
+    for attempt in 0..5 {
+        let Some(owners) = owners(live.metadata.owner_references.as_deref(), owner, target.owned) else {
+            return Ok(live);
+        };
+        let patch = json!({"metadata": {
+            "uid": live.metadata.uid,
+            "resourceVersion": live.metadata.resource_version,
+            "ownerReferences": owners,
+        }});
+        let params = PatchParams::apply(writ_api::work::DEFAULT_FIELD_MANAGER);
+        match api.patch(&target.name, &params, &Patch::Merge(&patch)).await {
+            Err(error) if status_code(&error) == Some(409) && attempt < 4 => {
+                live = api.get(&target.name).await?;
+            }
+            other => return Ok(other?),
+        }
+    }
+    Ok(live)
+}
+
+/// The owner references that an object should have; `None` if it has them.
+pub fn owners(current: Option<&[OwnerReference]>, owner: &Owner, ours: bool) -> Option<Vec<OwnerReference>> {
+    let current = current.unwrap_or_default();
+    let has = current.iter().any(|reference| reference.uid == owner.uid);
+    if has == ours {
+        return None;
+    }
+    let mut wanted = current.to_vec();
+    if ours {
+        wanted.push(owner.reference());
+    } else {
+        wanted.retain(|reference| reference.uid != owner.uid);
+    }
+    Some(wanted)
+}

@@ -1,0 +1,34 @@
+//! What an object says: the values and the conditions that a work asks for. Pure.
+
+mod feedback;
+mod rules;
+
+use kube::core::DynamicObject;
+use serde_json::Value;
+use writ_runtime::condition::Wanted;
+
+use super::{
+    config::Config,
+    status::{Content, FEEDBACK},
+};
+
+/// Reads values and conditions from an object.
+pub fn read(live: &DynamicObject, config: &Config) -> Content {
+    if !config.reads_content() {
+        return Content {
+            values: Vec::new(),
+            feedback: Wanted::new(FEEDBACK, true, "NoStatusFeedbackSynced", ""),
+            rules: Vec::new(),
+        };
+    }
+    let mut object = serde_json::to_value(live).unwrap_or_default();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    let (values, feedback) = feedback::read(&object, &config.feedback);
+    Content {
+        values,
+        feedback,
+        rules: rules::evaluate(&object, &config.conditions),
+    }
+}

@@ -1,0 +1,326 @@
+//! The gate: a work with an executor is written only if the executor may hold every object through its whole life.
+//!
+//! * The API server decides, by SubjectAccessReview: first for all names of a kind in a namespace, for single names
+//!   only where that is not granted. Equal questions are asked once, and answers are kept until RBAC changes.
+//! * The RBAC objects are watched. They decide which questions can have a yes at all, so that what is not granted
+//!   costs no request; a yes needs both. A change drops the answers of everybody it can touch and looks at their
+//!   works again, at once.
+//! * All or nothing: one refused manifest refuses the revision, unless the agent is told otherwise.
+//! * Writing RBAC may not grant more than the executor holds, and nobody may touch what is the agent's own.
+
+mod escalation;
+mod follow;
+mod plan;
+mod question;
+mod rbac;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::Duration,
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::{Api, Client, api::PostParams};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use writ_api::work::{Executor, ExecutorServiceAccount};
+use writ_runtime::{Error, error::Context as _};
+
+pub use self::plan::{Refused, Verdict};
+use self::{
+    plan::{Inputs, Outcome, evaluate},
+    question::Question,
+    rbac::{Rbac, Touched},
+};
+use super::{Key, plan::Item, queue::Queue};
+use crate::{
+    Options,
+    options::{Authorizers, ExecutorGranularity, NilExecutor},
+};
+
+/// How many questions are under way at once.
+const CONCURRENCY: usize = 16;
+
+/// How long answers hold where others than RBAC decide.
+const OTHER_ANSWERS: Duration = Duration::from_secs(10);
+
+/// How long the API server's own authorizer may lag behind a change that we have seen.
+const LAG: Duration = Duration::from_secs(5);
+
+/// How long the first listing of RBAC may take.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is known about one executor.
+#[derive(Default)]
+struct Known {
+    answers: HashMap<Question, bool>,
+    /// When the first of the answers came.
+    since: Option<Instant>,
+    /// Counts the changes of RBAC that could touch it.
+    epoch: u64,
+    /// When the last of them came.
+    changed: Option<Instant>,
+    works: HashSet<Key>,
+}
+
+/// Asks whether executors may do what works want.
+pub struct Gate {
+    client: Client,
+    agent: ExecutorServiceAccount,
+    nil_executor: NilExecutor,
+    granularity: ExecutorGranularity,
+    authorizers: Authorizers,
+    shared: Arc<Shared>,
+    /// The watches on RBAC; they start with the first executor.
+    watches: Mutex<Option<Vec<AbortOnDropHandle<()>>>>,
+    ready: watch::Receiver<usize>,
+}
+
+/// What the watches change.
+struct Shared {
+    rbac: RwLock<Rbac>,
+    known: Mutex<HashMap<ExecutorServiceAccount, Known>>,
+    queue: Arc<Queue<Key>>,
+    listed: watch::Sender<usize>,
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, HashMap<ExecutorServiceAccount, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the answers of everybody that a change can touch, and looks at their works again.
+    fn touched(&self, touched: &Touched) {
+        for (account, known) in self.known().iter_mut() {
+            if touched.includes(account) {
+                known.answers.clear();
+                known.since = None;
+                known.epoch += 1;
+                known.changed = Some(Instant::now());
+                for key in &known.works {
+                    self.queue.add(key.clone());
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Drops every answer.
+    fn doubt(&self) {
+        for known in self.known().values_mut() {
+            known.answers.clear();
+            known.since = None;
+            known.epoch += 1;
+        }
+    }
+}
+
+impl Gate {
+    /// A gate that has asked nothing yet.
+    pub fn new(client: Client, options: &Options, queue: Arc<Queue<Key>>) -> Self {
+        let (listed, ready) = watch::channel(0);
+        Self {
+            client,
+            agent: ExecutorServiceAccount {
+                namespace: options.agent_namespace.clone(),
+                name: options.work.service_account.clone(),
+            },
+            nil_executor: options.work.nil_executor,
+            granularity: options.work.executor_granularity,
+            authorizers: options.work.authorizers,
+            shared: Arc::new(Shared {
+                rbac: RwLock::default(),
+                known: Mutex::default(),
+                queue,
+                listed,
+            }),
+            watches: Mutex::default(),
+            ready,
+        }
+    }
+
+    /// Whether these manifests may be written for this executor. An error means: not now.
+    pub async fn check(
+        &self,
+        key: &Key,
+        executor: Option<&Executor>,
+        items: &[Item],
+    ) -> Result<Verdict, Error> {
+        let Some(executor) = executor else {
+            self.forget(key);
+            return Ok(match self.nil_executor {
+                NilExecutor::Allow => Verdict::default(),
+                NilExecutor::Deny => Verdict::refuse_all(
+                    items,
+                    "Failed to apply manifest work: this agent applies nothing without an executor, set spec.executor",
+                ),
+            });
+        };
+        let account = match executor.service_account() {
+            Ok(account) => account,
+            Err(problem) => return Ok(Verdict::refuse_all(items, problem)),
+        };
+        self.remember(account, key);
+        self.follow_rbac().await?;
+        // A change that comes while questions are under way makes their answers worthless.
+        for _ in 0..8 {
+            let epoch = self.epoch(account);
+            let verdict = self.decide(account, items).await?;
+            if self.epoch(account) == epoch {
+                return Ok(verdict);
+            }
+        }
+        Err(Error::Invalid(format!(
+            "the permissions of {} keep changing while they are looked at",
+            account.user()
+        )))
+    }
+
+    /// How soon to look again at a refusal, if something can change it that no event tells.
+    pub fn recheck(&self, executor: Option<&Executor>, verdict: &Verdict) -> Option<Duration> {
+        verdict.refusal.as_ref()?;
+        let account = executor?.service_account().ok()?;
+        if self.authorizers == Authorizers::Other {
+            return Some(OTHER_ANSWERS);
+        }
+        let known = self.shared.known();
+        let changed = known.get(account)?.changed?;
+        (verdict.unsettled && changed.elapsed() < LAG).then_some(Duration::from_millis(50))
+    }
+
+    fn remember(&self, account: &ExecutorServiceAccount, key: &Key) {
+        let mut known = self.shared.known();
+        for (other, entry) in known.iter_mut() {
+            if other != account {
+                entry.works.remove(key);
+            }
+        }
+        known.retain(|other, entry| other == account || !entry.works.is_empty());
+        known
+            .entry(account.clone())
+            .or_default()
+            .works
+            .insert(key.clone());
+    }
+
+    /// Forgets a work, and what was known about executors that have none left.
+    pub fn forget(&self, key: &Key) {
+        self.shared.known().retain(|_, entry| {
+            entry.works.remove(key);
+            !entry.works.is_empty()
+        });
+    }
+
+    fn epoch(&self, account: &ExecutorServiceAccount) -> u64 {
+        self.shared.known().get(account).map_or(0, |known| known.epoch)
+    }
+
+    async fn decide(&self, account: &ExecutorServiceAccount, items: &[Item]) -> Result<Verdict, Error> {
+        loop {
+            let (answers, epoch) = self.answers(account);
+            let outcome = {
+                let rbac = self.shared.rbac.read().unwrap_or_else(PoisonError::into_inner);
+                evaluate(&Inputs {
+                    executor: account,
+                    agent: &self.agent,
+                    items,
+                    rbac: &rbac,
+                    answers: &answers,
+                    authorizers: self.authorizers,
+                    granularity: self.granularity,
+                })
+            };
+            match outcome {
+                Outcome::Verdict(verdict) => return Ok(verdict),
+                Outcome::Ask(questions) => {
+                    let asked = self.ask(account, questions).await?;
+                    self.keep(account, epoch, asked);
+                }
+            }
+        }
+    }
+
+    /// The answers that still hold.
+    fn answers(&self, account: &ExecutorServiceAccount) -> (HashMap<Question, bool>, u64) {
+        let mut known = self.shared.known();
+        let entry = known.entry(account.clone()).or_default();
+        let too_old = entry.since.is_some_and(|since| since.elapsed() > OTHER_ANSWERS);
+        if self.authorizers == Authorizers::Other && too_old {
+            entry.answers.clear();
+            entry.since = None;
+        }
+        // A no that RBAC contradicts is worth asking again while the API server may lag behind.
+        if entry.changed.is_some_and(|changed| changed.elapsed() < LAG) {
+            entry.answers.retain(|_, allowed| *allowed);
+        }
+        (entry.answers.clone(), entry.epoch)
+    }
+
+    fn keep(&self, account: &ExecutorServiceAccount, epoch: u64, asked: Vec<(Question, bool)>) {
+        let mut known = self.shared.known();
+        let entry = known.entry(account.clone()).or_default();
+        if entry.epoch == epoch {
+            entry.since.get_or_insert_with(Instant::now);
+            entry.answers.extend(asked);
+        }
+    }
+
+    async fn ask(
+        &self,
+        account: &ExecutorServiceAccount,
+        questions: BTreeSet<Question>,
+    ) -> Result<Vec<(Question, bool)>, Error> {
+        let (user, groups) = (account.user(), account.groups());
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let asked: Vec<_> = questions
+            .into_iter()
+            .map(|question| {
+                let (api, review) = (api.clone(), question.review(&user, &groups));
+                async move {
+                    let answer = api
+                        .create(&PostParams::default(), &review)
+                        .await
+                        .context(|| "ask by SubjectAccessReview".into())?;
+                    let allowed = answer
+                        .status
+                        .is_some_and(|status| status.allowed && status.denied != Some(true));
+                    Ok::<_, Error>((question, allowed))
+                }
+            })
+            .collect();
+        stream::iter(asked)
+            .buffer_unordered(CONCURRENCY)
+            .try_collect()
+            .await
+    }
+
+    /// Starts the watches on RBAC with the first executor, and waits until all is listed.
+    async fn follow_rbac(&self) -> Result<(), Error> {
+        {
+            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+            if watches.is_none() {
+                *watches = Some(follow::start(&self.client, &self.shared));
+            }
+        }
+        let mut ready = self.ready.clone();
+        let listed = ready.wait_for(|listed| *listed >= follow::KINDS);
+        match tokio::time::timeout(LISTED_WITHIN, listed).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Error::Invalid(
+                "the RBAC objects of the cluster could not be listed yet, so no executor can be checked"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Runs until shutdown; the watches end with it.
+    pub async fn run(&self, shutdown: &CancellationToken) {
+        shutdown.cancelled().await;
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}

@@ -1,0 +1,272 @@
+//! The RBAC objects of the managed cluster, as far as the gate needs them: compiled, and who is bound to what.
+
+use std::collections::{BTreeSet, HashMap};
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject};
+use writ_api::work::ExecutorServiceAccount;
+use writ_authz::{Aggregation, Index, Key, Kind};
+
+/// The place of an RBAC object.
+pub type Place = (Kind, String, String);
+
+/// Who is bound to which role.
+#[derive(Clone, Debug, PartialEq)]
+struct Bound {
+    role: Place,
+    subjects: Vec<Subject>,
+}
+
+/// All RBAC objects that the watches showed.
+#[derive(Debug)]
+pub struct Rbac {
+    index: Index,
+    bindings: HashMap<Place, Bound>,
+}
+
+impl Default for Rbac {
+    fn default() -> Self {
+        Self {
+            // What is stored is what the API server decides by.
+            index: Index::new(Aggregation::Stored),
+            bindings: HashMap::new(),
+        }
+    }
+}
+
+/// An RBAC object of any kind, as a watch shows it.
+#[derive(Clone, Debug)]
+pub enum Object {
+    /// A Role.
+    Role(Role),
+    /// A ClusterRole.
+    ClusterRole(ClusterRole),
+    /// A RoleBinding.
+    RoleBinding(RoleBinding),
+    /// A ClusterRoleBinding.
+    ClusterRoleBinding(ClusterRoleBinding),
+}
+
+macro_rules! object {
+    ($($kind:ident),*) => {
+        $(impl From<$kind> for Object {
+            fn from(object: $kind) -> Self {
+                Self::$kind(object)
+            }
+        })*
+
+        impl Object {
+            /// The object's place.
+            pub fn place(&self) -> Place {
+                let (kind, metadata) = match self {
+                    $(Self::$kind(object) => (Kind::$kind, &object.metadata),)*
+                };
+                (
+                    kind,
+                    metadata.namespace.clone().unwrap_or_default(),
+                    metadata.name.clone().unwrap_or_default(),
+                )
+            }
+
+            fn borrowed(&self) -> writ_authz::Object<'_> {
+                match self {
+                    $(Self::$kind(object) => object.into(),)*
+                }
+            }
+        }
+    };
+}
+object!(Role, ClusterRole, RoleBinding, ClusterRoleBinding);
+
+impl Object {
+    /// Role and subjects, if it is a binding.
+    fn bound(&self) -> Option<Bound> {
+        let (namespace, role, subjects) = match self {
+            Self::RoleBinding(binding) => (
+                binding.metadata.namespace.clone().unwrap_or_default(),
+                &binding.role_ref,
+                &binding.subjects,
+            ),
+            Self::ClusterRoleBinding(binding) => (String::new(), &binding.role_ref, &binding.subjects),
+            Self::Role(_) | Self::ClusterRole(_) => return None,
+        };
+        Some(Bound {
+            role: role_place(&namespace, role),
+            subjects: subjects.clone().unwrap_or_default(),
+        })
+    }
+}
+
+/// The role that a binding in this namespace refers to.
+pub fn role_place(namespace: &str, role: &RoleRef) -> Place {
+    if role.kind == "Role" {
+        (Kind::Role, namespace.into(), role.name.clone())
+    } else {
+        (Kind::ClusterRole, String::new(), role.name.clone())
+    }
+}
+
+/// Those who a change of RBAC can touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched(BTreeSet<(String, String, String)>);
+
+impl Touched {
+    fn add(&mut self, place: &Place, bound: &Bound) {
+        for subject in &bound.subjects {
+            // A subject of a RoleBinding without a namespace is in the binding's own.
+            let namespace = subject
+                .namespace
+                .clone()
+                .filter(|namespace| !namespace.is_empty())
+                .unwrap_or_else(|| place.1.clone());
+            self.0
+                .insert((subject.kind.clone(), namespace, subject.name.clone()));
+        }
+    }
+
+    /// Whether this account is among them: by name, as a user, or through a group.
+    pub fn includes(&self, account: &ExecutorServiceAccount) -> bool {
+        let (user, groups) = (account.user(), account.groups());
+        self.0.iter().any(|(kind, namespace, name)| match kind.as_str() {
+            "ServiceAccount" => *namespace == account.namespace && *name == account.name,
+            "User" => *name == user,
+            "Group" => groups.contains(name),
+            _ => false,
+        })
+    }
+}
+
+impl Rbac {
+    /// The compiled objects.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Takes in an object; returns who that can touch, those it does not name any more included.
+    pub fn put(&mut self, object: &Object) -> Touched {
+        let place = object.place();
+        let mut touched = self.holders(&place);
+        // An object that makes no sense grants nothing, whatever it said before.
+        if self.index.apply(object.borrowed()).is_err() {
+            self.index.remove(key(&place));
+        }
+        match object.bound() {
+            Some(bound) => {
+                touched.add(&place, &bound);
+                self.bindings.insert(place, bound);
+            }
+            None => {
+                self.bindings.remove(&place);
+            }
+        }
+        touched
+    }
+
+    /// Takes an object out; returns who that can touch.
+    pub fn remove(&mut self, place: &Place) -> Touched {
+        let touched = self.holders(place);
+        self.index.remove(key(place));
+        self.bindings.remove(place);
+        touched
+    }
+
+    /// The places of all objects of a kind are those in `present`; the others are taken out.
+    pub fn retain(&mut self, kind: Kind, present: &BTreeSet<Place>, known: &BTreeSet<Place>) -> Touched {
+        let mut touched = Touched::default();
+        for place in known
+            .iter()
+            .filter(|place| place.0 == kind && !present.contains(*place))
+        {
+            touched.0.extend(self.remove(place).0);
+        }
+        touched
+    }
+
+    /// Who holds something through this role or binding now.
+    fn holders(&self, place: &Place) -> Touched {
+        let mut touched = Touched::default();
+        for (binding, bound) in &self.bindings {
+            if binding == place || bound.role == *place {
+                touched.add(binding, bound);
+            }
+        }
+        touched
+    }
+
+    /// Whether this role or binding is one that the account's own rights rest on.
+    pub fn belongs_to(&self, place: &Place, account: &ExecutorServiceAccount) -> bool {
+        self.bindings.iter().any(|(binding, bound)| {
+            (binding == place || bound.role == *place) && names(binding, &bound.subjects, account)
+        })
+    }
+}
+
+/// Whether subjects of a binding name this very account, or all accounts of its namespace.
+pub fn names(place: &Place, subjects: &[Subject], account: &ExecutorServiceAccount) -> bool {
+    let group = format!("system:serviceaccounts:{}", account.namespace);
+    subjects.iter().any(|subject| match subject.kind.as_str() {
+        "ServiceAccount" => {
+            let namespace = subject
+                .namespace
+                .as_deref()
+                .filter(|namespace| !namespace.is_empty())
+                .unwrap_or(&place.1);
+            namespace == account.namespace && subject.name == account.name
+        }
+        "User" => subject.name == account.user(),
+        "Group" => subject.name == group,
+        _ => false,
+    })
+}
+
+fn key(place: &Place) -> Key<'_> {
+    Key::new(place.0, &place.1, &place.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn account(namespace: &str, name: &str) -> ExecutorServiceAccount {
+        ExecutorServiceAccount {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    fn binding(subjects: &Value) -> Object {
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": "b", "namespace": "shop"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+            "subjects": subjects,
+        }))
+        .unwrap();
+        binding.into()
+    }
+
+    #[test]
+    fn a_change_touches_all_that_it_named_or_names() {
+        let mut rbac = Rbac::default();
+        let (a, b) = (account("shop", "a"), account("other", "b"));
+        let touched = rbac.put(&binding(&json!([{"kind": "ServiceAccount", "name": "a"}])));
+        assert!(touched.includes(&a) && !touched.includes(&b));
+        assert!(!touched.includes(&account("other", "a")));
+        // The edit removes a and adds b: both are touched.
+        let touched = rbac.put(&binding(
+            &json!([{"kind": "User", "name": "system:serviceaccount:other:b"}]),
+        ));
+        assert!(touched.includes(&a) && touched.includes(&b));
+        // The role touches whoever is bound to it.
+        let role: Role =
+            serde_json::from_value(json!({"metadata": {"name": "r", "namespace": "shop"}})).unwrap();
+        assert!(rbac.put(&role.into()).includes(&b));
+        let touched = rbac.put(&binding(
+            &json!([{"kind": "Group", "name": "system:serviceaccounts:shop"}]),
+        ));
+        assert!(touched.includes(&a) && touched.includes(&account("shop", "zzz")));
+        let place = (Kind::RoleBinding, "shop".into(), "b".into());
+        assert!(rbac.remove(&place).includes(&a));
+        assert_eq!(rbac.remove(&place), Touched::default());
+    }
+}

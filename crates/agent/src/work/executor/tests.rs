@@ -1,0 +1,440 @@
+//! Tables against the verdict.
+
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "a literal object reads better without a borrow"
+)]
+
+use std::collections::{BTreeSet, HashMap};
+
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+use writ_api::work::{ExecutorServiceAccount, ManifestWorkSpec};
+use writ_authz::ResourceAttributes;
+
+use super::{
+    plan::{Inputs, Outcome, Refused, Verdict, evaluate},
+    question::Question,
+    rbac::{Object, Rbac},
+};
+use crate::{
+    options::{Authorizers, ExecutorGranularity},
+    work::{
+        mapper::Kind,
+        plan::{self, Item},
+    },
+};
+
+fn account(namespace: &str, name: &str) -> ExecutorServiceAccount {
+    ExecutorServiceAccount {
+        namespace: namespace.into(),
+        name: name.into(),
+    }
+}
+
+fn items(spec: Value) -> Vec<Item> {
+    let spec: ManifestWorkSpec = serde_json::from_value(spec).unwrap();
+    let served = [
+        ("", "v1", "ConfigMap", "configmaps", true),
+        ("", "v1", "Namespace", "namespaces", false),
+        ("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
+        (
+            "rbac.authorization.k8s.io",
+            "v1",
+            "RoleBinding",
+            "rolebindings",
+            true,
+        ),
+        (
+            "rbac.authorization.k8s.io",
+            "v1",
+            "ClusterRole",
+            "clusterroles",
+            false,
+        ),
+        (
+            "rbac.authorization.k8s.io",
+            "v1",
+            "ClusterRoleBinding",
+            "clusterrolebindings",
+            false,
+        ),
+        ("writ.dev", "v1alpha1", "NamespaceGrant", "namespacegrants", false),
+    ];
+    let kinds = served
+        .into_iter()
+        .map(|(group, version, kind, plural, namespaced)| {
+            let gvk = GroupVersionKind::gvk(group, version, kind);
+            let kind = Kind {
+                resource: kube::core::ApiResource::from_gvk_with_plural(&gvk, plural),
+                namespaced,
+            };
+            (gvk, Ok(Some(kind.into())))
+        })
+        .collect();
+    plan::items(&spec, &kinds)
+}
+
+fn manifests(manifests: Value) -> Vec<Item> {
+    items(json!({"workload": {"manifests": manifests}}))
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": name}})
+}
+
+/// A Role and a RoleBinding in `shop` that grant these rules to account `shop/a`.
+fn granting(rules: Value) -> Rbac {
+    let mut rbac = Rbac::default();
+    for object in [
+        json!({"kind": "Role", "metadata": {"name": "r", "namespace": "shop"}, "rules": rules}),
+        json!({"kind": "RoleBinding", "metadata": {"name": "r", "namespace": "shop"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}]}),
+    ] {
+        put(&mut rbac, object);
+    }
+    rbac
+}
+
+fn put(rbac: &mut Rbac, object: Value) {
+    let object: Object = match object["kind"].as_str().unwrap() {
+        "Role" => Object::Role(serde_json::from_value(object).unwrap()),
+        "ClusterRole" => Object::ClusterRole(serde_json::from_value(object).unwrap()),
+        "RoleBinding" => Object::RoleBinding(serde_json::from_value(object).unwrap()),
+        _ => Object::ClusterRoleBinding(serde_json::from_value(object).unwrap()),
+    };
+    rbac.put(&object);
+}
+
+struct Case<'a> {
+    executor: ExecutorServiceAccount,
+    items: &'a [Item],
+    rbac: &'a Rbac,
+    granularity: ExecutorGranularity,
+    authorizers: Authorizers,
+}
+
+impl<'a> Case<'a> {
+    fn new(items: &'a [Item], rbac: &'a Rbac) -> Self {
+        Self {
+            executor: account("shop", "a"),
+            items,
+            rbac,
+            granularity: ExecutorGranularity::Work,
+            authorizers: Authorizers::Rbac,
+        }
+    }
+
+    /// The verdict of a server that decides by the same RBAC, and all that was asked.
+    fn run(&self) -> (Verdict, BTreeSet<Question>) {
+        let mut answers = HashMap::new();
+        let mut asked = BTreeSet::new();
+        loop {
+            let outcome = evaluate(&Inputs {
+                executor: &self.executor,
+                agent: &account("agent-system", "writ-agent"),
+                items: self.items,
+                rbac: self.rbac,
+                answers: &answers,
+                authorizers: self.authorizers,
+                granularity: self.granularity,
+            });
+            match outcome {
+                Outcome::Verdict(verdict) => return (verdict, asked),
+                Outcome::Ask(questions) => {
+                    for question in questions {
+                        let attributes: ResourceAttributes<'_> = question.attributes();
+                        let allowed = self
+                            .rbac
+                            .index()
+                            .allows(&self.executor.user(), &self.executor.groups(), &attributes.into())
+                            .allowed();
+                        assert!(asked.insert(question.clone()), "{question:?} is asked once");
+                        answers.insert(question, allowed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+const ALL: [&str; 5] = ["create", "update", "patch", "get", "delete"];
+
+#[test]
+fn a_full_grant_needs_five_questions_for_any_number_of_objects() {
+    let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL}]));
+    let many: Vec<Value> = (0..1000).map(|n| config_map(&format!("m{n}"))).collect();
+    let items = manifests(json!(many));
+    let (verdict, asked) = Case::new(&items, &rbac).run();
+    assert_eq!(verdict, Verdict::default());
+    assert_eq!(asked.len(), 5);
+    assert!(asked.iter().all(|question| question.name.is_empty()));
+    // Somebody else, with a name that begins the same, is refused without a question.
+    let mut other = Case::new(&items, &rbac);
+    other.executor = account("shop", "ab");
+    let (verdict, asked) = other.run();
+    assert_eq!(verdict.refused.len(), 1000);
+    assert!(asked.is_empty());
+    let message = verdict.refusal.unwrap();
+    assert!(
+        message.len() < 32 * 1024
+            && message.contains("may not create configmaps in namespace shop: 1000 (m0, ")
+    );
+    assert!(message.contains("and 990 more"), "{message}");
+}
+
+#[test]
+fn names_are_asked_where_only_names_are_granted() {
+    let rbac = granting(
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL, "resourceNames": ["x"]}]),
+    );
+    let items = manifests(json!([config_map("x"), config_map("y")]));
+    let (verdict, asked) = Case::new(&items, &rbac).run();
+    assert_eq!(asked.len(), 5);
+    assert!(matches!(verdict.of(0), Some(Refused::Held(_))));
+    assert!(
+        matches!(verdict.of(1), Some(Refused::Denied(message)) if message.contains("may not create, update"))
+    );
+    let mut case = Case::new(&items, &rbac);
+    case.granularity = ExecutorGranularity::Manifest;
+    let (verdict, _) = case.run();
+    assert!(verdict.of(0).is_none() && verdict.of(1).is_some());
+    // Where others decide too, only exact questions count.
+    let mut case = Case::new(&items, &rbac);
+    case.authorizers = Authorizers::Other;
+    let (verdict, asked) = case.run();
+    assert_eq!(asked.len(), 10);
+    assert!(asked.iter().all(|question| !question.name.is_empty()));
+    assert!(verdict.of(1).is_some());
+}
+
+#[test]
+fn the_strategy_and_the_delete_option_decide_about_the_verbs() {
+    let strategy = |type_: &str, delete: &str| {
+        items(json!({
+            "workload": {"manifests": [config_map("x")]},
+            "deleteOption": {"propagationPolicy": delete},
+            "manifestConfigs": [{"resourceIdentifier": {"resource": "configmaps", "namespace": "*", "name": "*"},
+                "updateStrategy": {"type": type_}}],
+        }))
+    };
+    for (type_, delete, needed) in [
+        ("Update", "Foreground", &ALL[..]),
+        ("Update", "Orphan", &ALL[..4]),
+        ("ServerSideApply", "Foreground", &ALL[..]),
+        ("CreateOnly", "Foreground", &["create", "get", "delete"][..]),
+        ("CreateOnly", "Orphan", &["create", "get"][..]),
+        ("ReadOnly", "Foreground", &["get"][..]),
+    ] {
+        let items = strategy(type_, delete);
+        let allowed = |verbs: &[&str]| {
+            let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]));
+            Case::new(&items, &rbac).run().0.refusal.is_none()
+        };
+        assert!(allowed(needed), "{type_} {delete}");
+        for missing in needed {
+            let rest: Vec<&str> = needed.iter().filter(|verb| *verb != missing).copied().collect();
+            assert!(!allowed(&rest), "{type_} {delete} without {missing}");
+        }
+    }
+}
+
+#[test]
+fn a_lagging_server_is_asked_again_and_never_by_name() {
+    let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL}]));
+    let items = manifests(json!([config_map("x"), config_map("y")]));
+    let executor = account("shop", "a");
+    let answers = ALL
+        .iter()
+        .map(|verb| {
+            let Ok(target) = &items[0].target else { panic!() };
+            (Question::about(verb, target).broad(), *verb != "patch")
+        })
+        .collect();
+    let outcome = evaluate(&Inputs {
+        executor: &executor,
+        agent: &account("agent-system", "writ-agent"),
+        items: &items,
+        rbac: &rbac,
+        answers: &answers,
+        authorizers: Authorizers::Rbac,
+        granularity: ExecutorGranularity::Work,
+    });
+    let Outcome::Verdict(verdict) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(verdict.unsettled);
+    assert_eq!(verdict.refused.len(), 2);
+}
+
+fn rbac_rules(extra: Value) -> Value {
+    let mut rules = vec![json!({"apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["roles", "rolebindings", "clusterroles", "clusterrolebindings"], "verbs": ALL})];
+    rules.extend(extra.as_array().unwrap().iter().cloned());
+    json!(rules)
+}
+
+fn role(name: &str, verbs: &[&str]) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"namespace": "shop", "name": name},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": verbs}]})
+}
+
+fn binding(name: &str, role: &str) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"namespace": "shop", "name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}]})
+}
+
+#[test]
+fn no_work_grants_more_than_its_executor_holds() {
+    let plain = granting(rbac_rules(json!([])));
+    let reader = granting(rbac_rules(
+        json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]),
+    ));
+    let escalates = granting(rbac_rules(json!([{"apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["roles"], "verbs": ["escalate", "bind"]}])));
+    let refused =
+        |rbac: &Rbac, objects: Value| Case::new(&manifests(objects), rbac).run().0.refusal.is_some();
+    // A Role with more than is held, and one with what is held.
+    assert!(refused(&plain, json!([role("x", &["get"])])));
+    assert!(!refused(&reader, json!([role("x", &["get"])])));
+    assert!(refused(&reader, json!([role("x", &["get", "list"])])));
+    assert!(!refused(&escalates, json!([role("x", &["*"])])));
+    // A Role and its binding in one work.
+    assert!(refused(&reader, json!([role("x", &["list"]), binding("x", "x")])));
+    assert!(!refused(&reader, json!([role("x", &["get"]), binding("x", "x")])));
+    // A binding to a role that does not exist, and to one with more than is held.
+    assert!(refused(&reader, json!([binding("x", "nobody")])));
+    let mut richer = granting(rbac_rules(json!([])));
+    put(&mut richer, {
+        let mut rich = role("rich", &["*"]);
+        rich["kind"] = json!("Role");
+        rich
+    });
+    assert!(refused(&richer, json!([binding("x", "rich")])));
+    // The role that the executor itself holds cannot be widened to hold what it grants.
+    let mut own = role("r", &["*"]);
+    own["rules"]
+        .as_array_mut()
+        .unwrap()
+        .extend(rbac_rules(json!([])).as_array().unwrap().clone());
+    assert!(refused(&plain, json!([own, binding("x", "r")])));
+    // An aggregated ClusterRole can become anything.
+    let aggregated = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "agg"},
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
+    let mut cluster_wide = Rbac::default();
+    put(
+        &mut cluster_wide,
+        json!({"kind": "ClusterRole", "metadata": {"name": "w"}, "rules": rbac_rules(json!([]))}),
+    );
+    put(
+        &mut cluster_wide,
+        json!({"kind": "ClusterRoleBinding", "metadata": {"name": "w"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "w"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}]}),
+    );
+    assert!(refused(&cluster_wide, json!([aggregated])));
+}
+
+#[test]
+fn a_namespace_grant_counts_in_all_namespaces() {
+    let grant = json!({"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "metadata": {"name": "g"},
+        "spec": {"namespaceSelector": {}, "name": "g", "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}});
+    let with = |rules: Value| {
+        let mut rbac = Rbac::default();
+        put(
+            &mut rbac,
+            json!({"kind": "ClusterRole", "metadata": {"name": "w"}, "rules": rules}),
+        );
+        put(
+            &mut rbac,
+            json!({"kind": "ClusterRoleBinding", "metadata": {"name": "w"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "w"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}]}),
+        );
+        let items = manifests(json!([grant]));
+        Case::new(&items, &rbac).run().0.refusal
+    };
+    let write = json!({"apiGroups": ["writ.dev"], "resources": ["namespacegrants"], "verbs": ALL});
+    let read = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]});
+    assert!(with(json!([write])).unwrap().contains("escalation"));
+    assert_eq!(with(json!([write, read])), None);
+    // Held in one namespace only is not enough.
+    let mut rbac = granting(json!([read]));
+    put(
+        &mut rbac,
+        json!({"kind": "ClusterRole", "metadata": {"name": "w"}, "rules": [write]}),
+    );
+    put(
+        &mut rbac,
+        json!({"kind": "ClusterRoleBinding", "metadata": {"name": "w"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "w"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}]}),
+    );
+    let items = manifests(json!([grant]));
+    assert!(Case::new(&items, &rbac).run().0.refusal.is_some());
+}
+
+#[test]
+fn the_agents_own_things_are_nobody_elses() {
+    let mut rbac = Rbac::default();
+    put(
+        &mut rbac,
+        json!({"kind": "ClusterRole", "metadata": {"name": "all"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]}),
+    );
+    for (name, subject) in [
+        (
+            "mighty",
+            json!({"kind": "ServiceAccount", "namespace": "shop", "name": "a"}),
+        ),
+        (
+            "agents",
+            json!({"kind": "ServiceAccount", "namespace": "agent-system", "name": "writ-agent"}),
+        ),
+    ] {
+        put(
+            &mut rbac,
+            json!({"kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all"},
+            "subjects": [subject]}),
+        );
+    }
+    let refused = |object: Value| {
+        let items = manifests(json!([object]));
+        Case::new(&items, &rbac).run().0.refusal
+    };
+    let cluster_binding = |name: &str, subject: Value| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all"}, "subjects": [subject]})
+    };
+    let someone = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "dave"});
+    assert_eq!(refused(config_map("fine")), None);
+    assert_eq!(refused(cluster_binding("free", someone.clone())), None);
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "agent-system", "name": "x"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "agent-system"}}),
+        cluster_binding("agents", someone),
+        cluster_binding(
+            "new",
+            json!({"kind": "ServiceAccount", "namespace": "agent-system", "name": "writ-agent"}),
+        ),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "all"}, "rules": []}),
+    ] {
+        assert!(refused(object.clone()).is_some(), "{object}");
+    }
+}
+
+#[test]
+fn a_manifest_that_cannot_be_mapped_refuses_the_revision() {
+    let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL}]));
+    let toy =
+        json!({"apiVersion": "toys.io/v1", "kind": "Toy", "metadata": {"namespace": "shop", "name": "t"}});
+    let items = manifests(json!([config_map("x"), toy]));
+    let (verdict, _) = Case::new(&items, &rbac).run();
+    assert!(matches!(verdict.of(0), Some(Refused::Held(_))));
+    assert!(verdict.refusal.unwrap().contains("Toy"));
+}

@@ -1,0 +1,414 @@
+//! Delivers ManifestWorks: what a work on the hub names becomes true on the managed cluster, and stays true.
+//!
+//! * One watch on the hub, for the works of this cluster. What was applied stays applied while the hub is away.
+//! * Every object names the work's AppliedManifestWork as an owner; it is deleted with the last of its works.
+//! * Manifests are applied in the order of their kinds' ranks, side by side within a rank.
+//! * Drift is noticed by metadata-only watches on the kinds that were applied, and repaired at once.
+//! * A work with an executor is written only if the executor may hold every object: see [`executor`].
+//! * One writer per status, and only differences are written: an unchanged work costs no request.
+
+mod applied;
+mod apply;
+mod cache;
+mod config;
+mod content;
+mod delete;
+pub mod executor;
+mod ignore;
+mod mapper;
+mod objects;
+pub mod options;
+mod pass;
+mod plan;
+mod queue;
+mod rank;
+mod reconcile;
+mod status;
+mod watch;
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, pin_mut};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use sha2::{Digest, Sha256};
+use writ_api::work::{AppliedManifestWork, ManifestWork};
+use writ_runtime::{Error, backoff::Backoff};
+
+use self::{
+    cache::Cache,
+    executor::Gate,
+    mapper::{Kind, Mapper},
+    objects::{Name, Objects},
+    pass::Wait,
+    plan::Item,
+    queue::Queue,
+    watch::Watches,
+};
+use crate::{Context, Options};
+
+/// How many works are looked at side by side.
+const WORKERS: usize = 10;
+
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// What the queue is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// A ManifestWork, by name.
+    Work(Arc<str>),
+    /// An AppliedManifestWork, by name.
+    Applied(Arc<str>),
+}
+
+impl Key {
+    fn work(name: &str) -> Self {
+        Self::Work(name.into())
+    }
+
+    fn applied(name: &str) -> Self {
+        Self::Applied(name.into())
+    }
+}
+
+/// Everything that the reconciles of one agent share.
+pub(crate) struct Agent {
+    hub: Client,
+    spoke: Client,
+    options: Arc<Options>,
+    hub_hash: String,
+    id: String,
+    works: Cache<ManifestWork>,
+    applied: Cache<AppliedManifestWork>,
+    mapper: Mapper,
+    objects: Objects,
+    watches: Watches,
+    gate: Gate,
+    queue: Arc<Queue<Key>>,
+    backoffs: Mutex<HashMap<Key, Backoff>>,
+    waiting: Mutex<HashMap<Key, HashSet<Wait>>>,
+    hub_listed: AtomicBool,
+    applied_listed: AtomicBool,
+    well_known: WellKnown,
+}
+
+/// Kinds that others wait for.
+struct WellKnown {
+    namespaces: Arc<Kind>,
+    definitions: Arc<Kind>,
+    rbac: Vec<Arc<Kind>>,
+}
+
+impl Default for WellKnown {
+    fn default() -> Self {
+        let kind = |group: &str, kind: &str, plural: &str| {
+            Arc::new(Kind {
+                resource: ApiResource::from_gvk_with_plural(
+                    &GroupVersionKind::gvk(group, "v1", kind),
+                    plural,
+                ),
+                namespaced: matches!(kind, "Role" | "RoleBinding"),
+            })
+        };
+        Self {
+            namespaces: kind("", "Namespace", "namespaces"),
+            definitions: kind(
+                "apiextensions.k8s.io",
+                "CustomResourceDefinition",
+                "customresourcedefinitions",
+            ),
+            rbac: vec![
+                kind(RBAC_GROUP, "Role", "roles"),
+                kind(RBAC_GROUP, "RoleBinding", "rolebindings"),
+                kind(RBAC_GROUP, "ClusterRole", "clusterroles"),
+                kind(RBAC_GROUP, "ClusterRoleBinding", "clusterrolebindings"),
+            ],
+        }
+    }
+}
+
+/// Delivers works until shutdown.
+pub async fn run(context: Context) -> Result<(), Error> {
+    let works_gate = context.health.gate("watch ManifestWorks");
+    let applied_gate = context.health.gate("watch AppliedManifestWorks");
+    let agent = Arc::new(Agent::new(&context));
+
+    let applied_watch = {
+        let agent = agent.clone();
+        let api: Api<AppliedManifestWork> = Api::all(context.spoke.clone());
+        async move {
+            follow(api, &agent.applied, |event| match event {
+                Change::Put(applied) => agent.queue.add(Key::applied(&applied.name_any())),
+                Change::Gone(name) => {
+                    agent.queue.add(Key::applied(&name));
+                    // The name is the hub's hash, a dash, and the name of the work.
+                    if let Some((_, work)) = name.split_once('-') {
+                        agent.queue.add(Key::work(work));
+                    }
+                }
+                Change::Listed => {
+                    agent.applied_listed.store(true, Ordering::SeqCst);
+                    applied_gate.open();
+                }
+            })
+            .await;
+        }
+    };
+    let works_watch = {
+        let agent = agent.clone();
+        let api: Api<ManifestWork> = agent.hub_works();
+        async move {
+            follow(api, &agent.works, |event| match event {
+                Change::Put(work) => {
+                    agent.reset(&Key::work(&work.name_any()));
+                    agent.queue.add(Key::work(&work.name_any()));
+                    agent
+                        .queue
+                        .add(Key::applied(&agent.applied_name(&work.name_any())));
+                }
+                Change::Gone(name) => {
+                    agent.queue.add(Key::work(&name));
+                    agent.queue.add(Key::applied(&agent.applied_name(&name)));
+                }
+                Change::Listed => {
+                    agent.hub_listed.store(true, Ordering::SeqCst);
+                    for name in agent.applied.names() {
+                        agent.queue.add(Key::applied(&name));
+                    }
+                    works_gate.open();
+                }
+            })
+            .await;
+        }
+    };
+    let serve = agent.queue.serve(WORKERS, &context.shutdown, |key| {
+        let agent = agent.clone();
+        async move { agent.look(key).await }
+    });
+    let gate = agent.gate.run(&context.shutdown);
+    tokio::select! {
+        () = context.shutdown.cancelled() => {}
+        () = async { futures::join!(applied_watch, works_watch, serve, gate); } => {}
+    }
+    Ok(())
+}
+
+impl Agent {
+    fn new(context: &Context) -> Self {
+        let options = context.options.clone();
+        let hub_hash = hub_hash(&options.work.hub_server);
+        let id = options.work.agent_id.clone().unwrap_or_else(|| hub_hash.clone());
+        let objects = Objects::default();
+        let queue = Arc::new(Queue::default());
+        Self {
+            hub: context.hub.clone(),
+            spoke: context.spoke.clone(),
+            hub_hash,
+            id,
+            works: Cache::default(),
+            applied: Cache::default(),
+            mapper: Mapper::new(context.spoke.clone()),
+            watches: Watches::new(context.spoke.clone(), objects.clone(), queue.clone()),
+            objects,
+            gate: Gate::new(context.spoke.clone(), &options, queue.clone()),
+            queue,
+            backoffs: Mutex::default(),
+            waiting: Mutex::default(),
+            hub_listed: AtomicBool::new(false),
+            applied_listed: AtomicBool::new(false),
+            well_known: WellKnown::default(),
+            options,
+        }
+    }
+
+    /// The works of this cluster.
+    fn hub_works(&self) -> Api<ManifestWork> {
+        Api::namespaced(self.hub.clone(), &self.options.cluster_name)
+    }
+
+    fn applied_name(&self, work: &str) -> String {
+        format!("{}-{work}", self.hub_hash)
+    }
+
+    fn hub_listed(&self) -> bool {
+        self.hub_listed.load(Ordering::SeqCst)
+    }
+
+    async fn look(&self, key: Key) {
+        let looked = match &key {
+            Key::Work(name) => self.reconcile_work(name).await,
+            Key::Applied(name) => self.reconcile_applied(name).await,
+        };
+        match looked {
+            Ok(None) => {}
+            Ok(Some(delay)) => self.queue.add_after(key, delay),
+            Err(error) => {
+                let delay = self.retry(&key);
+                tracing::warn!(?key, %error, ?delay, "could not finish, will try again");
+                self.queue.add_after(key, delay);
+            }
+        }
+    }
+
+    /// The delay before the next attempt.
+    fn retry(&self, key: &Key) -> Duration {
+        self.backoffs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(key.clone())
+            .or_insert_with(|| Backoff::new(Duration::from_millis(250), Duration::from_mins(1)))
+            .next_delay()
+    }
+
+    /// Forgets failed attempts: something changed.
+    fn reset(&self, key: &Key) {
+        self.backoffs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+    }
+
+    fn succeeded(&self, key: &Key) {
+        self.reset(key);
+    }
+
+    /// Remembers what a work waits for.
+    fn waits(&self, key: &Key, waits: HashSet<Wait>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits.is_empty() {
+            waiting.remove(key);
+        } else {
+            waiting.insert(key.clone(), waits);
+        }
+    }
+
+    /// Watches what a work applies, and what it waits for.
+    fn declare_interest(&self, key: &Key, items: &[Item]) {
+        let mut wanted: Vec<(Arc<Kind>, Name)> = items
+            .iter()
+            .filter_map(|item| item.target.as_ref().ok())
+            .filter(|target| !target.kind_to_come)
+            .map(|target| {
+                let name: Name = (target.namespace.as_str().into(), target.name.as_str().into());
+                (target.kind.clone(), name)
+            })
+            .collect();
+        let mut any = Vec::new();
+        {
+            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            for wait in waiting.get(key).into_iter().flatten() {
+                match wait {
+                    Wait::Namespace(name) => {
+                        wanted.push((
+                            self.well_known.namespaces.clone(),
+                            ("".into(), name.as_str().into()),
+                        ));
+                    }
+                    Wait::Kind => any.push(self.well_known.definitions.clone()),
+                    Wait::Permission => any.extend(self.well_known.rbac.iter().cloned()),
+                }
+            }
+        }
+        self.objects.interest(key, &wanted, &any);
+        self.watches.refresh();
+    }
+
+    fn forget(&self, key: &Key) {
+        self.reset(key);
+        self.waits(key, HashSet::new());
+        self.gate.forget(key);
+        self.objects.interest(key, &[], &[]);
+        self.watches.refresh();
+    }
+}
+
+/// A change of a watched object.
+enum Change<K> {
+    Put(K),
+    Gone(String),
+    Listed,
+}
+
+/// Keeps a cache in step with a watch, for ever. Objects are read one by one: one that cannot be understood stops
+/// nothing but itself.
+async fn follow<K>(api: Api<K>, cache: &Cache<K>, changed: impl Fn(Change<K>))
+where
+    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Send + 'static,
+{
+    let kind = K::kind(&()).into_owned();
+    let resource = ApiResource::erase::<K>(&());
+    let client: Client = api.clone().into_client();
+    let raw: Api<DynamicObject> = match api.namespace() {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    };
+    let events = watcher(raw, watcher::Config::default().page_size(100)).default_backoff();
+    pin_mut!(events);
+    let mut listed = HashSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.insert(object.name_any());
+                put(object, cache, &changed);
+            }
+            Ok(watcher::Event::Apply(object)) => put(object, cache, &changed),
+            Ok(watcher::Event::InitDone) => {
+                for name in cache.names() {
+                    if !listed.contains(&name) {
+                        cache.remove(&name);
+                        changed(Change::Gone(name));
+                    }
+                }
+                listed.clear();
+                changed(Change::Listed);
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                cache.remove(&object.name_any());
+                changed(Change::Gone(object.name_any()));
+            }
+            Err(error) => tracing::warn!(kind, %error, "watch interrupted, will try again"),
+        }
+    }
+}
+
+fn put<K>(mut object: DynamicObject, cache: &Cache<K>, changed: &impl Fn(Change<K>))
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    object.metadata.managed_fields = None;
+    let name = object.name_any();
+    match serde_json::to_value(object).and_then(serde_json::from_value::<K>) {
+        Ok(object) => match cache.put(&object) {
+            Ok(true) => changed(Change::Put(object)),
+            Ok(false) => {}
+            Err(error) => tracing::error!(name, %error, "an object cannot be kept"),
+        },
+        Err(error) => tracing::error!(name, %error, "an object cannot be understood and is left alone"),
+    }
+}
+
+/// The SHA-256 of the hub's address, exactly as the kubeconfig spells it.
+fn hub_hash(server: &str) -> String {
+    hex(&Sha256::digest(server.as_bytes()))
+}
+
+/// Bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

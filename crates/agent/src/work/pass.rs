@@ -1,0 +1,278 @@
+//! One pass over the manifests of a work: rank after rank, the objects of one rank side by side.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use kube::core::{DynamicObject, GroupVersionKind};
+use writ_api::work::{AppliedResource, ManifestWorkStatus};
+use writ_runtime::condition::{self, Wanted};
+
+use super::{
+    Agent, Key,
+    apply::{self, Failure, Owner},
+    content,
+    executor::{Refused, Verdict},
+    mapper::Kind,
+    objects::{Mark, Name, Need},
+    plan::{Item, Target},
+    status::{self, Report},
+};
+
+/// How many objects of one rank are written at once.
+pub const CONCURRENCY: usize = 16;
+
+/// How long the definition of a kind may take to be served.
+const SERVED_WITHIN: Duration = Duration::from_secs(10);
+
+/// What one pass found out about one manifest.
+pub struct Done {
+    /// The manifest's index.
+    pub ordinal: usize,
+    /// What the status says about it.
+    pub report: Report,
+    /// The object that exists now, as the AppliedManifestWork records it.
+    pub applied: Option<AppliedResource>,
+    /// Whether another attempt is needed.
+    pub failed: bool,
+    /// What that attempt needs first.
+    pub wait: Option<Wait>,
+}
+
+/// What has to happen before another attempt can succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// A namespace appears.
+    Namespace(String),
+    /// A kind is defined.
+    Kind,
+    /// A permission of the agent is granted.
+    Permission,
+}
+
+/// One pass over the manifests of a work.
+pub struct Pass<'a> {
+    /// The agent that makes it.
+    pub agent: &'a Agent,
+    /// The work.
+    pub key: &'a Key,
+    /// The owner of the work's objects.
+    pub owner: &'a Owner,
+    /// What was reported before.
+    pub current: &'a ManifestWorkStatus,
+    /// Whether the work is complete, so that nothing is written any more.
+    pub complete: bool,
+    /// What the gate said.
+    pub verdict: &'a Verdict,
+}
+
+impl Pass<'_> {
+    /// Rank after rank, the objects of one rank side by side; the results in the order of the manifests.
+    pub async fn run(&self, items: &[Item]) -> Vec<Done> {
+        let mut order: Vec<&Item> = items.iter().collect();
+        order.sort_by_key(|item| item.rank);
+        let mut done = Vec::with_capacity(items.len());
+        for rank in order.chunk_by(|a, b| a.rank == b.rank) {
+            let writes: Vec<_> = rank.iter().map(|item| self.one(item)).collect();
+            let ready: Vec<Done> = stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
+            done.extend(ready);
+        }
+        done.sort_by_key(|done| done.ordinal);
+        done
+    }
+
+    async fn one(&self, item: &Item) -> Done {
+        let target = match &item.target {
+            Ok(target) => target,
+            Err(problem) => return Self::unmapped(item, problem),
+        };
+        if let Some(refused) = self.verdict.of(item.ordinal) {
+            return self.refused(item, target, refused);
+        }
+        let name: Name = (target.namespace.as_str().into(), target.name.as_str().into());
+        let resource = &target.kind.resource;
+        let objects = &self.agent.objects;
+        let mut need = objects.need(self.key, resource, &name, target.hash);
+        if need != Need::Nothing && (self.complete || self.manifest_complete(item)) {
+            need = Need::Read;
+        }
+        let outcome = match need {
+            Need::Nothing => {
+                let mark = objects.get(self.key, resource, &name);
+                return Done {
+                    ordinal: item.ordinal,
+                    report: Report {
+                        meta: item.meta.clone(),
+                        applied: status::applied(),
+                        available: None,
+                        content: None,
+                    },
+                    applied: mark.map(|mark| target.applied(&mark.uid)),
+                    failed: false,
+                    wait: None,
+                };
+            }
+            Need::Read => apply::api(&self.agent.spoke, &target.kind, &target.namespace)
+                .get_opt(&target.name)
+                .await
+                .map_err(Failure::from),
+            Need::Write => self.write(target).await,
+        };
+        let mark = match &outcome {
+            Ok(Some(live)) => Some(Mark::of(
+                &live.metadata,
+                target.hash,
+                target.config.reads_content(),
+            )),
+            Ok(None) | Err(_) => None,
+        };
+        objects.mark(self.key, resource, &name, mark);
+        match outcome {
+            Ok(live) => found(item, target, live.as_ref()),
+            Err(failure) => self.failed(item, target, &failure).await,
+        }
+    }
+
+    async fn write(&self, target: &Target) -> Result<Option<DynamicObject>, Failure> {
+        if target.kind_to_come {
+            self.served(&target.kind).await;
+        }
+        apply::write(&self.agent.spoke, target, self.owner).await
+    }
+
+    /// Waits until a kind that this very work defines is served.
+    async fn served(&self, kind: &Kind) {
+        let resource = &kind.resource;
+        let gvk = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
+        let wait = async {
+            loop {
+                if matches!(self.agent.mapper.find(&gvk).await, Ok(Some(_))) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        // Not served in time: the write says so.
+        let _ = tokio::time::timeout(SERVED_WITHIN, wait).await;
+    }
+
+    fn manifest_complete(&self, item: &Item) -> bool {
+        self.current.resource_status.manifests.iter().any(|manifest| {
+            let meta = &manifest.resource_meta;
+            (&meta.group, &meta.kind, &meta.namespace, &meta.name)
+                == (
+                    &item.meta.group,
+                    &item.meta.kind,
+                    &item.meta.namespace,
+                    &item.meta.name,
+                )
+                && condition::is_true(&manifest.conditions, status::COMPLETE)
+        })
+    }
+
+    fn unmapped(item: &Item, problem: &str) -> Done {
+        let wait = (!item.meta.kind.is_empty()).then_some(Wait::Kind);
+        Done {
+            ordinal: item.ordinal,
+            report: Report {
+                meta: item.meta.clone(),
+                applied: status::failed(problem),
+                available: Some(Wanted::new(
+                    status::AVAILABLE,
+                    condition::Status::Unknown,
+                    "IncompleteResourceMeta",
+                    "Resource meta is incompleted",
+                )),
+                content: None,
+            },
+            applied: None,
+            failed: true,
+            wait,
+        }
+    }
+
+    fn refused(&self, item: &Item, target: &Target, refused: &Refused) -> Done {
+        let known = self
+            .current
+            .resource_status
+            .manifests
+            .iter()
+            .find(|manifest| manifest.resource_meta.name == item.meta.name)
+            .is_some_and(|manifest| condition::find(&manifest.conditions, status::AVAILABLE).is_some());
+        let name: Name = (target.namespace.as_str().into(), target.name.as_str().into());
+        // Whatever happens to it meanwhile is looked at again once it is allowed.
+        self.agent
+            .objects
+            .mark(self.key, &target.kind.resource, &name, None);
+        Done {
+            ordinal: item.ordinal,
+            report: Report {
+                meta: item.meta.clone(),
+                applied: match refused {
+                    Refused::Denied(reason) => status::failed(reason),
+                    Refused::Held(reason) => status::held(reason),
+                },
+                available: (!known).then(status::not_available),
+                content: None,
+            },
+            applied: None,
+            failed: true,
+            wait: None,
+        }
+    }
+
+    async fn failed(&self, item: &Item, target: &Target, failure: &Failure) -> Done {
+        let message = failure.message();
+        let wait = match failure.code() {
+            Some(404) if message.contains("namespaces \"") => Some(Wait::Namespace(target.namespace.clone())),
+            Some(404) => {
+                self.agent.mapper.forget(&target.kind.resource.group);
+                Some(Wait::Kind)
+            }
+            Some(403) => Some(Wait::Permission),
+            _ => None,
+        };
+        let applied = match failure {
+            Failure::IgnoreFields(message) => Wanted::new(
+                status::APPLIED,
+                false,
+                "AppliedManifestSSAIgnoreFieldError",
+                format!("Failed to process ignoreFields: {message}"),
+            ),
+            Failure::Conflict(_) | Failure::Server(_) => status::failed(&message),
+        };
+        let api = apply::api(&self.agent.spoke, &target.kind, &target.namespace);
+        let (available, uid) = match api.get_metadata_opt(&target.name).await {
+            Ok(Some(live)) => (status::available(), live.metadata.uid),
+            Ok(None) => (status::not_available(), None),
+            Err(error) => (status::availability_unknown(&error.to_string()), None),
+        };
+        Done {
+            ordinal: item.ordinal,
+            report: Report {
+                meta: item.meta.clone(),
+                applied,
+                available: Some(available),
+                content: None,
+            },
+            applied: uid.map(|uid| target.applied(&uid)),
+            // A conflict is not a failure that time heals.
+            failed: !matches!(failure, Failure::Conflict(_)),
+            wait,
+        }
+    }
+}
+
+fn found(item: &Item, target: &Target, live: Option<&DynamicObject>) -> Done {
+    Done {
+        ordinal: item.ordinal,
+        report: Report {
+            meta: item.meta.clone(),
+            applied: status::applied(),
+            available: Some(live.map_or_else(status::not_available, |_| status::available())),
+            content: live.map(|live| content::read(live, &target.config)),
+        },
+        applied: live.map(|live| target.applied(live.metadata.uid.as_deref().unwrap_or_default())),
+        failed: false,
+        wait: None,
+    }
+}

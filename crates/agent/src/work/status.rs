@@ -1,0 +1,260 @@
+//! Pure: from what happened to each manifest to the status of the work.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use writ_api::work::{
+    FeedbackValue, ManifestCondition, ManifestResourceMeta, ManifestResourceStatus, ManifestWorkStatus,
+};
+use writ_runtime::condition::{self, Status, Wanted};
+
+/// The condition of what was written.
+pub const APPLIED: &str = "Applied";
+/// The condition of what exists.
+pub const AVAILABLE: &str = "Available";
+/// The condition of what is reported.
+pub const FEEDBACK: &str = "StatusFeedbackSynced";
+/// The condition that ends the work on a manifest.
+pub const COMPLETE: &str = "Complete";
+/// The condition of a work that is on its way out.
+pub const DELETING: &str = "Deleting";
+
+/// What all reasons of computed conditions begin with.
+pub const RULE_PREFIX: &str = "ConditionRule";
+const AGGREGATED: &str = "ConditionRulesAggregated";
+
+/// What is known about one manifest after a pass.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which manifest.
+    pub meta: ManifestResourceMeta,
+    /// Whether it was applied.
+    pub applied: Wanted,
+    /// Whether its object exists; `None` if nothing new is known.
+    pub available: Option<Wanted>,
+    /// What its object says; `None` if nothing new is known.
+    pub content: Option<Content>,
+}
+
+/// What an object says.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// The values that the feedback rules ask for.
+    pub values: Vec<FeedbackValue>,
+    /// Whether they could be read.
+    pub feedback: Wanted,
+    /// The conditions that the rules compute.
+    pub rules: Vec<Wanted>,
+}
+
+/// The manifest was applied.
+pub fn applied() -> Wanted {
+    Wanted::new(
+        APPLIED,
+        true,
+        "AppliedManifestComplete",
+        "Apply manifest complete",
+    )
+}
+
+/// The manifest could not be applied.
+pub fn failed(message: &str) -> Wanted {
+    Wanted::new(
+        APPLIED,
+        false,
+        "AppliedManifestFailed",
+        format!("Failed to apply manifest: {message}"),
+    )
+}
+
+/// The manifest is allowed, but not written because others are not.
+pub fn held(message: &str) -> Wanted {
+    Wanted::new(APPLIED, false, "AppliedManifestHeldBack", message)
+}
+
+/// The object is there.
+pub fn available() -> Wanted {
+    Wanted::new(AVAILABLE, true, "ResourceAvailable", "Resource is available")
+}
+
+/// The object is not there.
+pub fn not_available() -> Wanted {
+    Wanted::new(
+        AVAILABLE,
+        false,
+        "ResourceNotAvailable",
+        "Resource is not available",
+    )
+}
+
+/// Nobody can tell whether the object is there.
+pub fn availability_unknown(message: &str) -> Wanted {
+    Wanted::new(AVAILABLE, Status::Unknown, "FetchingResourceFailed", message)
+}
+
+/// The status of a work: one entry per report, and the sums. `refusal` replaces the message of a failed apply.
+pub fn status(
+    current: &ManifestWorkStatus,
+    reports: &[Report],
+    refusal: Option<&str>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> ManifestWorkStatus {
+    let before: HashMap<_, &ManifestCondition> = current
+        .resource_status
+        .manifests
+        .iter()
+        .map(|manifest| (identity(&manifest.resource_meta), manifest))
+        .collect();
+    let manifests: Vec<ManifestCondition> = reports
+        .iter()
+        .map(|report| {
+            let old = before.get(&identity(&report.meta)).copied();
+            manifest(report, old, generation, now)
+        })
+        .collect();
+    let mut conditions = current.conditions.clone();
+    for wanted in work_conditions(&manifests, refusal) {
+        condition::set(&mut conditions, &wanted, generation, now);
+    }
+    let aggregated = aggregate(&manifests);
+    conditions.retain(|c| c.reason != AGGREGATED || aggregated.iter().any(|a| a.type_ == c.type_));
+    for wanted in aggregated {
+        condition::set(&mut conditions, &wanted, generation, now);
+    }
+    ManifestWorkStatus {
+        conditions,
+        resource_status: ManifestResourceStatus { manifests },
+    }
+}
+
+fn identity(meta: &ManifestResourceMeta) -> (&str, &str, &str, &str, i32) {
+    // What cannot be named is told apart by its place.
+    let place = if meta.name.is_empty() { meta.ordinal } else { -1 };
+    (&meta.group, &meta.kind, &meta.namespace, &meta.name, place)
+}
+
+fn manifest(
+    report: &Report,
+    old: Option<&ManifestCondition>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> ManifestCondition {
+    let mut new = old.cloned().unwrap_or_default();
+    new.resource_meta = report.meta.clone();
+    // Whatever is kept is still true of this revision.
+    for kept in &mut new.conditions {
+        kept.observed_generation = generation;
+    }
+    condition::set(&mut new.conditions, &report.applied, generation, now);
+    if let Some(available) = &report.available {
+        condition::set(&mut new.conditions, available, generation, now);
+    }
+    if let Some(content) = &report.content {
+        new.status_feedback.values.clone_from(&content.values);
+        condition::set(&mut new.conditions, &content.feedback, generation, now);
+        new.conditions.retain(|c| {
+            !c.reason.starts_with(RULE_PREFIX) || content.rules.iter().any(|rule| rule.type_ == c.type_)
+        });
+        for rule in &content.rules {
+            condition::set(&mut new.conditions, rule, generation, now);
+        }
+    }
+    new
+}
+
+fn work_conditions(manifests: &[ManifestCondition], refusal: Option<&str>) -> [Wanted; 2] {
+    let all_applied = manifests
+        .iter()
+        .all(|manifest| condition::is_true(&manifest.conditions, APPLIED));
+    let applied = if all_applied && refusal.is_none() {
+        Wanted::new(
+            APPLIED,
+            true,
+            "AppliedManifestWorkComplete",
+            "Apply manifest work complete",
+        )
+    } else {
+        let message = refusal.unwrap_or("Failed to apply manifest work");
+        Wanted::new(APPLIED, false, "AppliedManifestWorkFailed", message)
+    };
+    let count = |status: Status| {
+        manifests
+            .iter()
+            .filter(|manifest| {
+                condition::find(&manifest.conditions, AVAILABLE)
+                    .map_or(status == Status::Unknown, |c| c.status == status.as_str())
+            })
+            .count()
+    };
+    let (missing, unknown, total) = (count(Status::False), count(Status::Unknown), manifests.len());
+    let available = if total == 0 {
+        Wanted::new(
+            AVAILABLE,
+            Status::Unknown,
+            "ResourcesStatusUnknown",
+            "cannot get any available resource ",
+        )
+    } else if missing > 0 {
+        Wanted::new(
+            AVAILABLE,
+            false,
+            "ResourcesNotAvailable",
+            format!("{missing} of {total} resources are not available"),
+        )
+    } else if unknown > 0 {
+        Wanted::new(
+            AVAILABLE,
+            Status::Unknown,
+            "ResourcesStatusUnknown",
+            format!("{unknown} of {total} resources have unknown status"),
+        )
+    } else {
+        Wanted::new(
+            AVAILABLE,
+            true,
+            "ResourcesAvailable",
+            "All resources are available",
+        )
+    };
+    [applied, available]
+}
+
+/// The conditions that rules computed, folded: `False` beats `Unknown` beats `True`, except for `Progressing`,
+/// where one that progresses is enough.
+fn aggregate(manifests: &[ManifestCondition]) -> Vec<Wanted> {
+    let mut by_type: BTreeMap<&str, Vec<(Status, &str)>> = BTreeMap::new();
+    for condition in manifests.iter().flat_map(|manifest| &manifest.conditions) {
+        if condition.reason.starts_with(RULE_PREFIX) {
+            let status = match condition.status.as_str() {
+                "True" => Status::True,
+                "False" => Status::False,
+                _ => Status::Unknown,
+            };
+            by_type
+                .entry(&condition.type_)
+                .or_default()
+                .push((status, &condition.message));
+        }
+    }
+    by_type
+        .into_iter()
+        .map(|(type_, found)| {
+            let has = |status: Status| found.iter().any(|(s, _)| *s == status);
+            let order = if type_ == "Progressing" {
+                [Status::True, Status::Unknown, Status::False]
+            } else {
+                [Status::False, Status::Unknown, Status::True]
+            };
+            let status = order
+                .into_iter()
+                .find(|status| has(*status))
+                .unwrap_or(Status::Unknown);
+            let message = match found.as_slice() {
+                [(_, only)] => (*only).to_owned(),
+                many => format!("Aggregated from {} manifest conditions", many.len()),
+            };
+            Wanted::new(type_, status, AGGREGATED, message)
+        })
+        .collect()
+}

@@ -1,0 +1,300 @@
+//! Paths into JSON, in the three languages that Kubernetes users write: the JSONPath of kubectl, jq's path
+//! expressions, and JSON pointers.
+
+mod jq;
+mod jsonpath;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+/// Why a path cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path:?} is not a {language} that is understood: {problem} at character {position}")]
+pub struct PathError {
+    /// What it should have been.
+    pub language: &'static str,
+    /// The path.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+    /// Where, counted from 1.
+    pub position: usize,
+}
+
+/// One or more alternatives, each a chain of steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Path {
+    alternatives: Vec<Vec<Step>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Key(String),
+    Index(i64),
+    Slice(Option<i64>, Option<i64>, i64),
+    Each,
+    /// This value and everything below it.
+    Descend,
+    /// Any of these steps.
+    Union(Vec<Step>),
+    /// Of a list, the elements for which it holds.
+    Filter(Test),
+    /// The value itself, if it holds for it.
+    Select(Test),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Test {
+    Exists(Vec<Step>),
+    Compare(Vec<Step>, Operator, Value),
+    Not(Box<Test>),
+    And(Box<Test>, Box<Test>),
+    Or(Box<Test>, Box<Test>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// One step of a place: a key of an object or an index of a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum At {
+    /// A key of an object.
+    Key(String),
+    /// An index of a list.
+    Index(usize),
+}
+
+impl Path {
+    /// Reads kubectl's JSONPath: `.a.b`, `{.a.b}`, `$.a['b']`, `a\.b`, `[0]`, `[-1]`, `[0:2]`, `[*]`, `..a`,
+    /// `[?(@.type=="Ready")]`.
+    pub fn jsonpath(text: &str) -> Result<Self, PathError> {
+        jsonpath::parse(text)
+    }
+
+    /// Reads a jq path expression: keys, indexes, `[]`, `|`, `,`, `..`, `?`, and `select` with comparisons.
+    pub fn jq(text: &str) -> Result<Self, PathError> {
+        jq::parse(text)
+    }
+
+    /// Reads a JSON pointer (RFC 6901).
+    pub fn pointer(text: &str) -> Result<Self, PathError> {
+        let problem = |problem: &str, position: usize| PathError {
+            language: "JSON pointer",
+            path: text.into(),
+            problem: problem.into(),
+            position,
+        };
+        let mut steps = Vec::new();
+        if !text.is_empty() {
+            let rest = text
+                .strip_prefix('/')
+                .ok_or_else(|| problem("it must begin with a slash", 1))?;
+            for part in rest.split('/') {
+                let wrong = part
+                    .split('~')
+                    .skip(1)
+                    .any(|after| !after.starts_with(['0', '1']));
+                if wrong {
+                    return Err(problem("`~` must be written `~0`", 1));
+                }
+                let key = part.replace("~1", "/").replace("~0", "~");
+                let step = match key.parse::<i64>() {
+                    Ok(index) if index >= 0 => Step::Union(vec![Step::Index(index), Step::Key(key)]),
+                    _ => Step::Key(key),
+                };
+                steps.push(step);
+            }
+        }
+        Ok(Self {
+            alternatives: vec![steps],
+        })
+    }
+
+    /// The values that the path leads to; none if there is nothing there.
+    pub fn select<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
+        self.places(value).into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// Removes everything that the path leads to; returns how much that was.
+    pub fn remove(&self, value: &mut Value) -> usize {
+        let mut places: Vec<Vec<At>> = self.places(value).into_iter().map(|(place, _)| place).collect();
+        // From the end, so that the places that are left stay where they are.
+        places.sort();
+        places.dedup();
+        let count = places.len();
+        for place in places.into_iter().rev() {
+            remove_at(value, &place);
+        }
+        count
+    }
+
+    /// The values that the path leads to, and where they are.
+    pub fn places<'v>(&self, value: &'v Value) -> Vec<(Vec<At>, &'v Value)> {
+        self.alternatives
+            .iter()
+            .flat_map(|steps| walk(steps, value))
+            .collect()
+    }
+}
+
+fn remove_at(value: &mut Value, place: &[At]) {
+    let Some((last, parents)) = place.split_last() else {
+        *value = Value::Null;
+        return;
+    };
+    let mut current = value;
+    for step in parents {
+        let next = match step {
+            At::Key(key) => current.get_mut(key),
+            At::Index(index) => current.get_mut(index),
+        };
+        match next {
+            Some(next) => current = next,
+            None => return,
+        }
+    }
+    match (current, last) {
+        (Value::Object(map), At::Key(key)) => {
+            map.remove(key);
+        }
+        (Value::Array(elements), At::Index(index)) if *index < elements.len() => {
+            elements.remove(*index);
+        }
+        _ => {}
+    }
+}
+
+type Found<'v> = Vec<(Vec<At>, &'v Value)>;
+
+fn walk<'v>(steps: &[Step], value: &'v Value) -> Found<'v> {
+    let mut found: Found<'v> = vec![(Vec::new(), value)];
+    for step in steps {
+        found = found
+            .into_iter()
+            .flat_map(|(place, value)| {
+                one(step, value).into_iter().map(move |(more, value)| {
+                    let mut place = place.clone();
+                    place.extend(more);
+                    (place, value)
+                })
+            })
+            .collect();
+    }
+    found
+}
+
+fn one<'v>(step: &Step, value: &'v Value) -> Found<'v> {
+    match (step, value) {
+        (Step::Key(key), Value::Object(map)) => map
+            .get(key)
+            .map(|value| (vec![At::Key(key.clone())], value))
+            .into_iter()
+            .collect(),
+        (Step::Index(index), Value::Array(list)) => position(*index, list.len())
+            .and_then(|index| Some((vec![At::Index(index)], list.get(index)?)))
+            .into_iter()
+            .collect(),
+        (Step::Slice(from, to, step), Value::Array(list)) => slice(list, *from, *to, *step),
+        (Step::Each, Value::Array(_) | Value::Object(_)) => children(value),
+        (Step::Descend, _) => {
+            let mut all = vec![(Vec::new(), value)];
+            for (place, child) in children(value) {
+                for (more, value) in one(&Step::Descend, child) {
+                    let mut place = place.clone();
+                    place.extend(more);
+                    all.push((place, value));
+                }
+            }
+            all
+        }
+        (Step::Union(steps), _) => steps.iter().flat_map(|step| one(step, value)).collect(),
+        (Step::Filter(test), Value::Array(_)) => children(value)
+            .into_iter()
+            .filter(|(_, element)| holds(test, element))
+            .collect(),
+        (Step::Select(test), _) if holds(test, value) => vec![(Vec::new(), value)],
+        _ => Vec::new(),
+    }
+}
+
+fn children(value: &Value) -> Found<'_> {
+    match value {
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(index, value)| (vec![At::Index(index)], value))
+            .collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| (vec![At::Key(key.clone())], value))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn position(index: i64, len: usize) -> Option<usize> {
+    let len_signed = i64::try_from(len).ok()?;
+    let index = if index < 0 { index + len_signed } else { index };
+    usize::try_from(index).ok().filter(|index| *index < len)
+}
+
+fn slice(list: &[Value], from: Option<i64>, to: Option<i64>, step: i64) -> Found<'_> {
+    let len = i64::try_from(list.len()).unwrap_or(i64::MAX);
+    let bound = |index: i64| (if index < 0 { index + len } else { index }).clamp(0, len);
+    let (from, to) = (bound(from.unwrap_or(0)), bound(to.unwrap_or(len)));
+    let step = usize::try_from(step).unwrap_or(1).max(1);
+    (from..to)
+        .step_by(step)
+        .filter_map(|index| {
+            let index = usize::try_from(index).ok()?;
+            Some((vec![At::Index(index)], list.get(index)?))
+        })
+        .collect()
+}
+
+fn holds(test: &Test, value: &Value) -> bool {
+    match test {
+        Test::Exists(steps) => walk(steps, value)
+            .iter()
+            .any(|(_, found)| !found.is_null() && **found != Value::Bool(false)),
+        Test::Compare(steps, operator, wanted) => {
+            let found = walk(steps, value);
+            if found.is_empty() {
+                return *operator == Operator::NotEqual || (*operator == Operator::Equal && wanted.is_null());
+            }
+            found.iter().any(|(_, found)| compare(found, *operator, wanted))
+        }
+        Test::Not(test) => !holds(test, value),
+        Test::And(a, b) => holds(a, value) && holds(b, value),
+        Test::Or(a, b) => holds(a, value) || holds(b, value),
+    }
+}
+
+fn compare(found: &Value, operator: Operator, wanted: &Value) -> bool {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+    let order = match (found, wanted) {
+        (Value::Number(a), Value::Number(b)) => {
+            a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b))
+        }
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        (a, b) if a == b => Some(Equal),
+        _ => None,
+    };
+    match operator {
+        Operator::Equal => order == Some(Equal),
+        Operator::NotEqual => order != Some(Equal),
+        Operator::Less => order == Some(Less),
+        Operator::LessOrEqual => matches!(order, Some(Less | Equal)),
+        Operator::Greater => order == Some(Greater),
+        Operator::GreaterOrEqual => matches!(order, Some(Greater | Equal)),
+    }
+}

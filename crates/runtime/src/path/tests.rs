@@ -1,0 +1,146 @@
+//! Tables against the three languages.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn object() -> Value {
+    json!({
+        "metadata": {"labels": {"a.b/c": "x"}, "annotations": {"k": "v"}},
+        "spec": {"replicas": 3, "ports": [
+            {"name": "http", "port": 80}, {"name": "https", "port": 443}, {"name": "dns", "port": 53, "off": true},
+        ]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]},
+    })
+}
+
+#[test]
+fn jsonpath_leads_where_kubectl_goes() {
+    let object = object();
+    for (path, expected) in [
+        (".spec.replicas", json!([3])),
+        ("{.spec.replicas}", json!([3])),
+        ("{ .spec.replicas }", json!([3])),
+        ("$.spec.replicas", json!([3])),
+        ("spec.replicas", json!([3])),
+        (r".metadata.labels.a\.b/c", json!(["x"])),
+        (".metadata.labels['a.b/c']", json!(["x"])),
+        (".spec.ports[0].name", json!(["http"])),
+        (".spec.ports[-1].name", json!(["dns"])),
+        (".spec.ports[0:2].port", json!([80, 443])),
+        (".spec.ports[1:].port", json!([443, 53])),
+        (".spec.ports[0,2].port", json!([80, 53])),
+        (".spec.ports[*].port", json!([80, 443, 53])),
+        (r#".spec.ports[?(@.name=="https")].port"#, json!([443])),
+        (r".spec.ports[?(@.port>=80)].name", json!(["http", "https"])),
+        (r".spec.ports[?(@.off)].name", json!(["dns"])),
+        (
+            r#"{.status.conditions[?(@.type=="Ready")].status}"#,
+            json!(["True"]),
+        ),
+        ("..port", json!([80, 443, 53])),
+        (".spec.missing.deeper", json!([])),
+        (".spec.ports[9]", json!([])),
+    ] {
+        let found = Path::jsonpath(path).unwrap();
+        assert_eq!(json!(found.select(&object)), expected, "{path}");
+    }
+    assert_eq!(Path::jsonpath(".").unwrap().select(&object), vec![&object]);
+}
+
+#[test]
+fn a_wrong_path_says_where() {
+    for path in [
+        ".spec[",
+        ".spec[a]",
+        "{.spec",
+        ".spec}",
+        ".a[?(@.b==)]",
+        ".a['b]",
+        ".a..",
+        ".a.",
+        "{.a}{.b}",
+        r".a\",
+        ".a[?(b)]",
+        ".a[::0]",
+    ] {
+        let error = Path::jsonpath(path).unwrap_err();
+        assert!(error.position >= 1 && error.position <= path.len() + 1, "{error}");
+    }
+    for path in [
+        "spec",
+        ".a | length",
+        ".a[",
+        ".a[] | select(.b ==",
+        ".a b",
+        "select(.a",
+        "",
+    ] {
+        assert!(Path::jq(path).is_err(), "{path}");
+    }
+    for path in ["spec", "/a~2"] {
+        assert!(Path::pointer(path).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn jq_removes_what_it_names() {
+    for (path, left) in [
+        (".spec.replicas", r#"{"ports":["http","https","dns"]}"#),
+        (".spec[\"replicas\"]", r#"{"ports":["http","https","dns"]}"#),
+        (
+            r#".spec.ports[] | select(.name == "http")"#,
+            r#"{"ports":["https","dns"],"replicas":3}"#,
+        ),
+        (
+            r#".spec.ports[] | select(.name == "http" or .port == 53)"#,
+            r#"{"ports":["https"],"replicas":3}"#,
+        ),
+        (
+            r".spec.ports[] | select((.off | not) and .port < 100)",
+            r#"{"ports":["https","dns"],"replicas":3}"#,
+        ),
+        (".spec.replicas, .spec.ports[0]", r#"{"ports":["https","dns"]}"#),
+        (".spec | (.replicas, .ports[1:])", r#"{"ports":["http"]}"#),
+        (".spec.ports[]?", r#"{"ports":[],"replicas":3}"#),
+        (
+            ".spec.nothing[].x",
+            r#"{"ports":["http","https","dns"],"replicas":3}"#,
+        ),
+    ] {
+        let mut object = object();
+        Path::jq(path).unwrap().remove(&mut object);
+        let mut spec = object["spec"].clone();
+        if let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) {
+            for port in ports {
+                *port = port["name"].clone();
+            }
+        }
+        assert_eq!(spec, serde_json::from_str::<Value>(left).unwrap(), "{path}");
+    }
+}
+
+#[test]
+fn a_pointer_names_keys_and_indexes() {
+    let mut object = object();
+    assert_eq!(
+        Path::pointer("/metadata/labels/a.b~1c").unwrap().select(&object),
+        vec![&json!("x")]
+    );
+    assert_eq!(Path::pointer("/spec/ports/1").unwrap().remove(&mut object), 1);
+    assert_eq!(object["spec"]["ports"][1]["name"], "dns");
+    assert_eq!(Path::pointer("/spec/none/x").unwrap().remove(&mut object), 0);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_a_parser_fall_over(text in ".{0,40}") {
+        let object = object();
+        for path in [Path::jsonpath(&text), Path::jq(&text), Path::pointer(&text)].into_iter().flatten() {
+            let mut copy = object.clone();
+            let count = path.select(&object).len();
+            prop_assert!(path.remove(&mut copy) <= count);
+        }
+    }
+}
