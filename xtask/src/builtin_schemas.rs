@@ -410,6 +410,8 @@ fn field(line: &str, package: &str, structure: &mut Structure) {
     let options: Vec<&str> = options.collect();
     let words: Vec<&str> = declaration.split_whitespace().collect();
     match (words.as_slice(), json.as_str()) {
+        // Go's way to say: not in JSON.
+        (_, "-") => {}
         ([embedded], "") => structure.inlined.push(qualify(embedded, package)),
         ([_, go], "") => structure.inlined.push(qualify(go, package)),
         ([_, go], _) => structure.fields.push(Field {

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod access;
+mod apiserver;
 mod completion;
 mod crds;
 mod get;
@@ -22,6 +23,8 @@ pub enum Command {
     Why(access::Why),
     /// List clusters, permissions, works, accounts, sets or syncs.
     Get(get::Get),
+    /// Run an embedded Kubernetes API server.
+    Apiserver(apiserver::Apiserver),
     /// Print every custom resource definition as YAML.
     Crds(crds::Crds),
     /// Print the completion script of a shell.
@@ -37,6 +40,7 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::WhoCan(command) => command.run().await,
         Command::Why(command) => command.run().await,
         Command::Get(command) => command.run().await,
+        Command::Apiserver(command) => command.run().await,
         Command::Crds(command) => command.run(),
         Command::Completion(command) => command.run(),
         Command::Version => {
