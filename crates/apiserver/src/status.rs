@@ -69,6 +69,13 @@ impl Failure {
         self.with(details)
     }
 
+    /// Says something before the message.
+    #[must_use]
+    pub fn prefixed(mut self, text: &str) -> Self {
+        self.0.message.insert_str(0, text);
+        self
+    }
+
     /// Sets the metadata of the list that could not be given.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Value) -> Self {
@@ -84,6 +91,16 @@ impl Failure {
             format!("{} \"{name}\" not found", qualified(group, resource)),
         )
         .with(details(group, resource, name))
+    }
+
+    /// 404 for a resource that a built-in group does not have.
+    pub fn no_such_resource() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .with(json!({}))
     }
 
     /// 404 for a path that is nothing, as plain text.
@@ -186,14 +203,11 @@ impl Failure {
 
     /// 406.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
-        Self::new(
-            406,
-            "NotAcceptable",
-            format!(
-                "only the following media types are accepted: {}",
-                accepted.join(", ")
-            ),
-        )
+        let message = format!(
+            "406: Not Acceptable\n\nAvailable representations: {}",
+            accepted.join(", ")
+        );
+        Self::new(406, "NotAcceptable", message).with(json!({}))
     }
 
     /// 413.
@@ -268,6 +282,11 @@ impl Failure {
             "reason": self.0.reason,
             "code": self.0.code,
         });
+        if let Some(map) = it.as_object_mut()
+            && self.0.reason.is_empty()
+        {
+            map.remove("reason");
+        }
         if let (Some(details), Some(map)) = (&self.0.details, it.as_object_mut()) {
             map.insert("details".into(), details.clone());
         }

@@ -272,14 +272,7 @@ pub(super) fn escalation(call: &Call, operation: Operation, value: &Value) -> Re
     answer.map_err(|escalation| {
         let (resource, name) = (&call.resource, meta::text(value, "name"));
         match &escalation {
-            Escalation::NoRole { kind, name } => {
-                let plural = if kind == "ClusterRole" {
-                    "clusterroles"
-                } else {
-                    "roles"
-                };
-                Failure::not_found(&resource.group, plural, name)
-            }
+            Escalation::NoRole { name, .. } => Failure::not_found(&resource.group, &resource.plural, name),
             _ => Failure::forbidden(&resource.group, &resource.plural, name, &escalation.to_string()),
         }
     })

@@ -62,7 +62,7 @@ impl Call {
         }
     }
 
-    pub async fn answer(&self, verb: &str, body: Body) -> Result<Response<Body>> {
+    pub async fn answer(&self, verb: &str, body: &Bytes) -> Result<Response<Body>> {
         if let Some(warning) = self.version()?.deprecated.as_deref() {
             self.warn(warning);
         }
@@ -78,7 +78,7 @@ impl Call {
             "list" => list::list(self),
             "watch" => watch::watch(self),
             "create" if !self.target.name.is_empty() => Err(Failure::no_such_method()),
-            "create" if reviews::is_review(&self.resource) => reviews::answer(self, body).await,
+            "create" if reviews::is_review(&self.resource) => reviews::answer(self, body),
             "create" => create::create(self, body).await,
             "update" | "patch" if self.target.name.is_empty() => Err(Failure::no_such_method()),
             "update" => update::update(self, body).await,
@@ -89,7 +89,7 @@ impl Call {
         }
     }
 
-    async fn answer_subresource(&self, verb: &str, body: Body) -> Result<Response<Body>> {
+    async fn answer_subresource(&self, verb: &str, body: &Bytes) -> Result<Response<Body>> {
         let version = self.version()?;
         match (self.target.subresource.as_str(), verb) {
             ("status", "get") if version.status => self.get(),
@@ -98,9 +98,7 @@ impl Call {
             ("scale", "get" | "update" | "patch") if version.scale.is_some() => {
                 scale::answer(self, verb, body).await
             }
-            ("token", "create") if &*self.resource.table == "serviceaccounts" => {
-                token::create(self, body).await
-            }
+            ("token", "create") if &*self.resource.table == "serviceaccounts" => token::create(self, body),
             ("approval", "get") if self.is_csr() => self.get(),
             ("approval", "update") if self.is_csr() => update::update(self, body).await,
             ("approval", "patch") if self.is_csr() => patch::patch(self, body).await,
@@ -108,7 +106,12 @@ impl Call {
                 update::update(self, body).await
             }
             ("status", _) if version.status => Err(Failure::no_such_method()),
-            _ => Err(Failure::no_such_path()),
+            ("scale", _) if version.scale.is_some() => Err(Failure::no_such_method()),
+            ("token", _) if &*self.resource.table == "serviceaccounts" => Err(Failure::no_such_method()),
+            ("approval", _) if self.is_csr() => Err(Failure::no_such_method()),
+            ("finalize", _) if &*self.resource.table == "namespaces" => Err(Failure::no_such_method()),
+            _ if self.resource.builtin.is_none() => Err(self.not_found()),
+            _ => Err(Failure::no_such_resource()),
         }
     }
 

@@ -1,7 +1,8 @@
 //! POST.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::admit::{self, Operation};
 use super::write::{self, Options};
@@ -10,10 +11,10 @@ use crate::http::Body;
 use crate::status::{Failure, Result};
 use crate::store::{Expect, Refused};
 
-pub(super) async fn create(call: &Call, body: Body) -> Result<Response<Body>> {
+pub(super) async fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
     let options = write::options(call, "CreateOptions")?;
-    let value = write::read_object(call, body, &options).await?;
+    let value = write::read_object(call, body, &options)?;
     let (code, value, rv) = store_new(call, value, &options, true).await?;
     if let Some(rv) = rv {
         call.durable(rv).await?;
@@ -40,11 +41,11 @@ pub(super) async fn store_new(
     let generated = meta::text(&value, "name").is_empty();
     // The real server checks the namespace before it looks at the object any further.
     admit::namespace(call, &value)?;
-    meta::begin(resource, &mut value, &call.state.clock);
-    prepare(call, &mut value)?;
     if track {
         super::ownership::track(call, options, None, &mut value)?;
     }
+    meta::begin(resource, &mut value, &call.state.clock);
+    prepare(call, &mut value)?;
     admit::mutate(call, Operation::Create, &mut value, None, options).await?;
     admit::escalation(call, Operation::Create, &value)?;
     write::validate(call, &value, None)?;
@@ -79,7 +80,17 @@ fn exists(call: &Call, value: &Value, generated: bool) -> Failure {
             1,
         );
     }
-    Failure::already_exists(&resource.group, &resource.plural, name)
+    let failure = Failure::already_exists(&resource.group, &resource.plural, name);
+    let key = crate::store::key_of(meta::text(value, "namespace"), name);
+    if call
+        .state
+        .store
+        .get(&resource.table, &key)
+        .is_some_and(|object| object.deleting)
+    {
+        return failure.prefixed("object is being deleted: ");
+    }
+    failure
 }
 
 /// What a new object begins with.
@@ -92,6 +103,15 @@ fn prepare(call: &Call, value: &mut Value) -> Result<()> {
             {
                 map.remove("status");
             }
+        }
+    }
+    if &*call.resource.table == "customresourcedefinitions.apiextensions.k8s.io" {
+        let stored = super::restrict::storage_versions(value, &[]);
+        if let Some(map) = value.as_object_mut() {
+            map.insert(
+                "status".into(),
+                json!({ "acceptedNames": { "kind": "", "plural": "" }, "conditions": null, "storedVersions": stored }),
+            );
         }
     }
     if &*call.resource.table == "certificatesigningrequests.certificates.k8s.io"

@@ -1,5 +1,6 @@
 //! DELETE, of one object and of a collection.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use super::filter::Filter;
 use super::write::Options;
 use super::{Call, meta, write};
 use crate::clock::Clock;
-use crate::http::{Body, decode_body, read_body};
+use crate::http::{Body, decode_body};
 use crate::registry::Resource;
 use crate::schema::Cause;
 use crate::status::{Failure, Result, success};
@@ -146,10 +147,10 @@ fn put(value: &mut Value, name: &str, field: Value) {
     }
 }
 
-pub(super) async fn delete(call: &Call, body: Body) -> Result<Response<Body>> {
+pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
-    let bytes = read_body(body).await?;
-    let wish = wish(call, &bytes)?;
+    let bytes = body;
+    let wish = wish(call, bytes)?;
     let current = call.current()?;
     let deleted = remove(call, &current, &wish).await?;
     let (code, value, rv) = match deleted {
@@ -222,17 +223,29 @@ async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Dele
 
 fn preconditions(resource: &Resource, value: &Value, wish: &DeleteWish) -> Result<()> {
     let name = meta::text(value, "name");
-    let check = |what: &str, wanted: &Option<String>, have: &str| match wanted {
+    let check = |what: &str, wanted: &Option<String>, have: &str, perhaps: &str| match wanted {
         Some(wanted) if wanted != have => Err(Failure::conflict(
             &resource.group,
-            &resource.plural,
+            &resource.kind,
             name,
-            &format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}"),
+            &format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({have}). The object might have been {perhaps}"
+            ),
         )),
         _ => Ok(()),
     };
-    check("UID", &wish.uid, meta::text(value, "uid"))?;
-    check("ResourceVersion", &wish.rv, meta::text(value, "resourceVersion"))
+    check(
+        "UID",
+        &wish.uid,
+        meta::text(value, "uid"),
+        "deleted and then recreated",
+    )?;
+    check(
+        "ResourceVersion",
+        &wish.rv,
+        meta::text(value, "resourceVersion"),
+        "modified",
+    )
 }
 
 /// Deletes an object, or marks it if finalizers stand in the way. Tries again when the object changes meanwhile.
@@ -283,21 +296,25 @@ pub(crate) fn delete_object(
         }
         meta::set_finalizers(&mut value, &finalizers);
         if !now.deleting {
+            let plain = !matches!(
+                &*resource.table,
+                "namespaces" | "customresourcedefinitions.apiextensions.k8s.io"
+            );
             meta::edit(&mut value, |metadata| {
                 metadata.insert("deletionTimestamp".into(), clock.rfc3339().into());
-                metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+                // Definitions and namespaces have their own way to end.
+                if plain {
+                    metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+                }
                 let generation = metadata.get("generation").and_then(Value::as_i64);
-                if let Some(generation) = generation.filter(|generation| *generation > 0) {
+                if let Some(generation) = generation.filter(|generation| plain && *generation > 0) {
                     metadata.insert("generation".into(), (generation + 1).into());
                 }
             });
-            if &*resource.table == "namespaces" {
-                meta::edit(&mut value, |metadata| {
-                    metadata.remove("deletionGracePeriodSeconds")
-                });
-                if let Some(status) = value.get_mut("status").and_then(Value::as_object_mut) {
-                    status.insert("phase".into(), "Terminating".into());
-                }
+            if &*resource.table == "namespaces"
+                && let Some(status) = value.get_mut("status").and_then(Value::as_object_mut)
+            {
+                status.insert("phase".into(), "Terminating".into());
             }
         }
         if wish.dry_run {
@@ -321,10 +338,10 @@ fn is_namespace_with_content(resource: &Resource, value: &Value) -> bool {
 }
 
 /// Deletes everything that a list with the same parameters would show.
-pub(super) async fn delete_collection(call: &Call, body: Body) -> Result<Response<Body>> {
+pub(super) async fn delete_collection(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
-    let bytes = read_body(body).await?;
-    let wish = wish(call, &bytes)?;
+    let bytes = body;
+    let wish = wish(call, bytes)?;
     let filter = Filter::new(call)?;
     let (objects, rv) = call
         .state

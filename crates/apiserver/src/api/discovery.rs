@@ -119,7 +119,9 @@ fn subresources(resource: &Resource, version: &Version) -> Vec<Sub> {
         all.push(sub("scale", "Scale", Some(("autoscaling", "v1")), CHANGE));
     }
     if version.status {
-        all.push(sub("status", &resource.kind, None, CHANGE));
+        // Custom resources list them the other way round.
+        let at = if resource.builtin.is_some() { all.len() } else { 0 };
+        all.insert(at, sub("status", &resource.kind, None, CHANGE));
     }
     all
 }

@@ -1,9 +1,11 @@
 //! Which objects of a table a list or a watch shows.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::Call;
-use crate::builtin::Kind;
+use crate::registry::Resource;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{Failure, Result};
 use crate::store::Object;
@@ -15,7 +17,7 @@ pub(crate) struct Filter {
     fields: FieldSelector,
     /// Fields that are not in the key, so that the object must be read.
     deep: bool,
-    kind: Option<&'static Kind>,
+    resource: Arc<Resource>,
 }
 
 impl Filter {
@@ -41,7 +43,7 @@ impl Filter {
             labels,
             fields,
             deep,
-            kind: call.resource.builtin,
+            resource: call.resource.clone(),
         })
     }
 
@@ -65,11 +67,14 @@ impl Filter {
         if self.fields.is_everything() {
             return true;
         }
-        let value = if self.deep { object.value() } else { Value::Null };
+        let mut value = if self.deep { object.value() } else { Value::Null };
+        if self.deep {
+            crate::registry::from_storage(&self.resource, &mut value);
+        }
         self.fields.matches(|field| match field {
             "metadata.name" => Some(object.name().to_owned()),
             "metadata.namespace" => Some(object.namespace().to_owned()),
-            path => match self.kind {
+            path => match self.resource.builtin {
                 Some(kind) => kind.field(&value, path),
                 None => Some(field_text(&value, path)),
             },

@@ -106,16 +106,9 @@ pub(super) fn resource_version(call: &Call) -> Result<Option<u64>> {
         return Ok(None);
     };
     text.parse().map(Some).map_err(|_| {
-        Failure::invalid(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            &[Cause::invalid(
-                "resourceVersion",
-                &text.into(),
-                &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"),
-            )],
-        )
+        Failure::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        ))
     })
 }
 
@@ -148,7 +141,9 @@ fn moment(call: &Call) -> Result<Moment> {
             .and_then(|bytes| serde_json::from_slice::<Continue>(&bytes).ok())
             .filter(|token| token.v == "meta.k8s.io/v1" && !token.start.is_empty())
             .ok_or_else(|| {
-                Failure::bad_request("continue key is not valid: encoded version is not recognized")
+                Failure::bad_request(
+                    "invalid continue token: continue key is not valid: encoded version is not recognized",
+                )
             })?;
         let after = Some(token.start.trim_end_matches('\0').to_owned());
         return Ok(Moment {
@@ -189,7 +184,11 @@ pub(super) fn list(call: &Call) -> Result<Response<Body>> {
             &|object| filter.is_everything() || filter.matches(object),
         )
         .map_err(|current| gone(&moment, current))?;
-    let position = position(&page, &filter, limit);
+    let mut position = position(&page, &filter, limit);
+    if call.resource.builtin.is_none() && accept.shape == Shape::Whole {
+        // Lists of custom resources always have the field.
+        position.token.get_or_insert_default();
+    }
     let json = match &accept.shape {
         Shape::Whole => whole(call, &page, &position),
         Shape::Table(version) => {

@@ -22,7 +22,7 @@ pub(super) fn schema(call: &Call) -> Result<Schema> {
 fn ignored(call: &Call) -> &'static [&'static str] {
     let custom = call.resource.builtin.is_none();
     match call.target.subresource.as_str() {
-        "" if call.version().is_ok_and(|version| version.status) => &["status"],
+        "" | "scale" if call.version().is_ok_and(|version| version.status) => &["status"],
         "status" if custom => &["metadata", "spec"],
         "status" | "approval" => &["spec"],
         _ => &[],
@@ -44,7 +44,31 @@ fn manager<'a>(call: &'a Call, options: &'a Options, api_version: &'a str) -> Ma
 pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
     let api_version = call.api_version();
     ssa::track_update(old, new, &manager(call, options, &api_version), &schema(call)?);
+    if call.target.subresource == "scale" {
+        forget_time(new);
+    }
     Ok(())
+}
+
+/// What is written through `scale` is recorded without a time, and sorted accordingly.
+fn forget_time(value: &mut Value) {
+    let entries = value
+        .pointer_mut("/metadata/managedFields")
+        .and_then(Value::as_array_mut);
+    let Some(entries) = entries else { return };
+    for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+        if entry.get("subresource").and_then(Value::as_str) == Some("scale") {
+            entry.remove("time");
+        }
+    }
+    let text = |entry: &Value, name: &str| {
+        entry
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    entries.sort_by_cached_key(|entry| (text(entry, "operation"), text(entry, "time")));
 }
 
 /// Applies a configuration.

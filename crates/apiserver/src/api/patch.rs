@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::update::{How, finish, modify};
 use super::write::{self, Options};
 use super::{Call, meta, ownership};
-use crate::http::{Body, decode_json, decode_yaml, media_type, read_body};
+use crate::http::{Body, decode_json, decode_yaml, media_type};
 use crate::patch::{self as engine, PatchError};
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -18,7 +18,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 const APPLY_CBOR: &str = "application/apply-patch+cbor";
 
-pub(super) async fn patch(call: &Call, body: Body) -> Result<Response<Body>> {
+pub(super) async fn patch(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
     let kind = media_type(&call.headers).to_owned();
     let builtin = call.resource.builtin.is_some();
@@ -26,18 +26,19 @@ pub(super) async fn patch(call: &Call, body: Body) -> Result<Response<Body>> {
         JSON | MERGE | APPLY => {}
         STRATEGIC if builtin => {}
         _ if builtin => {
-            return Err(Failure::unsupported_media_type(&[
-                JSON, MERGE, STRATEGIC, APPLY, APPLY_CBOR,
-            ]));
+            return Err(
+                Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+                    .with_details(serde_json::json!({})),
+            );
         }
         _ => return Err(Failure::unsupported_media_type(&[JSON, MERGE, APPLY, APPLY_CBOR])),
     }
     let options = check_options(call, &kind)?;
-    let bytes = read_body(body).await?;
+    let bytes = body;
     let done = if kind == APPLY {
-        apply(call, &options, &bytes).await?
+        apply(call, &options, bytes).await?
     } else {
-        change(call, &options, &kind, &bytes).await?
+        change(call, &options, &kind, bytes).await?
     };
     finish(call, done).await
 }
@@ -92,7 +93,12 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
 pub(super) fn refuse(error: PatchError) -> Failure {
     match error {
         PatchError::Malformed(message) => Failure::bad_request(message),
-        PatchError::Unprocessable(message) => Failure::new(422, "Invalid", message),
+        PatchError::Unprocessable(_) => Failure::new(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        )
+        .with_details(serde_json::json!({})),
         PatchError::Internal(message) => Failure::new(500, "", message),
     }
 }
@@ -100,27 +106,34 @@ pub(super) fn refuse(error: PatchError) -> Failure {
 /// A patch cannot make an object another one.
 fn same_identity(call: &Call, live: &Value, new: &mut Value) -> Result<()> {
     for field in ["apiVersion", "kind"] {
-        if new.get(field) != live.get(field) {
-            let text = |value: &Value| {
-                value
-                    .get(field)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned()
-            };
-            if field == "apiVersion" {
-                return Err(Failure::bad_request(format!(
-                    "the API version in the data ({}) does not match the expected API version ({})",
-                    text(new),
-                    text(live)
-                )));
-            }
-            return Err(Failure::bad_request(format!(
-                "the kind in the data ({}) does not match the expected kind ({})",
-                text(new),
-                text(live)
-            )));
+        let text = |value: &Value| {
+            value
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (given, wanted) = (text(new), text(live));
+        if given == wanted {
+            continue;
         }
+        let why = format!("must be {wanted}");
+        if call.resource.builtin.is_some() {
+            return Err(Failure::invalid(
+                "",
+                "",
+                "",
+                &[Cause::invalid("patch", &new.to_string().into(), &why)],
+            ));
+        }
+        let kind = new.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let cause = Cause::invalid(field, &given.into(), &why);
+        return Err(Failure::invalid(
+            &call.resource.group,
+            kind,
+            &call.target.name,
+            &[cause],
+        ));
     }
     let name = meta::text(new, "name");
     if name != call.target.name {
@@ -144,13 +157,6 @@ async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::u
             .to_owned()
     };
     let (api_version, kind) = (text(&config, "apiVersion"), text(&config, "kind"));
-    if api_version.is_empty() || kind.is_empty() {
-        return Err(Failure::bad_request(format!(
-            "error decoding patch: Object '{}' is missing in '{}'",
-            if kind.is_empty() { "Kind" } else { "apiVersion" },
-            String::from_utf8_lossy(bytes)
-        )));
-    }
     if api_version != call.api_version() || kind != call.resource.kind {
         return Err(Failure::bad_request(format!(
             "invalid object type: {api_version}, Kind={kind}"
@@ -161,12 +167,6 @@ async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::u
         meta::edit(&mut config, |metadata| {
             metadata.insert("name".into(), name.into())
         });
-    } else if meta::text(&config, "name") != call.target.name {
-        return Err(Failure::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            meta::text(&config, "name"),
-            call.target.name
-        )));
     }
     if call.resource.namespaced {
         write::check_place(call, &mut config)?;
@@ -179,21 +179,23 @@ async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::u
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
     let schema = ownership::schema(call)?;
-    // What the schema does not know is dropped here, as everywhere.
-    let mut problems: Vec<String> = schema
-        .prune(&mut config)
+    // What the schema does not know is an error of the apply itself.
+    let problems: Vec<String> = decoded
+        .duplicates
         .iter()
-        .map(|path| format!("unknown field \"{path}\""))
+        .map(|path| format!("duplicate field \"{path}\""))
         .collect();
-    problems.extend(
-        decoded
-            .duplicates
-            .iter()
-            .map(|path| format!("duplicate field \"{path}\"")),
-    );
     write::report(call, options.validation, &problems)?;
     modify(call, options, How::Apply, &|live| {
-        ownership::apply(call, options, live, &config, &schema)
+        let new = ownership::apply(call, options, live, &config, &schema)?;
+        let name = meta::text(&new, "name");
+        if name == call.target.name {
+            return Ok(new);
+        }
+        Err(Failure::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.target.name
+        )))
     })
     .await
 }

@@ -49,7 +49,7 @@ fn put(value: &mut Value, name: &str, field: Option<&Value>) {
 pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value) {
     let table = &*call.resource.table;
     match call.target.subresource.as_str() {
-        "" => {
+        "" | "scale" => {
             if version.status {
                 put(new, "status", old.get("status"));
             }
@@ -59,6 +59,14 @@ pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value)
             }
             if table == CSR {
                 put(new, "spec", old.get("spec"));
+            }
+            if table == "customresourcedefinitions.apiextensions.k8s.io" {
+                let before = new
+                    .pointer("/status/storedVersions")
+                    .and_then(Value::as_array)
+                    .cloned();
+                let stored = storage_versions(new, &before.unwrap_or_default());
+                keep_in(new, "status", "storedVersions", Some(stored));
             }
         }
         "finalize" => {
@@ -90,6 +98,29 @@ pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value)
                 }
             }
         }
+    }
+}
+
+/// The versions in which custom resources may be stored: those of before, and the one that is used now.
+pub(super) fn storage_versions(crd: &Value, before: &[Value]) -> Value {
+    let mut all = before.to_vec();
+    for version in crd
+        .pointer("/spec/versions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        if version.get("storage") == Some(&Value::Bool(true))
+            && let Some(name) = version.get("name")
+            && !all.contains(name)
+        {
+            all.push(name.clone());
+        }
+    }
+    if all.is_empty() {
+        Value::Null
+    } else {
+        Value::Array(all)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Questions that are answered and forgotten: who am I, is this token good, may they.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use writ_authz::{Attributes, ResourceAttributes};
@@ -15,10 +16,10 @@ pub(super) fn is_review(resource: &Resource) -> bool {
     resource.verbs == ["create"]
 }
 
-pub(super) async fn answer(call: &Call, body: Body) -> Result<Response<Body>> {
+pub(super) fn answer(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
     let options = write::options(call, "CreateOptions")?;
-    let mut review = write::read_object(call, body, &options).await?;
+    let mut review = write::read_object(call, body, &options)?;
     let status = match call.resource.kind.as_str() {
         "SelfSubjectReview" => json!({ "userInfo": call.user.to_json() }),
         "TokenReview" => token(call, &review)?,
@@ -35,11 +36,22 @@ pub(super) async fn answer(call: &Call, body: Body) -> Result<Response<Body>> {
         }
         _ => return Err(Failure::no_such_method()),
     };
+    match call.resource.kind.as_str() {
+        "SelfSubjectReview" => {
+            let now = call.state.clock.rfc3339();
+            meta::edit(&mut review, |metadata| {
+                metadata.insert("creationTimestamp".into(), now.into())
+            });
+        }
+        "SelfSubjectRulesReview" => {
+            if let Some(map) = review.as_object_mut() {
+                map.insert("spec".into(), json!({}));
+            }
+        }
+        _ => super::ownership::track(call, &options, None, &mut review)?,
+    }
     if let Some(map) = review.as_object_mut() {
         map.insert("status".into(), status);
-    }
-    {
-        super::ownership::track(call, &options, None, &mut review)?;
     }
     accept
         .media
@@ -47,7 +59,8 @@ pub(super) async fn answer(call: &Call, body: Body) -> Result<Response<Body>> {
 }
 
 fn invalid(call: &Call, causes: &[Cause]) -> Failure {
-    Failure::invalid(&call.resource.group, &call.resource.kind, "", causes)
+    // The real server leaves the kind out here.
+    Failure::invalid(&call.resource.group, "", "", causes)
 }
 
 fn texts(value: &Value, pointer: &str) -> Vec<String> {
@@ -84,7 +97,15 @@ fn token(call: &Call, review: &Value) -> Result<Value> {
         Err(error) => {
             let mut status = Map::new();
             status.insert("user".into(), json!({}));
-            status.insert("error".into(), format!("[invalid bearer token, {error}]").into());
+            status.insert(
+                "error".into(),
+                if error == "invalid bearer token" {
+                    error.to_owned()
+                } else {
+                    format!("[invalid bearer token, {error}]")
+                }
+                .into(),
+            );
             Value::Object(status)
         }
     })
@@ -229,14 +250,16 @@ fn rules(call: &Call, review: &Value) -> Result<Value> {
         .index()
         .rules_for(&user.name, &user.groups, namespace);
     if user.groups.iter().any(|group| group == crate::auth::MASTERS) {
-        // Above RBAC, and RBAC is asked as well.
-        found.clear();
-        let everything = json!([{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }]);
-        return Ok(json!({
-            "resourceRules": everything,
-            "nonResourceRules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
-            "incomplete": false,
-        }));
+        // Above RBAC, which is asked all the same.
+        for everything in [
+            json!({ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }),
+            json!({ "verbs": ["*"], "nonResourceURLs": ["*"] }),
+        ] {
+            let rule = serde_json::from_value(everything).map_err(Failure::internal)?;
+            if !found.contains(&rule) {
+                found.insert(0, rule);
+            }
+        }
     }
     let mut resources = Vec::new();
     let mut paths = Vec::new();

@@ -1,19 +1,20 @@
 //! The scale of an object: a number, reached without knowing the kind.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::patch::refuse;
 use super::update::{How, modify};
 use super::{Call, meta, write};
-use crate::http::{Body, decode_body, media_type, read_body};
+use crate::http::{Body, decode_body, media_type};
 use crate::jsonpath;
 use crate::patch as engine;
 use crate::registry::Scale;
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
 
-pub(super) async fn answer(call: &Call, verb: &str, body: Body) -> Result<Response<Body>> {
+pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
     let version = call.version()?;
     let scale = version.scale.as_ref().ok_or_else(Failure::no_such_path)?;
@@ -29,10 +30,10 @@ pub(super) async fn answer(call: &Call, verb: &str, body: Body) -> Result<Respon
             "PatchOptions"
         },
     )?;
-    let bytes = read_body(body).await?;
+    let bytes = body;
     let kind = media_type(&call.headers).to_owned();
     let sent = if verb == "update" {
-        let decoded = decode_body(&call.headers, &bytes)?;
+        let decoded = decode_body(&call.headers, bytes)?;
         Some(
             decoded
                 .map_err(|error| Failure::bad_request(format!("error decoding Scale: {error}")))?
@@ -46,9 +47,9 @@ pub(super) async fn answer(call: &Call, verb: &str, body: Body) -> Result<Respon
         let before = show(scale, live);
         let after = match (&sent, kind.as_str()) {
             (Some(sent), _) => sent.clone(),
-            (None, "application/json-patch+json") => engine::json_patch(&before, &bytes).map_err(refuse)?,
+            (None, "application/json-patch+json") => engine::json_patch(&before, bytes).map_err(refuse)?,
             (None, "application/merge-patch+json" | "application/strategic-merge-patch+json") => {
-                engine::merge_patch(&before, &bytes).map_err(refuse)?
+                engine::merge_patch(&before, bytes).map_err(refuse)?
             }
             _ => {
                 return Err(Failure::unsupported_media_type(&[
@@ -61,7 +62,7 @@ pub(super) async fn answer(call: &Call, verb: &str, body: Body) -> Result<Respon
             .pointer("/spec/replicas")
             .and_then(Value::as_i64)
             .unwrap_or(0);
-        if replicas < 0 {
+        if replicas < 0 && call.resource.builtin.is_some() {
             return Err(Failure::invalid(
                 "autoscaling",
                 "Scale",
@@ -87,7 +88,6 @@ pub(super) async fn answer(call: &Call, verb: &str, body: Body) -> Result<Respon
     // To the rest of the server this is a change of the object itself.
     let mut whole = call.detached();
     whole.headers = call.headers.clone();
-    whole.target.subresource.clear();
     let (code, value, rv) = modify(&whole, &options, How::Patch, &make).await?;
     if let Some(rv) = rv {
         call.durable(rv).await?;

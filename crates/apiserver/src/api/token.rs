@@ -1,12 +1,13 @@
 //! TokenRequest: `POST .../serviceaccounts/NAME/token`.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Call, meta};
 use crate::auth::{Bound, ISSUER, TokenWish};
-use crate::http::{Body, decode_body, read_body};
+use crate::http::{Body, decode_body};
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
 use crate::store::key_of;
@@ -15,10 +16,10 @@ const TEN_MINUTES: i64 = 600;
 const HOUR: i64 = 3600;
 const LONGEST: i64 = 1 << 32;
 
-pub(super) async fn create(call: &Call, body: Body) -> Result<Response<Body>> {
+pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
-    let bytes = read_body(body).await?;
-    let decoded = decode_body(&call.headers, &bytes)?;
+    let bytes = body;
+    let decoded = decode_body(&call.headers, bytes)?;
     let mut request = decoded
         .map_err(|error| {
             Failure::bad_request(format!(

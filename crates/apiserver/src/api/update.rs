@@ -1,5 +1,6 @@
 //! PUT, and the way that all changes of existing objects take.
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::Value;
 
@@ -25,10 +26,10 @@ pub(super) enum How {
     Apply,
 }
 
-pub(super) async fn update(call: &Call, body: Body) -> Result<Response<Body>> {
+pub(super) async fn update(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
     let options = write::options(call, "UpdateOptions")?;
-    let mut value = write::read_object(call, body, &options).await?;
+    let mut value = write::read_object(call, body, &options)?;
     check_name(call, &value)?;
     write::check_place(call, &mut value)?;
     let done = modify(call, &options, How::Replace, &|_| Ok(value.clone())).await?;
@@ -38,7 +39,10 @@ pub(super) async fn update(call: &Call, body: Body) -> Result<Response<Body>> {
 fn check_name(call: &Call, value: &Value) -> Result<()> {
     let name = meta::text(value, "name");
     if name.is_empty() {
-        return Err(Failure::bad_request("name must be provided"));
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            call.target.name
+        )));
     }
     if name != call.target.name {
         return Err(Failure::bad_request(format!(
@@ -108,7 +112,7 @@ async fn change(
 ) -> Result<Result<Done, Refused>> {
     let old = call.value_of(current);
     let mut new = make(Some(&old))?;
-    check_preconditions(call, &old, &new)?;
+    check_preconditions(call, how, &old, &new)?;
     meta::carry(&old, &mut new);
     let version = call.version()?;
     restrict::keep(call, version, &old, &mut new);
@@ -153,23 +157,26 @@ async fn change(
         .map(|object| (StatusCode::OK, call.value_of(&object), Some(object.rv))))
 }
 
-fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<()> {
+fn check_preconditions(call: &Call, how: How, old: &Value, new: &Value) -> Result<()> {
     let resource = &call.resource;
     let name = &call.target.name;
     let (uid, old_uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
-    if !uid.is_empty() && uid != old_uid {
+    if how == How::Replace && !uid.is_empty() && uid != old_uid {
         return Err(Failure::conflict(
             &resource.group,
             &resource.plural,
             name,
-            &format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}"),
+            &format!(
+                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}",
+                storage_key(call)
+            ),
         ));
     }
     match meta::text(new, "resourceVersion") {
         "" | "0" if restrict::unconditional(call) => Ok(()),
         "" | "0" => Err(Failure::invalid(
             &resource.group,
-            &resource.kind,
+            &resource.plural,
             name,
             &[Cause::invalid(
                 "metadata.resourceVersion",
@@ -178,16 +185,23 @@ fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<()> {
             )],
         )),
         rv if rv == meta::text(old, "resourceVersion") => Ok(()),
-        rv if rv.parse::<u64>().is_err() => Err(Failure::invalid(
-            &resource.group,
-            &resource.kind,
-            name,
-            &[Cause::invalid(
-                "metadata.resourceVersion",
-                &rv.into(),
-                &format!("strconv.ParseUint: parsing {rv:?}: invalid syntax"),
-            )],
+        rv if rv.parse::<u64>().is_err() => Err(Failure::new(
+            500,
+            "",
+            format!("strconv.ParseUint: parsing {rv:?}: invalid syntax"),
         )),
         _ => Err(Failure::stale(&resource.group, &resource.plural, name)),
     }
+}
+
+/// The key that the real server stores the object under; its messages name it.
+fn storage_key(call: &Call) -> String {
+    let resource = &call.resource;
+    let builtin = resource.builtin.is_some() && resource.group != "apiextensions.k8s.io";
+    let group = if builtin {
+        String::new()
+    } else {
+        format!("{}/", resource.group)
+    };
+    format!("/registry/{group}{}/{}", resource.plural, call.key())
 }

@@ -5,7 +5,9 @@ use serde_json::Value;
 use writ_authz::{Attributes, ResourceAttributes};
 
 use super::{Call, meta};
-use crate::http::{Body, decode_body, read_body, refusal, summary};
+use crate::http::{decode_body, refusal, summary};
+use crate::jsonpath;
+use crate::registry::Scale;
 use crate::schema::{Cause, meta as object_meta};
 use crate::status::{Failure, Result};
 
@@ -46,7 +48,7 @@ pub(super) fn options(call: &Call, kind: &str) -> Result<Options> {
             causes.push(Cause::not_supported(
                 "fieldValidation",
                 &other.into(),
-                &["Ignore", "Warn", "Strict"],
+                &["", "Ignore", "Strict", "Warn"],
             ));
             Validation::Strict
         }
@@ -81,18 +83,21 @@ fn from_user_agent(call: &Call) -> String {
 }
 
 /// Reads the object in the body.
-pub(super) async fn read_object(call: &Call, body: Body, options: &Options) -> Result<Value> {
-    let bytes = read_body(body).await?;
-    let decoded = decode_body(&call.headers, &bytes)?.map_err(|error| unrecognized(call, &bytes, &error))?;
+pub(super) fn read_object(call: &Call, body: &Bytes, options: &Options) -> Result<Value> {
+    let bytes = body;
+    let decoded = decode_body(&call.headers, bytes)?.map_err(|error| unrecognized(call, bytes, &error))?;
     let mut value = decoded.value;
+    if value.is_null() {
+        value = Value::Object(serde_json::Map::new());
+    }
     if !value.is_object() {
         return Err(unrecognized(
             call,
-            &bytes,
+            bytes,
             "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
         ));
     }
-    check_kind(call, &mut value, &bytes)?;
+    check_kind(call, &mut value, bytes)?;
     let mut problems: Vec<String> = decoded
         .duplicates
         .iter()
@@ -147,7 +152,8 @@ fn check_kind(call: &Call, value: &mut Value, body: &Bytes) -> Result<()> {
             &format!("Object 'Kind' is missing in '{}'", summary(body, 1000)),
         ));
     }
-    if !given_version.is_empty() && given_version != api_version {
+    let lacking = given_version.is_empty() && call.resource.builtin.is_none();
+    if lacking || (!given_version.is_empty() && given_version != api_version) {
         return Err(Failure::bad_request(format!(
             "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
         )));
@@ -240,11 +246,15 @@ pub(super) fn check_place(call: &Call, value: &mut Value) -> Result<()> {
 
 /// What the schema and the server itself have against the object.
 pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<()> {
-    let causes = if let Some(kind) = call.resource.builtin {
-        kind.validate(new, old)
+    let metadata = |value: &Value| value.get("metadata").cloned().unwrap_or_default();
+    // The real server looks at the metadata of an update twice, and says so.
+    let mut causes = old.map_or_else(Vec::new, |old| {
+        object_meta::validate_update(&metadata(new), &metadata(old), "metadata")
+    });
+    if let Some(kind) = call.resource.builtin {
+        causes.extend(kind.validate(new, old));
     } else {
-        let metadata = |value: &Value| value.get("metadata").cloned().unwrap_or_default();
-        let mut causes = match old {
+        causes.extend(match old {
             None => object_meta::validate_create(
                 &metadata(new),
                 call.resource.namespaced,
@@ -252,12 +262,15 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
                 "metadata",
             ),
             Some(old) => object_meta::validate_update(&metadata(new), &metadata(old), "metadata"),
-        };
-        if let Some(schema) = &call.version()?.schema {
+        });
+        let version = call.version()?;
+        if let Some(schema) = &version.schema {
             causes.extend(schema.validate(new, old));
         }
-        causes
-    };
+        if let Some(scale) = &version.scale {
+            causes.extend(scale_causes(scale, new));
+        }
+    }
     if causes.is_empty() {
         return Ok(());
     }
@@ -271,6 +284,27 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
         name,
         &causes,
     ))
+}
+
+/// The numbers that `/scale` shows must be numbers, and not negative.
+fn scale_causes(scale: &Scale, value: &Value) -> Vec<Cause> {
+    [&scale.spec, &scale.status]
+        .into_iter()
+        .filter_map(|path| {
+            let number = *jsonpath::find(value, path).first()?;
+            match number.as_i64() {
+                Some(count) if count < 0 => {
+                    Some(Cause::invalid(path, number, "should be a non-negative integer"))
+                }
+                Some(_) => None,
+                None => Some(Cause::invalid(
+                    path,
+                    &0.into(),
+                    &format!("{path} accessor error: it is not an integer"),
+                )),
+            }
+        })
+        .collect()
 }
 
 /// Asks for a right beyond the one that let the request in.

@@ -120,9 +120,8 @@ pub(crate) fn impersonate(state: &State, user: User, headers: &HeaderMap) -> Res
         return if groups.is_empty() && uid.is_empty() && extra.is_empty() {
             Ok(user)
         } else {
-            Err(Failure::internal(
-                "requested [{}] without impersonating a user name"
-                    .replace("{}", if uid.is_empty() { "groups or extra" } else { "uid" }),
+            Err(Failure::bad_request(
+                "requested groups, uid or extra without impersonating a user name",
             ))
         };
     }

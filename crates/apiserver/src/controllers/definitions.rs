@@ -56,6 +56,19 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
         let status = registry::accept_names(&value, &state.registry.snapshot(), &state.clock.rfc3339());
         if let (Some(status), Some(map)) = (status, value.as_object_mut()) {
             map.insert("status".into(), status);
+            let manager = crate::ssa::Manager {
+                name: "kube-apiserver",
+                subresource: "status",
+                time: state.clock.now(),
+                force: false,
+                api_version: "apiextensions.k8s.io/v1",
+                ignored: &["spec"],
+            };
+            if let Some(kind) =
+                crate::builtin::find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            {
+                crate::ssa::track_update(Some(&current.value()), &mut value, &manager, &kind.schema());
+            }
             write(state, &current, value, || Task::Definition(name.clone()));
         }
         return;

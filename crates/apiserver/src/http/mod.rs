@@ -8,15 +8,15 @@ mod target;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use http::{Method, Request, Response};
 use writ_authz::{Attributes, ResourceAttributes};
 
 pub(crate) use accept::{Accept, Media, Shape, json, negotiate, text};
-pub(crate) use body::{
-    decode as decode_body, json as decode_json, media_type, read as read_body, summary, yaml as decode_yaml,
-};
+pub(crate) use body::{decode as decode_body, json as decode_json, media_type, summary, yaml as decode_yaml};
 pub(crate) use target::{Query, Route, Target, decode, route};
 
+use self::body::read as read_body;
 use crate::api::{self, Call};
 use crate::auth::{self, Peer, User};
 use crate::state::State;
@@ -36,6 +36,12 @@ pub(crate) async fn handle(state: &Arc<State>, request: Request<Body>) -> Respon
 
 async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<Body>> {
     let (parts, body) = request.into_parts();
+    // Read before anything is refused: a client that still sends when the answer comes may miss it.
+    let body = if is_read(&parts.method) {
+        Ok(Bytes::new())
+    } else {
+        read_body(body).await
+    };
     let user = auth::authenticate(state, &parts.headers, parts.extensions.get::<Peer>())?;
     let user = auth::impersonate(state, user, &parts.headers)?;
     let query = Query::parse(parts.uri.query());
@@ -63,7 +69,11 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
                 .find(&target.group, &target.version, &target.resource)
                 .cloned()
             else {
-                return Err(Failure::no_such_path());
+                return Err(if snapshot.is_builtin(&target.group, &target.version) {
+                    Failure::no_such_resource()
+                } else {
+                    Failure::no_such_path()
+                });
             };
             let call = Call::new(
                 state.clone(),
@@ -74,7 +84,7 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
                 parts.headers,
                 resource,
             );
-            let mut response = call.answer(verb, body).await?;
+            let mut response = call.answer(verb, &body?).await?;
             call.add_warnings(response.headers_mut());
             Ok(response)
         }

@@ -13,14 +13,17 @@ fn texts(list: &[&str]) -> Vec<String> {
     list.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn resource(kind: &'static Kind) -> Resource {
-    // Both groups of events show the same objects.
-    let table = match kind.group {
+/// Both groups of events show the same objects.
+fn table_name(kind: &Kind) -> String {
+    match kind.group {
         "" | "events.k8s.io" => kind.plural.to_owned(),
         group => format!("{}.{group}", kind.plural),
-    };
+    }
+}
+
+fn resource(kind: &'static Kind) -> Resource {
     Resource {
-        table: table.into(),
+        table: table_name(kind).into(),
         group: kind.group.to_owned(),
         plural: kind.plural.to_owned(),
         singular: kind.singular.to_owned(),
@@ -45,6 +48,10 @@ fn resource(kind: &'static Kind) -> Resource {
         }],
         storage: kind.version.to_owned(),
         builtin: Some(kind),
-        verbs: kind.verbs,
+        verbs: match table_name(kind).as_str() {
+            // All namespaces at once cannot be deleted.
+            "namespaces" => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            _ => kind.verbs,
+        },
     }
 }

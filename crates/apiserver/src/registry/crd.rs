@@ -98,7 +98,7 @@ fn build(spec: &Value) -> Result<Resource, CrdProblem> {
         versions,
         storage,
         builtin: None,
-        verbs: super::ALL_VERBS,
+        verbs: super::CUSTOM_VERBS,
     })
 }
 

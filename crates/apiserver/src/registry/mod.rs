@@ -19,13 +19,14 @@ use crate::builtin::Kind;
 use crate::schema::Schema;
 use crate::store::TableId;
 
-pub(crate) const ALL_VERBS: &[&str] = &[
-    "create",
+/// The verbs of custom resources, in the order in which discovery lists them.
+pub(crate) const CUSTOM_VERBS: &[&str] = &[
     "delete",
     "deletecollection",
     "get",
     "list",
     "patch",
+    "create",
     "update",
     "watch",
 ];
@@ -116,6 +117,12 @@ impl Snapshot {
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         let resource = self.resources.get(group)?.get(plural)?;
         resource.version(version).map(|_| resource)
+    }
+
+    /// Whether a group and version has built-in resources.
+    pub fn is_builtin(&self, group: &str, version: &str) -> bool {
+        self.group(group)
+            .any(|resource| resource.builtin.is_some() && resource.version(version).is_some())
     }
 
     pub fn by_table(&self, table: &str) -> Option<&Arc<Resource>> {
