@@ -58,6 +58,25 @@ impl Connection {
             .context("use the kubeconfig")
     }
 
+    /// The address of the API server, to the letter as the kubeconfig spells it.
+    pub fn server(&self) -> Result<String> {
+        let kubeconfig = self.read()?;
+        let wanted = self.context.as_ref().or(kubeconfig.current_context.as_ref());
+        let context = kubeconfig
+            .contexts
+            .iter()
+            .find(|named| Some(&named.name) == wanted);
+        let cluster = context
+            .and_then(|named| named.context.as_ref())
+            .map(|context| &context.cluster);
+        kubeconfig
+            .clusters
+            .iter()
+            .find(|named| Some(&named.name) == cluster)
+            .and_then(|named| named.cluster.as_ref()?.server.clone())
+            .context("the current context of the kubeconfig names no server")
+    }
+
     /// The kubeconfig itself.
     pub fn read(&self) -> Result<Kubeconfig> {
         match &self.kubeconfig {

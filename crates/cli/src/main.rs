@@ -5,6 +5,7 @@ mod connect;
 mod fleet;
 mod kinds;
 mod output;
+mod process;
 mod question;
 
 use std::process::ExitCode;

@@ -1,10 +1,12 @@
 //! The commands, one file each.
 
 mod access;
+mod agent;
 mod apiserver;
 mod completion;
 mod crds;
 mod get;
+mod hub;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,10 @@ pub enum Command {
     Why(access::Why),
     /// List clusters, permissions, works, accounts, sets or syncs.
     Get(get::Get),
+    /// Run the controllers and the admission of a hub.
+    Hub(Box<hub::Hub>),
+    /// Run the agent of a managed cluster.
+    Agent(Box<agent::Agent>),
     /// Run an embedded Kubernetes API server.
     Apiserver(apiserver::Apiserver),
     /// Print every custom resource definition as YAML.
@@ -41,6 +47,8 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Why(command) => command.run().await,
         Command::Get(command) => command.run().await,
         Command::Apiserver(command) => command.run().await,
+        Command::Hub(command) => command.run().await,
+        Command::Agent(command) => command.run().await,
         Command::Crds(command) => command.run(),
         Command::Completion(command) => command.run(),
         Command::Version => {

@@ -1,0 +1,112 @@
+//! `writ agent`
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use writ_agent::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOptions};
+
+use crate::{
+    connect::Connection,
+    process::{self, ProcessFlags},
+};
+
+/// Run the agent of a managed cluster: it delivers works, expands grants, keeps accounts and their tokens.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  writ agent --cluster-name cluster1 --hub-kubeconfig hub.kubeconfig --spoke-kubeconfig cluster1.kubeconfig"
+)]
+#[expect(clippy::struct_field_names, reason = "the flags are named as OCM's")]
+pub struct Agent {
+    /// The name of this cluster on the hub.
+    #[arg(long, visible_alias = "spoke-cluster-name", value_name = "NAME")]
+    cluster_name: String,
+    /// The kubeconfig of the hub.
+    #[arg(long, value_name = "FILE")]
+    hub_kubeconfig: PathBuf,
+    /// The kubeconfig of the managed cluster; default: this pod's own account.
+    #[arg(long, value_name = "FILE")]
+    spoke_kubeconfig: Option<PathBuf>,
+    /// The identity of this agent among the agents of a cluster; default: known by its hub.
+    #[arg(long, value_name = "ID")]
+    agent_id: Option<String>,
+    /// The agent's own namespace on the managed cluster.
+    #[arg(long, value_name = "NAME", default_value = "open-cluster-management-agent")]
+    agent_namespace: String,
+    /// How long what was applied stays after its work is gone from the hub.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
+    appliedmanifestwork_eviction_grace_period: Duration,
+    /// Accepted for compatibility: the agent watches, and has no interval to wait for.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    status_sync_interval: Option<Duration>,
+    /// The controllers to run; default: all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    controllers: Vec<String>,
+    /// What happens to works without an executor: allow or deny.
+    #[arg(long, default_value = "allow")]
+    nil_executor: NilExecutor,
+    /// What one refused manifest refuses: work or manifest.
+    #[arg(long, default_value = "work")]
+    executor_granularity: ExecutorGranularity,
+    /// What decides about requests on the managed cluster: rbac, or other for more than RBAC.
+    #[arg(long, default_value = "rbac")]
+    authorizers: Authorizers,
+    #[command(flatten)]
+    process: ProcessFlags,
+}
+
+impl Agent {
+    pub async fn run(self) -> Result<ExitCode> {
+        let hub_connection = Connection {
+            kubeconfig: Some(self.hub_kubeconfig),
+            context: None,
+        };
+        let hub_server = hub_connection.server()?;
+        let hub = hub_connection.client().await.context("connect to the hub")?;
+        let spoke = Connection {
+            kubeconfig: self.spoke_kubeconfig,
+            context: None,
+        };
+        let spoke = spoke.client().await.context("connect to the managed cluster")?;
+        let options = writ_agent::Options {
+            cluster_name: self.cluster_name,
+            agent_namespace: self.agent_namespace,
+            controllers: self.controllers,
+            work: WorkOptions {
+                hub_server,
+                agent_id: self.agent_id,
+                eviction_grace_period: self.appliedmanifestwork_eviction_grace_period,
+                status_sync_interval: self.status_sync_interval,
+                nil_executor: self.nil_executor,
+                executor_granularity: self.executor_granularity,
+                authorizers: self.authorizers,
+                ..WorkOptions::default()
+            },
+            ..writ_agent::Options::default()
+        };
+        let (health, shutdown) = process::start(&self.process).await?;
+        writ_agent::run(hub, spoke, options, health, shutdown).await?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A duration as Go and people write it: `1h`, `90s`, `1h30m0s`.
+fn duration(text: &str) -> Result<Duration> {
+    let parsed: jiff::SignedDuration = text
+        .parse()
+        .map_err(|error| anyhow!("{text:?} is no duration such as 90s or 1h30m: {error}"))?;
+    Duration::try_from(parsed).map_err(|_| anyhow!("{text:?} is negative"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        assert_eq!(duration("1h0m0s").unwrap(), Duration::from_hours(1));
+        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
+        assert!(duration("-1s").unwrap_err().to_string().contains("negative"));
+        assert!(duration("soon").unwrap_err().to_string().contains("no duration"));
+    }
+}

@@ -1,0 +1,40 @@
+//! What the long-running commands share: health endpoint, shutdown, identity.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+use writ_runtime::{
+    health::{self, Health},
+    supervise,
+};
+
+/// The flags of every long-running command.
+#[derive(Clone, Debug, Args)]
+pub struct ProcessFlags {
+    /// Serve /livez, /readyz and /metrics on this address.
+    #[arg(long, value_name = "ADDRESS")]
+    pub health_address: Option<SocketAddr>,
+}
+
+/// Readiness and shutdown of this process; starts the health server if one is asked for.
+pub async fn start(flags: &ProcessFlags) -> Result<(Health, CancellationToken)> {
+    let (health, shutdown) = (Health::default(), supervise::shutdown_on_signal()?);
+    if let Some(address) = flags.health_address {
+        let bound = health::serve(&health, address, shutdown.clone()).await?;
+        tracing::info!("health on http://{bound}");
+    }
+    let ready = health.clone();
+    tokio::spawn(async move {
+        ready.ready().await;
+        tracing::info!("ready");
+    });
+    Ok((health, shutdown))
+}
+
+/// Who this process is among its replicas: the pod's name, or the machine's, with the process id.
+pub fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "localhost".into());
+    format!("{host}-{}", std::process::id())
+}
