@@ -3,6 +3,7 @@
 //! Every controller is a folder of this crate and a row in [`CONTROLLERS`]. They know nothing of each other:
 //! they meet through objects in the hub's API server.
 
+pub mod admission;
 pub mod cluster_permission;
 pub mod options;
 
@@ -63,25 +64,36 @@ pub async fn run(
         health,
         shutdown: shutdown.clone(),
     };
-    let Some(identity) = election else {
-        supervise::run(controllers, context, shutdown).await;
-        return Ok(());
+    let webhooks: &[Controller<Context>] = &[("admission", |context| admission::run(context).boxed())];
+    let webhooks = if context.options.admission.webhooks {
+        webhooks.to_vec()
+    } else {
+        Vec::new()
     };
-    context.health.gate("leader election").open();
-    Candidate::new(
-        context.client.clone(),
-        NAMESPACE,
-        "writ-hub",
-        identity,
-        Timing::default(),
-    )
-    .run(shutdown, |lost| {
-        let context = Context {
-            shutdown: lost.clone(),
-            ..context.clone()
+    let webhooks = supervise::run(webhooks, context.clone(), shutdown.clone());
+    let controllers = async {
+        let Some(identity) = election else {
+            supervise::run(controllers, context, shutdown).await;
+            return Ok(());
         };
-        supervise::run(controllers.clone(), context, lost)
-    })
-    .await;
-    Ok(())
+        context.health.gate("leader election").open();
+        Candidate::new(
+            context.client.clone(),
+            NAMESPACE,
+            "writ-hub",
+            identity,
+            Timing::default(),
+        )
+        .run(shutdown, |lost| {
+            let context = Context {
+                shutdown: lost.clone(),
+                ..context.clone()
+            };
+            supervise::run(controllers.clone(), context, lost)
+        })
+        .await;
+        Ok(())
+    };
+    let ((), controllers) = futures::join!(webhooks, controllers);
+    controllers
 }

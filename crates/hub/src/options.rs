@@ -1,10 +1,14 @@
 //! How a hub is started. The command line fills this in; tests write it down.
 
+pub use crate::admission::AdmissionOptions;
+
 /// The options of `writ hub`.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The controllers to run, by folder name; none means all.
     pub controllers: Vec<String>,
+    /// How admission works.
+    pub admission: AdmissionOptions,
     /// Who this process is in the election of the one that acts; `None` means it acts alone.
     pub leader_election: Option<String>,
     /// Who evaluates the namespace selectors of ClusterPermissions.

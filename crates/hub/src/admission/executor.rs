@@ -1,0 +1,159 @@
+//! Who may name which executor: `execute-as`, or a ManagedServiceAccountBinding.
+
+use k8s_openapi::api::{authentication::v1::UserInfo, authorization::v1::ResourceAttributes};
+use kube::{Api, api::ListParams};
+use writ_api::{
+    addon::ManagedClusterAddOn,
+    authentication::{AccountSubject, ManagedServiceAccountBinding},
+    work::{Executor, ExecutorServiceAccount, GROUP, NIL_EXECUTOR},
+};
+use writ_runtime::{Error, error::Context as _};
+
+use super::{Decision, Desk, ExecutorAuthorization, NilExecutor};
+
+/// The add-on that keeps managed accounts on clusters.
+const ACCOUNTS_ADD_ON: &str = "managed-serviceaccount";
+
+/// Where a work will run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// On one cluster.
+    Cluster(&'a str),
+    /// On clusters that nobody knows yet.
+    Everywhere,
+}
+
+/// Whether this user may write a work with this executor.
+pub async fn check(
+    desk: &Desk,
+    user: &UserInfo,
+    executor: Option<&Executor>,
+    scope: Scope<'_>,
+) -> Result<Decision, Error> {
+    let Some(executor) = executor else {
+        if desk.options.nil_executor == NilExecutor::Allow {
+            return Ok(Decision::Allow);
+        }
+        // The agent itself is no managed account: no binding can be about it.
+        let allowed = execute_as(desk, user, NIL_EXECUTOR, scope).await?;
+        return Ok(decide(allowed, user, "/klusterlet-work-sa", scope));
+    };
+    let account = match executor.service_account() {
+        Ok(account) => account,
+        Err(problem) => return Ok(Decision::bad_request(problem)),
+    };
+    let how = match scope {
+        Scope::Cluster(_) => desk.options.executor_authorization,
+        // Bindings are made for one cluster each.
+        Scope::Everywhere => ExecutorAuthorization::ExecuteAs,
+    };
+    let by_binding = matches!(
+        how,
+        ExecutorAuthorization::Binding | ExecutorAuthorization::Either
+    );
+    let mut allowed = false;
+    if how != ExecutorAuthorization::Binding {
+        allowed = execute_as(desk, user, &account.user(), scope).await?;
+    }
+    if !allowed
+        && by_binding
+        && let Scope::Cluster(cluster) = scope
+    {
+        allowed = bound(desk, user, account, cluster).await?;
+    }
+    let name = format!("{}/{}", account.namespace, account.name);
+    Ok(decide(allowed, user, &name, scope))
+}
+
+fn decide(allowed: bool, user: &UserInfo, executor: &str, scope: Scope<'_>) -> Decision {
+    if allowed {
+        return Decision::Allow;
+    }
+    let user = user.username.as_deref().unwrap_or_default();
+    Decision::bad_request(match scope {
+        Scope::Cluster(namespace) => format!(
+            "user {user} cannot manipulate the Manifestwork with executor {executor} in namespace {namespace}"
+        ),
+        Scope::Everywhere => format!(
+            "user {user} cannot manipulate the ManifestWorkReplicaSet with executor {executor}: its clusters can \
+             change, so execute-as is needed in all namespaces"
+        ),
+    })
+}
+
+/// Whether the user has the permission `execute-as` for that identity.
+pub async fn execute_as(
+    desk: &Desk,
+    user: &UserInfo,
+    identity: &str,
+    scope: Scope<'_>,
+) -> Result<bool, Error> {
+    let namespace = match scope {
+        Scope::Cluster(namespace) => Some(namespace.to_owned()),
+        Scope::Everywhere => None,
+    };
+    let attributes = ResourceAttributes {
+        verb: Some("execute-as".into()),
+        group: Some(GROUP.into()),
+        version: Some("v1".into()),
+        resource: Some("manifestworks".into()),
+        namespace,
+        name: Some(identity.into()),
+        ..ResourceAttributes::default()
+    };
+    desk.authorizer.allowed(user, attributes).await
+}
+
+/// Where the add-on puts accounts on this cluster; `None` if it is not there.
+pub async fn accounts_namespace(desk: &Desk, cluster: &str) -> Result<Option<String>, Error> {
+    let add_ons: Api<ManagedClusterAddOn> = Api::namespaced(desk.client.clone(), cluster);
+    let found = add_ons
+        .get_opt(ACCOUNTS_ADD_ON)
+        .await
+        .context(|| format!("get ManagedClusterAddOn {cluster}/{ACCOUNTS_ADD_ON}"))?;
+    Ok(found.map(|add_on| {
+        let actual = add_on.status.as_ref().and_then(|status| status.namespace.clone());
+        actual
+            .filter(|namespace| !namespace.is_empty())
+            .unwrap_or_else(|| add_on.wished_namespace().to_owned())
+    }))
+}
+
+async fn bound(
+    desk: &Desk,
+    user: &UserInfo,
+    account: &ExecutorServiceAccount,
+    cluster: &str,
+) -> Result<bool, Error> {
+    // A binding is about the accounts that the add-on makes, never about others of the same name.
+    if accounts_namespace(desk, cluster).await?.as_deref() != Some(account.namespace.as_str()) {
+        return Ok(false);
+    }
+    let bindings: Api<ManagedServiceAccountBinding> = Api::namespaced(desk.client.clone(), cluster);
+    let bindings = bindings
+        .list(&ListParams::default())
+        .await
+        .context(|| format!("list ManagedServiceAccountBindings in {cluster}"))?;
+    Ok(bindings.items.iter().any(|binding| {
+        let reference = &binding.spec.reference;
+        reference.name == account.name
+            && reference
+                .namespace
+                .as_deref()
+                .is_none_or(|namespace| namespace == cluster)
+            && binding.spec.subjects.iter().any(|subject| names(subject, user))
+    }))
+}
+
+/// Whether a subject of a binding is this user.
+pub fn names(subject: &AccountSubject, user: &UserInfo) -> bool {
+    let username = user.username.as_deref().unwrap_or_default();
+    match subject.kind.as_str() {
+        "User" => subject.name == username,
+        "Group" => user.groups.iter().flatten().any(|group| *group == subject.name),
+        "ServiceAccount" => subject.namespace.as_ref().is_some_and(|namespace| {
+            username == format!("system:serviceaccount:{namespace}:{}", subject.name)
+        }),
+        _ => false,
+    }
+}

@@ -1,0 +1,72 @@
+//! ManifestWorks: a valid spec, and a user who may act as the executor that it names.
+//!
+//! Both are checked whenever the spec changes, whatever part of it: otherwise whoever may change works could swap
+//! the payload under an executor that is not theirs.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use kube::core::DynamicObject;
+use serde_json::Value;
+use writ_api::work::ManifestWorkSpec;
+use writ_runtime::Error;
+
+use super::{
+    Decision, Desk, Handler, Request, SPEC_CHANGES,
+    executor::{self, Scope},
+    manifests, webhook,
+};
+
+/// The row in the table of handlers.
+pub const HANDLER: Handler = Handler {
+    path: "/validate-work-open-cluster-management-io-v1-manifestwork",
+    webhook: || {
+        webhook(
+            "manifestworkvalidators.admission.work.open-cluster-management.io",
+            HANDLER.path,
+            (writ_api::work::GROUP, "v1", "manifestworks"),
+            &[SPEC_CHANGES],
+        )
+    },
+    review: |desk, request| review(desk, request).boxed(),
+};
+
+async fn review(desk: Arc<Desk>, request: Request) -> Result<Decision, Error> {
+    if unchanged(request.object.as_ref(), request.old_object.as_ref()) {
+        return Ok(Decision::Allow);
+    }
+    let spec: ManifestWorkSpec = match parse(spec_of(request.object.as_ref())) {
+        Ok(spec) => spec,
+        Err(decision) => return Ok(decision),
+    };
+    if let Err(problem) = manifests::check(&spec, desk.options.manifest_limit) {
+        return Ok(Decision::bad_request(problem));
+    }
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    executor::check(
+        &desk,
+        &request.user_info,
+        spec.executor.as_ref(),
+        Scope::Cluster(namespace),
+    )
+    .await
+}
+
+/// The spec of an object.
+pub fn spec_of(object: Option<&DynamicObject>) -> Option<&Value> {
+    object?.data.get("spec")
+}
+
+/// Whether a change leaves the spec as it was.
+pub fn unchanged(new: Option<&DynamicObject>, old: Option<&DynamicObject>) -> bool {
+    old.is_some() && spec_of(new) == spec_of(old)
+}
+
+/// Reads a spec, or says why it cannot be read.
+pub fn parse<T: serde::de::DeserializeOwned>(spec: Option<&Value>) -> Result<T, Decision> {
+    let spec = spec
+        .cloned()
+        .unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    serde_json::from_value(spec)
+        .map_err(|error| Decision::bad_request(format!("the spec cannot be understood: {error}")))
+}
