@@ -45,7 +45,8 @@ struct Pending {
 }
 
 pub(super) struct Disk {
-    database: Arc<Database>,
+    /// Gone once closed, so that another server may open the folder.
+    database: Mutex<Option<Arc<Database>>>,
     shared: Arc<Shared>,
     durable: watch::Receiver<Result<u64, String>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -92,7 +93,7 @@ impl Disk {
         })?;
         Ok((
             Self {
-                database,
+                database: Mutex::new(Some(database)),
                 shared,
                 durable,
                 writer: Mutex::new(Some(writer)),
@@ -120,14 +121,24 @@ impl Disk {
         }
     }
 
+    fn database(&self) -> Option<Arc<Database>> {
+        self.database
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     pub fn secret(&self, name: &str) -> Option<Vec<u8>> {
-        let read = self.database.begin_read().ok()?;
+        let read = self.database()?.begin_read().ok()?;
         let table = read.open_table(SECRETS).ok()?;
         table.get(name).ok()?.map(|value| value.value().to_vec())
     }
 
     pub fn keep_secret(&self, name: &str, value: &[u8]) -> Result<(), OpenError> {
-        let write = self.database.begin_write().map_err(database)?;
+        let Some(open) = self.database() else {
+            return Ok(());
+        };
+        let write = open.begin_write().map_err(database)?;
         {
             let mut table = write.open_table(SECRETS).map_err(database)?;
             table.insert(name, value).map_err(database)?;
@@ -145,6 +156,13 @@ impl Disk {
         if let Some(writer) = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take() {
             drop(writer.join());
         }
+        *self.database.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
