@@ -6,18 +6,13 @@
 //! To add one: write it in `src/scenarios/<feature>/`, list it in that folder's `all()`. It runs twice, as
 //! `[embedded] name` and `[real] name`; the real one is ignored by name where there is no control plane.
 
-pub mod cluster;
-pub mod fleet;
 pub mod scenarios;
-pub mod wait;
-pub mod yaml;
 
 use futures::future::BoxFuture;
 use libtest_mimic::Trial;
 use writ_testenv::harness;
 
-pub use cluster::{Cluster, Kind};
-pub use fleet::Fleet;
+pub use writ_fleet::{Cluster, Fleet, Kind, Running, cluster, fleet, manifests as yaml, wait};
 
 /// One scenario.
 pub struct Scenario {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use writ_api::work::{AppliedManifestWork, MANIFEST_WORK_FINALIZER};
@@ -37,7 +37,7 @@ pub async fn life(fleet: Fleet) -> Result<()> {
     let map = holds(&maps, "a", "1").await?;
 
     let anchors: Api<AppliedManifestWork> = Api::all(client.clone());
-    let found = anchors.list(&Default::default()).await?.items;
+    let found = anchors.list(&ListParams::default()).await?.items;
     ensure!(found.len() == 1, "one AppliedManifestWork, not {}", found.len());
     let anchor = found.first().context("an AppliedManifestWork")?;
     ensure!(anchor.name_any().ends_with("-web"));
@@ -65,7 +65,7 @@ pub async fn life(fleet: Fleet) -> Result<()> {
 
     delete(&works, "web").await?;
     gone(&maps, "a").await?;
-    ensure!(anchors.list(&Default::default()).await?.items.is_empty());
+    ensure!(anchors.list(&ListParams::default()).await?.items.is_empty());
     Ok(())
 }
 

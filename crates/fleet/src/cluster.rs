@@ -168,7 +168,7 @@ impl Cluster {
         for crd in writ_api::crds() {
             api.patch(
                 &crd.name_any(),
-                &PatchParams::apply("e2e").force(),
+                &PatchParams::apply("writ").force(),
                 &Patch::Apply(&crd),
             )
             .await

@@ -1,7 +1,5 @@
 //! A hub and managed clusters, and what runs on them: with the rights that `deploy/` ships, never more.
 
-use std::{fs, path::Path};
-
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use kube::Client;
@@ -9,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::health::Health;
 
-use crate::{Cluster, Kind, yaml};
+use crate::{Cluster, Kind, manifests::apply_folder};
 
 /// Where the hub's own things live.
 pub const HUB_NAMESPACE: &str = "open-cluster-management-hub";
@@ -112,27 +110,4 @@ impl Fleet {
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
         self.hub.user(&format!("{prefix}:{cluster}:agent"), &groups).await
     }
-}
-
-/// Applies the manifests of `deploy/<folder>`, in the order of their names.
-pub async fn apply_folder(client: &Client, folder: &str) -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../deploy")
-        .join(folder);
-    let mut files: Vec<_> = match fs::read_dir(&folder) {
-        Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error).with_context(|| format!("read {}", folder.display())),
-    };
-    files.sort();
-    for file in files
-        .iter()
-        .filter(|file| file.extension().is_some_and(|e| e == "yaml"))
-    {
-        let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-        yaml::apply(client, &text)
-            .await
-            .with_context(|| format!("apply {}", file.display()))?;
-    }
-    Ok(())
 }
