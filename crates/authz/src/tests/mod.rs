@@ -2,10 +2,12 @@
 
 mod allows;
 mod covers;
+mod escalation;
 pub(crate) mod generate;
 mod index;
 pub(crate) mod model;
 mod properties;
+mod queries;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use serde_json::{Value, json};

@@ -62,8 +62,16 @@ fn answers(index: &Index, policy: &Policy, dice: &[Dice]) -> String {
     text
 }
 
+/// Few cases by default: there are thirty questions in each. `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(48),
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     /// The index and the plain model give the same answer, and `explain` and `who_can` fit to it.
     #[test]
