@@ -12,6 +12,7 @@ use writ_api::work::{
     AppliedManifestWork, CONFIG_SPEC_HASH_ANNOTATION, IgnoreFieldCondition, ServerSideApply,
     UpdateStrategyType,
 };
+use writ_api::writ::{ADOPT_ANNOTATION, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE};
 use writ_runtime::error::status_code;
 
 use super::{
@@ -66,6 +67,8 @@ pub enum Failure {
     IgnoreFields(String),
     /// Another manager owns a field; trying again does not help.
     Conflict(String),
+    /// The object is there, no work put it there, and the manifest says not to take it over.
+    Foreign(String),
     /// The server said no, or nothing.
     Server(Box<kube::Error>),
 }
@@ -80,7 +83,7 @@ impl Failure {
     /// What a person reads.
     pub fn message(&self) -> String {
         match self {
-            Self::IgnoreFields(message) | Self::Conflict(message) => message.clone(),
+            Self::IgnoreFields(message) | Self::Conflict(message) | Self::Foreign(message) => message.clone(),
             Self::Server(error) => match &**error {
                 kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
                 other => other.to_string(),
@@ -93,7 +96,7 @@ impl Failure {
         match self {
             Self::Server(error) => status_code(error),
             Self::Conflict(_) => Some(409),
-            Self::IgnoreFields(_) => None,
+            Self::IgnoreFields(_) | Self::Foreign(_) => None,
         }
     }
 }
@@ -114,6 +117,7 @@ pub async fn write(
     owner: &Owner,
 ) -> Result<Option<DynamicObject>, Failure> {
     let api = api(client, &target.kind, &target.namespace);
+    not_foreign(&api, target).await?;
     let written = match target.config.strategy.type_ {
         UpdateStrategyType::ReadOnly => return Ok(api.get_opt(&target.name).await?),
         UpdateStrategyType::Update => update(&api, target, owner).await?,
@@ -129,6 +133,31 @@ pub async fn write(
         }
     };
     own(&api, target, owner, written).await.map(Some)
+}
+
+/// What is not ours is not overwritten, if the manifest says so.
+async fn not_foreign(api: &Api<DynamicObject>, target: &Target) -> Result<(), Failure> {
+    let annotations = target.object.pointer("/metadata/annotations");
+    let refuse = annotations
+        .and_then(|annotations| annotations.get(ON_CONFLICT_ANNOTATION))
+        .is_some_and(|value| value == ON_CONFLICT_REFUSE);
+    if !refuse {
+        return Ok(());
+    }
+    let Some(live) = api.get_metadata_opt(&target.name).await? else {
+        return Ok(());
+    };
+    let owners = live.metadata.owner_references.unwrap_or_default();
+    let delivered = owners.iter().any(|o| {
+        o.kind == "AppliedManifestWork" && o.api_version.starts_with("work.open-cluster-management.io/")
+    });
+    if delivered {
+        return Ok(());
+    }
+    Err(Failure::Foreign(format!(
+        "{} {} exists and was not put there by a work, so it is left alone: remove it, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)",
+        target.kind.resource.kind, target.name
+    )))
 }
 
 /// Everything in the manifest is enforced by the server's own merge: fields of others stay, fields that left the
@@ -148,10 +177,16 @@ async fn update(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Res
     let applied = match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
         Err(error)
             if status_code(&error) == Some(422)
-                && target.kind.resource.kind == "Secret"
-                && target.kind.resource.group.is_empty() =>
+                && matches!(
+                    (
+                        target.kind.resource.group.as_str(),
+                        target.kind.resource.kind.as_str()
+                    ),
+                    ("", "Secret") | ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
+                ) =>
         {
-            // A Secret's type, and the data of an immutable one, cannot be changed: it is made anew.
+            // A Secret's type, the data of an immutable one, and the role of a binding cannot be changed: it is
+            // made anew.
             replace(api, target, &params, &object, error).await?
         }
         other => other?,
@@ -185,7 +220,13 @@ async fn replace(
         .object
         .get("type")
         .is_some_and(|wanted| live.data.get("type") != Some(wanted));
-    if !immutable && !other_type {
+    let other_role = target.object.get("roleRef").is_some_and(|wanted| {
+        let live = live.data.get("roleRef");
+        ["kind", "name"]
+            .iter()
+            .any(|field| live.and_then(|role| role.get(field)) != wanted.get(field))
+    });
+    if !immutable && !other_type && !other_role {
         return Err(refused.into());
     }
     let exact = DeleteParams::background().preconditions(Preconditions {

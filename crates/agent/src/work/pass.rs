@@ -238,7 +238,7 @@ impl Pass<'_> {
                 "AppliedManifestSSAIgnoreFieldError",
                 format!("Failed to process ignoreFields: {message}"),
             ),
-            Failure::Conflict(_) | Failure::Server(_) => status::failed(&message),
+            Failure::Conflict(_) | Failure::Foreign(_) | Failure::Server(_) => status::failed(&message),
         };
         let api = apply::api(&self.agent.spoke, &target.kind, &target.namespace);
         let (available, uid) = match api.get_metadata_opt(&target.name).await {
@@ -254,9 +254,12 @@ impl Pass<'_> {
                 available: Some(available),
                 content: None,
             },
-            applied: uid.map(|uid| target.applied(&uid)),
-            // A conflict is not a failure that time heals.
-            failed: !matches!(failure, Failure::Conflict(_)),
+            // What is not ours is not recorded as ours.
+            applied: uid
+                .filter(|_| !matches!(failure, Failure::Foreign(_)))
+                .map(|uid| target.applied(&uid)),
+            // A conflict is not a failure that time heals; that somebody removes the object comes by a watch.
+            failed: !matches!(failure, Failure::Conflict(_) | Failure::Foreign(_)),
             wait,
         }
     }

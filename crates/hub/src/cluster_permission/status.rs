@@ -185,7 +185,16 @@ fn ready(
     progress: &[(usize, Progress<'_>)],
     selections: &[(NamespaceSelection, Selected)],
 ) -> Wanted {
-    let broken = conditions.iter().find(|c| c.status == Status::False);
+    // What somebody can put right comes before what follows from it.
+    let named = |type_: &str| {
+        conditions
+            .iter()
+            .find(|c| c.type_ == type_ && c.status == Status::False)
+    };
+    let broken = named("Validation")
+        .or_else(|| named("AppliedRBACManifestWork").filter(|_| !plan.built.problems.is_empty()))
+        .or_else(|| named("SubjectPresent"))
+        .or_else(|| conditions.iter().find(|c| c.status == Status::False));
     if let Some(broken) = broken {
         let pending = progress.iter().any(|(_, p)| matches!(p, Progress::Pending(_)));
         let reason = if broken.type_ == "AppliedRBACManifestWork" && pending && plan.built.problems.is_empty()
@@ -267,7 +276,7 @@ fn progress<'a>(
         .filter(|(number, _)| !refused.contains_key(number))
         .map(|(number, wanted)| {
             let Some(work) = seen.works.get(number) else {
-                return (*number, pending("the work has been written"));
+                return (*number, pending("the agent has not applied the work"));
             };
             let conditions = work
                 .status

@@ -158,7 +158,7 @@ impl Watches {
                 Concerned::Keys(vec![key])
             },
         );
-        let works = starter.follow(WORKS, prune_work, |work, _| Concerned::Keys(owners(work)));
+        let works = starter.follow(WORKS, prune_work, |work, _| owners(work));
         let clusters = starter.follow(
             CLUSTERS,
             |_: &mut ManagedCluster| {},
@@ -246,6 +246,8 @@ impl Watches {
 /// Which permissions a change concerns.
 enum Concerned {
     Keys(Vec<Key>),
+    /// Those of them that exist.
+    Perhaps(Vec<Key>),
     Dependents(Dependency),
 }
 
@@ -314,6 +316,10 @@ impl Starter<'_> {
                 };
                 match concerned(&object, gone) {
                     Concerned::Keys(keys) => add_all(&queue, keys),
+                    Concerned::Perhaps(mut keys) => {
+                        keys.retain(|key| lock(&index).of.contains_key(key));
+                        add_all(&queue, keys);
+                    }
                     Concerned::Dependents(dependency) => {
                         let keys = lock(&index)
                             .dependents
@@ -367,14 +373,14 @@ fn owner(work: &ManifestWork) -> Option<&String> {
 }
 
 /// The permissions that a work can belong to: its owner, or by its name if somebody took the owner away.
-fn owners(work: &ManifestWork) -> Vec<Key> {
+fn owners(work: &ManifestWork) -> Concerned {
     let key = |name: &str| Key {
         namespace: work.namespace().unwrap_or_default(),
         name: name.into(),
     };
     match owner(work) {
-        Some(name) => vec![key(name)],
-        None => names::permissions(&work.name_any()).map(key).collect(),
+        Some(name) => Concerned::Keys(vec![key(name)]),
+        None => Concerned::Perhaps(names::permissions(&work.name_any()).map(key).collect()),
     }
 }
 

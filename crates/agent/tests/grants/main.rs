@@ -1,0 +1,217 @@
+//! NamespaceGrants on a real control plane.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::{
+    core::v1::Namespace,
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use writ_api::writ::NamespaceGrant;
+use writ_runtime::health::Health;
+use writ_testenv::{ControlPlane, Options, harness};
+
+fn main() {
+    harness::run(vec![harness::real(
+        "a_grant_follows_namespaces_and_repairs_drift",
+        follows,
+    )]);
+}
+
+async fn namespace(client: &Client, name: &str, labels: Value) -> Result<()> {
+    let object: Namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
+    Api::all(client.clone())
+        .create(&PostParams::default(), &object)
+        .await?;
+    Ok(())
+}
+
+async fn label(client: &Client, name: &str, labels: Value) -> Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    api.patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn grant(client: &Client, name: &str, spec: Value) -> Result<()> {
+    let api: Api<NamespaceGrant> = Api::all(client.clone());
+    let object = json!({"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "metadata": {"name": name}, "spec": spec});
+    api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(object))
+        .await?;
+    Ok(())
+}
+
+async fn until<F, Fut>(what: &str, ask: F) -> Result<Duration>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<bool>>,
+{
+    let started = Instant::now();
+    while !ask().await? {
+        if started.elapsed() > Duration::from_secs(30) {
+            bail!("waited for: {what}");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(started.elapsed())
+}
+
+async fn follows() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    let client = plane.client()?;
+    let (health, shutdown) = (Health::default(), CancellationToken::new());
+    let options = writ_agent::Options {
+        controllers: vec!["grants".into()],
+        cluster_name: "c1".into(),
+        ..writ_agent::Options::default()
+    };
+    // The hub cannot be reached at all: nothing here needs it.
+    let nowhere = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse()?))?;
+    let agent = tokio::spawn(writ_agent::run(
+        nowhere,
+        client.clone(),
+        options,
+        health.clone(),
+        shutdown.clone(),
+    ));
+    tokio::time::timeout(Duration::from_secs(30), health.ready())
+        .await
+        .with_context(|| format!("waiting for {:?}", health.closed()))?;
+
+    let binding = |role: &str| json!({"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "p", "roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [{"kind": "User", "name": "u"}]});
+    let roles = |ns: &str| Api::<Role>::namespaced(client.clone(), ns);
+    let bindings = |ns: &str| Api::<RoleBinding>::namespaced(client.clone(), ns);
+    let grants: Api<NamespaceGrant> = Api::all(client.clone());
+    let is_bound = |ns: &'static str, wanted: bool| {
+        let api = bindings(ns);
+        async move {
+            until(&format!("bound in {ns}: {wanted}"), || async {
+                Ok(api.get_opt("p").await?.is_some() == wanted)
+            })
+            .await
+        }
+    };
+    let reports = |name: &'static str, selected: i64, ready: i64| {
+        let grants = grants.clone();
+        async move {
+            until(&format!("{name} reports {ready} of {selected}"), || async {
+                let grant = grants.get(name).await?;
+                let status = grant.status.clone().unwrap_or_default();
+                Ok(status.observed_generation == grant.metadata.generation
+                    && (status.selected, status.ready) == (Some(selected), Some(ready)))
+            })
+            .await
+        }
+    };
+
+    // Nothing is selected, which is reported and is no error; then namespaces come, are labelled, unlabelled, go.
+    grant(&client, "g", binding("view")).await?;
+    reports("g", 0, 0).await?;
+    namespace(&client, "n1", json!({"team": "a"})).await?;
+    namespace(&client, "n2", json!({})).await?;
+    is_bound("n1", true).await?;
+    is_bound("n2", false).await?;
+    reports("g", 1, 1).await?;
+    label(&client, "n2", json!({"team": "a"})).await?;
+    let took = is_bound("n2", true).await?;
+    println!("a label is followed within {took:?}");
+    label(&client, "n1", json!({"team": null})).await?;
+    is_bound("n1", false).await?;
+    reports("g", 1, 1).await?;
+    Api::<Namespace>::all(client.clone())
+        .delete("n2", &DeleteParams::default())
+        .await?;
+    reports("g", 0, 0).await?;
+    until("n2 is gone", || async {
+        Ok(Api::<Namespace>::all(client.clone())
+            .get_opt("n2")
+            .await?
+            .is_none())
+    })
+    .await?;
+    namespace(&client, "n2", json!({"team": "a"})).await?;
+    is_bound("n2", true).await?;
+
+    // Drift is repaired within a second: an edit, a deletion.
+    let patch = Patch::Merge(
+        json!({"subjects": [{"kind": "User", "name": "evil", "apiGroup": "rbac.authorization.k8s.io"}]}),
+    );
+    bindings("n2").patch("p", &PatchParams::default(), &patch).await?;
+    let took = until("the subjects are put right", || async {
+        let subjects = bindings("n2").get("p").await?.subjects.unwrap_or_default();
+        Ok(subjects.len() == 1 && subjects[0].name == "u")
+    })
+    .await?;
+    ensure!(took < Duration::from_secs(1), "{took:?}");
+    bindings("n2").delete("p", &DeleteParams::default()).await?;
+    let took = is_bound("n2", true).await?;
+    ensure!(took < Duration::from_secs(1), "{took:?}");
+
+    // Another role: the binding is made again.
+    grant(&client, "g", binding("edit")).await?;
+    until("the binding has the other role", || async {
+        Ok(bindings("n2")
+            .get_opt("p")
+            .await?
+            .is_some_and(|b| b.role_ref.name == "edit"))
+    })
+    .await?;
+    reports("g", 1, 1).await?;
+
+    // What no grant made is left alone and reported; when it goes, the grant takes its place.
+    let hand: Role = serde_json::from_value(json!({"metadata": {"name": "r"}, "rules": []}))?;
+    roles("n2").create(&PostParams::default(), &hand).await?;
+    let all = json!({"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}, "name": "r", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
+    grant(&client, "roles", all).await?;
+    reports("roles", 1, 0).await?;
+    let status = grants.get("roles").await?.status.unwrap();
+    ensure!(
+        status
+            .summary
+            .as_deref()
+            .is_some_and(|s| s.contains("n2: the Role r exists and no NamespaceGrant made it")),
+        "{status:?}"
+    );
+    ensure!(
+        roles("n2").get("r").await?.rules.unwrap_or_default().is_empty(),
+        "it was overwritten"
+    );
+    roles("n2").delete("r", &DeleteParams::default()).await?;
+    reports("roles", 1, 1).await?;
+    ensure!(
+        roles("n2")
+            .get("r")
+            .await?
+            .labels()
+            .contains_key("writ.dev/namespace-grant")
+    );
+
+    // The grant goes: so does everything that it made, and nothing else.
+    let hand: RoleBinding = serde_json::from_value(
+        json!({"metadata": {"name": "mine"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}}),
+    )?;
+    bindings("n2").create(&PostParams::default(), &hand).await?;
+    grants.delete("g", &DeleteParams::default()).await?;
+    let took = is_bound("n2", false).await?;
+    println!("a deleted grant is revoked within {took:?}");
+    ensure!(bindings("n2").get_opt("mine").await?.is_some());
+    shutdown.cancel();
+    agent.await??;
+    Ok(())
+}

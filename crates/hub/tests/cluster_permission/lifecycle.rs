@@ -1,0 +1,477 @@
+//! The controller against a real API server, without a garbage collector and with an agent that is this test.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use writ_api::{rbac::ClusterPermission, work::ManifestWork};
+use writ_hub::Options;
+
+use crate::support::{Hub, until};
+
+fn user(name: &str) -> Value {
+    json!({"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"})
+}
+
+fn binding(namespace: &str, name: &str, subject: &Value) -> Value {
+    let role = json!({"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"});
+    json!({"namespace": namespace, "name": name, "roleRef": role, "subject": subject})
+}
+
+/// Creates or replaces an object of any kind, status included.
+async fn put(client: &Client, object: Value) -> Result<()> {
+    let gvk = kube::core::GroupVersionKind::try_from(&kube::core::TypeMeta {
+        api_version: object["apiVersion"].as_str().unwrap().into(),
+        kind: object["kind"].as_str().unwrap().into(),
+    })?;
+    let resource = ApiResource::from_gvk(&gvk);
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let params = PatchParams::apply("test").force();
+    api.patch(&name, &params, &Patch::Apply(&object)).await?;
+    if object.get("status").is_some() {
+        api.patch_status(
+            &name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"status": object["status"]})),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+async fn cluster(client: &Client, name: &str) -> Result<()> {
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    let _ = Api::all(client.clone())
+        .create(&PostParams::default(), &namespace)
+        .await;
+    put(
+        client,
+        json!({"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": name}, "spec": {"hubAcceptsClient": true}}),
+    )
+    .await
+}
+
+async fn permission(client: &Client, namespace: &str, name: &str, spec: Value) -> Result<ClusterPermission> {
+    put(
+        client,
+        json!({"apiVersion": "rbac.open-cluster-management.io/v1alpha1", "kind": "ClusterPermission", "metadata": {"name": name, "namespace": namespace}, "spec": spec}),
+    )
+    .await?;
+    Ok(Api::namespaced(client.clone(), namespace).get(name).await?)
+}
+
+/// The objects of all works in a namespace.
+async fn objects(client: &Client, namespace: &str) -> Result<BTreeSet<String>> {
+    let works: Api<ManifestWork> = Api::namespaced(client.clone(), namespace);
+    let list = works.list(&ListParams::default()).await?;
+    let manifests = list.items.iter().flat_map(|w| &w.spec.workload.manifests);
+    Ok(manifests
+        .map(|m| {
+            let text = |p: &str| {
+                m.0.pointer(p)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            let subjects = m.0["subjects"].as_array().into_iter().flatten();
+            let names: Vec<String> = subjects
+                .map(|s| {
+                    format!(
+                        "{}{}",
+                        s["namespace"]
+                            .as_str()
+                            .map(|n| format!("{n}/"))
+                            .unwrap_or_default(),
+                        s["name"].as_str().unwrap()
+                    )
+                })
+                .collect();
+            format!(
+                "{} {}/{} {}",
+                text("/kind"),
+                text("/metadata/namespace"),
+                text("/metadata/name"),
+                names.join("+")
+            )
+        })
+        .collect())
+}
+
+async fn holds(client: &Client, namespace: &str, wanted: &[&str]) -> Result<()> {
+    let wanted: BTreeSet<String> = wanted.iter().map(ToString::to_string).collect();
+    until(&format!("{namespace} holds {wanted:?}"), || async {
+        let have = objects(client, namespace).await?;
+        if have == wanted {
+            Ok(())
+        } else {
+            Err(anyhow::anyhow!("it holds {have:?}"))
+        }
+    })
+    .await
+}
+
+async fn condition(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    type_: &str,
+    status: &str,
+    words: &str,
+) -> Result<()> {
+    let api: Api<ClusterPermission> = Api::namespaced(client.clone(), namespace);
+    until(&format!("{type_}={status} with {words:?}"), || async {
+        let object = api.get(name).await?;
+        let conditions = object.status.unwrap_or_default().conditions;
+        let found = conditions.iter().find(|c| c.type_ == type_);
+        let generation = object.metadata.generation;
+        match found {
+            Some(c)
+                if c.status == status
+                    && c.observed_generation == generation
+                    && (c.message.contains(words) || c.reason == words) =>
+            {
+                Ok(())
+            }
+            other => Err(anyhow::anyhow!("it is {other:?}")),
+        }
+    })
+    .await
+}
+
+pub async fn follows_everything() -> Result<()> {
+    let hub = Hub::start().await?;
+    let client = hub.client.clone();
+    let running = hub
+        .run(Options {
+            controllers: vec!["cluster_permission".into()],
+            ..Options::default()
+        })
+        .await?;
+
+    // No cluster yet: a condition that heals.
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": "c1"}}))?;
+    Api::all(client.clone())
+        .create(&PostParams::default(), &namespace)
+        .await?;
+    let account = json!({"kind": "ManagedServiceAccount", "name": "robot", "apiGroup": "authentication.open-cluster-management.io"});
+    permission(
+        &client,
+        "c1",
+        "p",
+        json!({"roleBindings": [binding("a", "people", &user("u")), binding("a", "robots", &account)]}),
+    )
+    .await?;
+    condition(
+        &client,
+        "c1",
+        "p",
+        "Validation",
+        "False",
+        "namespace value is not a managed cluster",
+    )
+    .await?;
+    cluster(&client, "c1").await?;
+    holds(&client, "c1", &["RoleBinding a/people u"]).await?;
+    condition(
+        &client,
+        "c1",
+        "p",
+        "RBACManifestWorkCreated",
+        "True",
+        "ManifestWork p-",
+    )
+    .await?;
+    condition(
+        &client,
+        "c1",
+        "p",
+        "Ready",
+        "False",
+        "ManagedServiceAccount c1/robot does not exist",
+    )
+    .await?;
+
+    // The account and the add-on come later, change and go.
+    let msa = json!({"apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount", "metadata": {"name": "robot", "namespace": "c1"}, "spec": {"rotation": {}}});
+    put(&client, msa.clone()).await?;
+    condition(
+        &client,
+        "c1",
+        "p",
+        "SubjectPresent",
+        "False",
+        "managed-serviceaccount does not exist",
+    )
+    .await?;
+    let add_on = |namespace: &str| json!({"apiVersion": "addon.open-cluster-management.io/v1alpha1", "kind": "ManagedClusterAddOn", "metadata": {"name": "managed-serviceaccount", "namespace": "c1"}, "spec": {}, "status": {"namespace": namespace}});
+    put(&client, add_on("agents")).await?;
+    holds(
+        &client,
+        "c1",
+        &["RoleBinding a/people u", "RoleBinding a/robots agents/robot"],
+    )
+    .await?;
+    condition(&client, "c1", "p", "SubjectPresent", "True", "").await?;
+    put(&client, add_on("elsewhere")).await?;
+    holds(
+        &client,
+        "c1",
+        &["RoleBinding a/people u", "RoleBinding a/robots elsewhere/robot"],
+    )
+    .await?;
+    let accounts: Api<DynamicObject> = Api::namespaced_with(
+        client.clone(),
+        "c1",
+        &ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
+            "authentication.open-cluster-management.io",
+            "v1beta1",
+            "ManagedServiceAccount",
+        )),
+    );
+    accounts.delete("robot", &DeleteParams::default()).await?;
+    holds(&client, "c1", &["RoleBinding a/people u"]).await?;
+    put(&client, msa).await?;
+    holds(
+        &client,
+        "c1",
+        &["RoleBinding a/people u", "RoleBinding a/robots elsewhere/robot"],
+    )
+    .await?;
+
+    // A work that somebody edits, strips or deletes is restored at once.
+    let works: Api<ManifestWork> = Api::namespaced(client.clone(), "c1");
+    let name = works.list(&ListParams::default()).await?.items[0].name_any();
+    for edit in [
+        json!({"spec": {"workload": {"manifests": []}}}),
+        json!({"spec": {"executor": {"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "a", "name": "b"}}}}}),
+        json!({"metadata": {"ownerReferences": []}}),
+    ] {
+        works
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&edit))
+            .await?;
+        let started = Instant::now();
+        until("the work is restored", || async {
+            let work = works.get(&name).await?;
+            let right = work.spec.workload.manifests.len() == 2
+                && work.spec.executor.is_none()
+                && work.owner_references().len() == 1;
+            if right {
+                Ok(())
+            } else {
+                Err(anyhow::anyhow!("{edit}"))
+            }
+        })
+        .await?;
+        ensure!(
+            started.elapsed() < Duration::from_secs(5),
+            "restoring took {:?}",
+            started.elapsed()
+        );
+    }
+    let uid = works.get(&name).await?.uid();
+    works.delete(&name, &DeleteParams::default()).await?;
+    until("the work is made again", || async {
+        let work = works.get(&name).await?;
+        if work.uid() == uid {
+            Err(anyhow::anyhow!("the old one is there"))
+        } else {
+            Ok(())
+        }
+    })
+    .await?;
+
+    // What the agent says arrives; a hub role is followed.
+    let role = |verb: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]});
+    permission(&client, "c1", "refs", json!({"roleRefs": [{"kind": "ClusterRole", "name": "reader"}, {"kind": "ClusterRole", "name": "cluster-admin"}]})).await?;
+    condition(
+        &client,
+        "c1",
+        "refs",
+        "Ready",
+        "False",
+        "the hub has no ClusterRole reader",
+    )
+    .await?;
+    condition(
+        &client,
+        "c1",
+        "refs",
+        "Ready",
+        "False",
+        "ClusterRole cluster-admin is a role that Kubernetes brings",
+    )
+    .await?;
+    let delivered = |verb: &'static str| {
+        let works = works.clone();
+        async move {
+            until(&format!("the role with {verb} is delivered"), || async {
+                let list = works.list(&ListParams::default()).await?;
+                let found = list
+                    .items
+                    .iter()
+                    .flat_map(|w| &w.spec.workload.manifests)
+                    .any(|m| {
+                        m.0["kind"] == "ClusterRole"
+                            && m.0["metadata"]["name"] == "reader"
+                            && m.0["rules"][0]["verbs"][0] == verb
+                    });
+                if found {
+                    Ok(())
+                } else {
+                    Err(anyhow::anyhow!("not yet"))
+                }
+            })
+            .await
+        }
+    };
+    put(&client, role("get")).await?;
+    delivered("get").await?;
+    put(&client, role("list")).await?;
+    delivered("list").await?;
+
+    // Removing the last binding revokes; deleting the permission removes its works at once, without a collector.
+    permission(&client, "c1", "p", json!({"roleBindings": []})).await?;
+    condition(&client, "c1", "p", "Validation", "False", "no bindings defined").await?;
+    holds(&client, "c1", &["ClusterRole /reader "]).await?;
+    let permissions: Api<ClusterPermission> = Api::namespaced(client.clone(), "c1");
+    permissions.delete("refs", &DeleteParams::default()).await?;
+    holds(&client, "c1", &[]).await?;
+    running.stop().await
+}
+
+/// Two processes under a lease, the first one killed in the middle; then a restart that writes nothing.
+pub async fn scale() -> Result<()> {
+    let (clusters, each) = (50, 10);
+    let hub = Hub::start().await?;
+    let client = hub.client.clone();
+    futures::stream::iter(0..clusters)
+        .map(|i| {
+            let client = client.clone();
+            async move {
+                cluster(&client, &format!("c{i}")).await?;
+                for j in 0..each {
+                    permission(&client, &format!("c{i}"), &format!("p{j}"), json!({"clusterRole": {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}, "clusterRoleBinding": {"subject": user("u")}, "roleBindings": [binding("a", "b", &user("u"))]})).await?;
+                }
+                anyhow::Ok(())
+            }
+        })
+        .buffer_unordered(8)
+        .try_collect::<Vec<()>>()
+        .await?;
+    let options = || Options {
+        controllers: vec!["cluster_permission".into()],
+        ..Options::default()
+    };
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": writ_hub::NAMESPACE}}))?;
+    Api::all(client.clone())
+        .create(&PostParams::default(), &namespace)
+        .await?;
+    let elected = |name: &str| Options {
+        leader_election: Some(name.into()),
+        ..options()
+    };
+    let first = hub.run(elected("first")).await?;
+    let second = hub.run(elected("second")).await?;
+    let works: Api<ManifestWork> = Api::all(client.clone());
+    until("some works are made", || async {
+        if works.list(&ListParams::default()).await?.items.len() > 20 {
+            Ok(())
+        } else {
+            Err(anyhow::anyhow!("not yet"))
+        }
+    })
+    .await?;
+    first.stop().await?;
+    let permissions: Api<ClusterPermission> = Api::all(client.clone());
+    until("every permission has its work and its status", || async {
+        let made = works.list(&ListParams::default()).await?.items.len();
+        let reported = permissions
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .filter(|p| p.status.is_some())
+            .count();
+        if made == clusters * each && reported == made {
+            Ok(())
+        } else {
+            Err(anyhow::anyhow!("{made} works, {reported} reports"))
+        }
+    })
+    .await?;
+    second.stop().await?;
+
+    let versions = || async {
+        let mut all = BTreeSet::new();
+        for work in works.list(&ListParams::default()).await? {
+            all.insert((work.namespace(), work.name_any(), work.resource_version()));
+        }
+        for permission in permissions.list(&ListParams::default()).await? {
+            all.insert((
+                permission.namespace(),
+                permission.name_any(),
+                permission.resource_version(),
+            ));
+        }
+        anyhow::Ok(all)
+    };
+    let before = versions().await?;
+    let started = Instant::now();
+    let third = hub.run(options()).await?;
+    println!(
+        "ready after {:?} with {} permissions",
+        started.elapsed(),
+        clusters * each
+    );
+    // A change that passes through the queue behind everything else shows that all have been looked at.
+    permission(
+        &client,
+        "c0",
+        "last",
+        json!({"roleBindings": [binding("a", "last", &user("u"))]}),
+    )
+    .await?;
+    condition(&client, "c0", "last", "RBACManifestWorkCreated", "True", "").await?;
+    let after = versions().await?;
+    let changed: Vec<_> = before.difference(&after).collect();
+    ensure!(changed.is_empty(), "a restart wrote {changed:?}");
+    third.stop().await
+}
+
+/// By default nobody may write a permission: not the admin of the cluster's namespace.
+pub async fn admins_of_the_namespace_are_refused() -> Result<()> {
+    // The rules of `admin` are put together by a controller.
+    let hub = Hub::start_with(true).await?;
+    let client = hub.client.clone();
+    cluster(&client, "c1").await?;
+    put(&client, json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "alice", "namespace": "c1"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"}, "subjects": [user("alice")]})).await?;
+    let alice = hub.plane.client_as("alice", &["system:authenticated"])?;
+    until("alice is an admin", || async {
+        let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(alice.clone(), "c1");
+        Ok(maps.list(&ListParams::default()).await.map(drop)?)
+    })
+    .await?;
+    let api: Api<ClusterPermission> = Api::namespaced(alice, "c1");
+    let mine: ClusterPermission = serde_json::from_value(
+        json!({"apiVersion": "rbac.open-cluster-management.io/v1alpha1", "kind": "ClusterPermission", "metadata": {"name": "mine"}, "spec": {}}),
+    )?;
+    let answer = api.create(&PostParams::default(), &mine).await;
+    ensure!(
+        matches!(&answer, Err(kube::Error::Api(status)) if status.code == 403),
+        "{answer:?}"
+    );
+    Ok(())
+}

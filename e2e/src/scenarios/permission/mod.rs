@@ -1,0 +1,42 @@
+//! ClusterPermission, from the hub's write to what the managed cluster's authorizer says.
+
+use futures::FutureExt;
+
+use crate::Scenario;
+
+mod account;
+mod conflict;
+mod grant;
+mod selector;
+mod support;
+
+/// The scenarios of this folder.
+pub fn all() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "permission/what_is_granted_is_allowed_and_what_is_revoked_is_not",
+            clusters: 1,
+            run: |fleet| grant::grant_and_revoke(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_binding_gets_another_role_and_drift_is_repaired",
+            clusters: 1,
+            run: |fleet| grant::change_and_drift(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/selected_namespaces_are_those_of_the_managed_cluster",
+            clusters: 1,
+            run: |fleet| selector::by_agent(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_managed_service_account_reaches_its_cluster_as_far_as_it_is_granted",
+            clusters: 1,
+            run: |fleet| account::primary_use_case(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/what_is_not_ours_is_not_overwritten",
+            clusters: 1,
+            run: |fleet| conflict::left_alone(fleet).boxed(),
+        },
+    ]
+}
