@@ -5,6 +5,7 @@
 //! whether the requesting user may do something else. An error is never an allow.
 
 pub mod account_binding;
+pub mod cluster_permission;
 pub mod executor;
 pub mod manifest_work;
 pub mod manifests;
@@ -81,6 +82,7 @@ pub const HANDLERS: &[Handler] = &[
     manifest_work::HANDLER,
     replica_set::HANDLER,
     account_binding::HANDLER,
+    cluster_permission::HANDLER,
 ];
 
 /// Answers whether a user may do something.

@@ -1,0 +1,154 @@
+//! ClusterPermissions: refused is only what could never work. What a cluster, an account or a role that comes later can
+//! heal is stored and gets a condition.
+
+use std::future::ready;
+
+use futures::FutureExt;
+use kube::{ResourceExt as _, core::ObjectMeta};
+use writ_api::rbac::{ClusterPermission, cluster_permission::ClusterPermissionSpec};
+
+use super::{
+    Decision, Handler, Request, SPEC_CHANGES,
+    manifest_work::{parse, spec_of, unchanged},
+    webhook,
+};
+use crate::cluster_permission::{plan::words, validate};
+
+/// How many problems an answer names.
+const MAX_PROBLEMS: usize = 10;
+
+/// The row in the table of handlers.
+pub const HANDLER: Handler = Handler {
+    path: "/validate-rbac-open-cluster-management-io-v1alpha1-clusterpermission",
+    webhook: || {
+        webhook(
+            "clusterpermissionvalidators.admission.rbac.open-cluster-management.io",
+            HANDLER.path,
+            (
+                "rbac.open-cluster-management.io",
+                "v1alpha1",
+                "clusterpermissions",
+            ),
+            &[SPEC_CHANGES],
+        )
+    },
+    review: |_, request| ready(Ok(review(request))).boxed(),
+};
+
+fn review(request: Request) -> Decision {
+    if unchanged(request.object.as_ref(), request.old_object.as_ref()) {
+        return Decision::Allow;
+    }
+    let name = request.object.as_ref().map(kube::ResourceExt::name_any);
+    match parse(spec_of(request.object.as_ref())) {
+        Ok(spec) => decide(name.unwrap_or(request.name), spec),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Decides about a permission of this name and spec.
+fn decide(name: String, spec: ClusterPermissionSpec) -> Decision {
+    let permission = ClusterPermission {
+        metadata: ObjectMeta {
+            name: Some(name),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    };
+    let problems = validate::all(&permission);
+    if problems.is_empty() {
+        return Decision::Allow;
+    }
+    Decision::bad_request(format!(
+        "ClusterPermission {} could never work: {}",
+        permission.name_any(),
+        words(&problems, MAX_PROBLEMS)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn answer(name: &str, spec: Value) -> Decision {
+        decide(name.into(), serde_json::from_value(spec).unwrap())
+    }
+
+    fn user() -> Value {
+        json!({"kind": "User", "name": "u", "apiGroup": "rbac.authorization.k8s.io"})
+    }
+
+    #[test]
+    fn what_can_heal_is_stored() {
+        let stored = [
+            json!({}),
+            json!({"roleBindings": []}),
+            json!({"roleBindings": [
+                {"namespace": "a", "roleRef": {"kind": "Role"}, "subject": user()},
+                {"namespace": "a", "roleRef": {"kind": "Role"}, "subject": user()}]}),
+            json!({"clusterRoleBinding": {"subject": {"kind": "ManagedServiceAccount", "name": "absent",
+                "apiGroup": "authentication.open-cluster-management.io"}}}),
+            json!({"roleRefs": [{"kind": "ClusterRole", "name": "absent"}, {"kind": "ClusterRole", "name": "cluster-admin"}]}),
+            json!({"roles": [{"namespaceSelector": {}, "rules": []}]}),
+        ];
+        for spec in stored {
+            assert_eq!(answer("p", spec.clone()), Decision::Allow, "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_could_never_work_is_refused_with_its_field() {
+        let refused = [
+            (
+                json!({"roles": [{"namespace": "a", "namespaceSelector": {}, "rules": []}]}),
+                "spec.roles[0]: both Role Namespace and NamespaceSelector",
+            ),
+            (
+                json!({"roleBindings": [{"namespace": "a", "roleRef": {"kind": "Role", "apiGroup": "rbac.authorization.k8s.io"}, "subject": user()}]}),
+                "spec.roleBindings[0].roleRef.name",
+            ),
+            (
+                json!({"clusterRoleBindings": [{"subjects": []}]}),
+                "spec.clusterRoleBindings[0].subjects: is empty",
+            ),
+            (
+                json!({"clusterRoleBinding": {"name": "a/b", "subject": user()}}),
+                "spec.clusterRoleBinding.name",
+            ),
+            (
+                json!({"clusterRoleBinding": {"subject": {"kind": "Robot", "name": "x"}}}),
+                "spec.clusterRoleBinding.subject.kind",
+            ),
+            (
+                json!({"clusterRoleBinding": {"roleRef": {"kind": "Role", "name": "x"}, "subject": user()}}),
+                "a ClusterRoleBinding binds a ClusterRole",
+            ),
+            (
+                json!({"clusterRoleBinding": {"subject": {"kind": "ServiceAccount", "name": "x"}}}),
+                "needs its namespace",
+            ),
+            (
+                json!({"roles": [{"namespace": "Not_Legal", "rules": []}]}),
+                "spec.roles[0].namespace",
+            ),
+            (
+                json!({"roleRefs": [{"kind": "Rolle", "name": "x"}]}),
+                "spec.roleRefs[0].kind",
+            ),
+        ];
+        for (spec, words) in refused {
+            let Decision::Deny(400, message) = answer("p", spec.clone()) else {
+                panic!("{spec} was allowed")
+            };
+            assert!(message.contains(words), "{spec}: {message}");
+        }
+        let Decision::Deny(400, message) = answer(&"n".repeat(183), json!({})) else {
+            panic!()
+        };
+        assert!(message.contains("metadata.name: has 183 characters"), "{message}");
+        assert_eq!(answer(&"n".repeat(182), json!({})), Decision::Allow);
+    }
+}
