@@ -260,7 +260,7 @@ fn position(page: &Page, filter: &Filter, limit: usize) -> Position {
 
 /// The list from the bytes as they are stored.
 fn whole(call: &Call, page: &Page, position: &Position) -> Bytes {
-    let size: usize = page.objects.iter().map(|object| object.json.len() + 1).sum();
+    let size: usize = page.objects.iter().map(|object| object.size() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
     let head = json!({ "kind": call.resource.list_kind, "apiVersion": call.api_version(), "metadata": position.to_json() });
     let head = head.to_string();

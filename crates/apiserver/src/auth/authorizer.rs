@@ -1,5 +1,6 @@
 //! May you: one index of RBAC objects, kept up to date by the store.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -23,6 +24,8 @@ pub(crate) struct Verdict {
 pub(crate) struct Authorizer {
     index: RwLock<Index>,
     recorder: OnceLock<Arc<Recorder>>,
+    /// The bootstrap policy is being stored, which the index has already.
+    filling: AtomicBool,
 }
 
 impl Authorizer {
@@ -30,7 +33,19 @@ impl Authorizer {
         Self {
             index: RwLock::new(Index::new(Aggregation::Stored)),
             recorder: OnceLock::new(),
+            filling: AtomicBool::new(false),
         }
+    }
+
+    /// Starts with a policy that is compiled already; until [`Authorizer::filled`], what is stored is that policy.
+    pub fn fill(&self, index: Index) {
+        *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
+        self.filling.store(true, Ordering::Release);
+    }
+
+    /// From now on every change counts.
+    pub fn filled(&self) {
+        self.filling.store(false, Ordering::Release);
     }
 
     pub fn record(&self, recorder: Arc<Recorder>) {
@@ -83,6 +98,9 @@ impl Authorizer {
 
     /// Takes up a change of an RBAC object; other objects are not its business.
     pub fn changed(&self, event: &Event, value: &Value) {
+        if self.filling.load(Ordering::Acquire) {
+            return;
+        }
         let object = &event.object;
         let kind = match &*object.table {
             "roles.rbac.authorization.k8s.io" => Kind::Role,
@@ -104,7 +122,7 @@ impl Authorizer {
     }
 }
 
-fn apply(index: &mut Index, kind: Kind, value: &Value) -> Option<()> {
+pub(crate) fn apply(index: &mut Index, kind: Kind, value: &Value) -> Option<()> {
     use serde::Deserialize;
     match kind {
         Kind::Role => index.apply(&Role::deserialize(value).ok()?).ok(),

@@ -6,8 +6,8 @@ mod issuer;
 mod user;
 
 pub(crate) use authenticate::{Peer, StaticTokens, authenticate, impersonate, review_token};
-pub(crate) use authorizer::Authorizer;
 pub use authorizer::Recorder;
+pub(crate) use authorizer::{Authorizer, apply};
 pub(crate) use issuer::{Bound, ISSUER, Issuer, TokenWish};
 pub use user::User;
 pub(crate) use user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};

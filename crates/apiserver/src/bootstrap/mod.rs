@@ -5,7 +5,9 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
+use writ_authz::{Aggregation, Index, Kind};
 
+use crate::auth::apply;
 use crate::controllers::aggregate;
 use crate::state::State;
 use crate::store::{Expect, TableId, key_of, new_uid};
@@ -26,6 +28,27 @@ static POLICY: LazyLock<Vec<Value>> = LazyLock::new(|| {
     policy
 });
 
+/// The policy compiled: a clone shares the compiled objects, so a thousand clusters hold them once.
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut index = Index::new(Aggregation::Stored);
+    for object in POLICY.iter() {
+        apply(&mut index, kind_of(object).1, object);
+    }
+    index
+});
+
+fn kind_of(object: &Value) -> (&'static str, Kind) {
+    match object.get("kind").and_then(Value::as_str) {
+        Some("ClusterRole") => ("clusterroles.rbac.authorization.k8s.io", Kind::ClusterRole),
+        Some("ClusterRoleBinding") => (
+            "clusterrolebindings.rbac.authorization.k8s.io",
+            Kind::ClusterRoleBinding,
+        ),
+        Some("Role") => ("roles.rbac.authorization.k8s.io", Kind::Role),
+        _ => ("rolebindings.rbac.authorization.k8s.io", Kind::RoleBinding),
+    }
+}
+
 /// Fills in what is not there yet; after a restart that is usually nothing.
 pub(crate) fn fill(state: &State) {
     for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -40,15 +63,14 @@ pub(crate) fn fill(state: &State) {
             }),
         );
     }
-    for object in POLICY.iter() {
-        let table = match object.get("kind").and_then(Value::as_str) {
-            Some("ClusterRole") => "clusterroles.rbac.authorization.k8s.io",
-            Some("ClusterRoleBinding") => "clusterrolebindings.rbac.authorization.k8s.io",
-            Some("Role") => "roles.rbac.authorization.k8s.io",
-            _ => "rolebindings.rbac.authorization.k8s.io",
-        };
-        add(state, table, object.clone());
+    let fresh = state.store.count("clusterroles.rbac.authorization.k8s.io") == 0;
+    if fresh {
+        state.authorizer.fill(INDEX.clone());
     }
+    for object in POLICY.iter() {
+        add(state, kind_of(object).0, object.clone());
+    }
+    state.authorizer.filled();
     for (name, value, description) in [
         (
             "system-cluster-critical",

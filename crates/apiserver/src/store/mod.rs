@@ -457,13 +457,13 @@ impl Inner {
 
 impl Table {
     fn record(&mut self, event: Arc<Event>) {
-        self.history_bytes += event.object.json.len();
+        self.history_bytes += event.object.size();
         self.history.push_back(event);
         while self.history.len() > HISTORY_EVENTS
             || (self.history_bytes > HISTORY_BYTES && self.history.len() > 1)
         {
             if let Some(oldest) = self.history.pop_front() {
-                self.history_bytes -= oldest.object.json.len();
+                self.history_bytes -= oldest.object.size();
                 self.floor = oldest.rv;
             }
         }

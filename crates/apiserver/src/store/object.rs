@@ -1,10 +1,12 @@
 //! One stored object: its JSON as bytes, and the few facts that indexes need.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sha2::Digest;
 
 /// Name of a table: `plural` or `plural.group`, as `kubectl` names a resource in full.
 pub(crate) type TableId = Arc<str>;
@@ -25,10 +27,51 @@ pub(crate) struct Object {
     pub owners: Box<[Uid]>,
     /// Whether `deletionTimestamp` is set.
     pub deleting: bool,
-    /// Starts with `apiVersion` and `kind`, so that both can be left out or replaced without parsing.
-    pub json: Bytes,
-    /// Where the rest of the fields starts in `json`, at a comma or at the closing brace.
+    /// The JSON in pieces. It starts with `apiVersion` and `kind`, so that both can be left out or replaced without parsing.
+    parts: Box<[Part]>,
+    /// Where the rest of the fields starts in the first piece, at a comma or at the closing brace.
     rest: usize,
+}
+
+/// A piece of JSON.
+#[derive(Debug)]
+enum Part {
+    Own(Bytes),
+    /// A large field: all versions of the object, and all clusters of the process, hold the same bytes.
+    Shared(Arc<[u8]>),
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// Fields from this size on are shared.
+const LARGE: usize = 1024;
+
+type Pool = HashMap<[u8; 32], Weak<[u8]>>;
+
+/// One copy of each large field.
+fn share(field: &[u8]) -> Arc<[u8]> {
+    static POOL: LazyLock<Mutex<(Pool, usize)>> = LazyLock::new(Mutex::default);
+    let key: [u8; 32] = sha2::Sha256::digest(field).into();
+    let mut guard = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let (pool, limit) = &mut *guard;
+    if let Some(found) = pool.get(&key).and_then(Weak::upgrade) {
+        return found;
+    }
+    // Swept when it has doubled, so that sweeping costs little and what is gone does not pile up.
+    if pool.len() > (*limit).max(1024) {
+        pool.retain(|_, kept| kept.strong_count() > 0);
+        *limit = pool.len() * 2;
+    }
+    let new: Arc<[u8]> = field.into();
+    pool.insert(key, Arc::downgrade(&new));
+    new
 }
 
 impl Object {
@@ -49,15 +92,25 @@ impl Object {
         let field = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
         let mut json = head(field("apiVersion"), field("kind"));
         let rest = json.len();
+        let mut parts = Vec::new();
         for (name, value) in value.as_object().into_iter().flatten() {
-            if name != "apiVersion" && name != "kind" {
-                json.push(b',');
-                append(&mut json, name);
-                json.push(b':');
-                append(&mut json, value);
+            if name == "apiVersion" || name == "kind" {
+                continue;
+            }
+            json.push(b',');
+            append(&mut json, name);
+            json.push(b':');
+            let start = json.len();
+            append(&mut json, value);
+            if name != "metadata" && json.len() - start >= LARGE {
+                let shared = share(json.get(start..).unwrap_or_default());
+                json.truncate(start);
+                parts.push(Part::Own(std::mem::take(&mut json).into_boxed_slice().into()));
+                parts.push(Part::Shared(shared));
             }
         }
         json.push(b'}');
+        parts.push(Part::Own(json.into_boxed_slice().into()));
         Self {
             table,
             key,
@@ -65,26 +118,9 @@ impl Object {
             uid: uid_of(text("uid").unwrap_or_default()),
             owners,
             deleting: text("deletionTimestamp").is_some(),
-            json: Bytes::from(json.into_boxed_slice()),
+            parts: parts.into(),
             rest,
         }
-    }
-
-    /// The JSON with another `apiVersion`.
-    pub fn json_as(&self, api_version: &str, kind: &str) -> Bytes {
-        let mut json = head(api_version, kind);
-        if self.json.starts_with(&json) {
-            return self.json.clone();
-        }
-        json.extend_from_slice(self.json.get(self.rest..).unwrap_or_default());
-        json.into()
-    }
-
-    /// The JSON without `apiVersion` and `kind`, as the lists of built-in kinds hold it.
-    pub fn json_bare(&self, out: &mut Vec<u8>) {
-        out.push(b'{');
-        let rest = self.json.get(self.rest..).unwrap_or_default();
-        out.extend_from_slice(rest.strip_prefix(b",").unwrap_or(rest));
     }
 
     /// Reads back what was written to disk.
@@ -98,6 +134,57 @@ impl Object {
         Ok(Self::new(table, key, rv, &value))
     }
 
+    /// The whole JSON. Without a copy, unless a part of it is shared.
+    pub fn json(&self) -> Bytes {
+        if let [Part::Own(bytes)] = &*self.parts {
+            return bytes.clone();
+        }
+        let mut out = Vec::with_capacity(self.size());
+        self.parts
+            .iter()
+            .for_each(|part| out.extend_from_slice(part.bytes()));
+        out.into()
+    }
+
+    /// How long the JSON is.
+    pub fn size(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes().len()).sum()
+    }
+
+    /// The JSON with another `apiVersion`.
+    pub fn json_as(&self, api_version: &str, kind: &str) -> Bytes {
+        let mut json = head(api_version, kind);
+        if self
+            .parts
+            .first()
+            .is_some_and(|first| first.bytes().starts_with(&json))
+        {
+            return self.json();
+        }
+        self.rest(&mut json);
+        json.into()
+    }
+
+    /// The JSON without `apiVersion` and `kind`, as the lists of built-in kinds hold it.
+    pub fn json_bare(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        // The comma before the first field goes too; an object has at least metadata.
+        let mut skip = self.rest + 1;
+        for part in &self.parts {
+            out.extend_from_slice(part.bytes().get(skip..).unwrap_or_default());
+            skip = 0;
+        }
+    }
+
+    /// Appends what follows `apiVersion` and `kind`.
+    fn rest(&self, out: &mut Vec<u8>) {
+        let mut skip = self.rest;
+        for part in &self.parts {
+            out.extend_from_slice(part.bytes().get(skip..).unwrap_or_default());
+            skip = 0;
+        }
+    }
+
     pub fn namespace(&self) -> &str {
         self.key.split_once('/').map_or("", |(namespace, _)| namespace)
     }
@@ -108,7 +195,7 @@ impl Object {
 
     /// The object as a tree. What was stored was a tree once, so this does not fail; if it did, null is what remains.
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.json).unwrap_or_default()
+        serde_json::from_slice(&self.json()).unwrap_or_default()
     }
 
     /// The labels alone, without building the rest of the tree.
@@ -121,7 +208,10 @@ impl Object {
         struct Inner {
             labels: Option<Map<String, Value>>,
         }
-        serde_json::from_slice::<Outer>(&self.json).ok()?.metadata.labels
+        serde_json::from_slice::<Outer>(&self.json())
+            .ok()?
+            .metadata
+            .labels
     }
 }
 
@@ -157,7 +247,6 @@ pub(crate) fn uid_of(text: &str) -> Uid {
 }
 
 fn hash_uid(text: &str) -> Uid {
-    use sha2::Digest;
     let digest = sha2::Sha256::digest(text.as_bytes());
     digest
         .iter()

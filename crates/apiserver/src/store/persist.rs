@@ -214,7 +214,7 @@ fn write_batch(database: &Database, events: &[Arc<Event>]) -> Result<(), redb::E
             if event.change == Change::Deleted {
                 objects.remove(key.as_str())?;
             } else {
-                objects.insert(key.as_str(), &*event.object.json)?;
+                objects.insert(key.as_str(), &*event.object.json())?;
             }
             numbers.insert(RV, event.rv)?;
         }
