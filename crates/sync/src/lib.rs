@@ -1,1 +1,115 @@
-//! RootSync: its bindings and its reconciler.
+//! RootSync and RepoSync: their bindings and their reconciler.
+//!
+//! [`manager`] keeps the account and the rights of every sync; [`reconciler`] reads a sync's repository and makes the
+//! cluster look like it, with that account and no other. They meet through objects in the API server: the manager
+//! never reads a repository, the reconciler never writes a sync.
+
+pub mod admission;
+pub mod clients;
+pub mod manager;
+pub mod model;
+pub mod names;
+pub mod reconciler;
+pub mod report;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use kube::{Client, Config};
+use tokio_util::sync::CancellationToken;
+use writ_runtime::{Error, error::Context as _, health::Health};
+
+pub use model::SyncId;
+
+/// The field manager of everything that the manager writes.
+pub const FIELD_MANAGER: &str = "reconciler-manager";
+
+/// The role of a RootSync that names none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultRole {
+    /// The ClusterRole `cluster-admin`, as ever.
+    #[default]
+    ClusterAdmin,
+    /// None.
+    None,
+}
+
+/// Where reconcilers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// As tasks of this process.
+    #[default]
+    Task,
+    /// Each in a Deployment of its own.
+    Pod,
+}
+
+/// How syncs are run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The role of a RootSync that names none.
+    pub default_role: DefaultRole,
+    /// Where reconcilers run.
+    pub isolation: Isolation,
+    /// Whether whoever edits a RootSync must be allowed to `bind` its roles.
+    pub require_bind: bool,
+    /// Where the API server reaches the admission webhook, outside of a cluster; inside it is the Service `writ-sync`.
+    pub webhook_url: Option<String>,
+    /// Where the admission webhook listens.
+    pub webhook_listen: SocketAddr,
+    /// Where clones are kept.
+    pub cache: PathBuf,
+    /// The image of the Deployments, for [`Isolation::Pod`].
+    pub image: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            default_role: DefaultRole::default(),
+            isolation: Isolation::default(),
+            require_bind: false,
+            webhook_url: None,
+            webhook_listen: SocketAddr::from(([0, 0, 0, 0], 9443)),
+            cache: std::env::temp_dir().join("writ-sync"),
+            image: concat!("ghcr.io/writ-dev/writ:", env!("CARGO_PKG_VERSION")).into(),
+        }
+    }
+}
+
+/// What both halves are given.
+#[derive(Clone)]
+pub struct Context {
+    /// How the API server is reached.
+    pub config: Config,
+    /// A client with the manager's identity.
+    pub client: Client,
+    /// How syncs are run.
+    pub options: Arc<Options>,
+    /// Readiness and metrics of the process.
+    pub health: Health,
+    /// Cancelled when the process shall end.
+    pub shutdown: CancellationToken,
+}
+
+/// Runs the manager, and the reconcilers as tasks unless they are isolated, until shutdown.
+pub async fn run(
+    config: Config,
+    options: Options,
+    health: Health,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let client = Client::try_from(config.clone()).context(|| "make a client of the API server".to_owned())?;
+    let context = Context {
+        config,
+        client,
+        options: Arc::new(options),
+        health,
+        shutdown,
+    };
+    if context.options.require_bind {
+        // The gate first: no sync is worked on that nobody has checked.
+        tokio::try_join!(admission::run(context.clone()), manager::run(context))?;
+        return Ok(());
+    }
+    manager::run(context).await
+}

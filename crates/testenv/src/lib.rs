@@ -11,6 +11,8 @@
 //! No process outlives the one that started it, not even when that one is killed: see [`process`].
 
 pub mod assets;
+#[cfg(feature = "git")]
+pub mod git;
 pub mod harness;
 mod pki;
 mod plane;

@@ -1,0 +1,133 @@
+//! One HTTP stack for the process, one identity per sync.
+//!
+//! A reconciler never uses the manager's identity: its requests carry a token of its own ServiceAccount, asked for
+//! by TokenRequest and renewed before it ends. The connections are shared, as the identity is in each request.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use http::{HeaderValue, Request, header::AUTHORIZATION};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, Client, Config, api::PostParams, client::Body, config::AuthInfo};
+use tokio_util::sync::CancellationToken;
+use writ_runtime::{Error, backoff::Backoff, error::Context as _};
+
+/// How long a token is asked to live; the API server may answer with less or more.
+const LIFETIME: Duration = Duration::from_hours(1);
+
+/// Makes clients with the identity of a ServiceAccount.
+#[derive(Clone)]
+pub struct Clients {
+    /// The manager's own client, which may ask for tokens.
+    manager: Client,
+    /// A client without any identity, which carries everybody's requests.
+    anonymous: Client,
+}
+
+/// A client with the identity of a ServiceAccount, as long as this lives.
+pub struct Identity {
+    /// The client.
+    pub client: Client,
+    _renewal: tokio_util::sync::DropGuard,
+}
+
+impl Clients {
+    /// For the API server of that configuration, whose own credentials go to no reconciler.
+    pub fn new(config: &Config, manager: Client) -> Result<Self, Error> {
+        let mut bare = config.clone();
+        bare.auth_info = AuthInfo::default();
+        let anonymous = Client::try_from(bare).context(|| "make a client without credentials".to_owned())?;
+        Ok(Self { manager, anonymous })
+    }
+
+    /// A client for that account; its token is renewed until the identity is dropped.
+    pub async fn identity(&self, namespace: &str, account: &str) -> Result<Identity, Error> {
+        let (token, lifetime) = self.token(namespace, account).await?;
+        let header = Arc::new(ArcSwap::from_pointee(token));
+        let carrier = self.anonymous.clone();
+        let current = header.clone();
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            let carrier = carrier.clone();
+            request
+                .headers_mut()
+                .insert(AUTHORIZATION, HeaderValue::clone(&current.load()));
+            async move { carrier.send(request).await }
+        });
+        let client = Client::new(service, namespace);
+        let stop = CancellationToken::new();
+        tokio::spawn(renew(
+            self.clone(),
+            namespace.to_owned(),
+            account.to_owned(),
+            header,
+            lifetime,
+            stop.clone(),
+        ));
+        Ok(Identity {
+            client,
+            _renewal: stop.drop_guard(),
+        })
+    }
+
+    async fn token(&self, namespace: &str, account: &str) -> Result<(HeaderValue, Duration), Error> {
+        let what = || format!("ask for a token of ServiceAccount {namespace}/{account}");
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: i64::try_from(LIFETIME.as_secs()).ok(),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let answer = Api::<ServiceAccount>::namespaced(self.manager.clone(), namespace)
+            .create_token_request(account, &PostParams::default(), &request)
+            .await
+            .context(what)?;
+        let status = answer
+            .status
+            .ok_or_else(|| Error::Invalid(format!("{}: the answer holds no token", what())))?;
+        let left = status
+            .expiration_timestamp
+            .map(|end| end.0.duration_since(jiff::Timestamp::now()))
+            .and_then(|left| Duration::try_from(left).ok())
+            .unwrap_or(LIFETIME);
+        let token = status.token.unwrap_or_default();
+        let mut header = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| Error::Invalid(format!("{}: the token cannot be sent", what())))?;
+        header.set_sensitive(true);
+        Ok((header, left))
+    }
+}
+
+/// Renews the token when four fifths of its life are over.
+async fn renew(
+    clients: Clients,
+    namespace: String,
+    account: String,
+    header: Arc<ArcSwap<HeaderValue>>,
+    mut lifetime: Duration,
+    stop: CancellationToken,
+) {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+    let mut wait = lifetime.mul_f64(0.8);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        match clients.token(&namespace, &account).await {
+            Ok((token, left)) => {
+                header.store(Arc::new(token));
+                lifetime = left;
+                backoff.reset();
+                wait = lifetime.mul_f64(0.8);
+            }
+            Err(error) => {
+                tracing::warn!(%namespace, %account, %error, "the token was not renewed");
+                wait = backoff.next_delay();
+            }
+        }
+    }
+}

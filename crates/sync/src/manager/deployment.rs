@@ -1,0 +1,85 @@
+//! One Deployment per sync, for those who want a process for each.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{Api, Client};
+use serde_json::json;
+use writ_runtime::{Error, apply, error::Context as _};
+
+use super::{objects, plan};
+use crate::{
+    Options,
+    model::{SYSTEM_NAMESPACE, SyncId},
+    names,
+};
+
+/// The command that the Deployment of a sync runs.
+pub fn command(id: &SyncId) -> Vec<String> {
+    ["writ", "sync", "--reconcile", &id.to_string()]
+        .map(str::to_owned)
+        .into()
+}
+
+/// The Deployment of a sync.
+pub fn deployment(options: &Options, id: &SyncId) -> Result<Deployment, Error> {
+    let name = names::reconciler(id);
+    let mut labels = names::labels(id);
+    labels.insert("app".into(), "reconciler".into());
+    labels.insert("configsync.gke.io/reconciler".into(), name.clone());
+    serde_json::from_value(json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": plan::metadata(id, SYSTEM_NAMESPACE, name.clone()),
+        "spec": {
+            "replicas": 1,
+            // Two reconcilers of one sync would get in each other's way.
+            "strategy": { "type": "Recreate" },
+            "selector": { "matchLabels": { "configsync.gke.io/reconciler": name } },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "serviceAccountName": name,
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "runAsUser": 65532,
+                        "fsGroup": 65532,
+                        "seccompProfile": { "type": "RuntimeDefault" },
+                    },
+                    "containers": [{
+                        "name": "reconciler",
+                        "image": options.image,
+                        "command": command(id),
+                        "env": [{ "name": "TMPDIR", "value": "/cache" }],
+                        "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "readOnlyRootFilesystem": true,
+                            "capabilities": { "drop": ["ALL"] },
+                        },
+                        "volumeMounts": [{ "name": "cache", "mountPath": "/cache" }],
+                    }],
+                    "volumes": [{ "name": "cache", "emptyDir": {} }],
+                },
+            },
+        },
+    }))
+    .map_err(|error| Error::Invalid(format!("the Deployment of {id}: {error}")))
+}
+
+/// Makes the Deployment, or brings it back to what it shall be.
+pub async fn ensure(client: &Client, options: &Options, id: &SyncId) -> Result<(), Error> {
+    let wanted = deployment(options, id)?;
+    let api: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let name = names::reconciler(id);
+    let current = api
+        .get_opt(&name)
+        .await
+        .context(|| format!("read Deployment {name}"))?;
+    objects::ensure(&api, current.as_ref(), &wanted, |_| false).await?;
+    Ok(())
+}
+
+/// Removes the Deployment of a sync.
+pub async fn remove(client: &Client, id: &SyncId) -> Result<(), Error> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    apply::delete(&api, &names::reconciler(id), None).await
+}

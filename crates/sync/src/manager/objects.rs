@@ -1,0 +1,277 @@
+//! Writes the objects of a sync: what differs, and nothing else.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::{
+    core::v1::ServiceAccount,
+    rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
+};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams, runtime::reflector::ObjectRef};
+use serde::{Serialize, de::DeserializeOwned};
+use writ_api::kpt::ResourceGroup;
+use writ_runtime::{
+    Error,
+    apply::{self, Outcome},
+    error::Context as _,
+};
+
+use super::{
+    plan::{self, Plan, PlannedRole},
+    watches::Stores,
+};
+use crate::{
+    FIELD_MANAGER,
+    model::{SYSTEM_NAMESPACE, SyncId},
+    names,
+};
+
+/// What happened to the bindings of one pass.
+#[derive(Default)]
+pub struct Bound {
+    /// For each planned role, why it could not be bound.
+    pub failures: Vec<Option<String>>,
+    /// Whether any right was given or taken.
+    pub changed: bool,
+    /// The first failure that another pass may cure.
+    pub error: Option<Error>,
+}
+
+/// Makes the account, the base rights and the inventory.
+pub async fn ensure_base(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> Result<bool, Error> {
+    let system = |name: &str| ObjectRef::new(name).within(SYSTEM_NAMESPACE);
+    let account = ensure(
+        &Api::namespaced(client.clone(), SYSTEM_NAMESPACE),
+        stores.accounts.get(&system(&plan.account.name_any())).as_deref(),
+        &plan.account,
+        |_| false,
+    )
+    .await?;
+    let role = ensure(
+        &Api::namespaced(client.clone(), &id.namespace),
+        stores
+            .roles
+            .get(&ObjectRef::new(&names::base(id)).within(&id.namespace))
+            .as_deref(),
+        &plan.base_role,
+        |_| false,
+    )
+    .await?;
+    let wanted = &plan.base_binding;
+    let binding = ensure(
+        &Api::namespaced(client.clone(), &id.namespace),
+        stores
+            .role_bindings
+            .get(&ObjectRef::new(&names::base(id)).within(&id.namespace))
+            .as_deref(),
+        wanted,
+        |have: &RoleBinding| have.role_ref != wanted.role_ref,
+    )
+    .await?;
+    ensure(
+        &Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace),
+        stores
+            .inventories
+            .get(&ObjectRef::new(&id.name).within(&id.namespace))
+            .as_deref(),
+        &plan.inventory,
+        |_| false,
+    )
+    .await?;
+    Ok([account, role, binding].iter().any(|o| *o != Outcome::Unchanged))
+}
+
+/// Grants first, revokes last. A role that cannot be bound stops neither the others nor the revocation.
+pub async fn ensure_bindings(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> Bound {
+    let mut bound = Bound::default();
+    for role in &plan.roles {
+        let failure = if role.wanted() {
+            match bind(client, stores, id, role).await {
+                Ok(outcome) => {
+                    bound.changed |= outcome != Outcome::Unchanged;
+                    None
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    bound.error.get_or_insert(error);
+                    Some(text)
+                }
+            }
+        } else {
+            None
+        };
+        bound.failures.push(failure);
+    }
+    match revoke(client, stores, id, plan).await {
+        Ok(changed) => bound.changed |= changed,
+        Err(error) => bound.error = Some(error),
+    }
+    bound
+}
+
+async fn bind(client: &Client, stores: &Stores, id: &SyncId, role: &PlannedRole) -> Result<Outcome, Error> {
+    let role_ref = plan::role_ref(role.role.kind.as_str(), role.role.name.clone());
+    let subjects = Some(vec![plan::subject(id)]);
+    let namespace = role.role.namespace.as_deref().unwrap_or_default();
+    let metadata = plan::metadata(id, namespace, role.binding.clone());
+    if namespace.is_empty() {
+        let wanted = ClusterRoleBinding {
+            metadata,
+            role_ref,
+            subjects,
+        };
+        let current = stores.cluster_role_bindings.get(&ObjectRef::new(&role.binding));
+        let replace = |have: &ClusterRoleBinding| have.role_ref != wanted.role_ref;
+        ensure(&Api::all(client.clone()), current.as_deref(), &wanted, replace).await
+    } else {
+        let wanted = RoleBinding {
+            metadata,
+            role_ref,
+            subjects,
+        };
+        let current = stores
+            .role_bindings
+            .get(&ObjectRef::new(&role.binding).within(namespace));
+        let replace = |have: &RoleBinding| have.role_ref != wanted.role_ref;
+        let api = Api::namespaced(client.clone(), namespace);
+        ensure(&api, current.as_deref(), &wanted, replace).await
+    }
+}
+
+/// Removes every binding made for the sync that it does not ask for.
+async fn revoke(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> Result<bool, Error> {
+    let wanted = |namespace: Option<String>, name: String| {
+        (namespace.as_deref() == Some(&*id.namespace) && name == names::base(id))
+            || plan
+                .roles
+                .iter()
+                .any(|role| role.wanted() && role.binding == name && role.role.namespace == namespace)
+    };
+    let ours =
+        |labels: &std::collections::BTreeMap<String, String>| names::id_of(labels).as_ref() == Some(id);
+    let mut changed = false;
+    let mut failure = None;
+    for binding in stores.cluster_role_bindings.state() {
+        if ours(binding.labels()) && !wanted(None, binding.name_any()) {
+            let api = Api::<ClusterRoleBinding>::all(client.clone());
+            match apply::delete(&api, &binding.name_any(), binding.uid().as_deref()).await {
+                Ok(()) => changed = true,
+                Err(error) => failure = Some(error),
+            }
+        }
+    }
+    for binding in stores.role_bindings.state() {
+        let namespace = binding.namespace();
+        if ours(binding.labels()) && !wanted(namespace.clone(), binding.name_any()) {
+            let api = Api::<RoleBinding>::namespaced(client.clone(), &namespace.unwrap_or_default());
+            match apply::delete(&api, &binding.name_any(), binding.uid().as_deref()).await {
+                Ok(()) => changed = true,
+                Err(error) => failure = Some(error),
+            }
+        }
+    }
+    failure.map_or(Ok(changed), Err)
+}
+
+/// Removes everything made for a sync: rights, then the account, then the inventory. Returns whether nothing is left.
+///
+/// The objects are listed from the API server, not from a copy: what was made a moment ago goes too.
+pub async fn remove_all(client: &Client, id: &SyncId) -> Result<(), Error> {
+    let all = client.clone();
+    remove::<ClusterRoleBinding>(client, Api::all(all.clone()), id).await?;
+    remove::<RoleBinding>(client, Api::all(all.clone()), id).await?;
+    remove::<Role>(client, Api::all(all.clone()), id).await?;
+    remove::<ServiceAccount>(client, Api::namespaced(all.clone(), SYSTEM_NAMESPACE), id).await?;
+    remove::<ResourceGroup>(client, Api::all(all), id).await
+}
+
+async fn remove<K>(client: &Client, api: Api<K>, id: &SyncId) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let kind = K::kind(&());
+    let list = ListParams::default().labels(&names::selector(id));
+    let found = api
+        .list(&list)
+        .await
+        .context(|| format!("list every {kind} of {id}"))?;
+    for object in found {
+        let url_scope = object.namespace();
+        let name = object.name_any();
+        delete_any::<K>(client, url_scope.as_deref(), &name, object.uid().as_deref()).await?;
+    }
+    Ok(())
+}
+
+/// Deletes an object of a kind whose scope is not known to the compiler.
+async fn delete_any<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    name: &str,
+    uid: Option<&str>,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let resource = kube::core::ApiResource::erase::<K>(&());
+    let api: Api<kube::api::DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let mut params = kube::api::DeleteParams::background();
+    if let Some(uid) = uid {
+        params = params.preconditions(kube::api::Preconditions {
+            uid: Some(uid.into()),
+            resource_version: None,
+        });
+    }
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+        Err(error) => Err(error).context(|| format!("delete {} {name}", resource.kind)),
+    }
+}
+
+/// Makes an object as wanted. One that must be replaced is deleted first, as a binding's role cannot change.
+pub async fn ensure<K>(
+    api: &Api<K>,
+    current: Option<&K>,
+    wanted: &K,
+    replace: impl Fn(&K) -> bool,
+) -> Result<Outcome, Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let name = wanted.name_any();
+    let mut live = None;
+    for _ in 0..3 {
+        let seen = live.as_ref().or(current);
+        let attempt = match seen {
+            Some(have) if replace(have) => {
+                apply::delete(api, &name, have.uid().as_deref()).await?;
+                apply::ensure(api, None, wanted, FIELD_MANAGER).await
+            }
+            seen => apply::ensure(api, seen, wanted, FIELD_MANAGER).await,
+        };
+        match attempt {
+            // Our copy is old: somebody made, removed or replaced it in between.
+            Err(error) if error.is_code(409) || error.is_code(404) => {
+                let kind = K::kind(&K::DynamicType::default()).into_owned();
+                live = api
+                    .get_opt(&name)
+                    .await
+                    .context(|| format!("read {kind} {name}"))?;
+                if live.is_none() {
+                    let made = apply::ensure(api, None, wanted, FIELD_MANAGER).await;
+                    if !made.as_ref().is_err_and(|error| error.is_code(409)) {
+                        return made;
+                    }
+                }
+            }
+            done => return done,
+        }
+    }
+    Err(Error::Invalid(format!(
+        "{name} is changed by somebody else all the time"
+    )))
+}

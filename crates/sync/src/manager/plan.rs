@@ -1,0 +1,365 @@
+//! What a sync shall have: decided from what was observed, without asking anybody.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::{
+    core::v1::ServiceAccount,
+    rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef as RbacRoleRef, Subject},
+};
+use kube::api::ObjectMeta;
+use writ_api::{
+    configsync::{GitAuth, RoleRef, RoleRefKind, RoleRefState, RoleRefStatus, RootSyncSpec},
+    kpt::{ResourceGroup, ResourceGroupSpec},
+};
+
+use crate::{
+    DefaultRole,
+    model::{DELETION_POLICY, SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
+    names,
+};
+
+/// What exists, as far as a plan must know.
+pub trait World {
+    /// Whether the namespace is there and not going away.
+    fn has_namespace(&self, name: &str) -> bool;
+    /// Whether the role is there.
+    fn has_role(&self, kind: RoleRefKind, namespace: Option<&str>, name: &str) -> bool;
+}
+
+/// What a sync shall have.
+#[derive(Debug)]
+pub struct Plan {
+    /// The account of the reconciler.
+    pub account: ServiceAccount,
+    /// The rights every reconciler has, on its own sync only.
+    pub base_role: Role,
+    /// The binding of the base rights.
+    pub base_binding: RoleBinding,
+    /// The inventory, made empty.
+    pub inventory: ResourceGroup,
+    /// One per role in force.
+    pub roles: Vec<PlannedRole>,
+    /// What is wrong with the sync, if it cannot run.
+    pub problem: Option<String>,
+    /// Whether cluster-admin is in force because no role was asked for.
+    pub default_in_force: bool,
+}
+
+/// One role in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedRole {
+    /// The role.
+    pub role: RoleRef,
+    /// The name of its binding.
+    pub binding: String,
+    /// Whether it is bound, or why not.
+    pub state: RoleRefState,
+}
+
+impl PlannedRole {
+    /// Whether a binding shall exist. A missing role may be bound: it is in force when it appears.
+    pub fn wanted(&self) -> bool {
+        matches!(self.state, RoleRefState::Bound | RoleRefState::RoleMissing)
+    }
+
+    /// As it is reported.
+    pub fn report(&self, failure: Option<String>) -> RoleRefStatus {
+        let state = if failure.is_some() {
+            RoleRefState::Failed
+        } else {
+            self.state
+        };
+        let RoleRef {
+            kind,
+            name,
+            namespace,
+        } = &self.role;
+        let message = failure.or_else(|| match state {
+            RoleRefState::WaitingForNamespace => Some(format!(
+                "there is no namespace {:?}; it will be bound when there is one",
+                namespace.as_deref().unwrap_or_default()
+            )),
+            RoleRefState::RoleMissing => Some(format!(
+                "there is no {} {name:?}; it is in force when there is one",
+                kind.as_str()
+            )),
+            RoleRefState::Invalid => {
+                Some("KNV1061: a roleRef has a name, and one of kind Role has a namespace".into())
+            }
+            RoleRefState::Bound | RoleRefState::Failed => None,
+        });
+        RoleRefStatus {
+            kind: *kind,
+            name: name.clone(),
+            namespace: namespace.clone(),
+            binding: self.wanted().then(|| self.binding.clone()),
+            state,
+            message,
+        }
+    }
+}
+
+/// The roles that a spec asks for, each once, and what is wrong with them.
+///
+/// Where the two spellings differ, only what both name is in force: a contradiction never gives more than either.
+pub fn roles_asked(spec: &RootSyncSpec) -> (Vec<RoleRef>, Option<String>) {
+    let one = spec.override_.as_ref().and_then(|o| o.role_refs.as_ref());
+    let other = spec.overrides.as_ref().and_then(|o| o.role_refs.as_ref());
+    let set = |refs: &Vec<RoleRef>| refs.iter().cloned().map(normal).collect::<BTreeSet<_>>();
+    match (one.map(set), other.map(set)) {
+        (Some(one), Some(other)) if one != other => (
+            one.intersection(&other).cloned().collect(),
+            Some("KNV1061: spec.override.roleRefs and spec.overrides.roleRefs differ; only roles that both name are bound: set one of them".into()),
+        ),
+        (Some(refs), _) | (None, Some(refs)) => (refs.into_iter().collect(), None),
+        (None, None) => (Vec::new(), None),
+    }
+}
+
+/// The roles in force for a sync: those asked for, or the default where there are none and no contradiction.
+pub fn roles_in_force(
+    kind: SyncKind,
+    spec: &RootSyncSpec,
+    default: DefaultRole,
+) -> (Vec<RoleRef>, Option<String>, bool) {
+    if kind == SyncKind::Repo {
+        return (Vec::new(), None, false);
+    }
+    let (roles, problem) = roles_asked(spec);
+    if roles.is_empty() && problem.is_none() && default == DefaultRole::ClusterAdmin {
+        let admin = RoleRef {
+            kind: RoleRefKind::ClusterRole,
+            name: "cluster-admin".into(),
+            namespace: None,
+        };
+        return (vec![admin], None, true);
+    }
+    (roles, problem, false)
+}
+
+/// An empty namespace means none.
+fn normal(mut role: RoleRef) -> RoleRef {
+    role.namespace = role.namespace.filter(|namespace| !namespace.is_empty());
+    role
+}
+
+/// Decides what the sync shall have.
+pub fn plan(sync: &Sync, default: DefaultRole, world: &impl World) -> Plan {
+    let id = &sync.id;
+    let (roles, contradiction, default_in_force) = match &sync.spec {
+        Ok(spec) => roles_in_force(id.kind, spec, default),
+        // A spec that nobody understands asks for nothing.
+        Err(_) => (Vec::new(), None, false),
+    };
+    let roles = roles
+        .into_iter()
+        .map(|role| PlannedRole {
+            binding: names::binding(id, &role),
+            state: state(&role, world),
+            role,
+        })
+        .collect();
+    let problem = match &sync.spec {
+        Err(error) => Some(error.clone()),
+        Ok(spec) => invalid(sync, spec).or(contradiction),
+    };
+    let secrets = sync.spec.as_ref().map(secrets).unwrap_or_default();
+    Plan {
+        account: ServiceAccount {
+            metadata: metadata(id, SYSTEM_NAMESPACE, names::reconciler(id)),
+            ..ServiceAccount::default()
+        },
+        base_role: Role {
+            metadata: metadata(id, &id.namespace, names::base(id)),
+            rules: Some(base_rules(id, secrets)),
+        },
+        base_binding: RoleBinding {
+            metadata: metadata(id, &id.namespace, names::base(id)),
+            role_ref: role_ref("Role", names::base(id)),
+            subjects: Some(vec![subject(id)]),
+        },
+        inventory: inventory(id),
+        roles,
+        problem,
+        default_in_force,
+    }
+}
+
+fn state(role: &RoleRef, world: &impl World) -> RoleRefState {
+    let namespace = role.namespace.as_deref();
+    if role.name.is_empty() || (role.kind == RoleRefKind::Role && namespace.is_none()) {
+        return RoleRefState::Invalid;
+    }
+    if namespace.is_some_and(|namespace| !world.has_namespace(namespace)) {
+        return RoleRefState::WaitingForNamespace;
+    }
+    if world.has_role(role.kind, namespace, &role.name) {
+        RoleRefState::Bound
+    } else {
+        RoleRefState::RoleMissing
+    }
+}
+
+/// What is wrong with a sync as a whole. Bindings do not depend on it: narrowing works for a broken sync too.
+fn invalid(sync: &Sync, spec: &RootSyncSpec) -> Option<String> {
+    let id = &sync.id;
+    let problem = match id.kind {
+        SyncKind::Root if &*id.namespace != SYSTEM_NAMESPACE => {
+            format!("a RootSync must be in the namespace {SYSTEM_NAMESPACE}")
+        }
+        SyncKind::Repo if &*id.namespace == SYSTEM_NAMESPACE => {
+            format!("a RepoSync must not be in the namespace {SYSTEM_NAMESPACE}")
+        }
+        SyncKind::Root if id.name.len() > 38 => "the name of a RootSync has at most 38 characters".into(),
+        SyncKind::Repo if id.name.len() + id.namespace.len() > 45 => {
+            "the name and the namespace of a RepoSync have at most 45 characters together".into()
+        }
+        _ => match sync.annotation(DELETION_POLICY) {
+            Some(policy) if policy != "Foreground" && policy != "Orphan" => {
+                format!("the annotation {DELETION_POLICY} is {policy:?}; it must be Foreground or Orphan")
+            }
+            _ => source_problem(id.kind, spec)?,
+        },
+    };
+    Some(format!("KNV1061: {problem}"))
+}
+
+fn source_problem(kind: SyncKind, spec: &RootSyncSpec) -> Option<String> {
+    use writ_api::configsync::SourceType;
+    if let Some(format) = spec.source_format.as_deref()
+        && !["", "unstructured", "hierarchy"].contains(&format)
+    {
+        return Some(format!(
+            "spec.sourceFormat is {format:?}; it must be hierarchy or unstructured"
+        ));
+    }
+    if kind == SyncKind::Repo && spec.source_format.as_deref() == Some("hierarchy") {
+        return Some("spec.sourceFormat of a RepoSync must be unstructured".into());
+    }
+    if spec.source_type != SourceType::Git {
+        // Understood, but not acted on: the reconciler reports it.
+        return None;
+    }
+    let Some(git) = &spec.git else {
+        return Some("spec.git is missing, and spec.sourceType is git".into());
+    };
+    if git.repo.trim().is_empty() {
+        return Some("spec.git.repo is empty".into());
+    }
+    let needs_secret = matches!(
+        git.auth,
+        GitAuth::Ssh | GitAuth::CookieFile | GitAuth::Token | GitAuth::GithubApp
+    );
+    let secret = git
+        .secret_ref
+        .as_ref()
+        .and_then(|s| s.name.as_deref())
+        .filter(|name| !name.is_empty());
+    match (needs_secret, secret) {
+        (true, None) => Some(format!(
+            "spec.git.auth is {}, which needs spec.git.secretRef.name",
+            git.auth.as_str()
+        )),
+        (false, Some(_)) => Some(format!(
+            "spec.git.auth is {}, which takes no spec.git.secretRef",
+            git.auth.as_str()
+        )),
+        _ => None,
+    }
+}
+
+/// The Secrets that the source names, which the reconciler must read.
+fn secrets(spec: &RootSyncSpec) -> Vec<String> {
+    let Some(git) = &spec.git else {
+        return Vec::new();
+    };
+    [&git.secret_ref, &git.ca_cert_secret_ref]
+        .into_iter()
+        .flatten()
+        .filter_map(|secret| secret.name.clone())
+        .filter(|name| !name.is_empty())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
+}
+
+fn base_rules(id: &SyncId, secrets: Vec<String>) -> Vec<PolicyRule> {
+    let rule = |group: &str, resource: &str, verbs: &[&str], names: Vec<String>| PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        resource_names: Some(names),
+        verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+        non_resource_urls: None,
+    };
+    let own = || vec![id.name.to_string()];
+    let syncs = id.kind.plural();
+    let mut rules = vec![
+        rule("configsync.gke.io", syncs, &["get", "list", "watch"], own()),
+        rule(
+            "configsync.gke.io",
+            &format!("{syncs}/status"),
+            &["get", "patch", "update"],
+            own(),
+        ),
+        rule(
+            "kpt.dev",
+            "resourcegroups",
+            &["get", "list", "patch", "update", "watch"],
+            own(),
+        ),
+        rule(
+            "kpt.dev",
+            "resourcegroups/status",
+            &["get", "patch", "update"],
+            own(),
+        ),
+    ];
+    if !secrets.is_empty() {
+        rules.push(rule("", "secrets", &["get"], secrets));
+    }
+    rules
+}
+
+fn inventory(id: &SyncId) -> ResourceGroup {
+    let mut metadata = metadata(id, &id.namespace, id.name.to_string());
+    if let Some(labels) = &mut metadata.labels {
+        labels.insert(
+            "cli-utils.sigs.k8s.io/inventory-id".into(),
+            names::inventory_id(id),
+        );
+    }
+    ResourceGroup {
+        metadata,
+        spec: ResourceGroupSpec::default(),
+        status: None,
+    }
+}
+
+/// The reconciler's account, as bindings name it.
+pub fn subject(id: &SyncId) -> Subject {
+    Subject {
+        kind: "ServiceAccount".into(),
+        name: names::reconciler(id),
+        namespace: Some(SYSTEM_NAMESPACE.into()),
+        api_group: None,
+    }
+}
+
+/// A role, as bindings name it.
+pub fn role_ref(kind: &str, name: String) -> RbacRoleRef {
+    RbacRoleRef {
+        api_group: Some("rbac.authorization.k8s.io".into()),
+        kind: kind.into(),
+        name,
+    }
+}
+
+/// The metadata of an object made for a sync.
+pub fn metadata(id: &SyncId, namespace: &str, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+        labels: Some(names::labels(id)),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,370 @@
+//! Everything that can change what a sync shall have, and the copies of it that passes read.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use futures::StreamExt;
+use k8s_openapi::api::{
+    core::v1::{Namespace, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, Subject},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DynamicObject, PartialObjectMeta},
+    runtime::{
+        WatchStreamExt,
+        reflector::{ObjectRef, Store, store::Writer},
+        watcher::{self, Event, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+use writ_api::{configsync::RoleRefKind, kpt::ResourceGroup};
+use writ_runtime::health::{Gate, Health};
+
+use super::{
+    plan::{World, roles_asked},
+    queue::Queue,
+};
+use crate::{
+    model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
+    names::{self, MANAGED_BY, MANAGED_BY_VALUE},
+    reconciler::Tasks,
+};
+
+/// Every sync, read once.
+type Syncs = Arc<RwLock<BTreeMap<SyncId, Arc<Sync>>>>;
+
+/// What is known of the cluster.
+#[derive(Clone)]
+pub struct Stores {
+    syncs: Syncs,
+    /// Accounts made for syncs.
+    pub accounts: Store<ServiceAccount>,
+    /// Base roles made for syncs.
+    pub roles: Store<Role>,
+    /// Bindings made for syncs.
+    pub role_bindings: Store<RoleBinding>,
+    /// Bindings made for syncs.
+    pub cluster_role_bindings: Store<ClusterRoleBinding>,
+    /// Inventories made for syncs.
+    pub inventories: Store<ResourceGroup>,
+    namespaces: Store<PartialObjectMeta<Namespace>>,
+    all_roles: Store<PartialObjectMeta<Role>>,
+    all_cluster_roles: Store<PartialObjectMeta<ClusterRole>>,
+}
+
+fn read(syncs: &Syncs) -> std::sync::RwLockReadGuard<'_, BTreeMap<SyncId, Arc<Sync>>> {
+    syncs.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stores {
+    /// The sync, if it is there.
+    pub fn sync(&self, id: &SyncId) -> Option<Arc<Sync>> {
+        read(&self.syncs).get(id).cloned()
+    }
+
+    /// Whether the namespace is going away.
+    pub fn terminating(&self, namespace: &str) -> bool {
+        self.namespaces
+            .get(&ObjectRef::new(namespace))
+            .is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some())
+    }
+}
+
+impl World for Stores {
+    fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces
+            .get(&ObjectRef::new(name))
+            .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
+    }
+
+    fn has_role(&self, kind: RoleRefKind, namespace: Option<&str>, name: &str) -> bool {
+        match (kind, namespace) {
+            (RoleRefKind::ClusterRole, _) => self.all_cluster_roles.get(&ObjectRef::new(name)).is_some(),
+            (RoleRefKind::Role, Some(namespace)) => self
+                .all_roles
+                .get(&ObjectRef::new(name).within(namespace))
+                .is_some(),
+            (RoleRefKind::Role, None) => false,
+        }
+    }
+}
+
+/// Starts every watch; the passes that their events ask for go to the queue.
+pub fn start(
+    client: &Client,
+    health: &Health,
+    queue: &Queue,
+    tasks: &Tasks,
+    running: &mut JoinSet<()>,
+) -> Stores {
+    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_VALUE}"));
+    let everything = watcher::Config::default();
+    let mut start = Start {
+        client,
+        health,
+        running,
+    };
+
+    let syncs = Syncs::default();
+    start.syncs(SyncKind::Root, queue, &syncs);
+    start.syncs(SyncKind::Repo, queue, &syncs);
+
+    // Roles and namespaces matter to the syncs that name them, and to reconcilers that were refused something.
+    let role_changed = |kind: RoleRefKind| {
+        let (queue, tasks, syncs) = (queue.clone(), tasks.clone(), syncs.clone());
+        move |namespace: Option<&str>, name: &str| {
+            for sync in read(&syncs).values() {
+                let Ok(spec) = &sync.spec else { continue };
+                let (asked, _) = roles_asked(spec);
+                let named = asked.iter().any(|role| {
+                    role.kind == kind
+                        && role.name == name
+                        && (kind == RoleRefKind::ClusterRole || role.namespace.as_deref() == namespace)
+                });
+                if named {
+                    queue.add(sync.id.clone());
+                }
+                // A RepoSync's rights come from bindings that it does not name.
+                if named || sync.id.kind == SyncKind::Repo {
+                    tasks.poke(&sync.id);
+                }
+            }
+        }
+    };
+    let namespace_changed = {
+        let (queue, tasks, syncs) = (queue.clone(), tasks.clone(), syncs.clone());
+        move |name: &str| {
+            for sync in read(&syncs).values() {
+                let Ok(spec) = &sync.spec else { continue };
+                let named = roles_asked(spec)
+                    .0
+                    .iter()
+                    .any(|role| role.namespace.as_deref() == Some(name));
+                if named || *sync.id.namespace == *name {
+                    queue.add(sync.id.clone());
+                }
+                tasks.poke(&sync.id);
+            }
+        }
+    };
+
+    let stores = Stores {
+        accounts: start.owned(
+            Api::namespaced(client.clone(), SYSTEM_NAMESPACE),
+            ours.clone(),
+            "ServiceAccounts",
+            queue,
+        ),
+        roles: start.owned(Api::all(client.clone()), ours.clone(), "Roles of syncs", queue),
+        role_bindings: start.owned(
+            Api::all(client.clone()),
+            ours.clone(),
+            "RoleBindings of syncs",
+            queue,
+        ),
+        cluster_role_bindings: start.owned(
+            Api::all(client.clone()),
+            ours.clone(),
+            "ClusterRoleBindings of syncs",
+            queue,
+        ),
+        inventories: start.owned(Api::all(client.clone()), ours, "ResourceGroups", queue),
+        namespaces: {
+            start.watch(Api::all(client.clone()), everything.clone(), (), "Namespaces", {
+                move |namespace: &PartialObjectMeta<Namespace>, _| namespace_changed(&namespace.name_any())
+            })
+        },
+        all_roles: {
+            let changed = role_changed(RoleRefKind::Role);
+            start.watch(Api::all(client.clone()), everything.clone(), (), "Roles", {
+                move |role: &PartialObjectMeta<Role>, _| {
+                    // Base roles are nobody's roleRef.
+                    if names::id_of(role.labels()).is_none() {
+                        changed(role.namespace().as_deref(), &role.name_any());
+                    }
+                }
+            })
+        },
+        all_cluster_roles: {
+            let changed = role_changed(RoleRefKind::ClusterRole);
+            start.watch(Api::all(client.clone()), everything, (), "ClusterRoles", {
+                move |role: &PartialObjectMeta<ClusterRole>, _| changed(None, &role.name_any())
+            })
+        },
+        syncs: syncs.clone(),
+    };
+    // What somebody else bound to a reconciler's account ends that reconciler's wait. Nothing of it is kept.
+    for_each(
+        Api::<RoleBinding>::all(client.clone()),
+        running_subjects(tasks, |binding: &RoleBinding| binding.subjects.clone()),
+        running,
+    );
+    for_each(
+        Api::<ClusterRoleBinding>::all(client.clone()),
+        running_subjects(tasks, |binding: &ClusterRoleBinding| binding.subjects.clone()),
+        running,
+    );
+    stores
+}
+
+fn running_subjects<K>(
+    tasks: &Tasks,
+    subjects: impl Fn(&K) -> Option<Vec<Subject>> + Send + 'static,
+) -> impl FnMut(&K) + Send + 'static {
+    let tasks = tasks.clone();
+    move |binding| {
+        for subject in subjects(binding).into_iter().flatten() {
+            if subject.kind == "ServiceAccount" && subject.namespace.as_deref() == Some(SYSTEM_NAMESPACE) {
+                tasks.poke_account(&subject.name);
+            }
+        }
+    }
+}
+
+fn for_each<K>(api: Api<K>, mut changed: impl FnMut(&K) + Send + 'static, running: &mut JoinSet<()>)
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+    K::DynamicType: Default + Clone,
+{
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    running.spawn(async move {
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            if let Ok(Event::Apply(object) | Event::Delete(object)) = event {
+                changed(&object);
+            }
+        }
+    });
+}
+
+struct Start<'a> {
+    client: &'a Client,
+    health: &'a Health,
+    running: &'a mut JoinSet<()>,
+}
+
+impl Start<'_> {
+    fn syncs(&mut self, kind: SyncKind, queue: &Queue, syncs: &Syncs) {
+        let resource = kind.resource();
+        let api = Api::all_with(self.client.clone(), &resource);
+        let (queue, syncs) = (queue.clone(), syncs.clone());
+        let name = format!("{}s", kind.as_str());
+        let config = watcher::Config::default();
+        self.watch(
+            api,
+            config,
+            resource,
+            &name,
+            move |object: &DynamicObject, gone| {
+                let Some(sync) = Sync::read(kind, object) else {
+                    return;
+                };
+                let id = sync.id.clone();
+                let mut syncs = syncs.write().unwrap_or_else(PoisonError::into_inner);
+                if gone {
+                    syncs.remove(&id);
+                } else {
+                    syncs.insert(id.clone(), Arc::new(sync));
+                }
+                drop(syncs);
+                queue.add(id);
+            },
+        );
+    }
+
+    /// Objects made for syncs. A label that somebody changed leads to both the old and the new sync.
+    fn owned<K>(&mut self, api: Api<K>, config: watcher::Config, name: &str, queue: &Queue) -> Store<K>
+    where
+        K: Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Send
+            + std::marker::Sync
+            + 'static,
+    {
+        let queue = queue.clone();
+        let mut known: HashMap<(Option<String>, String), SyncId> = HashMap::new();
+        self.watch(api, config, (), name, move |object: &K, _| {
+            let key = (object.namespace(), object.name_any());
+            let now = names::id_of(object.labels());
+            let before = match &now {
+                Some(id) => known.insert(key, id.clone()),
+                None => known.remove(&key),
+            };
+            for id in [before, now].into_iter().flatten() {
+                queue.add(id);
+            }
+        })
+    }
+
+    fn watch<K>(
+        &mut self,
+        api: Api<K>,
+        config: watcher::Config,
+        kind: K::DynamicType,
+        name: &str,
+        mut changed: impl FnMut(&K, bool) + Send + 'static,
+    ) -> Store<K>
+    where
+        K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + std::marker::Sync + 'static,
+        K::DynamicType: Eq + Hash + Clone + Send + std::marker::Sync,
+    {
+        let gate: Gate = self.health.gate(format!("watch {name}"));
+        let name = name.to_owned();
+        let mut writer: Writer<K> = Writer::new(kind);
+        let store = writer.as_reader();
+        let events = watcher(api, config).default_backoff();
+        self.running.spawn(async move {
+            let mut events = std::pin::pin!(events);
+            let mut gone: HashMap<ObjectRefKey, Arc<K>> = HashMap::new();
+            while let Some(event) = events.next().await {
+                let mut event = match event {
+                    Ok(event) => event,
+                    Err(error) => {
+                        tracing::warn!(watch = %name, %error, "the watch failed, will try again");
+                        continue;
+                    }
+                };
+                match &mut event {
+                    Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => {
+                        object.managed_fields_mut().clear();
+                    }
+                    Event::Init | Event::InitDone => {}
+                }
+                // What vanished while the watch was away is only known by comparing.
+                if matches!(event, Event::Init) {
+                    gone = writer
+                        .as_reader()
+                        .state()
+                        .into_iter()
+                        .map(|object| ((object.namespace(), object.name_any()), object))
+                        .collect();
+                }
+                if let Event::InitApply(object) = &event {
+                    gone.remove(&(object.namespace(), object.name_any()));
+                }
+                writer.apply_watcher_event(&event);
+                match &event {
+                    Event::Apply(object) | Event::InitApply(object) => changed(object, false),
+                    Event::Delete(object) => changed(object, true),
+                    Event::InitDone => {
+                        for (_, object) in gone.drain() {
+                            changed(&object, true);
+                        }
+                        gate.open();
+                    }
+                    Event::Init => {}
+                }
+            }
+        });
+        store
+    }
+}
+
+type ObjectRefKey = (Option<String>, String);

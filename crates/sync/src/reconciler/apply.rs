@@ -1,0 +1,221 @@
+//! Applies one object, takes one away, or gives one up, as the sync's account.
+
+use std::time::Duration;
+
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy},
+};
+use serde_json::{Map, Value, json};
+use writ_runtime::error::status_code;
+
+use super::{
+    discovery::Kind,
+    object::{Declared, Key, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, may_take},
+    problem::Problem,
+};
+use crate::{model::SyncId, names};
+
+/// How long one request may take.
+pub const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Why something could not be done to an object.
+#[derive(Debug)]
+pub struct Failure {
+    /// For the status.
+    pub problem: Problem,
+    /// Whether the account itself was refused: its token must be asked for again.
+    pub unauthorized: bool,
+}
+
+/// The API for one object.
+pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
+    if kind.namespaced && !namespace.is_empty() {
+        Api::namespaced_with(client.clone(), namespace, &kind.resource)
+    } else {
+        Api::all_with(client.clone(), &kind.resource)
+    }
+}
+
+/// One field manager per sync: the API server itself sees when two syncs want one object.
+pub fn field_manager(id: &SyncId) -> String {
+    format!("configsync.gke.io:{}", names::manager_value(id))
+}
+
+/// Applies an object; returns the version that the API server gave it.
+///
+/// The first try forces nothing. Where somebody else owns a field, what is there decides: another sync keeps its
+/// object and a conflict is reported, anybody else is overruled.
+pub async fn apply(
+    client: &Client,
+    id: &SyncId,
+    kind: &Kind,
+    declared: &Declared,
+) -> Result<String, Failure> {
+    let api = api(client, kind, &declared.key.namespace);
+    let manager = field_manager(id);
+    let fail = |error: kube::Error| failure("patch", kind, &declared.key, Some(&declared.path), &error);
+    let params = PatchParams::apply(&manager);
+    let patch = Patch::Apply(&declared.value);
+    match limited(api.patch(&declared.key.name, &params, &patch)).await {
+        Ok(object) => return Ok(object.metadata.resource_version.unwrap_or_default()),
+        Err(error) if status_code(&error) == Some(409) => {}
+        Err(error) => return Err(fail(error)),
+    }
+    let live = match limited(api.get_opt(&declared.key.name)).await {
+        Ok(live) => live,
+        Err(error) => return Err(failure("get", kind, &declared.key, Some(&declared.path), &error)),
+    };
+    let other = live.and_then(|live| live.metadata.annotations?.remove(MANAGER));
+    if !may_take(id, other.as_deref()) {
+        return Err(Failure {
+            problem: conflict(id, declared, other.as_deref().unwrap_or_default()),
+            unauthorized: false,
+        });
+    }
+    match limited(api.patch(&declared.key.name, &params.force(), &patch)).await {
+        Ok(object) => Ok(object.metadata.resource_version.unwrap_or_default()),
+        Err(error) => Err(fail(error)),
+    }
+}
+
+fn conflict(id: &SyncId, declared: &Declared, other: &str) -> Problem {
+    Problem::new(
+        "1060",
+        format!(
+            "{} is declared by two syncs: {id} and the one that calls itself {other:?}. Take it out of one of the two sources; if the other sync is gone, remove the annotation {MANAGER} from the object",
+            declared.key
+        ),
+    )
+    .at(&declared.path)
+    .about(&declared.key)
+}
+
+/// What came of taking an object away.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// It is not there (any more), or is not ours.
+    Gone,
+    /// Its deletion was asked for.
+    Asked,
+}
+
+/// Deletes an object that this sync made. One that somebody else took over stays.
+pub async fn delete(
+    client: &Client,
+    id: &SyncId,
+    kind: &Kind,
+    key: &Key,
+    propagation: PropagationPolicy,
+) -> Result<Removal, Failure> {
+    let api = api(client, kind, &key.namespace);
+    let live = match limited(api.get_opt(&key.name)).await {
+        Ok(Some(live)) => live,
+        Ok(None) => return Ok(Removal::Gone),
+        Err(error) => return Err(failure("get", kind, key, None, &error)),
+    };
+    let annotations = live.metadata.annotations.unwrap_or_default();
+    if annotations.get(MANAGER).map(String::as_str) != Some(names::manager_value(id).as_str()) {
+        return Ok(Removal::Gone);
+    }
+    if annotations
+        .get("client.lifecycle.config.k8s.io/deletion")
+        .is_some_and(|value| value == "detach")
+    {
+        give_up(client, id, kind, key).await?;
+        return Ok(Removal::Gone);
+    }
+    if live.metadata.deletion_timestamp.is_some() {
+        return Ok(Removal::Asked);
+    }
+    let params = DeleteParams {
+        propagation_policy: Some(propagation),
+        preconditions: Some(Preconditions {
+            uid: live.metadata.uid,
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match limited(api.delete(&key.name, &params)).await {
+        Ok(_) => Ok(Removal::Asked),
+        Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(Removal::Gone),
+        Err(error) => Err(failure("delete", kind, key, None, &error)),
+    }
+}
+
+/// Leaves an object where it is, without anything that says it is ours.
+pub async fn give_up(client: &Client, id: &SyncId, kind: &Kind, key: &Key) -> Result<(), Failure> {
+    let api = api(client, kind, &key.namespace);
+    let live = match limited(api.get_opt(&key.name)).await {
+        Ok(Some(live)) => live,
+        Ok(None) => return Ok(()),
+        Err(error) => return Err(failure("get", kind, key, None, &error)),
+    };
+    let ours = live
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(MANAGER))
+        .is_some_and(|manager| *manager == names::manager_value(id));
+    if !ours {
+        return Ok(());
+    }
+    let nothing = |keys: &[&str]| -> Map<String, Value> {
+        keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect()
+    };
+    let patch = json!({ "metadata": {
+        "uid": live.metadata.uid,
+        "labels": nothing(&OUR_LABELS),
+        "annotations": nothing(&OUR_ANNOTATIONS),
+    }});
+    let params = PatchParams {
+        field_manager: Some(field_manager(id)),
+        ..PatchParams::default()
+    };
+    match limited(api.patch(&key.name, &params, &Patch::Merge(&patch))).await {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
+        Err(error) => Err(failure("patch", kind, key, None, &error)),
+    }
+}
+
+async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    match tokio::time::timeout(TIMEOUT, request).await {
+        Ok(answer) => answer,
+        Err(_) => Err(kube::Error::Service(
+            "the API server did not answer in time".into(),
+        )),
+    }
+}
+
+/// What the API server refused, with verb and resource, in the number that fits.
+pub fn failure(verb: &str, kind: &Kind, key: &Key, path: Option<&str>, error: &kube::Error) -> Failure {
+    let code = status_code(error);
+    let said = match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    };
+    let dot = if kind.resource.group.is_empty() { "" } else { "." };
+    let resource = format!("{}{dot}{}", kind.resource.plural, kind.resource.group);
+    let place = if key.namespace.is_empty() {
+        "in the whole cluster".to_owned()
+    } else {
+        format!("in namespace {:?}", key.namespace)
+    };
+    let problem = match code {
+        Some(403) => Problem::new(
+            "2013",
+            format!("the reconciler may not {verb} {resource} {place} ({key}): {said}"),
+        ),
+        Some(400 | 404 | 409 | 422) => Problem::new("2010", format!("{key} was refused: {said}")),
+        _ => Problem::new("2002", format!("cannot {verb} {key}: {said}")),
+    };
+    let problem = match path {
+        Some(path) => problem.at(path),
+        None => problem,
+    };
+    Failure {
+        problem: problem.about(key),
+        unauthorized: code == Some(401),
+    }
+}

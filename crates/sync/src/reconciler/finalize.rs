@@ -1,0 +1,140 @@
+//! The end of a sync: its objects are deleted or given up, as its annotation says.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use kube::api::PropagationPolicy;
+use tokio::time::Instant;
+
+use super::{
+    apply::{self, Failure, Removal},
+    engine::Engine,
+    inventory,
+    object::{Key, rank},
+    problem::Problem,
+    status::{self, Finalizing},
+};
+use crate::model::{ABANDON, DELETION_POLICY};
+
+/// How many objects are deleted at once.
+const WRITERS: usize = 32;
+/// How long one round waits for objects to go.
+const ROUND: Duration = Duration::from_secs(30);
+
+impl Engine {
+    /// Deletes or gives up every object of the inventory; returns whether that is done and reported.
+    pub(super) async fn finalize(&mut self) -> bool {
+        // Nothing is watched or applied any more.
+        self.watches.clear();
+        self.declared.clear();
+        if matches!(self.state.finalizing, Some(Finalizing::Done(_))) {
+            return self.tell().await;
+        }
+        let keys = match inventory::read(&self.client, &self.id).await {
+            Ok(keys) => keys,
+            Err(error) => {
+                self.unauthorized |= error.is_code(401);
+                self.state.finalizing =
+                    Some(Finalizing::Failed(vec![Problem::new("2002", error.to_string())]));
+                self.tell().await;
+                return false;
+            }
+        };
+        if !keys.is_empty() && self.state.finalizing.is_none() {
+            self.state.finalizing = Some(Finalizing::Working);
+            self.tell().await;
+        }
+        let foreground = self.sync.annotation(DELETION_POLICY) == Some("Foreground");
+        let mut left = Vec::new();
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut order: BTreeMap<u8, Vec<Key>> = BTreeMap::new();
+        for key in keys {
+            order.entry(u8::MAX - rank(&key)).or_default().push(key);
+        }
+        for keys in order.into_values() {
+            let this = &*self;
+            let work: Vec<BoxFuture<'_, _>> = keys
+                .into_iter()
+                .map(|key| {
+                    async move {
+                        let outcome = this.end(&key, foreground).await;
+                        (key, outcome)
+                    }
+                    .boxed()
+                })
+                .collect();
+            let outcomes: Vec<(Key, Result<(), Failure>)> =
+                stream::iter(work).buffer_unordered(WRITERS).collect().await;
+            for (key, outcome) in outcomes {
+                if let Err(failure) = outcome {
+                    self.unauthorized |= failure.unauthorized;
+                    left.push(key);
+                    problems.push(failure.problem);
+                }
+            }
+        }
+        let abandon = self.sync.annotation(ABANDON) == Some("true");
+        let refused = problems.iter().all(|problem| problem.code == "2013");
+        if problems.is_empty() || (abandon && refused) {
+            let message = if problems.is_empty() {
+                "no managed object is left".to_owned()
+            } else {
+                let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+                tracing::warn!(sync = %self.id, left = %left.join(", "), "objects were left behind, as asked");
+                format!("left behind, as asked: {}", left.join(", "))
+            };
+            self.state.finalizing = Some(Finalizing::Done(message));
+            return self.tell().await;
+        }
+        if let Err(error) = inventory::write(&self.client, &self.id, &left.into_iter().collect()).await {
+            tracing::warn!(sync = %self.id, %error, "the inventory was not written");
+        }
+        problems.sort();
+        self.state.finalizing = Some(Finalizing::Failed(problems));
+        self.tell().await;
+        false
+    }
+
+    async fn tell(&mut self) -> bool {
+        match status::write(&self.client, &self.sync, &self.state).await {
+            Ok(()) => true,
+            Err(error) => {
+                self.unauthorized |= error.is_code(401);
+                tracing::warn!(sync = %self.id, %error, "the status was not written");
+                false
+            }
+        }
+    }
+
+    async fn end(&self, key: &Key, foreground: bool) -> Result<(), Failure> {
+        let kind = self
+            .shared
+            .discovery
+            .resolve_any(&self.client, &key.group, &key.kind)
+            .await
+            .map_err(|error| Failure {
+                problem: Problem::new("2002", error.to_string()).about(key),
+                unauthorized: error.is_code(401),
+            })?;
+        // A kind that is gone has no objects.
+        let Some(kind) = kind else { return Ok(()) };
+        if !foreground {
+            return apply::give_up(&self.client, &self.id, &kind, key).await;
+        }
+        let deadline = Instant::now() + ROUND;
+        let mut wait = Duration::from_millis(50);
+        loop {
+            match apply::delete(&self.client, &self.id, &kind, key, PropagationPolicy::Foreground).await? {
+                Removal::Gone => return Ok(()),
+                Removal::Asked if Instant::now() >= deadline => {
+                    return Err(Failure {
+                        problem: Problem::new("2009", format!("{key} is still being deleted")).about(key),
+                        unauthorized: false,
+                    });
+                }
+                Removal::Asked => tokio::time::sleep(wait).await,
+            }
+            wait = (wait * 2).min(Duration::from_secs(1));
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The inventory of a sync: every object that it made and has not yet given up.
+
+use std::collections::BTreeSet;
+
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use writ_api::kpt::{ObjMetadata, ResourceGroup};
+use writ_runtime::{Error, error::Context as _};
+
+use super::object::Key;
+use crate::model::SyncId;
+
+/// Reads the inventory, which the manager has made.
+pub async fn read(client: &Client, id: &SyncId) -> Result<BTreeSet<Key>, Error> {
+    let group = Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace)
+        .get(&id.name)
+        .await
+        .context(|| format!("read ResourceGroup {}/{}", id.namespace, id.name))?;
+    Ok(group
+        .spec
+        .resources
+        .unwrap_or_default()
+        .into_iter()
+        .map(Key::from)
+        .collect())
+}
+
+/// Writes the inventory.
+pub async fn write(client: &Client, id: &SyncId, keys: &BTreeSet<Key>) -> Result<(), Error> {
+    let resources: Vec<ObjMetadata> = keys.iter().map(Key::inventory).collect();
+    let params = PatchParams {
+        field_manager: Some(super::status::FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace)
+        .patch(
+            &id.name,
+            &params,
+            &Patch::Merge(&json!({ "spec": { "resources": resources } })),
+        )
+        .await
+        .context(|| format!("write ResourceGroup {}/{}", id.namespace, id.name))?;
+    Ok(())
+}

@@ -1,0 +1,426 @@
+//! From a repository to declared objects.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::Api;
+use serde_json::{Value, json};
+use writ_api::configsync::{GitAuth, GitStatus, RootSyncSpec, SourceType};
+use writ_runtime::{error::Context as _, error::status_code};
+
+use super::{
+    discovery::Kind,
+    engine::{Engine, clone_folder},
+    object::{Declared, Key, MANAGER, Origin, Raw},
+    parse::{self, Format},
+    problem::Problem,
+    source::{self, Credentials, Request, SourceError},
+};
+use crate::{model::SyncKind, names};
+
+impl Engine {
+    /// Looks for a new commit; if there is one, or if something else was asked for, parses it.
+    pub(super) async fn load(&mut self) {
+        let Ok(spec) = self.sync.spec.clone() else {
+            return;
+        };
+        match self.read(&spec).await {
+            Ok(()) => {}
+            Err(problem) => self.state.source = vec![problem],
+        }
+    }
+
+    async fn read(&mut self, spec: &RootSyncSpec) -> Result<(), Problem> {
+        if spec.source_type != SourceType::Git {
+            self.state.git = None;
+            return Err(Problem::new(
+                "1061",
+                format!(
+                    "spec.sourceType {} is not supported: use git",
+                    spec.source_type.as_str()
+                ),
+            ));
+        }
+        let git = spec
+            .git
+            .as_ref()
+            .ok_or_else(|| Problem::new("1061", "spec.git is missing, and spec.sourceType is git"))?;
+        let depth = spec.override_.as_ref().and_then(|o| o.git_sync_depth);
+        let request = Request::new(git, depth).map_err(|error| source_problem(&error))?;
+        self.state.git = Some(GitStatus {
+            repo: request.shown(),
+            revision: git.revision.clone().unwrap_or_else(|| "HEAD".into()),
+            branch: git.branch.clone().unwrap_or_default(),
+            dir: git.dir.clone().unwrap_or_default(),
+        });
+        if let Some(period) = git.period.as_deref()
+            && !period.is_empty()
+            && duration(period).is_none()
+        {
+            return Err(Problem::new(
+                "1061",
+                format!("spec.git.period {period:?} is no duration such as 15s"),
+            ));
+        }
+        let credentials = self.credentials(git).await?;
+        let format = format!("{:?}", spec.source_format);
+        let asked = Some((request.clone(), format.clone()));
+        let known = self.commit.clone().filter(|_| self.request == asked);
+        let folder = clone_folder(&self.shared.cache, &self.id);
+        let permit = self.shared.readers.acquire().await;
+        let snapshot = {
+            let (request, known) = (request.clone(), known.clone());
+            tokio::task::spawn_blocking(move || {
+                source::read(&request, &credentials, &folder, known.as_deref())
+            })
+            .await
+        };
+        drop(permit);
+        let snapshot = snapshot
+            .map_err(|error| Problem::new("2004", format!("reading the repository failed: {error}")))?
+            .map_err(|error| source_problem(&error))?;
+        let Some(files) = snapshot.files else {
+            self.state.source.clone_from(&self.parse_problems);
+            return Ok(());
+        };
+        let layout = match (self.id.kind, spec.source_format.as_deref()) {
+            (SyncKind::Root, None | Some("" | "hierarchy")) => Format::Hierarchy,
+            _ => Format::Unstructured,
+        };
+        let parsed = tokio::task::spawn_blocking(move || parse::parse(files, layout))
+            .await
+            .map_err(|error| Problem::new("1006", format!("parsing the files failed: {error}")))?;
+        let context = json!({
+            "repo": request.shown(),
+            "branch": git.branch.clone().unwrap_or_default(),
+            "rev": git.revision.clone().unwrap_or_else(|| "HEAD".into()),
+        })
+        .to_string();
+        self.commit = Some(snapshot.commit.clone());
+        self.request = asked;
+        self.state.source_commit = Some(snapshot.commit);
+        self.state.rendering = parsed.rendering;
+        self.parse_problems = parsed.problems;
+        self.adopt(parsed.objects, &context).await;
+        self.state.source.clone_from(&self.parse_problems);
+        Ok(())
+    }
+
+    /// The Secrets that the source names, read as the sync's own account.
+    async fn credentials(&self, git: &writ_api::configsync::Git) -> Result<Credentials, Problem> {
+        let mut credentials = Credentials::default();
+        if matches!(git.auth, GitAuth::Token | GitAuth::Ssh) {
+            let name = git
+                .secret_ref
+                .as_ref()
+                .and_then(|s| s.name.clone())
+                .unwrap_or_default();
+            let secret = self.secret(&name).await?;
+            let text = |key: &str| {
+                field(&secret, key)
+                    .and_then(|value| String::from_utf8(value).ok())
+                    .map(|value| value.trim().to_owned())
+                    .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key {key:?}")))
+            };
+            if git.auth == GitAuth::Token {
+                credentials.username = text("username")?;
+                credentials.token = text("token")?;
+            } else {
+                let key = field(&secret, "ssh")
+                    .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key \"ssh\"")))?;
+                credentials.ssh_key = Some(key);
+                credentials.known_hosts = field(&secret, "known_hosts");
+            }
+        }
+        let ca = git.ca_cert_secret_ref.as_ref().and_then(|s| s.name.clone());
+        if let Some(name) = ca.filter(|name| !name.is_empty()) {
+            let secret = self.secret(&name).await?;
+            let cert = field(&secret, "cert")
+                .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key \"cert\"")))?;
+            credentials.ca = Some(cert);
+        }
+        Ok(credentials)
+    }
+
+    async fn secret(&self, name: &str) -> Result<Secret, Problem> {
+        Api::<Secret>::namespaced(self.client.clone(), &self.id.namespace)
+            .get(name)
+            .await
+            .context(|| format!("read Secret {}/{name}", self.id.namespace))
+            .map_err(|error| Problem::new("1061", error.to_string()))
+    }
+
+    /// Makes the objects of the files the declared ones.
+    async fn adopt(&mut self, objects: Vec<Raw>, context: &str) {
+        let crds = scopes(&objects);
+        let mut placed: Vec<(Raw, Key)> = Vec::new();
+        self.unresolved.clear();
+        self.disabled.clear();
+        self.held_back.clear();
+        for raw in objects {
+            let (group, version) = raw.group_version();
+            let known = self
+                .shared
+                .discovery
+                .resolve(&self.client, group, version, raw.kind())
+                .await;
+            let namespaced = match known {
+                Ok(Some(Kind { namespaced, .. })) => Some(namespaced),
+                Ok(None) => crds
+                    .iter()
+                    .find(|(g, k, _)| g == group && k == raw.kind())
+                    .map(|(_, _, namespaced)| *namespaced),
+                Err(error) => {
+                    tracing::debug!(sync = %self.id, %error, "kinds could not be asked for");
+                    None
+                }
+            };
+            let Some(namespaced) = namespaced else {
+                self.unresolved.push(raw);
+                continue;
+            };
+            match self.place(&raw, namespaced) {
+                Ok(key) => placed.push((raw, key)),
+                Err(problem) => self.parse_problems.push(problem),
+            }
+        }
+        let keys: Vec<(Key, Arc<str>)> = placed
+            .iter()
+            .map(|(raw, key)| (key.clone(), raw.path.clone()))
+            .collect();
+        let (problems, doubled) = parse::duplicates(&keys);
+        self.parse_problems.extend(problems);
+        placed.retain(|(_, key)| !doubled.contains(key));
+        placed.retain(|(raw, key)| {
+            let off = raw.annotation("configmanagement.gke.io/managed") == Some("disabled");
+            if off {
+                self.disabled.insert(key.clone());
+            }
+            !off
+        });
+        self.add_namespaces(&mut placed).await;
+        let origin = Origin {
+            id: &self.id,
+            commit: self.commit.as_deref().unwrap_or_default(),
+            context,
+        };
+        self.declared = placed
+            .into_iter()
+            .map(|(raw, key)| (key.clone(), Declared::new(raw, key, &origin)))
+            .collect();
+        self.failed.retain(|key, _| self.declared.contains_key(key));
+    }
+
+    /// The namespace of an object, if it may be there.
+    fn place(&self, raw: &Raw, namespaced: bool) -> Result<Key, Problem> {
+        let declared = raw.namespace();
+        let key = match (self.id.kind, namespaced) {
+            (SyncKind::Repo, false) => {
+                return Err(Problem::new(
+                    "1058",
+                    format!("{} {}: a RepoSync manages objects of its own namespace only, this one is of the cluster", raw.kind(), raw.name()),
+                )
+                .at(&raw.path)
+                .about(&raw.key("")));
+            }
+            (SyncKind::Repo, true) if !declared.is_empty() && declared != &*self.id.namespace => {
+                return Err(Problem::new(
+                    "1058",
+                    format!(
+                        "{} {}: its namespace is {declared:?}; a RepoSync manages objects of its own namespace {:?} only",
+                        raw.kind(),
+                        raw.name(),
+                        self.id.namespace
+                    ),
+                )
+                .at(&raw.path)
+                .about(&raw.key(declared)));
+            }
+            (SyncKind::Repo, true) => raw.key(&self.id.namespace),
+            (SyncKind::Root, false) => raw.key(""),
+            (SyncKind::Root, true) if declared.is_empty() => raw.key("default"),
+            (SyncKind::Root, true) => raw.key(declared),
+        };
+        if key.group == writ_api::configsync::GROUP
+            && key.kind == self.id.kind.as_str()
+            && key.name == *self.id.name
+            && key.namespace == *self.id.namespace
+        {
+            return Err(
+                Problem::new("1069", format!("{} declares itself in its own source", self.id))
+                    .at(&raw.path)
+                    .about(&key),
+            );
+        }
+        Ok(key)
+    }
+
+    /// Declares the namespaces that are used but neither declared nor there. That one may not be read is no error.
+    async fn add_namespaces(&self, placed: &mut Vec<(Raw, Key)>) {
+        use writ_api::configsync::overrides::NamespaceStrategy;
+        let strategy = self
+            .sync
+            .spec
+            .as_ref()
+            .ok()
+            .and_then(|spec| spec.override_.as_ref())
+            .and_then(|o| o.namespace_strategy)
+            .unwrap_or_default();
+        if self.id.kind == SyncKind::Repo || strategy == NamespaceStrategy::Explicit {
+            return;
+        }
+        let declared: BTreeSet<&str> = placed
+            .iter()
+            .filter(|(_, key)| key.group.is_empty() && key.kind == "Namespace")
+            .map(|(_, key)| key.name.as_str())
+            .collect();
+        let used: BTreeSet<String> = placed
+            .iter()
+            .map(|(_, key)| key.namespace.as_str())
+            .filter(|namespace| !namespace.is_empty() && !declared.contains(namespace))
+            .map(str::to_owned)
+            .collect();
+        let api = Api::<Namespace>::all(self.client.clone());
+        for name in used {
+            let ours = match api.get_opt(&name).await {
+                Ok(None) => true,
+                Ok(Some(live)) => live
+                    .metadata
+                    .annotations
+                    .and_then(|mut a| a.remove(MANAGER))
+                    .is_some_and(|manager| manager == names::manager_value(&self.id)),
+                Err(error) => {
+                    if status_code(&error) != Some(403) {
+                        tracing::debug!(sync = %self.id, namespace = %name, %error, "the namespace could not be read");
+                    }
+                    false
+                }
+            };
+            if ours {
+                let raw = Raw {
+                    path: "".into(),
+                    value: json!({
+                        "apiVersion": "v1",
+                        "kind": "Namespace",
+                        "metadata": {
+                            "name": name,
+                            "annotations": { "client.lifecycle.config.k8s.io/deletion": "detach" },
+                        },
+                    }),
+                };
+                let key = raw.key("");
+                placed.push((raw, key));
+            }
+        }
+    }
+
+    /// Kinds that were not known may be by now: their definition may have come in this very commit.
+    pub(super) async fn resolve_again(&mut self) {
+        if self.unresolved.is_empty() {
+            return;
+        }
+        let context = self.request.as_ref().map(|_| {
+            self.declared
+                .values()
+                .find_map(|object| {
+                    object
+                        .value
+                        .pointer("/metadata/annotations/configsync.gke.io~1git-context")
+                        .and_then(Value::as_str)
+                        .map(str::to_owned)
+                })
+                .unwrap_or_default()
+        });
+        let mut left = Vec::new();
+        for raw in std::mem::take(&mut self.unresolved) {
+            let (group, version) = raw.group_version();
+            let kind = self
+                .shared
+                .discovery
+                .resolve(&self.client, group, version, raw.kind())
+                .await;
+            let Ok(Some(kind)) = kind else {
+                left.push(raw);
+                continue;
+            };
+            match self.place(&raw, kind.namespaced) {
+                Ok(key) => {
+                    let origin = Origin {
+                        id: &self.id,
+                        commit: self.commit.as_deref().unwrap_or_default(),
+                        context: context.as_deref().unwrap_or_default(),
+                    };
+                    let object = Declared::new(raw, key.clone(), &origin);
+                    self.declared.insert(key, object);
+                }
+                Err(problem) => {
+                    self.parse_problems.push(problem);
+                    self.state.source.clone_from(&self.parse_problems);
+                }
+            }
+        }
+        self.unresolved = left;
+    }
+}
+
+/// The kinds that the objects themselves define: group, kind, and whether it is in namespaces.
+fn scopes(objects: &[Raw]) -> Vec<(String, String, bool)> {
+    let text = |raw: &Raw, pointer: &str| {
+        raw.value
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    objects
+        .iter()
+        .filter(|raw| raw.kind() == "CustomResourceDefinition")
+        .map(|raw| {
+            (
+                text(raw, "/spec/group"),
+                text(raw, "/spec/names/kind"),
+                text(raw, "/spec/scope") == "Namespaced",
+            )
+        })
+        .collect()
+}
+
+fn field(secret: &Secret, key: &str) -> Option<Vec<u8>> {
+    secret.data.as_ref()?.get(key).map(|value| value.0.clone())
+}
+
+fn source_problem(error: &SourceError) -> Problem {
+    match error {
+        SourceError::Unsupported(_) => Problem::new("1061", error.to_string()),
+        _ => Problem::new("2004", error.to_string()),
+    }
+}
+
+/// Reads a duration as Go writes it: `15s`, `1m30s`, `500ms`.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = rest.split_at(digits);
+        let number: f64 = number.parse().ok()?;
+        let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, next) = after.split_at(letters);
+        let seconds = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 0.001,
+            "us" | "µs" => 0.000_001,
+            "ns" => 0.000_000_001,
+            _ => return None,
+        };
+        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        rest = next;
+    }
+    // Less than this would be a busy loop.
+    Some(total.max(Duration::from_millis(100)))
+}

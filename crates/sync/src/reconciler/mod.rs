@@ -1,0 +1,195 @@
+//! The reconciler: makes the cluster look like a repository, as that sync's account and as nobody else.
+//!
+//! One task per sync. It looks for a new commit every period, parses the files, and applies what differs by
+//! server-side apply: what others need first, everything of one rank at once. What it made is in an inventory, written
+//! before anything is applied, so that nothing is ever forgotten; what the source does not declare any more is pruned.
+//! Drift is seen by watches on its own objects only, in the namespaces it uses, and put right at once. What the account
+//! may not do is reported by verb and resource while everything else goes on. It writes the status of its own sync and
+//! its own inventory, never a sync: finalizers are the manager's.
+
+mod apply;
+mod discovery;
+mod engine;
+mod finalize;
+mod inventory;
+mod load;
+pub mod object;
+#[cfg(test)]
+mod object_tests;
+pub mod parse;
+mod pass;
+pub mod problem;
+pub mod source;
+mod status;
+mod watch;
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{
+    sync::{Notify, Semaphore, watch as channel},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+use writ_runtime::Error;
+
+use crate::{
+    Context,
+    clients::Clients,
+    model::{Sync, SyncId},
+    names,
+};
+
+/// How many repositories are read at once: each takes a thread.
+const READERS: usize = 8;
+
+/// What all reconcilers of a process share.
+pub(crate) struct Shared {
+    /// Makes clients with a sync's own identity; nothing where the process itself has that identity.
+    clients: Identities,
+    discovery: discovery::Discovery,
+    cache: PathBuf,
+    readers: Semaphore,
+}
+
+/// Whose identity requests carry.
+enum Identities {
+    /// Each sync's account, by TokenRequest.
+    PerSync(Clients),
+    /// The one this process runs as.
+    Own(kube::Client),
+}
+
+/// What a reconciler is told.
+pub(crate) struct Inputs {
+    sync: channel::Receiver<Arc<Sync>>,
+    poke: Arc<Notify>,
+    stop: CancellationToken,
+}
+
+struct Task {
+    sync: channel::Sender<Arc<Sync>>,
+    poke: Arc<Notify>,
+    stop: CancellationToken,
+    handle: JoinHandle<()>,
+}
+
+/// The reconcilers that run as tasks of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Tasks {
+    shared: Arc<Shared>,
+    running: Arc<Mutex<BTreeMap<SyncId, Task>>>,
+}
+
+impl Tasks {
+    /// None yet.
+    pub fn new(context: &Context) -> Result<Self, Error> {
+        Ok(Self {
+            shared: Arc::new(Shared {
+                clients: Identities::PerSync(Clients::new(&context.config, context.client.clone())?),
+                discovery: discovery::Discovery::default(),
+                cache: context.options.cache.clone(),
+                readers: Semaphore::new(READERS),
+            }),
+            running: Arc::default(),
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SyncId, Task>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the reconciler of a sync, or tells the running one how the sync looks now.
+    pub fn ensure(&self, sync: Arc<Sync>) {
+        let mut running = self.lock();
+        if let Some(task) = running.get(&sync.id)
+            && !task.handle.is_finished()
+        {
+            task.sync.send_if_modified(|known| {
+                let newer = known.metadata.resource_version != sync.metadata.resource_version;
+                if newer {
+                    *known = sync;
+                }
+                newer
+            });
+            return;
+        }
+        let id = sync.id.clone();
+        let (sender, receiver) = channel::channel(sync);
+        let poke = Arc::new(Notify::new());
+        let stop = CancellationToken::new();
+        let inputs = Inputs {
+            sync: receiver,
+            poke: poke.clone(),
+            stop: stop.clone(),
+        };
+        let handle = tokio::spawn(engine::run(self.shared.clone(), inputs));
+        running.insert(
+            id,
+            Task {
+                sync: sender,
+                poke,
+                stop,
+                handle,
+            },
+        );
+    }
+
+    /// Ends the wait of a reconciler that was refused something: its rights may have changed.
+    pub fn poke(&self, id: &SyncId) {
+        if let Some(task) = self.lock().get(id) {
+            task.poke.notify_one();
+        }
+    }
+
+    /// The same, by the name of its account.
+    pub fn poke_account(&self, account: &str) {
+        for (id, task) in &*self.lock() {
+            if names::reconciler(id) == account {
+                task.poke.notify_one();
+            }
+        }
+    }
+
+    /// Stops the reconciler of a sync and waits until it has.
+    pub async fn stop(&self, id: &SyncId) {
+        let task = self.lock().remove(id);
+        if let Some(task) = task {
+            task.stop.cancel();
+            let _ = task.handle.await;
+            let clone = engine::clone_folder(&self.shared.cache, id);
+            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(clone)).await;
+        }
+    }
+
+    /// Stops all of them.
+    pub async fn stop_all(&self) {
+        let tasks: Vec<Task> = std::mem::take(&mut *self.lock()).into_values().collect();
+        for task in &tasks {
+            task.stop.cancel();
+        }
+        for task in tasks {
+            let _ = task.handle.await;
+        }
+    }
+}
+
+/// Runs one reconciler with the identity of this process, until shutdown: what a Deployment of
+/// [`crate::Isolation::Pod`] starts.
+pub async fn run_one(
+    client: kube::Client,
+    id: SyncId,
+    cache: PathBuf,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let shared = Arc::new(Shared {
+        clients: Identities::Own(client.clone()),
+        discovery: discovery::Discovery::default(),
+        cache,
+        readers: Semaphore::new(READERS),
+    });
+    engine::follow(shared, client, id, shutdown).await
+}

@@ -1,0 +1,146 @@
+use super::*;
+use crate::reconciler::source::File;
+
+fn files(all: &[(&str, &str)]) -> Files {
+    Files {
+        files: all
+            .iter()
+            .map(|(path, text)| File {
+                path: (*path).to_owned(),
+                content: text.as_bytes().to_vec(),
+            })
+            .collect(),
+        problems: Vec::new(),
+    }
+}
+
+fn map(name: &str, extra: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n{extra}")
+}
+
+fn names(parsed: &Parsed) -> Vec<String> {
+    parsed
+        .objects
+        .iter()
+        .map(|raw| format!("{}/{}", raw.namespace(), raw.name()))
+        .collect()
+}
+
+fn codes(parsed: &Parsed) -> Vec<&str> {
+    parsed.problems.iter().map(|problem| problem.code).collect()
+}
+
+#[test]
+fn documents_lists_and_what_is_not_for_a_cluster() {
+    let text = format!(
+        "{}---\n---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: b}}}}\n---\n{}",
+        map("a", ""),
+        map(
+            "local",
+            "  annotations: {config.kubernetes.io/local-config: 'true'}\n"
+        ),
+    );
+    let parsed = parse(files(&[("a.yaml", &text)]), Format::Unstructured);
+    assert_eq!(names(&parsed), ["/a", "/b"]);
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    let json = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "j"}}"#;
+    assert_eq!(
+        names(&parse(files(&[("a.json", json)]), Format::Unstructured)),
+        ["/j"]
+    );
+}
+
+#[test]
+fn one_bad_file_or_object_never_stops_the_others() {
+    let parsed = parse(
+        files(&[
+            ("bad.yaml", "a: [b"),
+            ("text.yaml", "just text"),
+            ("kind.yaml", "apiVersion: v1\nmetadata: {name: x}"),
+            ("name.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}"),
+            ("labels.yaml", &map("labels", "  labels: {a: 1}\n")),
+            (
+                "selector.yaml",
+                &map(
+                    "selector",
+                    "  annotations: {configmanagement.gke.io/cluster-selector: x}\n",
+                ),
+            ),
+            ("good.yaml", &map("good", "")),
+        ]),
+        Format::Unstructured,
+    );
+    assert_eq!(names(&parsed), ["/good"]);
+    assert_eq!(codes(&parsed), ["1006", "1006", "1006", "1031", "1054", "1013"]);
+    assert!(parsed.problems.iter().all(|problem| problem.path.is_some()));
+}
+
+#[test]
+fn kustomize_is_refused_as_a_whole() {
+    let parsed = parse(
+        files(&[
+            ("x/kustomization.yaml", "resources: []"),
+            ("a.yaml", &map("a", "")),
+        ]),
+        Format::Unstructured,
+    );
+    assert!(parsed.objects.is_empty());
+    assert_eq!(parsed.rendering[0].code, "1068");
+}
+
+#[test]
+fn the_hierarchy_gives_namespaces() {
+    let repo = "apiVersion: configmanagement.gke.io/v1\nkind: Repo\nmetadata: {name: repo}";
+    let namespace = |name: &str| format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}");
+    for top in ["", "deep/inside/"] {
+        let path = |rest: &str| format!("{top}{rest}");
+        let all = [
+            (path("system/repo.yaml"), repo.to_owned()),
+            (path("cluster/c.yaml"), map("c", "")),
+            (path("cluster/wrong.yaml"), map("wrong", "  namespace: x\n")),
+            (path("namespaces/all.yaml"), map("all", "")),
+            (path("namespaces/eng/eng.yaml"), map("eng", "")),
+            (path("namespaces/eng/one/ns.yaml"), namespace("one")),
+            (path("namespaces/eng/one/m.yaml"), map("m", "")),
+            (
+                path("namespaces/eng/one/other.yaml"),
+                map("other", "  namespace: two\n"),
+            ),
+            (path("namespaces/two/ns.yaml"), namespace("two")),
+            (path("namespaces/bad/ns.yaml"), namespace("good")),
+            (path("namespaces/empty/e.yaml"), map("e", "")),
+            (path("elsewhere/x.yaml"), map("x", "")),
+        ];
+        let all: Vec<(&str, &str)> = all
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+            .collect();
+        let parsed = parse(files(&all), Format::Hierarchy);
+        let mut found = names(&parsed);
+        found.sort();
+        assert_eq!(
+            found,
+            ["/c", "/one", "/two", "one/all", "one/eng", "one/m", "two/all"]
+        );
+        let mut found = codes(&parsed);
+        found.sort_unstable();
+        assert_eq!(found, ["1009", "1019", "1020", "1045", "1052"]);
+    }
+    let parsed = parse(files(&[("a.yaml", &map("a", ""))]), Format::Hierarchy);
+    assert!(codes(&parsed).contains(&"1017"));
+}
+
+#[test]
+fn what_is_declared_twice_is_named_with_both_places() {
+    let key = |name: &str| Key {
+        name: name.into(),
+        ..Key::default()
+    };
+    let (problems, found) = duplicates(&[
+        (key("a"), "x.yaml".into()),
+        (key("b"), "y.yaml".into()),
+        (key("a"), "z.yaml".into()),
+    ]);
+    assert_eq!(found, [key("a")]);
+    assert!(problems[0].message.contains("x.yaml, z.yaml"));
+}

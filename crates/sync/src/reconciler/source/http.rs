@@ -1,0 +1,479 @@
+//! Git's smart HTTP on our own TLS: `gix`'s other backends cannot trust a certificate authority from a Secret.
+//!
+//! Git's side is blocking and runs on a thread for that; the network side runs on the runtime.
+
+use std::{
+    io::{self, BufRead, Cursor, Read, Write},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use gix::error::Error;
+use gix_transport::client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::{net::TcpStream, runtime::Handle, time::timeout};
+use tokio_rustls::TlsConnector;
+
+/// How long a connection may take to be made, and an answer to begin.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the server may be silent within an answer.
+const SILENCE: Duration = Duration::from_mins(1);
+/// How many redirects are followed.
+const REDIRECTS: usize = 3;
+
+/// A client of one repository.
+pub struct Client {
+    tls: Arc<ClientConfig>,
+    runtime: Handle,
+    redirected: Option<String>,
+}
+
+impl Client {
+    /// Trusts the authorities of the system, or the given one alone. Must be called on a thread of the runtime.
+    pub fn new(ca: Option<&[u8]>, no_verify: bool) -> Result<Self, String> {
+        let runtime = Handle::try_current().map_err(|error| error.to_string())?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let config = if no_verify {
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(insecure::AnyCertificate(provider)))
+        } else {
+            builder.with_root_certificates(roots(ca)?)
+        };
+        Ok(Self {
+            tls: Arc::new(config.with_no_client_auth()),
+            runtime,
+            redirected: None,
+        })
+    }
+}
+
+fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate = certificate
+                    .map_err(|_| "the key `cert` of the CA's Secret is no PEM certificate".to_owned())?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| format!("the key `cert` of the CA's Secret is no CA: {error}"))?;
+            }
+            if roots.is_empty() {
+                return Err("the key `cert` of the CA's Secret holds no PEM certificate".into());
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    Ok(roots)
+}
+
+/// One request that can be sent.
+#[derive(Clone)]
+struct Call {
+    tls: Arc<ClientConfig>,
+    method: Method,
+    url: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Call {
+    async fn send(&self) -> io::Result<Response<Incoming>> {
+        let uri: Uri = self.url.parse().map_err(io::Error::other)?;
+        let secure = uri.scheme_str() == Some("https");
+        let host = uri
+            .host()
+            .ok_or_else(|| io::Error::other("the address has no host"))?;
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let authority = uri
+            .authority()
+            .map(|a| a.as_str().rsplit('@').next().unwrap_or_default().to_owned());
+        let mut request = Request::builder()
+            .method(self.method.clone())
+            .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
+            .body(Full::new(self.body.clone()))
+            .map_err(io::Error::other)?;
+        *request.headers_mut() = self.headers.clone();
+        if let Some(Ok(value)) = authority.map(|a| HeaderValue::from_str(&a)) {
+            request.headers_mut().insert(header::HOST, value);
+        }
+        let stream = timeout(PATIENCE, TcpStream::connect((host.as_str(), port))).await??;
+        let answer = if secure {
+            let name = ServerName::try_from(host).map_err(io::Error::other)?;
+            let stream = timeout(
+                PATIENCE,
+                TlsConnector::from(self.tls.clone()).connect(name, stream),
+            )
+            .await??;
+            exchange(TokioIo::new(stream), request).await?
+        } else {
+            exchange(TokioIo::new(stream), request).await?
+        };
+        Ok(answer)
+    }
+}
+
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> io::Result<Response<Incoming>>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = timeout(PATIENCE, hyper::client::conn::http1::handshake(stream))
+        .await?
+        .map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to the repository ended");
+        }
+    });
+    timeout(PATIENCE, sender.send_request(request))
+        .await?
+        .map_err(io::Error::other)
+}
+
+fn check(status: StatusCode) -> io::Result<()> {
+    match status {
+        status if status.is_success() => Ok(()),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("the server answered {status}: the repository needs other credentials"),
+        )),
+        status => Err(io::Error::other(format!("the server answered {status}"))),
+    }
+}
+
+fn headers(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for line in lines {
+        let Some((name, value)) = line.as_ref().split_once(':') else {
+            continue;
+        };
+        if let (Ok(name), Ok(mut value)) = (
+            HeaderName::from_bytes(name.trim().as_bytes()),
+            HeaderValue::from_str(value.trim()),
+        ) {
+            value.set_sensitive(name == header::AUTHORIZATION);
+            map.append(name, value);
+        }
+    }
+    map
+}
+
+fn lines(headers: &HeaderMap) -> Cursor<Vec<u8>> {
+    let mut text = Vec::new();
+    for (name, value) in headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.push(b'\n');
+    }
+    Cursor::new(text)
+}
+
+impl Http for Client {
+    type Headers = Answer;
+    type ResponseBody = Answer;
+    type PostBody = Upload;
+
+    fn get(
+        &mut self,
+        url: &str,
+        base_url: &str,
+        header_lines: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<GetResponse<Answer, Answer>, Error> {
+        let mut call = Call {
+            tls: self.tls.clone(),
+            method: Method::GET,
+            url: url.to_owned(),
+            headers: headers(header_lines),
+            body: Bytes::new(),
+        };
+        for _ in 0..=REDIRECTS {
+            let answer = self.runtime.block_on(call.send()).map_err(Error::from_error)?;
+            if let Some(next) = redirect(&call.url, &answer) {
+                let next = next.map_err(Error::from_error)?;
+                if origin(&next) != origin(&call.url) {
+                    call.headers.remove(header::AUTHORIZATION);
+                }
+                // What comes after the repository's own address stays the same.
+                let tail = url.strip_prefix(base_url).unwrap_or_default();
+                self.redirected = next.strip_suffix(tail).map(str::to_owned);
+                call.url = next;
+                continue;
+            }
+            check(answer.status()).map_err(Error::from_error)?;
+            let (parts, body) = answer.into_parts();
+            return Ok(GetResponse {
+                headers: Answer::text(lines(&parts.headers)),
+                body: Answer::body(self.runtime.clone(), body),
+            });
+        }
+        Err(Error::from_error(io::Error::other("too many redirects")))
+    }
+
+    fn post(
+        &mut self,
+        url: &str,
+        _base_url: &str,
+        header_lines: impl IntoIterator<Item = impl AsRef<str>>,
+        _kind: PostBodyDataKind,
+    ) -> Result<PostResponse<Answer, Answer, Upload>, Error> {
+        let pending = Arc::new(Mutex::new(Pending {
+            call: Call {
+                tls: self.tls.clone(),
+                method: Method::POST,
+                url: url.to_owned(),
+                headers: headers(header_lines),
+                body: Bytes::new(),
+            },
+            upload: Vec::new(),
+            parts: None,
+        }));
+        Ok(PostResponse {
+            post_body: Upload(pending.clone()),
+            headers: Answer {
+                runtime: self.runtime.clone(),
+                state: State::Headers(pending.clone()),
+                chunk: Cursor::new(Bytes::new()),
+            },
+            body: Answer {
+                runtime: self.runtime.clone(),
+                state: State::Body(pending),
+                chunk: Cursor::new(Bytes::new()),
+            },
+        })
+    }
+
+    fn configure(&mut self, _config: &dyn std::any::Any) -> Result<(), Error> {
+        // Nothing of this machine's Git configuration applies.
+        Ok(())
+    }
+
+    fn redirected_base_url(&self) -> Option<String> {
+        self.redirected.clone()
+    }
+}
+
+fn redirect(from: &str, answer: &Response<Incoming>) -> Option<io::Result<String>> {
+    if !answer.status().is_redirection() {
+        return None;
+    }
+    let to = answer.headers().get(header::LOCATION)?.to_str().ok()?;
+    let to = if to.starts_with('/') {
+        format!("{}{to}", origin(from))
+    } else {
+        to.to_owned()
+    };
+    if from.starts_with("https://") && !to.starts_with("https://") {
+        return Some(Err(io::Error::other(
+            "the server redirects to an address without TLS",
+        )));
+    }
+    Some(Ok(to))
+}
+
+fn origin(url: &str) -> &str {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url
+        .get(start..)
+        .and_then(|rest| rest.find('/'))
+        .map_or(url.len(), |at| start + at);
+    url.get(..end).unwrap_or(url)
+}
+
+/// A POST that is sent when its answer is first asked for: by then Git has written all of it.
+struct Pending {
+    call: Call,
+    upload: Vec<u8>,
+    parts: Option<(HeaderMap, Option<Incoming>)>,
+}
+
+impl Pending {
+    fn sent(&mut self, runtime: &Handle) -> io::Result<&mut (HeaderMap, Option<Incoming>)> {
+        if self.parts.is_none() {
+            self.call.body = std::mem::take(&mut self.upload).into();
+            let answer = runtime.block_on(self.call.send())?;
+            check(answer.status())?;
+            let (parts, body) = answer.into_parts();
+            self.parts = Some((parts.headers, Some(body)));
+        }
+        self.parts
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the request was not sent"))
+    }
+}
+
+/// What Git sends.
+pub struct Upload(Arc<Mutex<Pending>>);
+
+impl Write for Upload {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.upload.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the server answers: its headers as lines, or its body.
+pub struct Answer {
+    runtime: Handle,
+    state: State,
+    chunk: Cursor<Bytes>,
+}
+
+enum State {
+    Headers(Arc<Mutex<Pending>>),
+    Body(Arc<Mutex<Pending>>),
+    Stream(Incoming),
+    Done,
+}
+
+impl Answer {
+    fn text(text: Cursor<Vec<u8>>) -> Self {
+        Self {
+            runtime: Handle::current(),
+            state: State::Done,
+            chunk: Cursor::new(text.into_inner().into()),
+        }
+    }
+
+    fn body(runtime: Handle, body: Incoming) -> Self {
+        Self {
+            runtime,
+            state: State::Stream(body),
+            chunk: Cursor::new(Bytes::new()),
+        }
+    }
+
+    fn exhausted(&self) -> bool {
+        usize::try_from(self.chunk.position()).is_ok_and(|at| at >= self.chunk.get_ref().len())
+    }
+
+    fn refill(&mut self) -> io::Result<()> {
+        while self.exhausted() {
+            match std::mem::replace(&mut self.state, State::Done) {
+                State::Done => return Ok(()),
+                State::Headers(pending) => {
+                    let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (headers, _) = pending.sent(&self.runtime)?;
+                    self.chunk = Cursor::new(lines(headers).into_inner().into());
+                }
+                State::Body(pending) => {
+                    let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (_, body) = pending.sent(&self.runtime)?;
+                    if let Some(body) = body.take() {
+                        self.state = State::Stream(body);
+                    }
+                }
+                State::Stream(mut body) => {
+                    let frame = self
+                        .runtime
+                        .block_on(async { timeout(SILENCE, body.frame()).await })?;
+                    if let Some(frame) = frame {
+                        if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+                            self.chunk = Cursor::new(data);
+                        }
+                        self.state = State::Stream(body);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Answer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.refill()?;
+        self.chunk.read(buffer)
+    }
+}
+
+impl BufRead for Answer {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.refill()?;
+        self.chunk.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.chunk.consume(amount);
+    }
+}
+
+/// For `noSSLVerify`: the user asked for it in so many words.
+mod insecure {
+    use std::sync::Arc;
+
+    use rustls::{
+        DigitallySignedStruct, Error, SignatureScheme,
+        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
+        pki_types::{CertificateDer, ServerName, UnixTime},
+    };
+
+    #[derive(Debug)]
+    pub struct AnyCertificate(pub Arc<CryptoProvider>);
+
+    impl ServerCertVerifier for AnyCertificate {
+        fn verify_server_cert(
+            &self,
+            _end_entity: &CertificateDer<'_>,
+            _intermediates: &[CertificateDer<'_>],
+            _server_name: &ServerName<'_>,
+            _ocsp: &[u8],
+            _now: UnixTime,
+        ) -> Result<ServerCertVerified, Error> {
+            Ok(ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls12_signature(
+                message,
+                cert,
+                signature,
+                &self.0.signature_verification_algorithms,
+            )
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(
+                message,
+                cert,
+                signature,
+                &self.0.signature_verification_algorithms,
+            )
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.0.signature_verification_algorithms.supported_schemes()
+        }
+    }
+}

@@ -1,0 +1,138 @@
+use writ_testenv::git::{Content, Repository};
+
+use super::*;
+
+fn git(repo: &str) -> Git {
+    Git {
+        repo: repo.into(),
+        branch: Some("main".into()),
+        ..Git::default()
+    }
+}
+
+fn open(git: &Git, known: Option<&str>) -> Result<Snapshot, SourceError> {
+    read(
+        &Request::new(git, None).unwrap(),
+        &Credentials::default(),
+        std::path::Path::new("/nowhere"),
+        known,
+    )
+}
+
+#[test]
+fn files_come_from_the_commit_and_nowhere_else() {
+    let repository = Repository::new().unwrap();
+    let commit = repository
+        .commit(
+            "main",
+            &[
+                ("a.yaml", Content::from("a: 1")),
+                ("x/b.yml", Content::from("b: 1")),
+                ("x/c.json", Content::from("{}")),
+                ("x/readme.md", Content::from("# no")),
+                ("x/in.yaml", Content::Link("../a.yaml".into())),
+                ("x/out.yaml", Content::Link("../../a.yaml".into())),
+                ("x/abs.yaml", Content::Link("/etc/passwd".into())),
+                ("x/nowhere.yaml", Content::Link("gone.yaml".into())),
+                ("x/folder.yaml", Content::Link("..".into())),
+                ("docs", Content::Link("/usr/share/doc".into())),
+                (
+                    "large.yaml",
+                    Content::File(vec![b'#'; usize::try_from(MAX_FILE).unwrap() + 1]),
+                ),
+            ],
+        )
+        .unwrap();
+    let snapshot = open(&git(&repository.url()), None).unwrap();
+    assert_eq!(snapshot.commit, commit);
+    let files = snapshot.files.unwrap();
+    let mut paths: Vec<_> = files.files.iter().map(|file| file.path.as_str()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["a.yaml", "x/b.yml", "x/c.json", "x/in.yaml"]);
+    let mut refused: Vec<_> = files
+        .problems
+        .iter()
+        .map(|problem| problem.path.as_str())
+        .collect();
+    refused.sort_unstable();
+    assert_eq!(
+        refused,
+        [
+            "docs",
+            "large.yaml",
+            "x/abs.yaml",
+            "x/folder.yaml",
+            "x/nowhere.yaml",
+            "x/out.yaml"
+        ]
+    );
+    // A commit that is known is not read again.
+    let again = open(&git(&repository.url()), Some(&commit)).unwrap();
+    assert!(again.files.is_none());
+}
+
+#[test]
+fn a_branch_a_tag_a_commit_a_folder() {
+    let repository = Repository::new().unwrap();
+    let one = repository.commit("main", &[("x/a.yaml", "1")]).unwrap();
+    let two = repository.commit("next", &[("x/a.yaml", "2")]).unwrap();
+    repository.tag("v1", &one).unwrap();
+    let at = |branch: &str, revision: &str, dir: &str| {
+        let git = Git {
+            branch: Some(branch.into()),
+            revision: Some(revision.into()),
+            dir: Some(dir.into()),
+            ..git(&repository.path().display().to_string())
+        };
+        Request::new(&git, None)
+            .and_then(|request| {
+                read(
+                    &request,
+                    &Credentials::default(),
+                    std::path::Path::new("/nowhere"),
+                    None,
+                )
+            })
+            .map(|snapshot| snapshot.commit)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(at("next", "", ""), Ok(two.clone()));
+    assert_eq!(at("next", "HEAD", "/x/"), Ok(two.clone()));
+    assert_eq!(at("main", "v1", "x"), Ok(one));
+    assert_eq!(at("main", &two, "x"), Ok(two));
+    assert!(at("gone", "", "").unwrap_err().contains("no branch \"gone\""));
+    assert!(at("main", "v2", "").unwrap_err().contains("\"v2\""));
+    assert!(at("main", "", "y").unwrap_err().contains("\"y\""));
+    assert!(at("main", "", "x/a.yaml").unwrap_err().contains("no folder"));
+    assert!(at("main", "", "../x").unwrap_err().contains("leaves"));
+}
+
+#[test]
+fn what_is_not_built_says_so() {
+    let auth = |auth| Git {
+        auth,
+        ..git("https://example.com/x")
+    };
+    assert!(
+        Request::new(&auth(GitAuth::GcpServiceAccount), None)
+            .unwrap_err()
+            .to_string()
+            .contains("gcpserviceaccount")
+    );
+    assert!(Request::new(&auth(GitAuth::Token), None).is_ok());
+    let proxy = Git {
+        proxy: Some("http://p".into()),
+        ..git("https://example.com/x")
+    };
+    assert!(Request::new(&proxy, None).is_err());
+    let ftp = open(&git("ftp://example.com/x"), None);
+    assert!(ftp.is_err());
+}
+
+#[test]
+fn a_password_in_an_address_is_not_shown() {
+    let request = Request::new(&git("https://user:secret@example.com/x"), None).unwrap();
+    assert_eq!(request.shown(), "https://example.com/x");
+    let error = open(&git("/no/such/repository"), None).unwrap_err().to_string();
+    assert!(error.contains("/no/such/repository"));
+}

@@ -1,0 +1,156 @@
+//! Git repositories for tests, written without the `git` program.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+use gix::{
+    ObjectId,
+    objs::{
+        Commit, Tree,
+        tree::{Entry, EntryKind},
+    },
+};
+use tempfile::TempDir;
+
+/// One entry of a tree.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// A file.
+    File(Vec<u8>),
+    /// A symbolic link.
+    Link(String),
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Self {
+        Self::File(text.as_bytes().to_vec())
+    }
+}
+
+impl From<String> for Content {
+    fn from(text: String) -> Self {
+        Self::File(text.into_bytes())
+    }
+}
+
+/// A bare repository in a temporary folder.
+pub struct Repository {
+    folder: TempDir,
+    repository: gix::Repository,
+}
+
+impl Repository {
+    /// An empty repository.
+    pub fn new() -> Result<Self> {
+        let folder = TempDir::new()?;
+        let repository = gix::init_bare(folder.path())?;
+        Ok(Self { folder, repository })
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        format!("file://{}", self.folder.path().display())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Makes `branch` point at a new commit with exactly these files; returns the commit.
+    ///
+    /// The commit has no parent: every one is a forced push.
+    pub fn commit<C: Into<Content> + Clone>(&self, branch: &str, files: &[(&str, C)]) -> Result<String> {
+        let mut root = Folder::default();
+        for (path, content) in files {
+            root.add(path, content.clone().into());
+        }
+        let tree = root.write(&self.repository)?;
+        let at = gix::date::Time::now_utc();
+        let signature = gix::actor::Signature {
+            name: "test".into(),
+            email: "test@example.com".into(),
+            time: at,
+        };
+        let commit = Commit {
+            tree,
+            parents: [].into_iter().collect(),
+            author: signature.clone(),
+            committer: signature,
+            encoding: None,
+            message: "change".into(),
+            extra_headers: Vec::new(),
+        };
+        let id = self.repository.write_object(&commit)?.detach();
+        self.point(&format!("refs/heads/{branch}"), id)?;
+        Ok(id.to_string())
+    }
+
+    /// Makes a tag.
+    pub fn tag(&self, name: &str, commit: &str) -> Result<()> {
+        self.point(
+            &format!("refs/tags/{name}"),
+            ObjectId::from_hex(commit.as_bytes())?,
+        )
+    }
+
+    /// Removes a branch.
+    pub fn remove_branch(&self, branch: &str) -> Result<()> {
+        fs::remove_file(self.folder.path().join("refs/heads").join(branch)).context("remove the branch")
+    }
+
+    fn point(&self, name: &str, id: ObjectId) -> Result<()> {
+        let file = self.folder.path().join(name);
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        // As Git does it: a reader sees the old or the new commit, never half of one.
+        let lock = file.with_extension("new");
+        fs::write(&lock, format!("{id}\n"))?;
+        fs::rename(lock, file).context("move the branch")
+    }
+}
+
+#[derive(Default)]
+struct Folder {
+    files: Vec<(String, Content)>,
+    folders: std::collections::BTreeMap<String, Folder>,
+}
+
+impl Folder {
+    fn add(&mut self, path: &str, content: Content) {
+        match path.split_once('/') {
+            Some((folder, rest)) => self
+                .folders
+                .entry(folder.to_owned())
+                .or_default()
+                .add(rest, content),
+            None => self.files.push((path.to_owned(), content)),
+        }
+    }
+
+    fn write(self, repository: &gix::Repository) -> Result<ObjectId> {
+        let mut entries = Vec::new();
+        for (name, content) in self.files {
+            let (mode, data) = match content {
+                Content::File(data) => (EntryKind::Blob, data),
+                Content::Link(target) => (EntryKind::Link, target.into_bytes()),
+            };
+            let oid = repository.write_blob(data)?.detach();
+            entries.push(Entry {
+                mode: mode.into(),
+                filename: name.into(),
+                oid,
+            });
+        }
+        for (name, folder) in self.folders {
+            entries.push(Entry {
+                mode: EntryKind::Tree.into(),
+                filename: name.into(),
+                oid: folder.write(repository)?,
+            });
+        }
+        entries.sort();
+        Ok(repository.write_object(&Tree { entries })?.detach())
+    }
+}
