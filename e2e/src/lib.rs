@@ -25,11 +25,14 @@ pub struct Scenario {
 }
 
 /// The scenario as two tests, one for each kind of cluster.
-pub fn trials(scenario: &Scenario) -> Vec<Trial> {
+pub fn trials(scenario: &Scenario) -> [Trial; 2] {
     let (clusters, run) = (scenario.clusters, scenario.run);
     let on = move |kind| async move {
         let fleet = Fleet::start(kind, clusters).await?;
         run(fleet).await
     };
-    vec![harness::real(scenario.name, move || on(Kind::Real))]
+    [
+        harness::plain(scenario.name, "embedded", move || on(Kind::Embedded)),
+        harness::real(scenario.name, move || on(Kind::Real)),
+    ]
 }

@@ -4,6 +4,7 @@ mod commands;
 mod connect;
 mod fleet;
 mod kinds;
+mod live;
 mod output;
 mod process;
 mod question;

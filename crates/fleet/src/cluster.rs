@@ -1,5 +1,7 @@
 //! One API server of either kind, behind one face.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use k8s_openapi::{
     api::{
@@ -15,6 +17,7 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
     runtime::wait::{await_condition, conditions},
 };
+use writ_apiserver::Server;
 use writ_testenv::{ControlPlane, Options};
 
 /// The two kinds of cluster.
@@ -28,6 +31,7 @@ pub enum Kind {
 
 #[expect(dead_code, reason = "held to keep the servers running")]
 enum Plane {
+    Embedded(Server),
     Real(Box<ControlPlane>),
 }
 
@@ -39,19 +43,37 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts an API server with writ's CRDs.
-    pub async fn start(kind: Kind, name: &str) -> Result<Self> {
-        let cluster = match kind {
+    /// Starts an API server with writ's CRDs. Port 0 picks a free one; without a folder, nothing is kept.
+    pub async fn start(kind: Kind, name: &str, port: u16, data: Option<PathBuf>) -> Result<Self> {
+        let (kubeconfig, plane) = match kind {
             Kind::Real => {
-                let plane = ControlPlane::start(Options::default()).await?;
-                let kubeconfig = plane.kubeconfig().clone();
-                Self {
-                    name: name.into(),
-                    kubeconfig,
-                    _plane: Plane::Real(Box::new(plane)),
-                }
+                let plane = ControlPlane::start(Options {
+                    port,
+                    data,
+                    ..Options::default()
+                })
+                .await?;
+                (plane.kubeconfig().clone(), Plane::Real(Box::new(plane)))
             }
-            Kind::Embedded => anyhow::bail!("there is no embedded server yet"),
+            Kind::Embedded => {
+                let mut builder = Server::builder().port(port);
+                if let Some(folder) = data {
+                    builder = builder.data(folder);
+                }
+                let server = builder
+                    .start()
+                    .await
+                    .with_context(|| format!("start the API server of {name}"))?;
+                (
+                    Kubeconfig::from_yaml(&server.kubeconfig()?)?,
+                    Plane::Embedded(server),
+                )
+            }
+        };
+        let cluster = Self {
+            name: name.into(),
+            kubeconfig,
+            _plane: plane,
         };
         cluster.install_crds().await?;
         Ok(cluster)
@@ -65,6 +87,29 @@ impl Cluster {
     /// The admin's kubeconfig, with everything inside.
     pub fn kubeconfig(&self) -> &Kubeconfig {
         &self.kubeconfig
+    }
+
+    /// Where the API server listens.
+    pub fn url(&self) -> String {
+        let cluster = self
+            .kubeconfig
+            .clusters
+            .first()
+            .and_then(|named| named.cluster.as_ref());
+        cluster
+            .and_then(|cluster| cluster.server.clone())
+            .unwrap_or_default()
+    }
+
+    /// The CA of the API server: PEM in base64.
+    pub fn ca(&self) -> Option<String> {
+        self.kubeconfig
+            .clusters
+            .first()?
+            .cluster
+            .as_ref()?
+            .certificate_authority_data
+            .clone()
     }
 
     /// A client with all rights: the person who set the fleet up. Nothing of writ runs with it.

@@ -1,18 +1,35 @@
 //! A hub and managed clusters, and what runs on them: with the rights that `deploy/` ships, never more.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
-use kube::Client;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use writ_runtime::health::Health;
+use writ_api::cluster::ManagedCluster;
+use writ_runtime::{apply, health::Health};
 
-use crate::{Cluster, Kind, manifests::apply_folder};
+use crate::{Cluster, Kind, manifests::apply_folder, wait};
 
 /// Where the hub's own things live.
 pub const HUB_NAMESPACE: &str = "open-cluster-management-hub";
 /// Where the agent's own things live.
 pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Embedded or real.
+    pub kind: Kind,
+    /// How many managed clusters.
+    pub clusters: usize,
+    /// The port of the hub, the clusters follow; `None` picks free ones.
+    pub port_base: Option<u16>,
+    /// Keep everything in this folder; `None` keeps nothing.
+    pub data: Option<PathBuf>,
+}
 
 /// A hub and its managed clusters.
 pub struct Fleet {
@@ -54,13 +71,35 @@ where
 }
 
 impl Fleet {
-    /// Starts the clusters in parallel and installs CRDs and roles.
+    /// Starts clusters of this kind in memory, for a scenario.
     pub async fn start(kind: Kind, clusters: usize) -> Result<Self> {
-        let names: Vec<String> = (1..=clusters).map(|number| format!("cluster{number}")).collect();
-        let (hub, clusters) = tokio::try_join!(
-            Cluster::start(kind, "hub"),
-            try_join_all(names.iter().map(|name| Cluster::start(kind, name))),
-        )?;
+        Self::start_with(Options {
+            kind,
+            clusters,
+            port_base: None,
+            data: None,
+        })
+        .await
+    }
+
+    /// Starts the clusters in parallel and installs CRDs and roles.
+    pub async fn start_with(options: Options) -> Result<Self> {
+        let start = |number: usize| {
+            let name = if number == 0 {
+                "hub".to_owned()
+            } else {
+                format!("cluster{number}")
+            };
+            let port = options
+                .port_base
+                .map_or(Ok(0), |base| u16::try_from(usize::from(base) + number));
+            let data = options.data.as_ref().map(|folder| folder.join(&name));
+            async move {
+                let port = port.with_context(|| format!("there is no port for {name}"))?;
+                Cluster::start(options.kind, &name, port, data).await
+            }
+        };
+        let (hub, clusters) = tokio::try_join!(start(0), try_join_all((1..=options.clusters).map(start)))?;
         hub.namespace(HUB_NAMESPACE).await?;
         apply_folder(&hub.admin().await?, "hub").await?;
         for cluster in &clusters {
@@ -84,6 +123,29 @@ impl Fleet {
             writ_hub::run(client, options, health, shutdown)
         })
         .await
+    }
+
+    /// Makes a cluster known to the hub and accepts it, as an administrator does; waits for its namespace.
+    pub async fn accept(&self, number: usize) -> Result<()> {
+        let (cluster, admin) = (self.cluster(number)?, self.hub.admin().await?);
+        let wanted: ManagedCluster = serde_json::from_value(serde_json::json!({
+            "apiVersion": "cluster.open-cluster-management.io/v1",
+            "kind": "ManagedCluster",
+            "metadata": {"name": cluster.name()},
+            "spec": {
+                "hubAcceptsClient": true,
+                "managedClusterClientConfigs": [{"url": cluster.url(), "caBundle": cluster.ca()}],
+            },
+        }))?;
+        let api: Api<ManagedCluster> = Api::all(admin.clone());
+        let current = api.get_opt(cluster.name()).await?;
+        apply::ensure(&api, current.as_ref(), &wanted, "writ").await?;
+        let namespaces: Api<Namespace> = Api::all(admin);
+        wait::until(&format!("the namespace of {}", cluster.name()), || async {
+            Ok(namespaces.get_opt(cluster.name()).await?)
+        })
+        .await?;
+        Ok(())
     }
 
     /// Runs the agent of a cluster, on the managed cluster under its shipped ServiceAccount, on the hub with the

@@ -7,6 +7,7 @@ mod completion;
 mod crds;
 mod get;
 mod hub;
+mod up;
 
 use std::process::ExitCode;
 
@@ -16,6 +17,8 @@ use clap::Subcommand;
 /// What writ can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a hub and managed clusters on this machine.
+    Up(up::Up),
     /// May this subject do that?
     #[command(name = "can-i")]
     CanI(access::CanI),
@@ -42,6 +45,7 @@ pub enum Command {
 /// Runs one command.
 pub async fn run(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Up(command) => command.run().await,
         Command::CanI(command) => command.run().await,
         Command::WhoCan(command) => command.run().await,
         Command::Why(command) => command.run().await,

@@ -52,14 +52,26 @@ pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
             let structure = !node.properties.is_empty() || node.embedded_resource;
             object(
                 map.iter()
-                    .filter_map(|(name, value)| match (node.property(name), node.additional) {
-                        (Some(id), _) => Some((escape(name)?, typed(arena, id, value))),
-                        (None, Additional::Schema(id)) => Some((name.clone(), typed(arena, id, value))),
-                        (None, _) if structure => {
-                            let meta = matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
-                            meta.then(|| (name.clone(), dynamic(value)))
+                    .flat_map(|(name, value)| match (node.property(name), node.additional) {
+                        (Some(id), _) => {
+                            let value = typed(arena, id, value);
+                            // A reserved word is a good field name too, in a selector: `self.namespace`.
+                            let plain = RESERVED
+                                .contains(&name.as_str())
+                                .then(|| (name.clone(), value.clone()));
+                            escape(name)
+                                .map(|name| (name, value))
+                                .into_iter()
+                                .chain(plain)
+                                .collect::<Vec<_>>()
                         }
-                        (None, _) => Some((name.clone(), dynamic(value))),
+                        (None, Additional::Schema(id)) => vec![(name.clone(), typed(arena, id, value))],
+                        (None, _)
+                            if structure && !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") =>
+                        {
+                            vec![]
+                        }
+                        (None, _) => vec![(name.clone(), dynamic(value))],
                     }),
             )
         }
