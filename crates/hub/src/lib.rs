@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod cluster_permission;
+pub mod managed_service_account;
 pub mod options;
 
 use std::sync::Arc;
@@ -41,9 +42,14 @@ pub struct Context {
 }
 
 /// Every controller, by the name of its folder.
-pub const CONTROLLERS: &[Controller<Context>] = &[("cluster_permission", |context| {
-    cluster_permission::run(context).boxed()
-})];
+pub const CONTROLLERS: &[Controller<Context>] = &[
+    ("cluster_permission", |context| {
+        cluster_permission::run(context).boxed()
+    }),
+    ("managed_service_account", |context| {
+        managed_service_account::run(context).boxed()
+    }),
+];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
 ///

@@ -1,5 +1,7 @@
 //! How a hub is started. The command line fills this in; tests write it down.
 
+use writ_runtime::clock::Clock;
+
 pub use crate::admission::AdmissionOptions;
 
 /// The options of `writ hub`.
@@ -15,6 +17,8 @@ pub struct Options {
     pub namespace_selector: NamespaceSelector,
     /// `namespace/name` of the ServiceAccount that is the executor of the works of ClusterPermissions.
     pub permission_executor: Option<String>,
+    /// How accounts on managed clusters are kept.
+    pub managed_service_account: AccountOptions,
 }
 
 /// Who evaluates the namespace selectors of ClusterPermissions.
@@ -27,4 +31,26 @@ pub enum NamespaceSelector {
     Agent,
     /// The hub, over its own namespaces, as upstream does.
     Hub,
+}
+
+/// How accounts on managed clusters are kept.
+#[derive(Clone, Debug)]
+pub struct AccountOptions {
+    /// Give every accepted cluster the add-on `managed-serviceaccount`; otherwise somebody makes each
+    /// ManagedClusterAddOn by hand.
+    pub install_everywhere: bool,
+    /// The image of the add-on's agent, for clusters on which our own agent does not run.
+    pub agent_image: String,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Default for AccountOptions {
+    fn default() -> Self {
+        Self {
+            install_everywhere: true,
+            agent_image: "ghcr.io/writ-dev/writ:latest".into(),
+            clock: Clock::System,
+        }
+    }
 }

@@ -15,6 +15,7 @@ pub mod health;
 pub mod lease;
 pub mod path;
 pub mod queue;
+pub mod schedule;
 pub mod supervise;
 pub mod webhook;
 pub mod yaml;

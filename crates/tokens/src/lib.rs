@@ -1,1 +1,134 @@
 //! Discover and follow ManagedServiceAccount tokens from Rust.
+//!
+//! A hub may hold thousands of tokens; a program needs a few. [`Tokens`] therefore watches ManagedServiceAccounts, whose
+//! status changes with every new token, and reads a Secret only when its token is asked for. It never lists Secrets,
+//! so its right can be limited to the Secrets of the accounts that it uses.
+//!
+//! ```no_run
+//! # async fn example(hub: kube::Client) -> Result<(), writ_tokens::Error> {
+//! use futures::StreamExt;
+//!
+//! // One token, now.
+//! let token = writ_tokens::get(&hub, "cluster1", "robot").await?;
+//!
+//! // Every token of the accounts named `robot`, on all clusters, and each new one as it comes.
+//! let tokens = writ_tokens::Tokens::new(hub);
+//! let mut changes = tokens.follow("robot");
+//! while let Some(change) = changes.next().await {
+//!     match change {
+//!         writ_tokens::Change::Fresh(token) => println!("{} until {:?}", token.cluster, token.expires),
+//!         writ_tokens::Change::Gone { cluster, .. } => println!("{cluster} has none any more"),
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
+
+mod error;
+mod exec;
+mod follow;
+mod kubeconfig;
+
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use writ_api::authentication::{KEY_CA, KEY_TOKEN, ManagedServiceAccount};
+
+pub use error::Error;
+pub use exec::{API_VERSION, exec_credential};
+pub use follow::{Change, Tokens};
+pub use kubeconfig::{Access, exec_kubeconfig, server_of};
+
+/// A token of an account on a managed cluster. Its text does not show in `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The cluster.
+    pub cluster: String,
+    /// The account.
+    pub name: String,
+    /// The CA of the cluster's API server, in PEM.
+    pub ca: Vec<u8>,
+    /// When the token expires.
+    pub expires: Option<Timestamp>,
+    /// When it was renewed last.
+    pub refreshed: Option<Timestamp>,
+    secret: String,
+}
+
+impl Token {
+    /// The token itself. Do not log it.
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("cluster", &self.cluster)
+            .field("name", &self.name)
+            .field("expires", &self.expires)
+            .field("refreshed", &self.refreshed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reads the token of an account, as it is now.
+pub async fn get(hub: &Client, cluster: &str, name: &str) -> Result<Token, Error> {
+    let accounts: Api<ManagedServiceAccount> = Api::namespaced(hub.clone(), cluster);
+    let account = accounts
+        .get_opt(name)
+        .await
+        .map_err(|source| Error::request(format!("read the account {cluster}/{name}"), source))?
+        .ok_or_else(|| Error::NoAccount {
+            cluster: cluster.into(),
+            name: name.into(),
+        })?;
+    read(hub, &account, cluster, name).await
+}
+
+/// Reads the Secret that an account's status names.
+async fn read(
+    hub: &Client,
+    account: &ManagedServiceAccount,
+    cluster: &str,
+    name: &str,
+) -> Result<Token, Error> {
+    let status = account.status.clone().unwrap_or_default();
+    let Some(reference) = status.token_secret_ref else {
+        let why = status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == "TokenReported" && condition.status == "False")
+            .map(|condition| condition.message.clone());
+        return Err(Error::NoToken {
+            cluster: cluster.into(),
+            name: name.into(),
+            why: why.unwrap_or_else(|| "the cluster's agent has not reported one yet".into()),
+        });
+    };
+    let secrets: Api<Secret> = Api::namespaced(hub.clone(), cluster);
+    let secret = secrets
+        .get(&reference.name)
+        .await
+        .map_err(|source| Error::request(format!("read the Secret {cluster}/{}", reference.name), source))?;
+    let data = secret.data.unwrap_or_default();
+    let text = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
+    let token = String::from_utf8(text(KEY_TOKEN)).unwrap_or_default();
+    if token.is_empty() {
+        return Err(Error::NoToken {
+            cluster: cluster.into(),
+            name: name.into(),
+            why: "the Secret holds no token; it will be repaired".into(),
+        });
+    }
+    Ok(Token {
+        cluster: cluster.into(),
+        name: name.into(),
+        ca: text(KEY_CA),
+        expires: status.expiration_timestamp.map(|time| time.0),
+        refreshed: Some(reference.last_refresh_timestamp.0),
+        secret: token,
+    })
+}

@@ -1,5 +1,6 @@
 //! The scenarios, a folder per feature.
 
+mod accounts;
 mod foundation;
 mod permission;
 mod work;
@@ -8,7 +9,7 @@ use crate::Scenario;
 
 /// Every scenario.
 pub fn all() -> Vec<Scenario> {
-    [foundation::all(), permission::all(), work::all()]
+    [accounts::all(), foundation::all(), permission::all(), work::all()]
         .into_iter()
         .flatten()
         .collect()

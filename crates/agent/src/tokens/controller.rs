@@ -19,12 +19,11 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use writ_runtime::{Error, health::Gate};
+use writ_runtime::{Error, health::Gate, schedule::Schedule};
 
 use super::{
     account::{Next, State, Watched, Worker},
     plan::Settings,
-    schedule::Schedule,
 };
 use crate::Context;
 
@@ -134,7 +133,7 @@ impl Initialised {
 
 struct Controller {
     worker: Arc<Worker>,
-    schedule: Schedule,
+    schedule: Schedule<String>,
     states: HashMap<String, State>,
     hub: Initialised,
     spoke: Initialised,
@@ -229,7 +228,7 @@ impl Controller {
     }
 
     fn wake(&mut self, name: &str) {
-        self.schedule.now(name, self.worker.clock.now());
+        self.schedule.now(&name.to_owned(), self.worker.clock.now());
     }
 
     /// Every account there is, and every ServiceAccount: it may be left from an account that is gone.

@@ -17,7 +17,6 @@ mod controller;
 pub mod plan;
 pub mod report;
 mod requests;
-pub mod schedule;
 pub mod secret;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,306 @@
+//! The add-on `managed-serviceaccount` on one cluster: what its ManagedClusterAddOn says, what is delivered where
+//! no agent of ours runs, and which requests for its credential are granted.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::certificates::v1::CertificateSigningRequest, apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{Resource, ResourceExt, api::ObjectMeta};
+use serde_json::{Value, json};
+use writ_api::{
+    addon::{
+        HealthCheck, LABEL_ADDON, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus,
+        Registration, RegistrationSubject,
+    },
+    cluster::{
+        CLUSTER_NAME_LABEL, ManagedCluster, cluster_claim::CLAIM_AGENT, managed_cluster::CONDITION_AVAILABLE,
+    },
+    work::{Manifest, ManifestWork, ManifestWorkSpec, Workload},
+};
+use writ_runtime::condition::{self, Wanted};
+use x509_parser::{
+    certification_request::X509CertificationRequest,
+    prelude::{FromDer, X509Name},
+};
+
+use super::rights;
+
+/// The add-on's name.
+pub const NAME: &str = "managed-serviceaccount";
+
+/// The ManifestWork that delivers it.
+pub const WORK: &str = "addon-managed-serviceaccount-deploy-0";
+
+/// Who signs its credential.
+pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// The namespace of our own agent, where an account's ServiceAccount is if the agent runs there.
+pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
+
+/// Whether our own agent keeps the accounts on this cluster, as its claim says.
+pub fn runs_our_agent(cluster: &ManagedCluster) -> bool {
+    cluster
+        .status
+        .iter()
+        .flat_map(|status| &status.cluster_claims)
+        .filter(|claim| claim.name == CLAIM_AGENT)
+        .any(|claim| claim.value.split(',').any(|name| name.trim() == "tokens"))
+}
+
+/// The ManagedClusterAddOn that a cluster gets by default.
+pub fn wanted(cluster: &str) -> ManagedClusterAddOn {
+    ManagedClusterAddOn {
+        metadata: ObjectMeta {
+            name: Some(NAME.into()),
+            namespace: Some(cluster.into()),
+            ..ObjectMeta::default()
+        },
+        spec: ManagedClusterAddOnSpec::default(),
+        status: None,
+    }
+}
+
+/// Who owns what is made for the add-on on a cluster.
+pub fn owner(addon: &ManagedClusterAddOn) -> OwnerReference {
+    OwnerReference {
+        controller: None,
+        ..addon.controller_owner_ref(&()).unwrap_or_default()
+    }
+}
+
+/// The status of the add-on. `Available` is the klusterlet's to say, unless our agent runs there.
+pub fn status(
+    addon: &ManagedClusterAddOn,
+    cluster: &ManagedCluster,
+    work: Option<&ManifestWork>,
+    now: Timestamp,
+) -> ManagedClusterAddOnStatus {
+    let mut status = addon.status.clone().unwrap_or_default();
+    let generation = addon.metadata.generation;
+    let ours = runs_our_agent(cluster);
+    let mut wanted = vec![Wanted::new(
+        "RegistrationApplied",
+        true,
+        "SetPermissionApplied",
+        "",
+    )];
+    if ours {
+        status.namespace = Some(AGENT_NAMESPACE.into());
+        status.registrations = Vec::new();
+        status.health_check = Some(HealthCheck {
+            mode: "Customized".into(),
+        });
+        let conditions = cluster
+            .status
+            .as_ref()
+            .map_or(&[] as &[_], |status| &status.conditions);
+        let available = condition::find(conditions, CONDITION_AVAILABLE);
+        wanted.push(Wanted {
+            type_: "Available".into(),
+            status: match available.map(|c| c.status.as_str()) {
+                Some("True") => condition::Status::True,
+                Some("False") => condition::Status::False,
+                _ => condition::Status::Unknown,
+            },
+            reason: "RunByTheAgent".into(),
+            message: "the cluster's own agent keeps the accounts".into(),
+        });
+        condition::remove(&mut status.conditions, "ManifestApplied");
+    } else {
+        let user = rights::addon_user(&cluster.name_any());
+        status.namespace = Some(addon.wished_namespace().to_owned());
+        status.registrations = vec![Registration {
+            signer_name: SIGNER.into(),
+            subject: Some(RegistrationSubject {
+                user,
+                groups: vec![rights::addon_group(&cluster.name_any())],
+                organization_units: Vec::new(),
+            }),
+        }];
+        status.health_check = Some(HealthCheck { mode: "Lease".into() });
+        let applied = work
+            .and_then(|work| work.status.as_ref())
+            .and_then(|status| condition::find(&status.conditions, "Applied"));
+        wanted.push(match applied {
+            Some(applied) if applied.status == "True" => {
+                Wanted::new("ManifestApplied", true, "AddonManifestApplied", "")
+            }
+            Some(applied) => Wanted::new(
+                "ManifestApplied",
+                false,
+                "AddonManifestAppliedFailed",
+                applied.message.clone(),
+            ),
+            None => Wanted::new(
+                "ManifestApplied",
+                condition::Status::Unknown,
+                "AddonManifestPending",
+                "the cluster has not reported the add-on's objects yet",
+            ),
+        });
+        if condition::find(&status.conditions, "Available").is_some_and(|c| c.reason == "RunByTheAgent") {
+            condition::remove(&mut status.conditions, "Available");
+        }
+    }
+    for wanted in &wanted {
+        condition::set(&mut status.conditions, wanted, generation, now);
+    }
+    status
+}
+
+/// What is delivered to a cluster without our agent: the same binary, for the accounts only.
+pub fn work(addon: &ManagedClusterAddOn, cluster: &str, image: &str) -> ManifestWork {
+    let namespace = addon.wished_namespace();
+    ManifestWork {
+        metadata: ObjectMeta {
+            name: Some(WORK.into()),
+            namespace: Some(cluster.into()),
+            labels: Some([(LABEL_ADDON.to_owned(), NAME.to_owned())].into()),
+            owner_references: Some(vec![owner(addon)]),
+            ..ObjectMeta::default()
+        },
+        spec: ManifestWorkSpec {
+            workload: Workload {
+                manifests: manifests(namespace, cluster, image)
+                    .into_iter()
+                    .map(Manifest)
+                    .collect(),
+            },
+            ..ManifestWorkSpec::default()
+        },
+        status: None,
+    }
+}
+
+fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
+    let role = "open-cluster-management:managed-serviceaccount:addon-agent";
+    let rbac = "rbac.authorization.k8s.io";
+    let subjects = json!([{ "kind": "ServiceAccount", "name": NAME, "namespace": namespace }]);
+    let bound = |kind: &str| json!({ "apiGroup": rbac, "kind": kind, "name": role });
+    vec![
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": NAME, "namespace": namespace } }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role },
+            "rules": [{ "apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"] }],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": role },
+            "roleRef": bound("ClusterRole"), "subjects": subjects,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": role, "namespace": namespace },
+            "rules": [
+                { "apiGroups": [""], "resources": ["serviceaccounts"],
+                  "verbs": ["get", "list", "watch", "create", "patch", "delete"] },
+                { "apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"] },
+                { "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["kube-root-ca.crt"],
+                  "verbs": ["get", "list", "watch"] },
+                { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+                  "verbs": ["get", "create", "update", "patch"] },
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": role, "namespace": namespace },
+            "roleRef": bound("Role"), "subjects": subjects,
+        }),
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "managed-serviceaccount-addon-agent", "namespace": namespace },
+            "spec": {
+                "replicas": 1,
+                "selector": { "matchLabels": { "addon-agent": NAME } },
+                "template": {
+                    "metadata": { "labels": { "addon-agent": NAME } },
+                    "spec": {
+                        "serviceAccountName": NAME,
+                        "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+                        "containers": [{
+                            "name": "addon-agent",
+                            "image": image,
+                            "args": [
+                                "agent", format!("--cluster-name={cluster}"), format!("--agent-namespace={namespace}"),
+                                "--hub-kubeconfig=/etc/hub/kubeconfig", "--controllers=tokens",
+                                format!("--addon-lease={NAME}"),
+                            ],
+                            "securityContext": {
+                                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                                "capabilities": { "drop": ["ALL"] },
+                            },
+                            "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
+                            "volumeMounts": [{ "name": "hub", "mountPath": "/etc/hub", "readOnly": true }],
+                        }],
+                        "volumes": [{ "name": "hub", "secret": { "secretName": format!("{NAME}-hub-kubeconfig") } }],
+                    },
+                },
+            },
+        }),
+    ]
+}
+
+/// Why a request for the add-on's credential is not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied(pub &'static str);
+
+/// The cluster for which this request asks for the add-on's credential, if it may have it: exactly the user, the
+/// group, the signer and the usages that the registration names, asked for by exactly that cluster's agent.
+pub fn may_approve(csr: &CertificateSigningRequest) -> Result<String, Denied> {
+    let cluster = csr
+        .labels()
+        .get(CLUSTER_NAME_LABEL)
+        .ok_or(Denied("it names no cluster"))?;
+    let spec = &csr.spec;
+    if spec.signer_name != SIGNER {
+        return Err(Denied("it asks another signer"));
+    }
+    let group = rights::cluster_group(cluster);
+    let by_its_agent = spec
+        .username
+        .as_deref()
+        .and_then(|user| user.strip_prefix(&group)?.strip_prefix(':'))
+        .is_some_and(|agent| !agent.is_empty() && !agent.contains(':'));
+    if !by_its_agent || !spec.groups.iter().flatten().any(|g| *g == group) {
+        return Err(Denied("it was not made by the agent of its cluster"));
+    }
+    let allowed = ["digital signature", "key encipherment", "client auth"];
+    let usages = spec.usages.as_deref().unwrap_or_default();
+    if !usages.iter().any(|usage| usage == "client auth")
+        || usages.iter().any(|usage| !allowed.contains(&usage.as_str()))
+    {
+        return Err(Denied("it asks for other usages than a client's"));
+    }
+    let (common_name, organizations) =
+        subject(&spec.request.0).ok_or(Denied("it is not a certificate request"))?;
+    if common_name != rights::addon_user(cluster) {
+        return Err(Denied("it asks for another user"));
+    }
+    if organizations != [rights::addon_group(cluster)] {
+        return Err(Denied("it asks for other groups"));
+    }
+    Ok(cluster.clone())
+}
+
+/// The one common name and the organizations of a request in PEM.
+fn subject(pem: &[u8]) -> Option<(String, Vec<String>)> {
+    let (rest, pem) = x509_parser::pem::parse_x509_pem(pem).ok()?;
+    if pem.label != "CERTIFICATE REQUEST" || !rest.iter().all(u8::is_ascii_whitespace) {
+        return None;
+    }
+    let (rest, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    if !rest.is_empty() {
+        return None;
+    }
+    let name: &X509Name<'_> = &request.certification_request_info.subject;
+    let mut common = name.iter_common_name();
+    let user = common.next()?.as_str().ok()?.to_owned();
+    if common.next().is_some() {
+        return None;
+    }
+    let organizations = name
+        .iter_organization()
+        .map(|attribute| attribute.as_str().ok().map(str::to_owned))
+        .collect::<Option<Vec<_>>>()?;
+    Some((user, organizations))
+}

@@ -1,0 +1,183 @@
+//! What a cluster's agent may do on the hub for its accounts: exactly this, in exactly its namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+        core::v1::ConfigMap,
+        rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::api::ObjectMeta;
+use serde_json::json;
+use writ_api::authentication::GROUP;
+use writ_runtime::Error;
+
+/// The name of Role and RoleBinding in every cluster namespace.
+pub const NAME: &str = "managed-serviceaccount-addon-agent";
+
+/// The ConfigMap in every cluster namespace that names the Secrets which the agent may create.
+pub const PARAMETERS: &str = "managed-serviceaccount-secrets";
+
+/// The policy on Secrets that agents write.
+pub const POLICY: &str = "managed-serviceaccount-secrets.writ.dev";
+
+/// The user of the add-on's agent of a cluster.
+pub fn addon_user(cluster: &str) -> String {
+    format!("system:open-cluster-management:cluster:{cluster}:addon:managed-serviceaccount:agent:addon-agent")
+}
+
+/// The group of the add-on's agent of a cluster, and of no other cluster.
+pub fn addon_group(cluster: &str) -> String {
+    format!("system:open-cluster-management:cluster:{cluster}:addon:managed-serviceaccount")
+}
+
+/// The group of a cluster's own agent, and of no other cluster's.
+pub fn cluster_group(cluster: &str) -> String {
+    format!("system:open-cluster-management:{cluster}")
+}
+
+/// The Role of the agent: its accounts, and the Secrets of exactly these names.
+pub fn role(cluster: &str, owner: &OwnerReference, names: &BTreeSet<String>) -> Role {
+    let rule = |group: &str, resource: &str, verbs: &[&str], names: Vec<String>| PolicyRule {
+        api_groups: Some(vec![group.into()]),
+        resources: Some(vec![resource.into()]),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        resource_names: (!names.is_empty()).then_some(names),
+        ..PolicyRule::default()
+    };
+    let mut rules = vec![
+        rule(GROUP, "managedserviceaccounts", &["get", "list", "watch"], vec![]),
+        rule(
+            GROUP,
+            "managedserviceaccounts/status",
+            &["get", "patch", "update"],
+            vec![],
+        ),
+        // Which Secrets, of which type and under which names, is for the policy to say.
+        rule("", "secrets", &["create"], vec![]),
+    ];
+    // A rule without names would be one for every name.
+    if !names.is_empty() {
+        let verbs = ["delete", "get", "patch", "update"];
+        rules.push(rule("", "secrets", &verbs, names.iter().cloned().collect()));
+    }
+    Role {
+        metadata: metadata(NAME, cluster, owner),
+        rules: Some(rules),
+    }
+}
+
+/// Binds the Role to the identities of this one cluster.
+pub fn role_binding(cluster: &str, owner: &OwnerReference) -> RoleBinding {
+    let subject = |kind: &str, name: String| Subject {
+        api_group: Some("rbac.authorization.k8s.io".into()),
+        kind: kind.into(),
+        name,
+        namespace: None,
+    };
+    RoleBinding {
+        metadata: metadata(NAME, cluster, owner),
+        role_ref: RoleRef {
+            api_group: Some("rbac.authorization.k8s.io".into()),
+            kind: "Role".into(),
+            name: NAME.into(),
+        },
+        subjects: Some(vec![
+            subject("Group", cluster_group(cluster)),
+            subject("User", addon_user(cluster)),
+        ]),
+    }
+}
+
+/// The names of the Secrets that the agent may create, for the policy.
+pub fn parameters(cluster: &str, owner: &OwnerReference, names: &BTreeSet<String>) -> ConfigMap {
+    ConfigMap {
+        metadata: metadata(PARAMETERS, cluster, owner),
+        // A Secret's name may hold every character that a key may.
+        data: Some(
+            names
+                .iter()
+                .map(|name| (name.clone(), String::new()))
+                .collect::<BTreeMap<_, _>>(),
+        ),
+        ..ConfigMap::default()
+    }
+}
+
+fn metadata(name: &str, cluster: &str, owner: &OwnerReference) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.into()),
+        namespace: Some(cluster.into()),
+        owner_references: Some(vec![owner.clone()]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The policy: a cluster's agent writes only Opaque Secrets that belong to an account of that name, so that it can
+/// never obtain a token of the hub through a Secret of the type `kubernetes.io/service-account-token`.
+pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding), Error> {
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": POLICY },
+        "spec": {
+            "failurePolicy": "Fail",
+            "paramKind": { "apiVersion": "v1", "kind": "ConfigMap" },
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
+                "operations": ["CREATE", "UPDATE"], "scope": "Namespaced",
+            }] },
+            "matchConditions": [{
+                "name": "by-an-agent",
+                "expression": "(has(request.userInfo.groups) && \
+                    ('system:open-cluster-management:' + request.namespace) in request.userInfo.groups) || \
+                    request.userInfo.username == 'system:open-cluster-management:cluster:' + request.namespace + \
+                    ':addon:managed-serviceaccount:agent:addon-agent'",
+            }],
+            "validations": [
+                {
+                    "expression": "has(params.data) && object.metadata.name in params.data",
+                    "message": "there is no ManagedServiceAccount of that name, or the hub has not seen it yet",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": "object.type == 'Opaque'",
+                    "message": "the Secret of a ManagedServiceAccount must have the type Opaque",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": "!has(object.metadata.annotations) || \
+                        !object.metadata.annotations.exists(key, key.startsWith('kubernetes.io/service-account.'))",
+                    "message": "the Secret of a ManagedServiceAccount must not name a ServiceAccount of the hub",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": "has(object.metadata.ownerReferences) && \
+                        object.metadata.ownerReferences.size() == 1 && object.metadata.ownerReferences.all(o, \
+                        o.apiVersion.startsWith('authentication.open-cluster-management.io/') && \
+                        o.kind == 'ManagedServiceAccount' && o.name == object.metadata.name)",
+                    "message": "the Secret must be owned by the ManagedServiceAccount of its name, and by nothing else",
+                    "reason": "Forbidden",
+                },
+            ],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": POLICY },
+        "spec": {
+            "policyName": POLICY,
+            "paramRef": { "name": PARAMETERS, "parameterNotFoundAction": "Deny" },
+            "validationActions": ["Deny"],
+        },
+    });
+    let read = |error: serde_json::Error| Error::Invalid(format!("the policy cannot be written: {error}"));
+    Ok((
+        serde_json::from_value(policy).map_err(read)?,
+        serde_json::from_value(binding).map_err(read)?,
+    ))
+}

@@ -1,0 +1,494 @@
+//! Works on one thing: reads the world, plans, writes the difference. Returns when to come back, if by itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::{Mutex, PoisonError},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::{
+    certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+    core::v1::Secret,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use writ_api::{
+    authentication::{
+        ANNOTATION_ADOPT, ANNOTATION_REFUSED, ANNOTATION_REPAIR, LABEL_MANAGED, ManagedServiceAccount,
+    },
+    proxy,
+    work::ManifestWork,
+};
+use writ_runtime::{Error, apply, error::Context as _};
+
+use super::{
+    addon, clusters,
+    controller::{Key, Shared, read},
+    mirror::Id,
+    plan::{self, Place},
+    rights, write,
+};
+use crate::{MANAGER, options::AccountOptions};
+
+/// How soon a name that a Secret of somebody else has is looked at again.
+const FOREIGN_RECHECK: SignedDuration = SignedDuration::from_secs(30);
+
+/// Does the work.
+pub struct Worker {
+    client: Client,
+    world: Shared,
+    options: AccountOptions,
+    /// Accounts whose Secret looks wrong, why, and since when.
+    suspects: Mutex<BTreeMap<Id, (String, Timestamp)>>,
+    /// Accounts (by uid) whose name no other Secret had when they were first seen.
+    cleared: Mutex<BTreeSet<String>>,
+}
+
+type Due = Result<Option<Timestamp>, Error>;
+
+impl Worker {
+    /// A worker on this world.
+    pub fn new(client: Client, world: Shared, options: AccountOptions) -> Self {
+        Self {
+            client,
+            world,
+            options,
+            suspects: Mutex::default(),
+            cleared: Mutex::default(),
+        }
+    }
+
+    /// Works on one thing.
+    pub async fn work(&self, key: &Key) -> Due {
+        match key {
+            Key::Policy => self.policy().await,
+            Key::Cluster(name) => self.cluster(name).await,
+            Key::Request(name) => self.request(name).await,
+            Key::Owner(id) => self.owner(id).await,
+            Key::Account(id) => self.account(id).await,
+        }
+    }
+
+    async fn policy(&self) -> Due {
+        let (policy, binding) = rights::policy()?;
+        let (have_policy, have_binding) = {
+            let world = read(&self.world);
+            (
+                world.policies.get("", rights::POLICY).cloned(),
+                world.policy_bindings.get("", rights::POLICY).cloned(),
+            )
+        };
+        write::ensure(&Api::all(self.client.clone()), have_policy.as_ref(), &policy, &[]).await?;
+        write::ensure(
+            &Api::all(self.client.clone()),
+            have_binding.as_ref(),
+            &binding,
+            &[],
+        )
+        .await?;
+        Ok(None)
+    }
+
+    /// Whether the policy is in place as we want it, as far as the watch has shown.
+    fn policy_holds(&self) -> Result<bool, Error> {
+        let (policy, binding) = rights::policy()?;
+        let world = read(&self.world);
+        let holds = |have: Option<serde_json::Value>, want: serde_json::Value| {
+            have.is_some_and(|have| apply::difference(&have, &want).is_none())
+        };
+        let value = |error: serde_json::Error| Error::Invalid(error.to_string());
+        let have_policy = world
+            .policies
+            .get("", rights::POLICY)
+            .map(serde_json::to_value)
+            .transpose();
+        let have_binding = world
+            .policy_bindings
+            .get("", rights::POLICY)
+            .map(serde_json::to_value)
+            .transpose();
+        Ok(holds(
+            have_policy.map_err(value)?,
+            serde_json::to_value(&policy).map_err(value)?,
+        ) && holds(
+            have_binding.map_err(value)?,
+            serde_json::to_value(&binding).map_err(value)?,
+        ))
+    }
+
+    async fn cluster(&self, name: &str) -> Due {
+        let (cluster, addon, role, role_binding, parameters, work) = {
+            let world = read(&self.world);
+            (
+                world.clusters.get("", name).cloned(),
+                world.addons.get(name, addon::NAME).cloned(),
+                world.roles.get(name, rights::NAME).cloned(),
+                world.role_bindings.get(name, rights::NAME).cloned(),
+                world.parameters.get(name, rights::PARAMETERS).cloned(),
+                world.works.get(name, addon::WORK).cloned(),
+            )
+        };
+        let accepted = cluster.filter(|cluster| {
+            cluster.spec.hub_accepts_client && cluster.metadata.deletion_timestamp.is_none()
+        });
+        let addon = addon.filter(|addon| addon.metadata.deletion_timestamp.is_none());
+        let (Some(cluster), Some(addon)) = (&accepted, &addon) else {
+            // Rights first: the rest does not matter to an agent that may do nothing.
+            if let Some(binding) = role_binding {
+                self.forget(name, &binding).await?;
+            }
+            if let Some(role) = role {
+                self.forget(name, &role).await?;
+            }
+            if let Some(map) = parameters {
+                self.forget(name, &map).await?;
+            }
+            if accepted.is_some() && addon.is_none() && self.options.install_everywhere {
+                let api = apply::namespaced(&self.client, name);
+                match write::ensure(&api, None, &addon::wanted(name), &[]).await {
+                    Err(error) if error.is_code(409) => {}
+                    done => drop(done?),
+                }
+            }
+            return Ok(None);
+        };
+        let owner = addon::owner(addon);
+        let (names, foreign) = self.secret_names(name).await?;
+        if !self.policy_holds()? {
+            return Err(Error::Invalid(
+                "the policy on Secrets is not in place yet; without it no agent may create any".into(),
+            ));
+        }
+        let api = apply::namespaced(&self.client, name);
+        let wanted = rights::parameters(name, &owner, &names);
+        write::ensure(&api, parameters.as_ref(), &wanted, &["/data"]).await?;
+        let api = apply::namespaced(&self.client, name);
+        write::ensure(&api, role.as_ref(), &rights::role(name, &owner, &names), &[]).await?;
+        let api = apply::namespaced(&self.client, name);
+        write::ensure(
+            &api,
+            role_binding.as_ref(),
+            &rights::role_binding(name, &owner),
+            &[],
+        )
+        .await?;
+
+        let works: Api<ManifestWork> = apply::namespaced(&self.client, name);
+        if addon::runs_our_agent(cluster) {
+            if let Some(work) = &work {
+                apply::delete(&works, addon::WORK, work.uid().as_deref()).await?;
+            }
+        } else {
+            let wanted = addon::work(addon, name, &self.options.agent_image);
+            write::ensure(&works, work.as_ref(), &wanted, &[]).await?;
+        }
+        let status = addon::status(addon, cluster, work.as_ref(), self.options.clock.now());
+        apply::ensure_status(&apply::namespaced(&self.client, name), addon, &status, MANAGER).await?;
+        Ok(foreign.then(|| later(self.options.clock.now(), FOREIGN_RECHECK)))
+    }
+
+    async fn forget<K>(&self, namespace: &str, object: &K) -> Result<(), Error>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let api: Api<K> = apply::namespaced(&self.client, namespace);
+        apply::delete(&api, &object.name_any(), object.uid().as_deref()).await
+    }
+
+    /// The names of Secrets that the agent of a cluster may write, and whether some name was left out because a
+    /// Secret of somebody else has it.
+    async fn secret_names(&self, cluster: &str) -> Result<(BTreeSet<String>, bool), Error> {
+        let (accounts, unknown) = {
+            let world = read(&self.world);
+            let mut cleared = self.cleared.lock().unwrap_or_else(PoisonError::into_inner);
+            let accounts: Vec<ManagedServiceAccount> = world
+                .accounts
+                .within(cluster)
+                .map(|(_, account)| account.clone())
+                .collect();
+            let mut unknown = false;
+            for account in &accounts {
+                let uid = account.uid().unwrap_or_default();
+                let known = world.secrets.get(cluster, &account.name_any()).is_some()
+                    || account
+                        .status
+                        .as_ref()
+                        .is_some_and(|status| status.token_secret_ref.is_some())
+                    || account
+                        .annotations()
+                        .get(ANNOTATION_ADOPT)
+                        .is_some_and(|adopt| adopt == "true");
+                if known {
+                    cleared.insert(uid);
+                } else {
+                    unknown |= !cleared.contains(&uid);
+                }
+            }
+            (accounts, unknown)
+        };
+        // Only names matter, and only of Secrets that are no account's.
+        let mut strangers = BTreeSet::new();
+        if unknown {
+            let api: Api<Secret> = apply::namespaced(&self.client, cluster);
+            let others = api
+                .list_metadata(&ListParams::default().labels(&format!("{LABEL_MANAGED}!=true")))
+                .await
+                .context(|| format!("list the Secrets of namespace {cluster}"))?;
+            strangers.extend(others.items.iter().map(ResourceExt::name_any));
+        }
+        let mut names = BTreeSet::new();
+        let mut left_out = false;
+        for account in &accounts {
+            let (name, uid) = (account.name_any(), account.uid().unwrap_or_default());
+            let refused = {
+                let mut cleared = self.cleared.lock().unwrap_or_else(PoisonError::into_inner);
+                let refused = !cleared.contains(&uid) && strangers.contains(&name);
+                if !refused {
+                    cleared.insert(uid);
+                }
+                refused
+            };
+            let why = refused.then(|| {
+                format!(
+                    "the Secret {name} exists and was not made for this account; delete it, or set the annotation \
+                     {ANNOTATION_ADOPT}: \"true\" to overwrite it"
+                )
+            });
+            if account.annotations().get(ANNOTATION_REFUSED) != why.as_ref() {
+                self.annotate(account, ANNOTATION_REFUSED, why.as_deref()).await?;
+            }
+            if refused {
+                left_out = true;
+            } else {
+                names.insert(name);
+            }
+        }
+        Ok((names, left_out))
+    }
+
+    async fn request(&self, name: &str) -> Due {
+        let Some(request) = read(&self.world).requests.get("", name).cloned() else {
+            return Ok(None);
+        };
+        let decided = request
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_ref())
+            .is_some_and(|conditions| !conditions.is_empty());
+        if decided {
+            return Ok(None);
+        }
+        let cluster = match addon::may_approve(&request) {
+            Ok(cluster) => cluster,
+            Err(addon::Denied(why)) => {
+                tracing::warn!(
+                    request = name,
+                    why,
+                    "the request for the add-on's credential is not granted"
+                );
+                return Ok(None);
+            }
+        };
+        let installed = {
+            let world = read(&self.world);
+            let accepted = world
+                .clusters
+                .get("", &cluster)
+                .is_some_and(|cluster| cluster.spec.hub_accepts_client && !addon::runs_our_agent(cluster));
+            accepted && world.addons.get(&cluster, addon::NAME).is_some()
+        };
+        if !installed {
+            return Ok(None);
+        }
+        let now = Time(self.options.clock.now());
+        let mut approved = request.clone();
+        let status = approved.status.get_or_insert_default();
+        status
+            .conditions
+            .get_or_insert_default()
+            .push(CertificateSigningRequestCondition {
+                type_: "Approved".into(),
+                status: "True".into(),
+                reason: Some("AutoApprovedByHubCSRApprovingController".into()),
+                message: Some(format!("the add-on {} of cluster {cluster}", addon::NAME)),
+                last_update_time: Some(now.clone()),
+                last_transition_time: Some(now),
+            });
+        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let params = PatchParams::default();
+        let patch = json!({
+            "metadata": { "resourceVersion": request.resource_version() },
+            "status": approved.status,
+        });
+        api.patch_approval(name, &params, &Patch::Merge(&patch))
+            .await
+            .context(|| format!("approve the request {name}"))?;
+        Ok(None)
+    }
+
+    async fn owner(&self, id: &Id) -> Due {
+        let (owner, account) = {
+            let world = read(&self.world);
+            (
+                world.owners.get(&id.0, &id.1).cloned(),
+                world.accounts.get(&id.0, &id.1).cloned(),
+            )
+        };
+        let Some(owner) = owner.filter(|owner| owner.metadata.deletion_timestamp.is_none()) else {
+            // The garbage collector takes what it owned.
+            return Ok(None);
+        };
+        let now = self.options.clock.now();
+        if account.as_ref().is_none_or(|account| plan::owns(&owner, account)) {
+            let exact = ["/spec"];
+            let api = apply::namespaced(&self.client, &id.0);
+            write::ensure(&api, account.as_ref(), &plan::owned(&owner), &exact).await?;
+        }
+        let status = plan::owner_status(&owner, account.as_ref(), now);
+        let api: Api<proxy::ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
+        match apply::ensure_status(&api, &owner, &status, MANAGER).await {
+            Err(error) if error.is_code(404) => {}
+            done => drop(done?),
+        }
+        Ok(None)
+    }
+
+    async fn account(&self, id: &Id) -> Due {
+        let now = self.options.clock.now();
+        let (account, parent, place, found, seen) = {
+            let world = read(&self.world);
+            let Some(account) = world.accounts.get(&id.0, &id.1).cloned() else {
+                self.suspects
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(id);
+                return Ok(None);
+            };
+            let parent = plan::parent_uid(&account).map(|uid| {
+                world
+                    .accounts
+                    .named(&id.1)
+                    .any(|(namespace, other)| namespace != id.0 && other.uid().as_deref() == Some(uid))
+            });
+            let place = clusters::place(&id.0, &world.clusters, &world.sets, &world.bindings);
+            let found: BTreeMap<String, ManagedServiceAccount> = world
+                .accounts
+                .named(&id.1)
+                .filter(|(namespace, _)| *namespace != id.0)
+                .map(|(namespace, account)| (namespace.to_owned(), account.clone()))
+                .collect();
+            (
+                account,
+                parent,
+                place,
+                found,
+                world.secrets.get(&id.0, &id.1).cloned(),
+            )
+        };
+        let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
+        let deleting = account.metadata.deletion_timestamp.is_some();
+        let ends = plan::ends_at(&account);
+        let orphan = parent == Some(false);
+        if !deleting && (orphan || ends.is_some_and(|ends| ends <= now)) {
+            apply::delete(&api, &id.1, account.uid().as_deref()).await?;
+            return Ok(None);
+        }
+        let family = plan::family(&account, &place, &found);
+        for child in &family.surplus {
+            let namespace = child.namespace().unwrap_or_default();
+            let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &namespace);
+            apply::delete(&api, &id.1, child.uid().as_deref()).await?;
+        }
+        let mut failed = None;
+        for child in &family.wanted {
+            let namespace = child.namespace().unwrap_or_default();
+            let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &namespace);
+            // One cluster that cannot be served does not stop the others.
+            if let Err(error) = write::ensure(&api, found.get(&namespace), child, &["/spec"]).await
+                && !error.is_code(409)
+            {
+                failed = Some(error);
+            }
+        }
+        if place == Place::Cluster {
+            let repair = self.repair(id, &account, seen.as_ref(), now).await?;
+            return Ok(ends.into_iter().chain(repair).min());
+        }
+        if !deleting {
+            let status = plan::family_status(&account, &place, &family, &found, now);
+            match apply::ensure_status(&api, &account, &status, MANAGER).await {
+                Err(error) if error.is_code(404) => {}
+                done => drop(done?),
+            }
+        }
+        failed.map_or(Ok(ends), Err)
+    }
+
+    /// Asks the agent to look at the Secret if it is not as reported. Returns when to look again ourselves.
+    async fn repair(
+        &self,
+        id: &Id,
+        account: &ManagedServiceAccount,
+        seen: Option<&plan::SeenSecret>,
+        now: Timestamp,
+    ) -> Due {
+        let since = {
+            let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(why) = plan::suspicion(account, seen) else {
+                suspects.remove(id);
+                return Ok(None);
+            };
+            match suspects.get(id) {
+                Some((before, since)) if *before == why => *since,
+                _ => {
+                    suspects.insert(id.clone(), (why, now));
+                    now
+                }
+            }
+        };
+        let ask_at = later(since, plan::REPORT_LAG);
+        if now < ask_at {
+            return Ok(Some(ask_at));
+        }
+        let why = plan::suspicion(account, seen).unwrap_or_default();
+        let wanted = format!("{why}-{}", since.as_second());
+        if account.annotations().get(ANNOTATION_REPAIR) != Some(&wanted) {
+            self.annotate(account, ANNOTATION_REPAIR, Some(&wanted)).await?;
+        }
+        Ok(None)
+    }
+
+    async fn annotate(
+        &self,
+        account: &ManagedServiceAccount,
+        key: &str,
+        value: Option<&str>,
+    ) -> Result<(), Error> {
+        let namespace = account.namespace().unwrap_or_default();
+        let name = account.name_any();
+        let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &namespace);
+        let patch = json!({ "metadata": { "uid": account.uid(), "annotations": { key: value } } });
+        let params = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..PatchParams::default()
+        };
+        api.patch(&name, &params, &Patch::Merge(&patch))
+            .await
+            .context(|| format!("annotate ManagedServiceAccount {namespace}/{name}"))?;
+        Ok(())
+    }
+}
+
+fn later(time: Timestamp, delay: SignedDuration) -> Timestamp {
+    time.saturating_add(delay).unwrap_or(Timestamp::MAX)
+}

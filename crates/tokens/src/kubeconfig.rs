@@ -1,0 +1,100 @@
+//! A kubeconfig that asks for the token when it is needed, and so never holds one.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use writ_api::cluster::ManagedCluster;
+
+use crate::{API_VERSION, Error};
+
+/// How a cluster's API server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Its address.
+    pub url: String,
+    /// Its CA, in PEM, if the hub knows it.
+    pub ca: Option<Vec<u8>>,
+}
+
+/// The address of a cluster's API server, as its ManagedCluster names it first.
+pub async fn server_of(hub: &Client, cluster: &str) -> Result<Access, Error> {
+    let clusters: Api<ManagedCluster> = Api::all(hub.clone());
+    let found = clusters
+        .get(cluster)
+        .await
+        .map_err(|source| Error::request(format!("read ManagedCluster {cluster}"), source))?;
+    let config = found
+        .spec
+        .managed_cluster_client_configs
+        .first()
+        .ok_or_else(|| Error::NoAddress(cluster.into()))?;
+    Ok(Access {
+        url: config.url.clone(),
+        ca: config
+            .ca_bundle
+            .as_ref()
+            .and_then(|bundle| STANDARD.decode(bundle).ok()),
+    })
+}
+
+/// A kubeconfig for an account: `program` is run as `program token get CLUSTER NAME`, with `options` in between, each
+/// time a token is needed.
+pub fn exec_kubeconfig(
+    cluster: &str,
+    name: &str,
+    access: &Access,
+    program: &str,
+    options: &[String],
+) -> Value {
+    let mut server = json!({ "server": access.url });
+    if let (Some(ca), Some(server)) = (&access.ca, server.as_object_mut()) {
+        server.insert(
+            "certificate-authority-data".into(),
+            Value::String(STANDARD.encode(ca)),
+        );
+    }
+    let mut args: Vec<String> = vec!["token".into(), "get".into()];
+    args.extend(options.iter().cloned());
+    args.extend([cluster.to_owned(), name.to_owned()]);
+    let context = format!("{name}@{cluster}");
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": context,
+        "clusters": [{ "name": cluster, "cluster": server }],
+        "users": [{ "name": context, "user": { "exec": {
+            "apiVersion": API_VERSION,
+            "command": program,
+            "args": args,
+            "interactiveMode": "Never",
+        } } }],
+        "contexts": [{ "name": context, "context": { "cluster": cluster, "user": context } }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_no_token_and_is_read_by_clients() {
+        let access = Access {
+            url: "https://c1:6443".into(),
+            ca: Some(b"CA".to_vec()),
+        };
+        let config = exec_kubeconfig("c1", "robot", &access, "writ", &["--kubeconfig=hub".into()]);
+        assert!(!config.to_string().contains("\"token\":"));
+        let read: kube::config::Kubeconfig = serde_json::from_value(config).unwrap();
+        let exec = read.auth_infos[0]
+            .auth_info
+            .as_ref()
+            .unwrap()
+            .exec
+            .as_ref()
+            .unwrap();
+        assert_eq!(
+            exec.args.as_deref().unwrap(),
+            ["token", "get", "--kubeconfig=hub", "c1", "robot"]
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! What an agent may not do on the hub.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use super::{Stage, forbidden};
+use crate::Fleet;
+
+pub async fn an_agent_reaches_nothing_else(fleet: Fleet) -> Result<()> {
+    let stage = Stage::set(fleet).await?;
+    for cluster in ["cluster1", "cluster2"] {
+        stage.create(cluster, "robot", json!({ "rotation": {} })).await?;
+        stage.token(cluster, "robot", &[]).await?;
+    }
+    let other: Secret = secret("import-credentials", "Opaque", &json!({}))?;
+    stage
+        .secrets("cluster1")
+        .create(&PostParams::default(), &other)
+        .await?;
+    let agent = stage.fleet.agent_identity("cluster1").await?;
+    let (own, foreign): (Api<Secret>, Api<Secret>) = (
+        Api::namespaced(agent.clone(), "cluster1"),
+        Api::namespaced(agent.clone(), "cluster2"),
+    );
+    ensure!(own.get("robot").await.is_ok(), "its own account's Secret");
+
+    // Nothing of another cluster.
+    forbidden("read another cluster's Secret", foreign.get("robot").await)?;
+    forbidden(
+        "list another cluster's Secrets",
+        foreign.list(&ListParams::default()).await,
+    )?;
+    let touch = Patch::Merge(json!({ "metadata": { "labels": { "x": "y" } } }));
+    forbidden(
+        "change another cluster's Secret",
+        foreign.patch("robot", &PatchParams::default(), &touch).await,
+    )?;
+    forbidden(
+        "create a Secret for another cluster",
+        foreign
+            .create(&PostParams::default(), &owned("robot2", "Opaque")?)
+            .await,
+    )?;
+    let accounts =
+        Api::<writ_api::authentication::ManagedServiceAccount>::namespaced(agent.clone(), "cluster2");
+    forbidden(
+        "list another cluster's accounts",
+        accounts.list(&ListParams::default()).await,
+    )?;
+    forbidden(
+        "report for another cluster",
+        accounts
+            .patch_status("robot", &PatchParams::default(), &touch)
+            .await,
+    )?;
+
+    // Nothing else in its own namespace.
+    forbidden("read another Secret", own.get("import-credentials").await)?;
+    forbidden("list Secrets", own.list(&ListParams::default()).await)?;
+    forbidden(
+        "delete another Secret",
+        own.delete("import-credentials", &DeleteParams::default()).await,
+    )?;
+    let accounts =
+        Api::<writ_api::authentication::ManagedServiceAccount>::namespaced(agent.clone(), "cluster1");
+    forbidden(
+        "create an account",
+        accounts
+            .create(
+                &PostParams::default(),
+                &stage.accounts("cluster1").get("robot").await?,
+            )
+            .await,
+    )?;
+    forbidden(
+        "delete an account",
+        accounts.delete("robot", &DeleteParams::default()).await,
+    )?;
+    let maps: Api<ConfigMap> = Api::namespaced(agent.clone(), "cluster1");
+    forbidden(
+        "widen its own list of names",
+        maps.patch("managed-serviceaccount-secrets", &PatchParams::default(), &touch)
+            .await,
+    )?;
+
+    // No Secret of a name, type, annotation or owner that is not an account's; above all no token of the hub.
+    let hub_account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": "powerful" } }))?;
+    Api::namespaced(stage.admin.clone(), "cluster1")
+        .create(&PostParams::default(), &hub_account)
+        .await?;
+    let create = async |secret: Secret| own.create(&PostParams::default(), &secret).await;
+    forbidden(
+        "create a Secret of no account",
+        create(owned("robot2", "Opaque")?).await,
+    )?;
+    own.delete("robot", &DeleteParams::default()).await?;
+    let annotation = json!({ "kubernetes.io/service-account.name": "powerful" });
+    let mut theft = owned("robot", "kubernetes.io/service-account-token")?;
+    theft.metadata.annotations = serde_json::from_value(annotation.clone())?;
+    forbidden("create a Secret for a token of the hub", create(theft).await)?;
+    forbidden(
+        "create a Secret of another type",
+        create(owned("robot", "example.com/other")?).await,
+    )?;
+    let mut annotated = owned("robot", "Opaque")?;
+    annotated.metadata.annotations = serde_json::from_value(annotation)?;
+    forbidden(
+        "create a Secret that names a ServiceAccount of the hub",
+        create(annotated).await,
+    )?;
+    forbidden(
+        "create a Secret without its owner",
+        create(secret("robot", "Opaque", &json!({}))?).await,
+    )?;
+    Ok(())
+}
+
+fn secret(name: &str, type_: &str, more: &Value) -> Result<Secret> {
+    let mut secret = json!({ "metadata": { "name": name }, "type": type_, "stringData": { "token": "x" } });
+    if let (Some(metadata), Value::Object(more)) =
+        (secret.get_mut("metadata").and_then(Value::as_object_mut), more)
+    {
+        metadata.extend(more.clone());
+    }
+    Ok(serde_json::from_value(secret)?)
+}
+
+fn owned(name: &str, type_: &str) -> Result<Secret> {
+    let owner = json!({ "ownerReferences": [{
+        "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
+        "name": name, "uid": "00000000-0000-0000-0000-000000000000",
+    }] });
+    secret(name, type_, &owner)
+}

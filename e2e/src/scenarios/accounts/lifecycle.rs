@@ -1,0 +1,83 @@
+//! One account from its first token to its end.
+
+use anyhow::{Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use super::{Stage, gone};
+use crate::{Fleet, fleet::AGENT_NAMESPACE, wait::until};
+
+pub async fn a_token_works(fleet: Fleet) -> Result<()> {
+    let stage = Stage::set(fleet).await?;
+    let cluster = "cluster1";
+    let secrets = stage.secrets(cluster);
+    stage.create(cluster, "robot", json!({ "rotation": {} })).await?;
+    let first = stage.token(cluster, "robot", &[]).await?;
+    let user = format!("system:serviceaccount:{AGENT_NAMESPACE}:robot");
+    ensure!(stage.user_of(1, &first).await?.as_deref() == Some(user.as_str()));
+
+    // The agent may not watch Secrets: the hub sees the change and asks it.
+    let edit = json!({ "data": { "ca.crt": "ZXZpbA==" }, "metadata": { "ownerReferences": null } });
+    secrets
+        .patch("robot", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    until("the CA and the owner to be restored", || async {
+        let secret = secrets.get("robot").await?;
+        let ca = secret.data.and_then(|data| Some(data.get("ca.crt")?.0.clone()));
+        let owned = secret
+            .metadata
+            .owner_references
+            .is_some_and(|owners| owners.len() == 1);
+        Ok((owned && ca.is_some_and(|ca| ca.starts_with(b"-----BEGIN"))).then_some(()))
+    })
+    .await?;
+    let label = json!({ "metadata": { "labels": {
+        "authentication.open-cluster-management.io/is-managed-serviceaccount": null, "theirs": "x" } } });
+    secrets
+        .patch("robot", &PatchParams::default(), &Patch::Merge(&label))
+        .await?;
+    until("the label to be restored", || async {
+        let labels = secrets.get("robot").await?.metadata.labels.unwrap_or_default();
+        Ok((labels.len() == 2).then_some(()))
+    })
+    .await?;
+    ensure!(
+        stage.token(cluster, "robot", &[]).await? == first,
+        "repair needs no new token"
+    );
+    secrets.delete("robot", &DeleteParams::default()).await?;
+    let second = stage.token(cluster, "robot", &[&first]).await?;
+
+    // A deleted ServiceAccount comes back; tokens of the old one are dead.
+    let service_accounts = stage.service_accounts(1).await?;
+    service_accounts.delete("robot", &DeleteParams::default()).await?;
+    let third = stage.token(cluster, "robot", &[&first, &second]).await?;
+    ensure!(stage.user_of(1, &third).await?.as_deref() == Some(user.as_str()));
+
+    // An account with a time to live ends in time, and every token of it dies.
+    stage
+        .create(
+            cluster,
+            "guest",
+            json!({ "rotation": {}, "ttlSecondsAfterCreation": 8 }),
+        )
+        .await?;
+    let guest = stage.token(cluster, "guest", &[]).await?;
+    gone("the account", &stage.accounts(cluster), "guest").await?;
+    gone("the ServiceAccount", &service_accounts, "guest").await?;
+    until("the guest's token to be refused", || async {
+        Ok(stage.user_of(1, &guest).await?.is_none().then_some(()))
+    })
+    .await?;
+
+    stage
+        .accounts(cluster)
+        .delete("robot", &DeleteParams::default())
+        .await?;
+    gone("the ServiceAccount", &service_accounts, "robot").await?;
+    gone("the Secret", &secrets, "robot").await?;
+    until("the last token to be refused", || async {
+        Ok(stage.user_of(1, &third).await?.is_none().then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,193 @@
+//! Accounts on managed clusters, with exactly the rights that are shipped.
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec},
+    core::v1::{Secret, ServiceAccount},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
+use writ_runtime::condition;
+
+use crate::{
+    Fleet, Scenario,
+    fleet::{AGENT_NAMESPACE, Running},
+    wait::until,
+};
+
+mod isolation;
+mod lifecycle;
+mod sets;
+
+/// The scenarios of this folder.
+pub fn all() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "accounts/a_token_works_heals_and_dies_with_its_account",
+            clusters: 1,
+            run: |fleet| lifecycle::a_token_works(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/an_agent_reaches_nothing_but_its_own_accounts",
+            clusters: 2,
+            run: |fleet| isolation::an_agent_reaches_nothing_else(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/an_account_of_a_set_follows_its_clusters",
+            clusters: 2,
+            run: |fleet| sets::follows_its_clusters(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/the_older_group_owns_an_account",
+            clusters: 1,
+            run: |fleet| sets::the_older_group(fleet).boxed(),
+        },
+    ]
+}
+
+/// A hub and agents that keep accounts, and nothing else; the clusters are accepted.
+struct Stage {
+    fleet: Fleet,
+    admin: Client,
+    _running: Vec<Running>,
+}
+
+impl Stage {
+    async fn set(fleet: Fleet) -> Result<Self> {
+        let admin = fleet.hub.admin().await?;
+        for cluster in &fleet.clusters {
+            accept(&fleet, &admin, cluster.name(), &json!({})).await?;
+        }
+        let mut running = vec![
+            fleet
+                .run_hub(writ_hub::Options {
+                    controllers: vec!["managed_service_account".into()],
+                    ..writ_hub::Options::default()
+                })
+                .await?,
+        ];
+        for number in 1..=fleet.clusters.len() {
+            until("the agent's rights", || async {
+                let name = format!("cluster{number}");
+                let bindings: Api<k8s_openapi::api::rbac::v1::RoleBinding> =
+                    Api::namespaced(admin.clone(), &name);
+                Ok(bindings.get_opt("managed-serviceaccount-addon-agent").await?)
+            })
+            .await?;
+            let options = writ_agent::Options {
+                controllers: vec!["tokens".into()],
+                ..writ_agent::Options::default()
+            };
+            running.push(fleet.run_agent(number, options).await?);
+        }
+        Ok(Self {
+            fleet,
+            admin,
+            _running: running,
+        })
+    }
+
+    fn accounts(&self, namespace: &str) -> Api<ManagedServiceAccount> {
+        Api::namespaced(self.admin.clone(), namespace)
+    }
+
+    fn secrets(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.admin.clone(), namespace)
+    }
+
+    async fn service_accounts(&self, number: usize) -> Result<Api<ServiceAccount>> {
+        let spoke = self.fleet.cluster(number)?.admin().await?;
+        Ok(Api::namespaced(spoke, AGENT_NAMESPACE))
+    }
+
+    async fn create(&self, namespace: &str, name: &str, spec: Value) -> Result<ManagedServiceAccount> {
+        let account = serde_json::from_value(json!({
+            "apiVersion": "authentication.open-cluster-management.io/v1beta1",
+            "kind": "ManagedServiceAccount",
+            "metadata": { "name": name },
+            "spec": spec,
+        }))?;
+        Ok(self
+            .accounts(namespace)
+            .create(&PostParams::default(), &account)
+            .await?)
+    }
+
+    /// The token on the hub, once it is reported and other than these.
+    async fn token(&self, cluster: &str, name: &str, not: &[&str]) -> Result<String> {
+        until(&format!("the token of {cluster}/{name}"), || async {
+            let account = self.accounts(cluster).get(name).await?;
+            let status = account.status.unwrap_or_default();
+            let reported =
+                condition::is_true(&status.conditions, "TokenReported") && status.token_secret_ref.is_some();
+            let secret = self.secrets(cluster).get(name).await?;
+            let token = token_of(&secret).filter(|token| token.matches('.').count() == 2);
+            Ok(token.filter(|token| reported && !not.contains(&token.as_str())))
+        })
+        .await
+    }
+
+    /// Whose token this is, on that cluster; none if it is refused.
+    async fn user_of(&self, number: usize, token: &str) -> Result<Option<String>> {
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: token.into(),
+                audiences: None,
+            },
+            ..TokenReview::default()
+        };
+        let spoke = self.fleet.cluster(number)?.admin().await?;
+        let answer = Api::all(spoke).create(&PostParams::default(), &review).await?;
+        let status = answer.status.context("no answer")?;
+        Ok((status.authenticated == Some(true))
+            .then(|| status.user.and_then(|user| user.username))
+            .flatten())
+    }
+}
+
+/// Makes a cluster known and accepted, as registration does, with a claim that our agent keeps its accounts.
+async fn accept(fleet: &Fleet, admin: &Client, name: &str, labels: &Value) -> Result<()> {
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    fleet.hub.namespace(name).await?;
+    let cluster: ManagedCluster = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster",
+        "metadata": { "name": name, "labels": labels },
+        "spec": { "hubAcceptsClient": true },
+    }))?;
+    clusters.create(&PostParams::default(), &cluster).await?;
+    let claims =
+        json!({ "status": { "clusterClaims": [{ "name": "agent.writ.dev", "value": "tokens,work" }] } });
+    clusters
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(&claims))
+        .await?;
+    Ok(())
+}
+
+fn token_of(secret: &Secret) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get("token")?.0.clone()).ok()
+}
+
+/// Fails unless the request was refused with 403.
+fn forbidden<T>(what: &str, answer: Result<T, kube::Error>) -> Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("{what}: not refused as expected")),
+        Ok(_) => anyhow::bail!("{what}: was allowed"),
+    }
+}
+
+async fn gone<K>(what: &str, api: &Api<K>, name: &str) -> Result<()>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    until(&format!("{what} {name} to go"), || async {
+        Ok(api.get_opt(name).await?.is_none().then_some(()))
+    })
+    .await
+}
