@@ -5,6 +5,7 @@
 
 pub mod grants;
 pub mod options;
+pub mod registration;
 pub mod tokens;
 pub mod work;
 
@@ -45,9 +46,23 @@ pub struct Context {
 /// Every controller, by the name of its folder.
 pub const CONTROLLERS: &[Controller<Context>] = &[
     ("grants", |context| grants::run(context).boxed()),
+    ("registration", |context| registration::run(context).boxed()),
     ("tokens", |ctx| tokens::run(ctx).boxed()),
     ("work", |context| work::run(context).boxed()),
 ];
+
+impl Context {
+    /// The names of the controllers that this agent runs, in order.
+    pub fn running_controllers(&self) -> Vec<String> {
+        let mut names: Vec<String> = CONTROLLERS
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .filter(|name| self.options.controllers.is_empty() || self.options.controllers.contains(name))
+            .collect();
+        names.sort_unstable();
+        names
+    }
+}
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
 pub async fn run(

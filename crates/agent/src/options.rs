@@ -1,5 +1,7 @@
 //! How an agent is started. The command line fills this in; tests write it down.
 
+use std::collections::BTreeMap;
+
 use writ_runtime::clock::Clock;
 
 pub use crate::work::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOptions};
@@ -17,6 +19,8 @@ pub struct Options {
     pub tokens: TokenOptions,
     /// How works are delivered.
     pub work: WorkOptions,
+    /// `--cluster-label`: labels that the agent sets on its own ManagedCluster, where it was given the right.
+    pub cluster_labels: BTreeMap<String, String>,
 }
 
 impl Default for Options {
@@ -27,6 +31,7 @@ impl Default for Options {
             controllers: Vec::new(),
             tokens: TokenOptions::default(),
             work: WorkOptions::default(),
+            cluster_labels: BTreeMap::new(),
         }
     }
 }

@@ -5,8 +5,11 @@
 
 pub mod admission;
 pub mod cluster_permission;
+pub mod cluster_set;
 pub mod managed_service_account;
 pub mod options;
+pub mod placement;
+pub mod registration;
 
 use std::sync::Arc;
 
@@ -49,6 +52,9 @@ pub const CONTROLLERS: &[Controller<Context>] = &[
     ("managed_service_account", |context| {
         managed_service_account::run(context).boxed()
     }),
+    ("cluster_set", |context| cluster_set::run(context).boxed()),
+    ("placement", |context| placement::run(context).boxed()),
+    ("registration", |context| registration::run(context).boxed()),
 ];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.

@@ -1,5 +1,7 @@
 //! How a hub is started. The command line fills this in; tests write it down.
 
+use std::str::FromStr;
+
 use writ_runtime::clock::Clock;
 
 pub use crate::admission::AdmissionOptions;
@@ -19,6 +21,12 @@ pub struct Options {
     pub permission_executor: Option<String>,
     /// How accounts on managed clusters are kept.
     pub managed_service_account: AccountOptions,
+    /// What admission asks about clusters and sets.
+    pub guards: Guards,
+    /// The rights that the agent of an accepted cluster gets.
+    pub agent_rights: AgentRights,
+    /// How agents prove who they are.
+    pub registration_driver: RegistrationDriver,
 }
 
 /// Who evaluates the namespace selectors of ClusterPermissions.
@@ -51,6 +59,96 @@ impl Default for AccountOptions {
             install_everywhere: true,
             agent_image: "ghcr.io/writ-dev/writ:latest".into(),
             clock: Clock::System,
+        }
+    }
+}
+
+/// What admission asks about clusters and sets, beyond what upstream asks.
+#[derive(Clone, Debug)]
+pub struct Guards {
+    /// `--guard-default-key`: sets with the default key ask for the rights that sets with their own key ask for.
+    pub default_key: bool,
+    /// `--guard-selector-sets`: label changes that move a cluster between sets with a selector take `join` too.
+    pub selector_sets: bool,
+    /// `--exclusive-key-grants`: which grants let somebody create a set.
+    pub key_grants: KeyGrants,
+    /// Clusters without the default label are put into the set `default`, as upstream does.
+    pub default_set: bool,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self {
+            default_key: false,
+            selector_sets: false,
+            key_grants: KeyGrants::Any,
+            default_set: true,
+        }
+    }
+}
+
+/// Which grants on `managedclustersets/exclusiveKey` count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyGrants {
+    /// Grants on the key, and grants on the pair `key:set`.
+    #[default]
+    Any,
+    /// Grants on the pair only: two grants never combine into a third set.
+    Pair,
+}
+
+/// The rights that the agent of an accepted cluster gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentRights {
+    /// What writ's agent needs.
+    #[default]
+    Minimal,
+    /// What upstream's agents expect besides: `update` on their own ManagedCluster, all certificate requests.
+    Ocm,
+}
+
+/// How agents prove who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegistrationDriver {
+    /// A client certificate, asked for with a CertificateSigningRequest.
+    #[default]
+    Csr,
+    /// A token of a ServiceAccount in the namespace of the cluster, for hubs that sign no certificates.
+    Token,
+}
+
+impl FromStr for KeyGrants {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "any" => Ok(Self::Any),
+            "pair" => Ok(Self::Pair),
+            _ => Err(format!("{text:?} is not one of any, pair")),
+        }
+    }
+}
+
+impl FromStr for AgentRights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "minimal" => Ok(Self::Minimal),
+            "ocm" => Ok(Self::Ocm),
+            _ => Err(format!("{text:?} is not one of minimal, ocm")),
+        }
+    }
+}
+
+impl FromStr for RegistrationDriver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "csr" => Ok(Self::Csr),
+            "token" => Ok(Self::Token),
+            _ => Err(format!("{text:?} is not one of csr, token")),
         }
     }
 }

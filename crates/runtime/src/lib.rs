@@ -14,9 +14,11 @@ pub mod events;
 pub mod health;
 pub mod lease;
 pub mod path;
+pub mod quantity;
 pub mod queue;
 pub mod schedule;
 pub mod supervise;
+pub mod watching;
 pub mod webhook;
 pub mod yaml;
 

@@ -1,6 +1,7 @@
 //! The scenarios, a folder per feature.
 
 mod accounts;
+mod clusters;
 mod foundation;
 mod permission;
 mod work;
@@ -9,8 +10,14 @@ use crate::Scenario;
 
 /// Every scenario.
 pub fn all() -> Vec<Scenario> {
-    [accounts::all(), foundation::all(), permission::all(), work::all()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        accounts::all(),
+        clusters::all(),
+        foundation::all(),
+        permission::all(),
+        work::all(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

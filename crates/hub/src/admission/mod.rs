@@ -4,12 +4,21 @@
 //! request to a [`Decision`]. What a handler needs from the API server it gets through the [`Desk`], most of all
 //! whether the requesting user may do something else. An error is never an allow.
 
+pub mod access;
 pub mod account_binding;
 pub mod cluster_permission;
+#[cfg(test)]
+mod cluster_tests;
+pub mod cluster_webhooks;
+mod clusters;
 pub mod executor;
+pub mod managed_cluster;
+pub mod managed_cluster_set;
+pub mod managed_cluster_set_binding;
 pub mod manifest_work;
 pub mod manifests;
 pub mod options;
+pub mod pairs;
 pub mod replica_set;
 #[cfg(test)]
 mod tests;
@@ -145,12 +154,12 @@ pub async fn run(context: Context) -> Result<(), Error> {
         authorizer: Arc::new(Reviews(context.client.clone())),
     });
     webhook::run(
-        context.client,
+        context.client.clone(),
         desk.options.server.clone(),
         configurations(),
-        router(&desk),
+        router(&desk).merge(cluster_webhooks::router(&context)),
         &context.health,
-        context.shutdown,
+        context.shutdown.clone(),
     )
     .await
 }
@@ -158,8 +167,12 @@ pub async fn run(context: Context) -> Result<(), Error> {
 /// The configurations of all handlers.
 pub fn configurations() -> webhook::Configurations {
     webhook::Configurations {
-        mutating: Vec::new(),
-        validating: HANDLERS.iter().map(|handler| (handler.webhook)()).collect(),
+        mutating: vec![cluster_webhooks::mutating()],
+        validating: HANDLERS
+            .iter()
+            .map(|handler| (handler.webhook)())
+            .chain([cluster_webhooks::validating()])
+            .collect(),
     }
 }
 

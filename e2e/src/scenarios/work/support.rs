@@ -13,8 +13,12 @@ use writ_runtime::condition;
 use crate::{Fleet, fleet::Running, wait, yaml};
 
 /// Gives the agent of `cluster1` what registration gives it on the hub, and starts it.
-pub async fn agent(fleet: &Fleet, options: writ_agent::Options) -> Result<Running> {
+pub async fn agent(fleet: &Fleet, mut options: writ_agent::Options) -> Result<Running> {
     accept(fleet, "cluster1").await?;
+    // The other controllers need more on the hub than works do.
+    if options.controllers.is_empty() {
+        options.controllers = vec!["work".into()];
+    }
     fleet.run_agent(1, options).await
 }
 

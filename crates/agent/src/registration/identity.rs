@@ -1,0 +1,162 @@
+//! Pure: keys, certificate requests, and what an identity says about itself.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::Timestamp;
+use k8s_openapi::{
+    ByteString,
+    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
+};
+use kube::{
+    api::ObjectMeta,
+    config::{AuthInfo, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
+};
+use rand::RngExt;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use writ_api::cluster::CLUSTER_NAME_LABEL;
+use writ_runtime::Error;
+
+/// The user of a cluster's agent.
+pub fn user(cluster: &str, agent: &str) -> String {
+    format!("system:open-cluster-management:{cluster}:{agent}")
+}
+
+/// A key that is ours, in PEM.
+pub fn new_key() -> Result<String, Error> {
+    let key = KeyPair::generate().map_err(|e| Error::io("make a key", e))?;
+    Ok(key.serialize_pem())
+}
+
+/// A name for this agent that no other has.
+pub fn new_agent_name() -> String {
+    let mut random = rand::rng();
+    (0..8)
+        .map(|_| char::from(random.random_range(b'a'..=b'z')))
+        .collect()
+}
+
+/// The certificate request of an agent, for a key that it holds.
+pub fn request(cluster: &str, agent: &str, key: &str) -> Result<CertificateSigningRequest, Error> {
+    let failed = |e: rcgen::Error| Error::io("make a certificate request", e);
+    let key = KeyPair::from_pem(key).map_err(failed)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, user(cluster, agent));
+    params.distinguished_name.push(
+        DnType::OrganizationName,
+        format!("system:open-cluster-management:{cluster}"),
+    );
+    let pem = params
+        .serialize_request(&key)
+        .and_then(|request| request.pem())
+        .map_err(failed)?;
+    Ok(CertificateSigningRequest {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{cluster}-")),
+            labels: Some([(CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: "kubernetes.io/kube-apiserver-client".into(),
+            usages: Some(
+                ["digital signature", "key encipherment", "client auth"]
+                    .map(str::to_owned)
+                    .into(),
+            ),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    })
+}
+
+/// From when to when an identity is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// From when.
+    pub from: Timestamp,
+    /// To when.
+    pub until: Timestamp,
+}
+
+impl Lifetime {
+    /// When to renew: after a part of the life between 70 and 80 %, so that a fleet does not renew in step.
+    pub fn renew_at(self, part: f64) -> Timestamp {
+        let life = self.until.duration_since(self.from);
+        let wait = life.mul_f64(part.clamp(0.7, 0.8));
+        self.from.checked_add(wait).unwrap_or(self.until)
+    }
+}
+
+/// The lifetime and the user of a certificate in PEM.
+pub fn certificate(pem: &str) -> Option<(Lifetime, String)> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok()?;
+    let certificate = pem.parse_x509().ok()?;
+    let validity = certificate.validity();
+    let user = certificate
+        .subject()
+        .iter_common_name()
+        .next()?
+        .as_str()
+        .ok()?
+        .to_owned();
+    let lifetime = Lifetime {
+        from: Timestamp::from_second(validity.not_before.timestamp()).ok()?,
+        until: Timestamp::from_second(validity.not_after.timestamp()).ok()?,
+    };
+    Some((lifetime, user))
+}
+
+/// The lifetime of a ServiceAccount token, as it says itself.
+pub fn token(token: &str) -> Option<Lifetime> {
+    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&payload).ok()?;
+    let time = |name: &str| Timestamp::from_second(claims.get(name)?.as_i64()?).ok();
+    Some(Lifetime {
+        from: time("iat")?,
+        until: time("exp")?,
+    })
+}
+
+/// A kubeconfig for the hub of `bootstrap` with another identity; it refers to no file but the hub's CA.
+pub fn kubeconfig(bootstrap: &Kubeconfig, auth: AuthInfo) -> Result<Kubeconfig, Error> {
+    let invalid = |what: &str| Error::Invalid(format!("the bootstrap kubeconfig has no {what}"));
+    let current = bootstrap
+        .current_context
+        .as_ref()
+        .ok_or_else(|| invalid("current context"))?;
+    let context = bootstrap
+        .contexts
+        .iter()
+        .find(|c| c.name == *current)
+        .and_then(|c| c.context.as_ref())
+        .ok_or_else(|| invalid("context of that name"))?;
+    let cluster = bootstrap
+        .clusters
+        .iter()
+        .find(|c| c.name == context.cluster)
+        .ok_or_else(|| invalid("cluster of that context"))?;
+    Ok(Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: "default-cluster".into(),
+            ..cluster.clone()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: "default-auth".into(),
+            auth_info: Some(auth),
+            other: std::collections::BTreeMap::default(),
+        }],
+        contexts: vec![NamedContext {
+            name: "default-context".into(),
+            context: Some(Context {
+                cluster: "default-cluster".into(),
+                user: Some("default-auth".into()),
+                ..Context::default()
+            }),
+            other: std::collections::BTreeMap::default(),
+        }],
+        current_context: Some("default-context".into()),
+        ..Kubeconfig::default()
+    })
+}

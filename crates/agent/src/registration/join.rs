@@ -1,0 +1,300 @@
+//! The way in: with a bootstrap identity to an own one, and from each own one to the next.
+
+use std::{future::Future, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    certificates::v1::CertificateSigningRequest,
+    core::v1::ServiceAccount,
+};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::PostParams,
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+};
+use rand::RngExt;
+use tokio_util::sync::CancellationToken;
+use writ_api::cluster::{
+    ManagedCluster,
+    managed_cluster::{ClientConfig, ManagedClusterSpec},
+};
+use writ_runtime::{
+    Error,
+    backoff::{Backoff, jitter},
+    error::Context as _,
+};
+
+use super::{
+    identity::{self, Lifetime},
+    store::{self, Kept, PendingRequest, Store, auth_of},
+};
+
+/// The account of an agent on a hub with the token driver.
+const AGENT_ACCOUNT: &str = "managed-cluster-agent";
+/// How long a renewed token lives.
+const TOKEN_SECONDS: i64 = 3600;
+
+/// What it takes to join.
+#[derive(Clone)]
+pub struct Joining {
+    /// The name of this cluster on the hub.
+    pub cluster: String,
+    /// The identity to start with.
+    pub bootstrap: Kubeconfig,
+    /// Where the own identity is kept.
+    pub store: Store,
+    /// Where the API server of this cluster can be reached, if the hub shall know.
+    pub client_configs: Vec<ClientConfig>,
+}
+
+/// Joins the hub and returns the kubeconfig with the own identity. Waits until the cluster is accepted.
+///
+/// What was begun before is continued: a request that was sent is not sent again, so that whoever accepts the
+/// cluster finds one request and not several.
+pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
+    let mut kept = joining.store.load().await?;
+    if let Some(config) = kept.kubeconfig.as_ref().filter(|c| is_good(c, &joining.cluster)) {
+        return Ok(config.clone());
+    }
+    kept.kubeconfig = None;
+    let hub = client(&joining.bootstrap).await?;
+    ensure_cluster(&hub, joining).await?;
+    let certificate = obtain(&hub, joining, &mut kept).await?;
+    let config = finish(joining, &mut kept, &certificate).await?;
+    wait_accepted(&client(&config).await?, &joining.cluster).await;
+    Ok(config)
+}
+
+/// Runs `agent` with an own identity until shutdown; starts it anew with each renewed one.
+pub async fn keep<F, Fut>(joining: &Joining, shutdown: CancellationToken, mut agent: F) -> Result<(), Error>
+where
+    F: FnMut(Client, CancellationToken) -> Fut,
+    Fut: Future<Output = Result<(), Error>>,
+{
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+    loop {
+        let joined = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            joined = join(joining) => joined,
+        };
+        let config = match joined {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::warn!(%error, "could not join yet, trying again");
+                tokio::select! {
+                    () = shutdown.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(backoff.next_delay()) => continue,
+                }
+            }
+        };
+        backoff.reset();
+        let hub = client(&config).await?;
+        let round = shutdown.child_token();
+        let running = agent(hub.clone(), round.clone());
+        tokio::pin!(running);
+        tokio::select! {
+            ended = &mut running => return ended,
+            () = renew(joining, &config, &hub) => round.cancel(),
+        }
+        running.await?;
+        if shutdown.is_cancelled() {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns once the store holds a newer identity, or the present one is of no use any more.
+async fn renew(joining: &Joining, config: &Kubeconfig, hub: &Client) {
+    let Some(lifetime) = lifetime(config) else {
+        return std::future::pending().await;
+    };
+    let part = rand::rng().random_range(0.7..=0.8);
+    sleep_until(lifetime.renew_at(part)).await;
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(2));
+    while Timestamp::now() < lifetime.until {
+        match renew_once(joining, config, hub).await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "could not renew the identity, trying again"),
+        }
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+}
+
+async fn renew_once(joining: &Joining, config: &Kubeconfig, hub: &Client) -> Result<(), Error> {
+    let mut kept = joining.store.load().await?;
+    if auth_of(config).is_some_and(|auth| auth.token.is_some()) {
+        let accounts: Api<ServiceAccount> = Api::namespaced(hub.clone(), &joining.cluster);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let answer = accounts
+            .create_token_request(AGENT_ACCOUNT, &PostParams::default(), &request)
+            .await
+            .context(|| "renew the token".into())?;
+        let token = answer
+            .status
+            .and_then(|s| s.token)
+            .ok_or_else(|| Error::Invalid("the hub answered without a token".into()))?;
+        let auth = AuthInfo {
+            token: Some(token.into()),
+            ..AuthInfo::default()
+        };
+        kept.kubeconfig = Some(identity::kubeconfig(config, auth)?);
+        return joining.store.save(&joining.cluster, &kept).await;
+    }
+    let certificate = obtain(hub, joining, &mut kept).await?;
+    finish(joining, &mut kept, &certificate).await?;
+    Ok(())
+}
+
+/// Sends a certificate request, unless one is on its way, and waits for the answer.
+async fn obtain(hub: &Client, joining: &Joining, kept: &mut Kept) -> Result<String, Error> {
+    let api: Api<CertificateSigningRequest> = Api::all(hub.clone());
+    let agent = kept.agent.get_or_insert_with(identity::new_agent_name).clone();
+    if kept.pending.is_none() {
+        let key = identity::new_key()?;
+        let request = identity::request(&joining.cluster, &agent, &key)?;
+        let created = api
+            .create(&PostParams::default(), &request)
+            .await
+            .context(|| "ask the hub for a certificate".into())?;
+        kept.pending = Some(PendingRequest {
+            name: created.name_any(),
+            key,
+        });
+        joining.store.save(&joining.cluster, kept).await?;
+    }
+    let name = kept.pending.as_ref().map(|p| p.name.clone()).unwrap_or_default();
+    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+    loop {
+        let request = api
+            .get_opt(&name)
+            .await
+            .context(|| format!("read CertificateSigningRequest {name}"))?;
+        let status = request.map(|r| r.status.unwrap_or_default());
+        match status {
+            Some(status) if status.certificate.is_some() => {
+                let bytes = status.certificate.map(|c| c.0).unwrap_or_default();
+                return String::from_utf8(bytes)
+                    .map_err(|e| Error::Invalid(format!("the certificate is no PEM: {e}")));
+            }
+            Some(status)
+                if !status
+                    .conditions
+                    .iter()
+                    .flatten()
+                    .any(|c| c.type_ == "Denied" || c.type_ == "Failed") =>
+            {
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
+            // Denied, failed or removed: the next attempt asks anew.
+            _ => {
+                kept.pending = None;
+                joining.store.save(&joining.cluster, kept).await?;
+                return Err(Error::Invalid(format!(
+                    "the hub gave no certificate for the request {name:?}"
+                )));
+            }
+        }
+    }
+}
+
+/// Keeps the certificate with its key as the identity of this agent.
+async fn finish(joining: &Joining, kept: &mut Kept, certificate: &str) -> Result<Kubeconfig, Error> {
+    let key = kept.pending.as_ref().map(|p| p.key.clone()).unwrap_or_default();
+    let auth = AuthInfo {
+        client_certificate_data: Some(STANDARD.encode(certificate)),
+        client_key_data: Some(STANDARD.encode(key).into()),
+        ..AuthInfo::default()
+    };
+    let config = identity::kubeconfig(&joining.bootstrap, auth)?;
+    kept.kubeconfig = Some(config.clone());
+    kept.pending = None;
+    joining.store.save(&joining.cluster, kept).await?;
+    Ok(config)
+}
+
+async fn ensure_cluster(hub: &Client, joining: &Joining) -> Result<(), Error> {
+    let api: Api<ManagedCluster> = Api::all(hub.clone());
+    let name = &joining.cluster;
+    if api
+        .get_opt(name)
+        .await
+        .context(|| format!("read ManagedCluster {name}"))?
+        .is_some()
+    {
+        return Ok(());
+    }
+    let cluster = ManagedCluster::new(
+        name,
+        ManagedClusterSpec {
+            managed_cluster_client_configs: joining.client_configs.clone(),
+            ..ManagedClusterSpec::default()
+        },
+    );
+    match api.create(&PostParams::default(), &cluster).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        answer => answer
+            .map(drop)
+            .context(|| format!("create ManagedCluster {name}")),
+    }
+}
+
+/// Waits until the own identity can read its cluster, which it can once the cluster is accepted.
+async fn wait_accepted(hub: &Client, cluster: &str) {
+    let api: Api<ManagedCluster> = Api::all(hub.clone());
+    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+    while !api
+        .get(cluster)
+        .await
+        .is_ok_and(|cluster| cluster.spec.hub_accepts_client)
+    {
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+}
+
+/// Whether a kubeconfig holds an identity of this cluster that is good for a while.
+fn is_good(config: &Kubeconfig, cluster: &str) -> bool {
+    let of_this_cluster = auth_of(config)
+        .and_then(|auth| auth.client_certificate_data.as_ref())
+        .and_then(|data| String::from_utf8(STANDARD.decode(data).ok()?).ok())
+        .and_then(|pem| identity::certificate(&pem))
+        .is_none_or(|(_, user)| user.starts_with(&identity::user(cluster, "")));
+    of_this_cluster && lifetime(config).is_some_and(|life| life.until > Timestamp::now())
+}
+
+fn lifetime(config: &Kubeconfig) -> Option<Lifetime> {
+    let auth = auth_of(config)?;
+    if let Some(data) = &auth.client_certificate_data {
+        let pem = String::from_utf8(STANDARD.decode(data).ok()?).ok()?;
+        return identity::certificate(&pem).map(|(life, _)| life);
+    }
+    identity::token(&store::token(auth)?)
+}
+
+/// Sleeps until a time of the clock, in small steps, so that a clock that is set does not matter much.
+async fn sleep_until(time: Timestamp) {
+    loop {
+        let left = time.duration_since(Timestamp::now());
+        let Ok(left) = Duration::try_from(left) else {
+            return;
+        };
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(jitter(Duration::from_secs(30)).min(left)).await;
+    }
+}
+
+async fn client(config: &Kubeconfig) -> Result<Client, Error> {
+    let config = Config::from_custom_kubeconfig(config.clone(), &KubeConfigOptions::default())
+        .await
+        .map_err(|e| Error::io("read the kubeconfig of the hub", e))?;
+    Client::try_from(config).context(|| "make a client of the hub".into())
+}

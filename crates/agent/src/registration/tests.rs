@@ -1,0 +1,200 @@
+use std::collections::BTreeMap;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::config::{AuthInfo, Kubeconfig};
+use serde_json::{Value, json};
+use writ_api::cluster::{ClusterClaim, ManagedCluster};
+
+use super::{
+    identity::{self, Lifetime},
+    plan::{self, Facts},
+    store::{Kept, PendingRequest, Store},
+};
+
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
+fn claim(name: &str, value: &str, labels: Value) -> ClusterClaim {
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1alpha1",
+        "kind": "ClusterClaim",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"value": value},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn claims_are_sorted_bounded_and_hidden_on_request() {
+    let mut found: Vec<_> = (0..30)
+        .map(|n| claim(&format!("custom{n:02}.example.com"), "x", json!({})))
+        .collect();
+    found.push(claim("id.k8s.io", "uid-1", json!({})));
+    found.push(claim(
+        "a-secret",
+        "x",
+        json!({"open-cluster-management.io/spoke-only": ""}),
+    ));
+    found.push(claim("agent.writ.dev", "forged", json!({})));
+    let claims = plan::claims(found.iter(), &["registration".into(), "work".into()]);
+    assert_eq!(claims.len(), 22);
+    assert_eq!(
+        (claims[0].name.as_str(), claims[0].value.as_str()),
+        ("agent.writ.dev", "registration,work")
+    );
+    assert_eq!(claims[1].name, "id.k8s.io");
+    assert_eq!(claims[2].name, "custom00.example.com");
+    assert!(!claims.iter().any(|c| c.name == "a-secret"));
+}
+
+fn node(cpu: &str, memory: &str, cordoned: bool) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": "n"},
+        "spec": {"unschedulable": cordoned},
+        "status": {"capacity": {"cpu": cpu, "memory": memory}, "allocatable": {"cpu": cpu, "memory": memory, "odd": "?"}},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn nodes_are_added_up() {
+    let nodes = [
+        node("4", "16Gi", false),
+        node("3500m", "8Gi", false),
+        node("2", "1Gi", true),
+    ];
+    let sums = serde_json::to_value(plan::resources(nodes.iter()).capacity).unwrap();
+    assert_eq!(sums, json!({"cpu": "9500m", "memory": "25Gi"}));
+    let sums = serde_json::to_value(plan::resources(nodes.iter()).allocatable).unwrap();
+    assert_eq!(sums, json!({"cpu": "7500m", "memory": "24Gi"}));
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
+fn cluster(status: Value) -> ManagedCluster {
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster",
+        "metadata": {"name": "c1", "resourceVersion": "7"},
+        "spec": {"hubAcceptsClient": true},
+        "status": status,
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_status_is_written_once() {
+    let now = Timestamp::UNIX_EPOCH;
+    let facts = Facts {
+        healthy: true,
+        version: Some("v1.36.3".into()),
+        labels: Some(Err("user cannot".into())),
+        ..Facts::default()
+    };
+    let others = json!({"capacity": {"theirs": "1"}, "conditions": [
+        {"type": "HubAcceptedManagedCluster", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let patch = plan::status_patch(&cluster(others), &facts, now).unwrap();
+    assert_eq!(patch["metadata"]["resourceVersion"], "7");
+    assert_eq!(patch["status"]["capacity"], json!({"theirs": "1"}));
+    let conditions: BTreeMap<&str, &str> = patch["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (c["type"].as_str().unwrap(), c["status"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        conditions,
+        BTreeMap::from([
+            ("HubAcceptedManagedCluster", "True"),
+            ("ManagedClusterJoined", "True"),
+            ("ManagedClusterConditionAvailable", "True"),
+            ("ClusterLabelsApplied", "False"),
+        ])
+    );
+    let written = cluster(patch["status"].clone());
+    assert_eq!(
+        plan::status_patch(&written, &facts, Timestamp::from_second(99).unwrap()),
+        None
+    );
+    let down = Facts {
+        healthy: false,
+        ..facts
+    };
+    let patch = plan::status_patch(&written, &down, now).unwrap();
+    assert_eq!(
+        patch["status"]["conditions"][2]["reason"],
+        "ManagedClusterKubeAPIServerUnavailable"
+    );
+}
+
+#[test]
+fn an_identity_is_renewed_after_most_of_its_life() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let life = Lifetime {
+        from: at(1_000),
+        until: at(2_000),
+    };
+    assert_eq!(life.renew_at(0.7), at(1_700));
+    assert_eq!(life.renew_at(0.1), at(1_700));
+    assert_eq!(life.renew_at(0.99), at(1_800));
+    let payload = URL_SAFE_NO_PAD.encode(r#"{"iat": 1000, "exp": 2000}"#);
+    assert_eq!(identity::token(&format!("h.{payload}.s")), Some(life));
+    assert_eq!(identity::token("nonsense"), None);
+}
+
+#[test]
+fn a_request_asks_for_the_agent_of_its_cluster() {
+    let key = identity::new_key().unwrap();
+    let request = identity::request("c1", "abc", &key).unwrap();
+    assert_eq!(request.metadata.generate_name.as_deref(), Some("c1-"));
+    assert_eq!(request.spec.signer_name, "kubernetes.io/kube-apiserver-client");
+    let pem = String::from_utf8(request.spec.request.0).unwrap();
+    assert!(pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
+}
+
+#[tokio::test]
+async fn a_file_keeps_the_identity_and_what_is_unfinished() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hub.kubeconfig");
+    let store = Store::File(path.clone());
+    assert!(store.load().await.unwrap().kubeconfig.is_none());
+    let pending = PendingRequest {
+        name: "c1-x".into(),
+        key: "KEY".into(),
+    };
+    let kept = Kept {
+        pending: Some(pending),
+        agent: Some("abc".into()),
+        ..Kept::default()
+    };
+    store.save("c1", &kept).await.unwrap();
+    let loaded = store.load().await.unwrap();
+    assert_eq!(loaded.pending.unwrap().name, "c1-x");
+    assert_eq!(loaded.agent.as_deref(), Some("abc"));
+
+    let bootstrap: Kubeconfig = serde_json::from_value(json!({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://hub"}}], "users": [],
+    }))
+    .unwrap();
+    let auth = AuthInfo {
+        client_certificate_data: Some("Q0VSVA==".into()),
+        client_key_data: Some("S0VZ".to_owned().into()),
+        ..AuthInfo::default()
+    };
+    let kept = Kept {
+        kubeconfig: Some(identity::kubeconfig(&bootstrap, auth).unwrap()),
+        agent: Some("abc".into()),
+        pending: None,
+    };
+    store.save("c1", &kept).await.unwrap();
+    let loaded = store.load().await.unwrap();
+    assert!(loaded.pending.is_none());
+    let config = loaded.kubeconfig.unwrap();
+    assert_eq!(
+        config.clusters[0].cluster.as_ref().unwrap().server.as_deref(),
+        Some("https://hub")
+    );
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}

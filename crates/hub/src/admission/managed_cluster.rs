@@ -1,0 +1,363 @@
+//! Admission of ManagedClusters: names, acceptance, taints, and every label that moves a cluster between sets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use writ_api::cluster::{
+    CLUSTER_SET_LABEL, DEFAULT_SET, ManagedCluster, ManagedClusterSet,
+    managed_cluster::{TAINT_UNAVAILABLE, TAINT_UNREACHABLE, Taint},
+};
+
+use super::access::{Access, Decision, Need, Requester, cluster_identity};
+use crate::{
+    cluster_set::membership::{
+        JOINED_ANNOTATION, Labels, Selection, can_name_a_set, format_joined, is_guarded, parse_joined,
+    },
+    options::Guards,
+};
+
+/// Annotations that only somebody who may accept the cluster writes.
+pub const ACCEPT_ANNOTATIONS: [&str; 2] = [
+    crate::registration::ACCEPT_CSR_ANNOTATION,
+    crate::registration::ISSUED_ANNOTATION,
+];
+/// The annotations that an agent may write on its own cluster.
+const AGENT_ANNOTATION_PREFIX: &str = "agent.open-cluster-management.io/";
+
+/// A change of one ManagedCluster: created without `old`, deleted without `new`.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// Who asks.
+    pub user: &'a Requester,
+    /// The stored object.
+    pub old: Option<&'a ManagedCluster>,
+    /// The object after mutation.
+    pub new: Option<&'a ManagedCluster>,
+}
+
+/// What was read from the hub for this decision.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// The sets that [`sets_to_read`] names, or all sets where [`needs_every_set`] says so, read live.
+    pub sets: Vec<ManagedClusterSet>,
+    /// Whether the namespace of the cluster is being deleted.
+    pub namespace_terminating: bool,
+}
+
+/// The sets that the changed labels may name. They are read live: a cache could miss one that was just made.
+pub fn sets_to_read(change: &Change) -> BTreeSet<String> {
+    let (old, new) = (labels(change.old), labels(change.new));
+    changed_keys(old, new)
+        .into_iter()
+        .flat_map(|key| [old.get(key), new.get(key)])
+        .flatten()
+        .filter(|value| can_name_a_set(value))
+        .cloned()
+        .collect()
+}
+
+/// Whether this decision needs all sets: an agent may write labels under known keys only, and sets with a
+/// selector are found by nothing but looking at each.
+pub fn needs_every_set(change: &Change, guards: &Guards) -> bool {
+    let moved = !changed_keys(labels(change.old), labels(change.new)).is_empty();
+    moved && (guards.selector_sets || cluster_identity(change.user).is_some())
+}
+
+/// Completes a cluster before it is stored; `Err` says what cannot be completed.
+pub fn mutate(
+    old: Option<&ManagedCluster>,
+    new: &mut ManagedCluster,
+    sets: &[ManagedClusterSet],
+    guards: &Guards,
+    now: Timestamp,
+) -> Result<(), String> {
+    let known = old.map(|o| o.spec.taints.as_slice());
+    stamp_taints(known, &mut new.spec.taints, now)?;
+    if guards.default_set {
+        let set = new.labels_mut().entry(CLUSTER_SET_LABEL.into()).or_default();
+        if set.is_empty() {
+            DEFAULT_SET.clone_into(set);
+        }
+    }
+    let joined = joined_sets(old, new, sets, guards);
+    if joined.is_empty() {
+        new.annotations_mut().remove(JOINED_ANNOTATION);
+    } else {
+        new.annotations_mut()
+            .insert(JOINED_ANNOTATION.into(), format_joined(&joined));
+    }
+    Ok(())
+}
+
+/// Decides about a change, after mutation.
+pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision {
+    let Some(cluster) = change.new.or(change.old) else {
+        return Decision::invalid("the request holds no ManagedCluster");
+    };
+    let name = cluster.name_any();
+    if let Some(new) = change.new
+        && let Err(message) = check_object(&name, new)
+    {
+        return Decision::invalid(message);
+    }
+    if let Some(identity) = cluster_identity(change.user)
+        && let Err(message) = check_agent(identity, &name, change, &observed.sets)
+    {
+        return Decision::forbidden(format!("user {:?} {message}", change.user.name));
+    }
+    if let Some(new) = change.new {
+        let stamped = new.annotations().get(JOINED_ANNOTATION).map(|a| parse_joined(a));
+        let expected = joined_sets(change.old, new, &observed.sets, guards);
+        if stamped.is_some_and(|s| s.iter().any(|(key, uid)| expected.get(key) != Some(uid))) {
+            return Decision::forbidden(format!(
+                "the annotation {JOINED_ANNOTATION} is kept by the hub; a set changed at the same moment, try again"
+            ));
+        }
+    }
+    let mut needs = Vec::new();
+    if accepts(change.new) && !accepts(change.old) {
+        if observed.namespace_terminating {
+            return Decision::forbidden(format!(
+                "the namespace {name:?} is still being deleted; accept the cluster when it is gone"
+            ));
+        }
+        needs.push(accept_need(change.user, &name));
+    } else if change.new.is_some() && accept_annotations_change(change) {
+        needs.push(accept_need(change.user, &name));
+    }
+    if system_taints(change.old) != system_taints(change.new) && change.new.is_some() {
+        needs.push(Need::one(
+            Access::system_taints(&name),
+            format!(
+                "user {:?} cannot change the taints {TAINT_UNAVAILABLE} and {TAINT_UNREACHABLE}: the hub keeps them",
+                change.user.name
+            ),
+        ));
+    }
+    for set in sets_left_and_entered(change, &observed.sets, guards) {
+        let refusal = format!(
+            "user {:?} cannot add/remove a ManagedCluster to/from ManagedClusterSet {set:?}",
+            change.user.name
+        );
+        needs.push(Need::one(Access::join(&set), refusal));
+    }
+    Decision::needs(needs)
+}
+
+/// Every set that the change takes the cluster out of or puts it into, as far as `join` is asked for.
+fn sets_left_and_entered(change: &Change, sets: &[ManagedClusterSet], guards: &Guards) -> BTreeSet<String> {
+    let (old, new) = (labels(change.old), labels(change.new));
+    let mut touched = BTreeSet::new();
+    for key in changed_keys(old, new) {
+        let values = [old.get(key), new.get(key)]
+            .into_iter()
+            .flatten()
+            .filter(|v| !v.is_empty());
+        if key == CLUSTER_SET_LABEL {
+            // Upstream asks on create and update, whether the set exists or not, and never on delete.
+            if change.new.is_some() || guards.default_key {
+                touched.extend(values.cloned());
+            }
+            continue;
+        }
+        touched.extend(
+            values
+                .filter(|value| find(sets, value).is_some_and(|set| set.spec.key() == Some(key)))
+                .cloned(),
+        );
+    }
+    if guards.selector_sets {
+        for set in sets {
+            let selection = Selection::of(set);
+            if matches!(selection, Selection::Selector(_))
+                && !selection.is_everything()
+                && (change.old.is_some() && selection.matches(old))
+                    != (change.new.is_some() && selection.matches(new))
+            {
+                touched.insert(set.name_any());
+            }
+        }
+    }
+    touched
+}
+
+/// The sets that the cluster joined under the eyes of admission: those of before whose label stays, and those
+/// whose label this change brings.
+fn joined_sets(
+    old: Option<&ManagedCluster>,
+    new: &ManagedCluster,
+    sets: &[ManagedClusterSet],
+    guards: &Guards,
+) -> BTreeMap<String, String> {
+    let before = old
+        .and_then(|o| o.annotations().get(JOINED_ANNOTATION))
+        .map(|a| parse_joined(a))
+        .unwrap_or_default();
+    let (was, is) = (labels(old), new.labels());
+    let changed: BTreeSet<&str> = changed_keys(was, is);
+    let kept = before
+        .into_iter()
+        .filter(|(key, _)| is.contains_key(key) && !changed.contains(key.as_str()));
+    let gained = changed.iter().filter_map(|key| {
+        let set = find(sets, is.get(*key)?)?;
+        (set.spec.key() == Some(key) && is_guarded(key, guards.default_key))
+            .then(|| ((*key).to_owned(), set.uid().unwrap_or_default()))
+    });
+    kept.chain(gained).collect()
+}
+
+/// What an agent may change on its own cluster; all else is refused, whatever its roles say.
+fn check_agent(
+    identity: &str,
+    name: &str,
+    change: &Change,
+    sets: &[ManagedClusterSet],
+) -> Result<(), String> {
+    if identity != name {
+        return Err(format!(
+            "is the agent of cluster {identity:?} and may not change cluster {name:?}"
+        ));
+    }
+    let (Some(old), Some(new)) = (change.old, change.new) else {
+        return Err("is an agent and may neither create nor delete its cluster".into());
+    };
+    for key in changed_keys(old.labels(), new.labels()) {
+        let known = key == CLUSTER_SET_LABEL || sets.iter().any(|set| set.spec.key() == Some(key));
+        if !known {
+            return Err(format!(
+                "is an agent and may not change the label {key:?}: it is the exclusive key of no set"
+            ));
+        }
+        if let Some(value) = new.labels().get(key)
+            && key != CLUSTER_SET_LABEL
+            && find(sets, value).is_none_or(|set| set.spec.key() != Some(key))
+        {
+            return Err(format!(
+                "is an agent and may not set the label {key:?} to {value:?}: there is no such set"
+            ));
+        }
+    }
+    let foreign = changed_keys(old.annotations(), new.annotations())
+        .into_iter()
+        .find(|key| *key != JOINED_ANNOTATION && !key.starts_with(AGENT_ANNOTATION_PREFIX));
+    if let Some(key) = foreign {
+        return Err(format!("is an agent and may not change the annotation {key:?}"));
+    }
+    let mut spec = new.spec.clone();
+    spec.managed_cluster_client_configs
+        .clone_from(&old.spec.managed_cluster_client_configs);
+    if spec != old.spec {
+        return Err("is an agent and may change nothing in spec but managedClusterClientConfigs".into());
+    }
+    if new.metadata.finalizers != old.metadata.finalizers
+        || new.metadata.owner_references != old.metadata.owner_references
+    {
+        return Err("is an agent and may not change finalizers or owners".into());
+    }
+    Ok(())
+}
+
+fn check_object(name: &str, cluster: &ManagedCluster) -> Result<(), String> {
+    if !is_namespace_name(name) {
+        return Err(format!(
+            "the name {name:?} cannot be the name of a namespace: use at most 63 lower case letters, digits and '-'"
+        ));
+    }
+    for (index, config) in cluster.spec.managed_cluster_client_configs.iter().enumerate() {
+        let host = config
+            .url
+            .strip_prefix("https://")
+            .filter(|host| !host.is_empty());
+        if host.is_none() {
+            return Err(format!(
+                "spec.managedClusterClientConfigs[{index}].url: {:?} is not an address with scheme https",
+                config.url
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Sets the time of taints that are new or changed, and refuses times that a requester made up.
+fn stamp_taints(known: Option<&[Taint]>, taints: &mut [Taint], now: Timestamp) -> Result<(), String> {
+    let mut invented = Vec::new();
+    for taint in taints {
+        let before = known.unwrap_or_default().iter().find(|old| old.key == taint.key);
+        match before {
+            Some(old) if old.value == taint.value && old.effect == taint.effect => {
+                // Whoever keeps the taint in a file leaves the time out: it stays what it was.
+                if taint.time_added.is_none() {
+                    taint.time_added.clone_from(&old.time_added);
+                } else if taint.time_added != old.time_added {
+                    invented.push(taint.key.clone());
+                }
+            }
+            _ if known.is_some() && taint.time_added.is_some() => invented.push(taint.key.clone()),
+            _ => taint.time_added = Some(seconds(now)),
+        }
+    }
+    if invented.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "It is not allowed to set TimeAdded of Taint {:?}.",
+        invented.join(",")
+    ))
+}
+
+/// A time as the API writes it, without fractions.
+pub fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second())
+        .unwrap_or(time)
+        .to_string()
+}
+
+fn accept_need(user: &Requester, cluster: &str) -> Need {
+    Need::one(
+        Access::accept(cluster),
+        format!("user {:?} cannot update the HubAcceptsClient field", user.name),
+    )
+}
+
+fn accept_annotations_change(change: &Change) -> bool {
+    let get =
+        |cluster: Option<&ManagedCluster>, key: &str| cluster.and_then(|c| c.annotations().get(key).cloned());
+    ACCEPT_ANNOTATIONS
+        .iter()
+        .any(|key| get(change.old, key) != get(change.new, key))
+}
+
+fn accepts(cluster: Option<&ManagedCluster>) -> bool {
+    cluster.is_some_and(|c| c.spec.hub_accepts_client)
+}
+
+fn system_taints(cluster: Option<&ManagedCluster>) -> Vec<&Taint> {
+    let taints = cluster.map(|c| c.spec.taints.as_slice()).unwrap_or_default();
+    taints
+        .iter()
+        .filter(|t| t.key == TAINT_UNAVAILABLE || t.key == TAINT_UNREACHABLE)
+        .collect()
+}
+
+fn labels(cluster: Option<&ManagedCluster>) -> &Labels {
+    static NONE: Labels = Labels::new();
+    cluster.map_or(&NONE, ResourceExt::labels)
+}
+
+fn changed_keys<'a>(old: &'a Labels, new: &'a Labels) -> BTreeSet<&'a str> {
+    old.keys()
+        .chain(new.keys())
+        .filter(|key| old.get(*key) != new.get(*key))
+        .map(String::as_str)
+        .collect()
+}
+
+fn find<'a>(sets: &'a [ManagedClusterSet], name: &str) -> Option<&'a ManagedClusterSet> {
+    sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))
+}
+
+/// Whether a name can be a namespace's: a DNS label.
+pub fn is_namespace_name(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && can_name_a_set(name)
+}

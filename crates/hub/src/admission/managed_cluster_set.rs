@@ -1,0 +1,293 @@
+//! Admission of ManagedClusterSets: who may make which set, and that no set takes clusters by surprise.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+use writ_api::cluster::{
+    ManagedClusterSet,
+    managed_cluster_set::{ClusterSelector, SelectorType},
+};
+
+use super::{
+    access::{Access, Decision, Need, Requester},
+    pairs::{CONFIG_MAP, NAMESPACE, Pairs},
+};
+use crate::{
+    cluster_set::membership::{CONFIRMED_ANNOTATION, REMOVE_LABELS_ANNOTATION, Selection, is_guarded},
+    options::{Guards, KeyGrants},
+};
+
+/// A change of one set: created without `old`, deleted without `new`.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// Who asks.
+    pub user: &'a Requester,
+    /// The stored object.
+    pub old: Option<&'a ManagedClusterSet>,
+    /// The object after mutation.
+    pub new: Option<&'a ManagedClusterSet>,
+}
+
+/// What was read from the hub for this decision.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The ConfigMap of pairs, on create: absent restricts nothing, malformed is an error.
+    pub pairs: Option<Result<Pairs, String>>,
+    /// How many clusters the new selection chooses that the old one did not.
+    pub gained: usize,
+    /// How many clusters the old selection chooses, on delete.
+    pub members: usize,
+}
+
+/// Brings a set into the form that is stored.
+///
+/// A set with its own key is stored with the label selector that means the same, so that components which know
+/// no keys read it correctly. `may_update_all` is whether the requester may update every cluster.
+pub fn mutate(
+    old: Option<&ManagedClusterSet>,
+    new: &mut ManagedClusterSet,
+    may_update_all: bool,
+    guards: &Guards,
+) {
+    let selector = &mut new.spec.cluster_selector;
+    if selector.selector_type == SelectorType::LegacyClusterSetLabel {
+        selector.selector_type = SelectorType::ExclusiveClusterSetLabel;
+    }
+    let name = new.name_any();
+    if let Some(key) = new.spec.own_key().map(str::to_owned) {
+        let written = &new.spec.cluster_selector;
+        if written.selector_type == SelectorType::ExclusiveClusterSetLabel || written.label_selector.is_none()
+        {
+            new.spec.cluster_selector = selector_of(&key, &name);
+        }
+    }
+    let guarded = new
+        .spec
+        .key()
+        .is_some_and(|key| is_guarded(key, guards.default_key));
+    let annotation = |set: &ManagedClusterSet| set.annotations().get(CONFIRMED_ANNOTATION).cloned();
+    let before = old.and_then(annotation);
+    let asked = annotation(new);
+    let value = match (old, guarded) {
+        (_, false) => None,
+        (None, true) => Some(may_update_all.to_string()),
+        (Some(_), true) if asked != before && may_update_all => {
+            Some((asked.as_deref() == Some("true")).to_string())
+        }
+        (Some(_), true) => Some(before.unwrap_or_else(|| "false".into())),
+    };
+    match value {
+        Some(value) => {
+            new.annotations_mut().insert(CONFIRMED_ANNOTATION.into(), value);
+        }
+        None => {
+            new.annotations_mut().remove(CONFIRMED_ANNOTATION);
+        }
+    }
+}
+
+/// Decides about a change, after mutation.
+pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision {
+    match (change.old, change.new) {
+        (None, Some(new)) => decide_create(change.user, new, observed, guards),
+        (Some(old), Some(new)) => decide_update(change.user, old, new, observed),
+        (Some(old), None) => decide_delete(change.user, old, observed, guards),
+        (None, None) => Decision::invalid("the request holds no ManagedClusterSet"),
+    }
+}
+
+fn decide_create(
+    user: &Requester,
+    set: &ManagedClusterSet,
+    observed: &Observed,
+    guards: &Guards,
+) -> Decision {
+    let name = set.name_any();
+    if let Err(message) = check_object(set) {
+        return Decision::invalid(message);
+    }
+    let key = set.spec.key();
+    match &observed.pairs {
+        Some(Err(message)) => {
+            return Decision::forbidden(format!(
+                "the ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read, so no set can be created: {message}"
+            ));
+        }
+        Some(Ok(pairs)) if !pairs.allow(key, &name) => {
+            return Decision::forbidden(format!(
+                "the pair of exclusiveKey {:?} and name {name:?} is not in the ConfigMap {NAMESPACE}/{CONFIG_MAP}",
+                key.unwrap_or_default()
+            ));
+        }
+        _ => {}
+    }
+    let mut needs = Vec::new();
+    match key {
+        Some(key) if is_guarded(key, guards.default_key) => {
+            let pair = Access::exclusive_key(&format!("{key}:{name}"));
+            let any_of = match guards.key_grants {
+                KeyGrants::Any => vec![Access::exclusive_key(key), pair],
+                KeyGrants::Pair => vec![pair],
+            };
+            needs.push(Need {
+                any_of,
+                refusal: format!(
+                    "user {:?} cannot create a ManagedClusterSet {name:?} with exclusiveKey {key:?}: it takes create on \
+                     managedclustersets/exclusiveKey with the name {}",
+                    user.name,
+                    match guards.key_grants {
+                        KeyGrants::Any => format!("{key:?} or \"{key}:{name}\""),
+                        KeyGrants::Pair => format!("\"{key}:{name}\""),
+                    }
+                ),
+            });
+            needs.extend(surprise(user, &name, observed.gained));
+        }
+        // Upstream's rights are enough for a set with the default key.
+        Some(_) => {}
+        None => needs.extend(surprise(user, &name, observed.gained)),
+    }
+    Decision::needs(needs)
+}
+
+fn decide_update(
+    user: &Requester,
+    old: &ManagedClusterSet,
+    new: &ManagedClusterSet,
+    observed: &Observed,
+) -> Decision {
+    let key = |set: &ManagedClusterSet| set.spec.exclusive_key.clone().unwrap_or_default();
+    if key(old) != key(new) {
+        return Decision::invalid(
+            "spec.exclusiveKey cannot be changed, added or removed; create another set",
+        );
+    }
+    if Selection::of(old) == Selection::of(new) && old.spec.cluster_label == new.spec.cluster_label {
+        return Decision::ALLOW;
+    }
+    if let Err(message) = check_object(new) {
+        return Decision::invalid(message);
+    }
+    Decision::needs(
+        surprise(user, &new.name_any(), observed.gained)
+            .into_iter()
+            .collect(),
+    )
+}
+
+fn decide_delete(
+    user: &Requester,
+    set: &ManagedClusterSet,
+    observed: &Observed,
+    guards: &Guards,
+) -> Decision {
+    let name = set.name_any();
+    let Some(key) = set.spec.key().filter(|_| observed.members > 0) else {
+        return Decision::ALLOW;
+    };
+    let mut needs = Vec::new();
+    if is_guarded(key, guards.default_key) {
+        needs.push(Need::one(
+            Access::join(&name),
+            format!(
+                "user {:?} cannot delete the ManagedClusterSet {name:?}: it has {} members, and to remove them takes \
+                 create on managedclustersets/join",
+                user.name, observed.members
+            ),
+        ));
+    }
+    let removed = set
+        .annotations()
+        .get(REMOVE_LABELS_ANNOTATION)
+        .is_some_and(|v| v == "true");
+    let warnings = if removed {
+        Vec::new()
+    } else {
+        vec![format!(
+            "{} clusters keep the label {key}={name}; annotate the set with {REMOVE_LABELS_ANNOTATION}=true before \
+             deleting it to have the label removed",
+            observed.members
+        )]
+    };
+    Decision::AllowIf { needs, warnings }
+}
+
+fn surprise(user: &Requester, name: &str, gained: usize) -> Option<Need> {
+    (gained > 0).then(|| {
+        Need::one(
+            Access::update_all_clusters(),
+            format!(
+                "user {:?} cannot put {gained} existing clusters into the ManagedClusterSet {name:?}: it takes update on \
+                 all managedclusters, or a set that matches no cluster yet",
+                user.name
+            ),
+        )
+    })
+}
+
+fn check_object(set: &ManagedClusterSet) -> Result<(), String> {
+    let name = set.name_any();
+    if let Some(key) = set.spec.key() {
+        if name.len() > 63 {
+            return Err(format!(
+                "the name has {} characters: it is the value of the members' label, which has at most 63",
+                name.len()
+            ));
+        }
+        if !is_label_key(key) {
+            return Err(format!("spec.exclusiveKey: {key:?} cannot be the key of a label"));
+        }
+        if let Some(label) = &set.spec.cluster_label
+            && (label.key != key || label.value != name)
+        {
+            return Err(format!(
+                "spec.clusterLabel must be {key}={name}, the exclusive key and the name of the set, or be left out"
+            ));
+        }
+        if set.spec.own_key().is_some() && set.spec.cluster_selector != selector_of(key, &name) {
+            return Err(format!(
+                "spec.clusterSelector must be left out or select exactly {key}={name} beside an exclusiveKey"
+            ));
+        }
+        if set.spec.own_key().is_none()
+            && set.spec.cluster_selector.selector_type == SelectorType::LabelSelector
+        {
+            return Err(
+                "spec.clusterSelector must not be a LabelSelector beside the default exclusiveKey".into(),
+            );
+        }
+    } else if set.spec.cluster_label.is_some() {
+        return Err("spec.clusterLabel has no meaning beside a LabelSelector; leave it out".into());
+    }
+    match Selection::of(set) {
+        Selection::Broken(message) => Err(format!("spec.clusterSelector.labelSelector: {message}")),
+        _ => Ok(()),
+    }
+}
+
+/// The form in which a set with its own key is stored.
+pub fn selector_of(key: &str, name: &str) -> ClusterSelector {
+    ClusterSelector {
+        selector_type: SelectorType::LabelSelector,
+        label_selector: Some(LabelSelector {
+            match_labels: Some(BTreeMap::from([(key.to_owned(), name.to_owned())])),
+            match_expressions: None,
+        }),
+    }
+}
+
+fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    prefix.is_none_or(crate::cluster_set::membership::can_name_a_set)
+        && name.len() <= 63
+        && edge(name.chars().next())
+        && edge(name.chars().next_back())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}

@@ -1,0 +1,250 @@
+//! Pure: what the status of sets, clusters and bindings should be, and which roles and sets there should be.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::rbac::v1::{ClusterRole, PolicyRule},
+    apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector},
+};
+use kube::{Resource, ResourceExt, api::ObjectMeta};
+use writ_api::cluster::{
+    CLUSTER_SET_LABEL, DEFAULT_SET, GLOBAL_SET, GROUP, ManagedClusterSet, ManagedClusterSetBinding,
+    managed_cluster_set::{
+        CONDITION_CONFLICT, CONDITION_EMPTY, ClusterLabel, ClusterSelector, ManagedClusterSetSpec,
+        ManagedClusterSetStatus, SelectorType,
+    },
+    managed_cluster_set_binding::{CONDITION_BOUND, ManagedClusterSetBindingStatus},
+};
+use writ_runtime::condition::{self, Wanted};
+
+use super::{
+    fleet::Fleet,
+    membership::{CONFIRMED_ANNOTATION, Labels, Selection, can_name_a_set},
+};
+
+/// Condition of a cluster whose labels name no set, or a set that it has not joined.
+pub const CONDITION_LABELS: &str = "ManagedClusterSetLabelsValid";
+/// Condition of a set whose `managedNamespaces` nobody acts on.
+pub const CONDITION_NAMESPACES: &str = "ManagedNamespacesIgnored";
+/// The annotation that keeps the hub from rolling back `default` and `global`.
+pub const AUTO_UPDATE_ANNOTATION: &str = "cluster.open-cluster-management.io/autoupdate";
+/// The label of the roles of a set, with the role's name as value.
+pub const ROLE_LABEL: &str = "cluster.open-cluster-management.io/role";
+/// How many names a message lists.
+const NAMED: usize = 10;
+
+/// The status that a set should have.
+pub fn set_status(set: &ManagedClusterSet, fleet: &Fleet, now: Timestamp) -> ManagedClusterSetStatus {
+    let name = set.name_any();
+    let members = fleet.members(&name).map_or(0, std::collections::BTreeSet::len);
+    let mut status = set.status.clone().unwrap_or_default();
+    let generation = set.metadata.generation;
+    let mut want = |wanted: Wanted| {
+        condition::set(&mut status.conditions, &wanted, generation, now);
+    };
+    want(if members == 0 {
+        Wanted::new(
+            CONDITION_EMPTY,
+            true,
+            "NoClusterMatched",
+            "No ManagedCluster selected",
+        )
+    } else {
+        Wanted::new(
+            CONDITION_EMPTY,
+            false,
+            "ClustersSelected",
+            format!("{members} ManagedClusters selected"),
+        )
+    });
+    want(conflict(&name, set, fleet));
+    if set.spec.managed_namespaces.is_empty() {
+        condition::remove(&mut status.conditions, CONDITION_NAMESPACES);
+    } else {
+        want(Wanted::new(
+            CONDITION_NAMESPACES,
+            true,
+            "NotSupported",
+            "spec.managedNamespaces is stored and not acted on",
+        ));
+    }
+    status.cluster_label = set.spec.key().map(|key| ClusterLabel {
+        key: key.into(),
+        value: name,
+    });
+    status.cluster_count = i64::try_from(members).ok();
+    status
+}
+
+fn conflict(name: &str, set: &ManagedClusterSet, fleet: &Fleet) -> Wanted {
+    if let Selection::Broken(message) = Selection::of(set) {
+        return Wanted::new(
+            CONDITION_CONFLICT,
+            true,
+            "InvalidSelector",
+            format!("spec.clusterSelector.labelSelector: {message}; the set is empty until it is mended"),
+        );
+    }
+    let unconfirmed = fleet
+        .unconfirmed(name)
+        .map(|names| names.iter().collect::<Vec<_>>())
+        .unwrap_or_default();
+    if unconfirmed.is_empty() {
+        return Wanted::new(CONDITION_CONFLICT, false, "NoConflict", "");
+    }
+    Wanted::new(
+        CONDITION_CONFLICT,
+        true,
+        "UnconfirmedMembers",
+        format!(
+            "{} clusters carry the label but did not join under the eyes of admission and are left out: {}; somebody who \
+             may update all managedclusters confirms them with the annotation {CONFIRMED_ANNOTATION}=true",
+            unconfirmed.len(),
+            list(&unconfirmed)
+        ),
+    )
+}
+
+fn list(names: &[&String]) -> String {
+    let mut text = names
+        .iter()
+        .take(NAMED)
+        .map(|n| n.as_str())
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > NAMED {
+        text.push_str(", ...");
+    }
+    text
+}
+
+/// What is wrong with the set labels of a cluster: the condition that it should have, if any.
+pub fn cluster_condition(labels: &Labels, cluster: &str, fleet: &Fleet) -> Option<Wanted> {
+    let mut problems = Vec::new();
+    for key in fleet.keys() {
+        let Some(value) = labels.get(key).filter(|v| !v.is_empty()) else {
+            continue;
+        };
+        if !can_name_a_set(value) {
+            problems.push(format!(
+                "label {key}={value}: no set can have that name, it must be lower case letters, digits, '-' and '.'"
+            ));
+        } else if !matches!(fleet.set(value).map(|s| &s.selection), Some(Selection::Label { key: k, .. }) if k == key)
+        {
+            problems.push(format!("label {key}={value}: there is no such set with that key"));
+        } else if fleet.unconfirmed(value).is_some_and(|u| u.contains(cluster)) {
+            problems.push(format!(
+                "label {key}={value}: the cluster did not join that set under the eyes of admission and is left out of it"
+            ));
+        }
+    }
+    (!problems.is_empty()).then(|| Wanted::new(CONDITION_LABELS, false, "NotInSet", problems.join("; ")))
+}
+
+/// The status that a binding should have.
+pub fn binding_status(
+    binding: &ManagedClusterSetBinding,
+    set_exists: bool,
+    now: Timestamp,
+) -> ManagedClusterSetBindingStatus {
+    let mut status = binding.status.clone().unwrap_or_default();
+    let reason = if set_exists {
+        "ClusterSetBound"
+    } else {
+        "ClusterSetNotFound"
+    };
+    let wanted = Wanted::new(CONDITION_BOUND, set_exists, reason, "");
+    condition::set(&mut status.conditions, &wanted, binding.metadata.generation, now);
+    status
+}
+
+/// The sets that are always there: `default` by the default label, `global` with every cluster.
+pub fn standing_sets() -> [ManagedClusterSet; 2] {
+    let set = |name: &str, cluster_selector| {
+        ManagedClusterSet::new(
+            name,
+            ManagedClusterSetSpec {
+                cluster_selector,
+                ..ManagedClusterSetSpec::default()
+            },
+        )
+    };
+    [
+        set(DEFAULT_SET, ClusterSelector::default()),
+        set(
+            GLOBAL_SET,
+            ClusterSelector {
+                selector_type: SelectorType::LabelSelector,
+                label_selector: Some(LabelSelector::default()),
+            },
+        ),
+    ]
+}
+
+/// Whether the hub may roll the set back to what it should be.
+pub fn may_roll_back(set: &ManagedClusterSet) -> bool {
+    set.annotations()
+        .get(AUTO_UPDATE_ANNOTATION)
+        .is_none_or(|v| v != "false")
+}
+
+/// The roles that people can bind: `admin` moves clusters, `bind` offers the set to a namespace, `view` reads it.
+pub fn roles(set: &ManagedClusterSet) -> Vec<ClusterRole> {
+    let name = set.name_any();
+    // The name is the value of their label. A set with a longer name has no members anyway.
+    if name.len() > 63 {
+        return Vec::new();
+    }
+    let rule = |resource: &str, verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![GROUP.into()]),
+        resources: Some(vec![resource.into()]),
+        resource_names: Some(vec![name.clone()]),
+        verbs: verbs.iter().map(|v| (*v).to_owned()).collect(),
+        ..PolicyRule::default()
+    };
+    let bind = rule("managedclustersets/bind", &["create"]);
+    let join = rule("managedclustersets/join", &["create"]);
+    [
+        (
+            "admin",
+            vec![
+                rule("managedclustersets", &["get", "patch", "update"]),
+                join,
+                bind.clone(),
+            ],
+        ),
+        ("bind", vec![rule("managedclustersets", &["get"]), bind]),
+        ("view", vec![rule("managedclustersets", &["get"])]),
+    ]
+    .into_iter()
+    .map(|(role, rules)| ClusterRole {
+        metadata: ObjectMeta {
+            name: Some(role_name(&name, role)),
+            labels: Some(BTreeMap::from([
+                (CLUSTER_SET_LABEL.to_owned(), name.clone()),
+                (ROLE_LABEL.to_owned(), role.to_owned()),
+            ])),
+            owner_references: set.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        rules: Some(rules),
+        aggregation_rule: None,
+    })
+    .collect()
+}
+
+/// The name of a role of a set.
+pub fn role_name(set: &str, role: &str) -> String {
+    format!("open-cluster-management:managedclusterset:{role}:{set}")
+}
+
+/// The condition with stable times, given what the object has now.
+pub fn timed(current: &[Condition], wanted: &Wanted, generation: Option<i64>, now: Timestamp) -> Condition {
+    let mut conditions: Vec<_> = condition::find(current, &wanted.type_)
+        .cloned()
+        .into_iter()
+        .collect();
+    condition::set(&mut conditions, wanted, generation, now);
+    conditions.swap_remove(0)
+}

@@ -1,0 +1,291 @@
+//! Watches clusters, sets, bindings, placements, decisions and scores; schedules what a change touches.
+
+mod state;
+
+use std::time::Duration;
+
+use futures::{
+    FutureExt, StreamExt,
+    stream::{self, BoxStream},
+};
+use jiff::Timestamp;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ObjectMeta, PostParams},
+    runtime::watcher,
+};
+use writ_api::cluster::{
+    AddOnPlacementScore, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement,
+    PlacementDecision,
+    placement::{CONDITION_MISCONFIGURED, PlacementStatus, SortBy},
+    placement_decision::{
+        ClusterDecision, GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL, PlacementDecisionStatus,
+    },
+};
+use writ_runtime::{
+    Error, apply, condition,
+    error::Context as _,
+    watching::{Queue, events},
+};
+
+use self::state::State;
+use super::{
+    groups::Object,
+    plan::{self, Outcome},
+};
+use crate::{Context, MANAGER};
+
+/// How many placements are written at once.
+const CONCURRENCY: usize = 8;
+
+pub(super) enum Event {
+    Cluster(watcher::Event<ManagedCluster>),
+    Set(watcher::Event<ManagedClusterSet>),
+    Binding(watcher::Event<ManagedClusterSetBinding>),
+    Placement(watcher::Event<Placement>),
+    Decision(watcher::Event<PlacementDecision>),
+    Score(watcher::Event<AddOnPlacementScore>),
+}
+
+/// Runs until shutdown.
+pub async fn run(context: Context) -> Result<(), Error> {
+    let gate = context.health.gate("watch Placements");
+    let mut watched = watch_all(&context);
+    let mut state = State::new(context.options.guards.default_key);
+    let mut queue: Queue<String> = Queue::default();
+    loop {
+        tokio::select! {
+            () = context.shutdown.cancelled() => return Ok(()),
+            event = watched.next() => {
+                let Some(event) = event else { return Ok(()) };
+                state.take(event);
+                while let Some(Some(event)) = watched.next().now_or_never() {
+                    state.take(event);
+                }
+            }
+            () = tokio::time::sleep_until(queue.wakes_at().into()) => {}
+        }
+        if !state.is_ready() {
+            continue;
+        }
+        gate.open();
+        for placement in state.take_dirty() {
+            queue.push(placement);
+        }
+        work(&context, &mut state, &mut queue).await;
+    }
+}
+
+fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> {
+    let client = &context.client;
+    let all = watcher::Config::default;
+    stream::select_all([
+        events(Api::all(client.clone()), all())
+            .map(Event::Cluster)
+            .boxed(),
+        events(Api::all(client.clone()), all()).map(Event::Set).boxed(),
+        events(Api::all(client.clone()), all())
+            .map(Event::Binding)
+            .boxed(),
+        events(Api::all(client.clone()), all())
+            .map(Event::Placement)
+            .boxed(),
+        events(Api::all(client.clone()), all())
+            .map(Event::Decision)
+            .boxed(),
+        events(Api::all(client.clone()), all()).map(Event::Score).boxed(),
+    ])
+}
+
+async fn work(context: &Context, state: &mut State, queue: &mut Queue<String>) {
+    let now = Timestamp::now();
+    let mut writes = Vec::new();
+    for key in queue.take_due() {
+        if let Some((plan, again)) = state.schedule(&key, now) {
+            if let Some(again) = again {
+                // A little later than the very moment, so that it has passed.
+                queue.push_after(key.clone(), again + Duration::from_millis(50));
+            }
+            writes.push((key, plan));
+        }
+    }
+    let this = &*state;
+    let results: Vec<_> = stream::iter(writes)
+        .map(|(key, plan)| async move {
+            let result = write(context, this, &key, &plan, now).await;
+            (key, result)
+        })
+        .buffer_unordered(CONCURRENCY)
+        .collect()
+        .await;
+    for (key, result) in results {
+        match result {
+            Ok(()) => queue.done(&key),
+            Err(error) => {
+                tracing::warn!(placement = %key, %error, "will try again");
+                queue.failed(key);
+            }
+        }
+    }
+}
+
+/// What is to be written for one placement.
+pub(super) enum Wanted {
+    /// The decisions, and the conditions.
+    Scheduled(Outcome, Vec<condition::Wanted>),
+    /// The placement cannot be understood: its decisions stay.
+    Misconfigured(String),
+}
+
+async fn write(
+    context: &Context,
+    state: &State,
+    key: &str,
+    wanted: &Wanted,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(placement) = state.placement(key) else {
+        return Ok(());
+    };
+    let namespace = placement.namespace().unwrap_or_default();
+    let placements: Api<Placement> = apply::namespaced(&context.client, &namespace);
+    let generation = placement.metadata.generation;
+    let mut status = placement.status.clone().unwrap_or_default();
+    match wanted {
+        Wanted::Misconfigured(why) => {
+            condition::set(&mut status.conditions, &plan::misconfigured(why), generation, now);
+        }
+        Wanted::Scheduled(outcome, conditions) => {
+            write_decisions(context, state, placement, outcome).await?;
+            for wanted in conditions {
+                condition::set(&mut status.conditions, wanted, generation, now);
+            }
+            status = PlacementStatus {
+                number_of_selected_clusters: i32::try_from(outcome.selected).unwrap_or(i32::MAX),
+                decision_groups: plan::group_status(&placement.name_any(), &outcome.objects),
+                ..status
+            };
+        }
+    }
+    debug_assert!(condition::find(&status.conditions, CONDITION_MISCONFIGURED).is_some());
+    apply::ensure_status(&placements, placement, &status, MANAGER).await?;
+    Ok(())
+}
+
+/// Writes the decision objects: first what gains clusters, then what only loses some, then what goes.
+async fn write_decisions(
+    context: &Context,
+    state: &State,
+    placement: &Placement,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let namespace = placement.namespace().unwrap_or_default();
+    let name = placement.name_any();
+    let api: Api<PlacementDecision> = apply::namespaced(&context.client, &namespace);
+    let by_score = placement.spec.sort_by == Some(SortBy::Score);
+    let current: Vec<&PlacementDecision> = state.decisions_of(&namespace, &name).collect();
+    let mut changes = Vec::new();
+    for object in &outcome.objects {
+        let wanted = decision(placement, object);
+        let there = current
+            .iter()
+            .find(|d| d.name_any() == wanted.name_any())
+            .copied();
+        let status = PlacementDecisionStatus {
+            decisions: decisions(object, outcome, by_score),
+        };
+        let known = there
+            .and_then(|d| d.status.as_ref())
+            .map(|s| s.decisions.as_slice())
+            .unwrap_or_default();
+        let gains = status
+            .decisions
+            .iter()
+            .any(|d| !known.iter().any(|k| k.cluster_name == d.cluster_name));
+        changes.push((!gains, wanted, there, status));
+    }
+    changes.sort_by_key(|(loses, ..)| *loses);
+    for (_, wanted, there, status) in &changes {
+        let made = match there {
+            Some(there) => {
+                apply::ensure(&api, Some(there), wanted, MANAGER).await?;
+                (*there).clone()
+            }
+            None => match api.create(&PostParams::default(), wanted).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => api
+                    .get(&wanted.name_any())
+                    .await
+                    .context(|| format!("read PlacementDecision {namespace}/{}", wanted.name_any()))?,
+                answer => answer
+                    .context(|| format!("create PlacementDecision {namespace}/{}", wanted.name_any()))?,
+            },
+        };
+        apply::ensure_status(&api, &made, status, MANAGER).await?;
+    }
+    for decision in current {
+        let wanted = changes
+            .iter()
+            .any(|(_, wanted, ..)| wanted.name_any() == decision.name_any());
+        if !wanted {
+            apply::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
+        }
+    }
+    Ok(())
+}
+
+fn decision(placement: &Placement, object: &Object) -> PlacementDecision {
+    let name = placement.name_any();
+    PlacementDecision {
+        metadata: ObjectMeta {
+            name: Some(plan::decision_name(&name, object.slot)),
+            namespace: placement.namespace(),
+            labels: Some(
+                [
+                    (PLACEMENT_LABEL, name),
+                    (GROUP_INDEX_LABEL, object.group.to_string()),
+                    (GROUP_NAME_LABEL, object.group_name.clone()),
+                ]
+                .map(|(key, value)| (key.to_owned(), value))
+                .into(),
+            ),
+            owner_references: placement.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        ..PlacementDecision::default()
+    }
+}
+
+fn decisions(object: &Object, outcome: &Outcome, by_score: bool) -> Vec<ClusterDecision> {
+    let mut decisions: Vec<ClusterDecision> = object
+        .clusters
+        .iter()
+        .map(|cluster| ClusterDecision {
+            cluster_name: cluster.clone(),
+            reason: String::new(),
+            score: outcome.scores.get(cluster).copied().filter(|_| by_score),
+        })
+        .collect();
+    if by_score {
+        decisions.sort_by(|a, b| {
+            b.score
+                .cmp(&a.score)
+                .then_with(|| a.cluster_name.cmp(&b.cluster_name))
+        });
+    }
+    decisions
+}
+
+/// A score of an add-on, if it is there and not too old.
+pub(super) fn score_in(object: &AddOnPlacementScore, name: &str, now: Timestamp) -> Option<i64> {
+    let status = object.status.as_ref()?;
+    let expired = status
+        .valid_until
+        .as_ref()
+        .and_then(|time| time.parse::<Timestamp>().ok())
+        .is_some_and(|until| until <= now);
+    if expired {
+        return None;
+    }
+    let score = status.scores.iter().find(|score| score.name == name)?;
+    Some(i64::from(score.value))
+}

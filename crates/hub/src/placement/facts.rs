@@ -1,0 +1,84 @@
+//! What the scheduler knows of a cluster.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use writ_api::cluster::{ManagedCluster, managed_cluster::TaintEffect};
+use writ_runtime::quantity::Quantity;
+
+use crate::cluster_set::membership::Labels;
+
+/// A cluster, reduced to what placements look at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its claims.
+    pub claims: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<TaintFact>,
+    /// Allocatable processors, in thousandths.
+    pub cpu: Option<i128>,
+    /// Allocatable memory, in thousandths of bytes.
+    pub memory: Option<i128>,
+    /// The whole object, for expressions.
+    pub object: Arc<ManagedCluster>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+/// A taint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaintFact {
+    /// The key.
+    pub key: String,
+    /// The value, empty if there is none.
+    pub value: String,
+    /// The effect.
+    pub effect: TaintEffect,
+    /// When it was added.
+    pub since: Option<Timestamp>,
+}
+
+impl Facts {
+    /// Reduces a cluster.
+    pub fn of(cluster: ManagedCluster) -> Self {
+        let cluster = Arc::new(cluster);
+        let status = cluster.status.clone().unwrap_or_default();
+        let quantity = |name: &str| {
+            let text = match status.allocatable.get(name)? {
+                IntOrString::Int(number) => number.to_string(),
+                IntOrString::String(text) => text.clone(),
+            };
+            Quantity::parse(&text).map(Quantity::milli)
+        };
+        Self {
+            name: cluster.name_any(),
+            labels: cluster.labels().clone(),
+            claims: status
+                .cluster_claims
+                .iter()
+                .map(|claim| (claim.name.clone(), claim.value.clone()))
+                .collect(),
+            taints: cluster
+                .spec
+                .taints
+                .iter()
+                .map(|taint| TaintFact {
+                    key: taint.key.clone(),
+                    value: taint.value.clone().unwrap_or_default(),
+                    effect: taint.effect,
+                    since: taint.time_added.as_ref().and_then(|t| t.parse().ok()),
+                })
+                .collect(),
+            cpu: quantity("cpu"),
+            memory: quantity("memory"),
+            deleting: cluster.metadata.deletion_timestamp.is_some(),
+            object: cluster,
+        }
+    }
+}

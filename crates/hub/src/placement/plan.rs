@@ -1,0 +1,320 @@
+//! Pure: the scheduler.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use jiff::Timestamp;
+use writ_api::cluster::placement::{
+    CONDITION_MISCONFIGURED, CONDITION_SATISFIED, DecisionGroupStatus, PlacementSpec, SpreadConstraint,
+    Toleration,
+};
+use writ_runtime::condition::Wanted;
+
+use super::{
+    facts::Facts,
+    groups::{Groups, Object},
+    predicates::Predicates,
+    prioritizers::{self, Source},
+    spread, taints,
+};
+
+/// A placement, ready to be scheduled.
+pub struct Compiled {
+    predicates: Predicates,
+    tolerations: Vec<Toleration>,
+    weights: BTreeMap<Source, i64>,
+    constraints: Vec<SpreadConstraint>,
+    groups: Groups,
+    wanted: Option<usize>,
+}
+
+/// What the scheduler thinks of one candidate, kept until the candidate or the placement changes.
+pub type Verdict = taints::Verdict;
+
+/// What the choice depends on besides the candidates.
+pub struct Surroundings<'a> {
+    /// The object that each chosen cluster is written in now.
+    pub before: &'a BTreeMap<String, usize>,
+    /// How many other placements chose the cluster.
+    pub chosen_elsewhere: &'a dyn Fn(&str) -> usize,
+    /// A score of an add-on for the cluster, if it is there and not too old.
+    pub add_on_score: &'a dyn Fn(&str, &str, &str) -> Option<i64>,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The decision objects.
+    pub objects: Vec<Object>,
+    /// The score of each cluster that one was computed for.
+    pub scores: BTreeMap<String, i64>,
+    /// Why each candidate that was not chosen was not.
+    pub left_out: BTreeMap<String, String>,
+    /// How many clusters are chosen.
+    pub selected: usize,
+}
+
+/// Why there are no candidates at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoCandidates {
+    /// No set is bound to the namespace.
+    NoBindings,
+    /// None of the sets that the placement names is bound.
+    NoIntersection,
+    /// The bound sets, by name, have no members.
+    Empty(Vec<String>),
+}
+
+impl Compiled {
+    /// Reads a placement; `Err` names what cannot be understood.
+    pub fn of(spec: &PlacementSpec) -> Result<Self, String> {
+        taints::validate(&spec.tolerations)?;
+        let wanted = match spec.number_of_clusters {
+            None => None,
+            Some(number) => Some(
+                usize::try_from(number)
+                    .map_err(|_| format!("spec.numberOfClusters: {number} is less than nothing"))?,
+            ),
+        };
+        Ok(Self {
+            predicates: Predicates::compile(spec)?,
+            tolerations: spec.tolerations.clone(),
+            weights: prioritizers::weights(spec)?,
+            constraints: spec
+                .spread_policy
+                .as_ref()
+                .map(|p| p.spread_constraints.clone())
+                .unwrap_or_default(),
+            groups: Groups::compile(spec)?,
+            wanted,
+        })
+    }
+
+    /// Judges one candidate. `chosen` is whether the placement has it already.
+    pub fn judge(&self, cluster: &Facts, chosen: bool, now: Timestamp) -> Verdict {
+        if cluster.deleting {
+            return Verdict {
+                refusal: Some("it is being deleted".into()),
+                ..Verdict::default()
+            };
+        }
+        if let Err(reason) = self.predicates.check(cluster) {
+            return Verdict {
+                refusal: Some(reason),
+                ..Verdict::default()
+            };
+        }
+        taints::judge(cluster, &self.tolerations, chosen, now)
+    }
+
+    /// Chooses among the candidates and divides the chosen ones.
+    pub fn schedule(&self, candidates: &[(&Facts, &Verdict)], around: &Surroundings) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut eligible: Vec<(&Facts, usize)> = Vec::new();
+        for (cluster, verdict) in candidates {
+            match &verdict.refusal {
+                Some(reason) => {
+                    outcome.left_out.insert(cluster.name.clone(), reason.clone());
+                }
+                None => eligible.push((cluster, verdict.disliked)),
+            }
+        }
+        let wanted = self.wanted.unwrap_or(eligible.len());
+        let chosen: Vec<&Facts> = if wanted >= eligible.len() && self.constraints.is_empty() {
+            eligible.into_iter().map(|(cluster, _)| cluster).collect()
+        } else {
+            self.choose(&eligible, wanted, around, &mut outcome)
+        };
+        outcome.selected = chosen.len();
+        outcome.objects = self.groups.divide(&chosen, around.before);
+        outcome
+    }
+
+    fn choose<'a>(
+        &self,
+        eligible: &[(&'a Facts, usize)],
+        wanted: usize,
+        around: &Surroundings,
+        outcome: &mut Outcome,
+    ) -> Vec<&'a Facts> {
+        let scores = self.scores(eligible, around);
+        let mut ranked: Vec<(usize, Reverse<i64>, &Facts)> = eligible
+            .iter()
+            .zip(&scores)
+            .map(|((cluster, disliked), score)| (*disliked, Reverse(*score), *cluster))
+            .collect();
+        ranked.sort_by(|a, b| (a.0, a.1, &a.2.name).cmp(&(b.0, b.1, &b.2.name)));
+        let order: Vec<&Facts> = ranked.iter().map(|(_, _, cluster)| *cluster).collect();
+        for (_, Reverse(score), cluster) in &ranked {
+            outcome.scores.insert(cluster.name.clone(), *score);
+        }
+        let (chosen, kept_out) = spread::choose(&order, &self.constraints, wanted);
+        let kept_out: BTreeSet<usize> = kept_out.into_iter().collect();
+        let taken: BTreeSet<usize> = chosen.iter().copied().collect();
+        for (index, (disliked, Reverse(score), cluster)) in ranked.iter().enumerate() {
+            if taken.contains(&index) {
+                continue;
+            }
+            let reason = if kept_out.contains(&index) {
+                "a spread constraint keeps it out".to_owned()
+            } else if *disliked > 0 {
+                format!("others come first: {disliked} of its taints would rather have it left out")
+            } else {
+                format!("{wanted} clusters are wanted and others come first; its score is {score}")
+            };
+            outcome.left_out.insert(cluster.name.clone(), reason);
+        }
+        chosen
+            .into_iter()
+            .filter_map(|index| order.get(index).copied())
+            .collect()
+    }
+
+    fn scores(&self, eligible: &[(&Facts, usize)], around: &Surroundings) -> Vec<i64> {
+        let mut sums = vec![0_i64; eligible.len()];
+        for (source, weight) in &self.weights {
+            let scores: Vec<i64> = match source {
+                Source::Balance => {
+                    let counts: Vec<usize> = eligible
+                        .iter()
+                        .map(|(c, _)| (around.chosen_elsewhere)(&c.name))
+                        .collect();
+                    prioritizers::balance(&counts)
+                }
+                Source::Steady => eligible
+                    .iter()
+                    .map(|(c, _)| {
+                        if around.before.contains_key(&c.name) {
+                            100
+                        } else {
+                            0
+                        }
+                    })
+                    .collect(),
+                Source::Cpu => {
+                    prioritizers::normalize(&eligible.iter().map(|(c, _)| c.cpu).collect::<Vec<_>>())
+                }
+                Source::Memory => {
+                    prioritizers::normalize(&eligible.iter().map(|(c, _)| c.memory).collect::<Vec<_>>())
+                }
+                Source::AddOn(resource, name) => eligible
+                    .iter()
+                    .map(|(c, _)| (around.add_on_score)(&c.name, resource, name).unwrap_or(0))
+                    .collect(),
+            };
+            for (sum, score) in sums.iter_mut().zip(scores) {
+                *sum = sum.saturating_add(weight.saturating_mul(score));
+            }
+        }
+        sums
+    }
+
+    /// Whether the choice depends on more of a cluster than its verdict.
+    pub fn looks_at_more_than_verdicts(&self) -> bool {
+        !self.constraints.is_empty() || self.wanted.is_some() || self.groups.has_names()
+    }
+
+    /// The conditions of a placement that was scheduled.
+    pub fn conditions(
+        &self,
+        outcome: &Outcome,
+        candidates: usize,
+        none: Option<&NoCandidates>,
+    ) -> Vec<Wanted> {
+        let satisfied = |holds: bool, reason: &str, message: String| {
+            Wanted::new(CONDITION_SATISFIED, holds, reason, message)
+        };
+        let missing = self
+            .wanted
+            .map_or(0, |wanted| wanted.saturating_sub(outcome.selected));
+        let state = match none {
+            Some(NoCandidates::NoBindings) => satisfied(
+                false,
+                "NoManagedClusterSetBindings",
+                "No valid ManagedClusterSetBindings found in placement namespace".into(),
+            ),
+            Some(NoCandidates::NoIntersection) => satisfied(
+                false,
+                "NoIntersection",
+                "None of ManagedClusterSets is bound to placement namespace".into(),
+            ),
+            Some(NoCandidates::Empty(sets)) => satisfied(
+                false,
+                "AllManagedClusterSetsEmpty",
+                format!("All ManagedClusterSets {sets:?} have no member ManagedCluster"),
+            ),
+            None if outcome.selected == 0
+                && candidates > 0
+                && outcome.left_out.len() == candidates
+                && missing == 0 =>
+            {
+                satisfied(
+                    false,
+                    "NoManagedClusterMatched",
+                    "No ManagedCluster matches any of the cluster predicate".into(),
+                )
+            }
+            None if missing > 0 => satisfied(
+                false,
+                "NotAllDecisionsScheduled",
+                format!("{missing} cluster decisions unscheduled"),
+            ),
+            None => satisfied(
+                true,
+                "AllDecisionsScheduled",
+                "All cluster decisions scheduled".into(),
+            ),
+        };
+        vec![
+            state,
+            Wanted::new(
+                CONDITION_MISCONFIGURED,
+                false,
+                "Succeedconfigured",
+                "Placement configurations check pass",
+            ),
+        ]
+    }
+}
+
+/// The condition of a placement that cannot be understood. Its decisions stay.
+pub fn misconfigured(why: &str) -> Wanted {
+    Wanted::new(
+        CONDITION_MISCONFIGURED,
+        true,
+        "Misconfigured",
+        format!("{why}; the decisions stay as they were"),
+    )
+}
+
+/// The groups, as the status tells them.
+pub fn group_status(placement: &str, objects: &[Object]) -> Vec<DecisionGroupStatus> {
+    let mut groups: BTreeMap<usize, DecisionGroupStatus> = BTreeMap::new();
+    for object in objects {
+        let group = groups.entry(object.group).or_insert_with(|| DecisionGroupStatus {
+            decision_group_index: i32::try_from(object.group).unwrap_or(i32::MAX),
+            decision_group_name: object.group_name.clone(),
+            ..DecisionGroupStatus::default()
+        });
+        group.decisions.push(decision_name(placement, object.slot));
+        group.cluster_count += i32::try_from(object.clusters.len()).unwrap_or(i32::MAX);
+    }
+    groups.into_values().collect()
+}
+
+/// The name of a decision object.
+pub fn decision_name(placement: &str, slot: usize) -> String {
+    format!("{placement}-decision-{}", slot + 1)
+}
+
+/// The number in the name of a decision object of this placement.
+pub fn slot_of(placement: &str, name: &str) -> Option<usize> {
+    let number: usize = name
+        .strip_prefix(placement)?
+        .strip_prefix("-decision-")?
+        .parse()
+        .ok()?;
+    number.checked_sub(1)
+}

@@ -1,0 +1,159 @@
+//! Predicates: labels, claims and CEL; one of several must hold, and all parts of that one.
+
+use std::{collections::HashMap, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::{Selector, SelectorExt};
+use kube_cel::{
+    KubeCelExt,
+    cel::{Context, Program, Value as Cel, objects::Key},
+};
+use serde_json::Value;
+use writ_api::cluster::placement::{ClaimSelector, PlacementSpec};
+
+use super::facts::Facts;
+
+/// The longest expression that is evaluated.
+const MAX_EXPRESSION: usize = 10 * 1024;
+
+/// The predicates of a placement, ready to be asked.
+pub struct Predicates(Vec<Predicate>);
+
+struct Predicate {
+    labels: Selector,
+    claims: Selector,
+    expressions: Vec<(String, Program)>,
+}
+
+impl Predicates {
+    /// Reads the predicates; `Err` names the one that cannot be understood.
+    pub fn compile(spec: &PlacementSpec) -> Result<Self, String> {
+        let mut all = Vec::new();
+        for (index, predicate) in spec.predicates.iter().enumerate() {
+            let at = |what: &str, why: &str| {
+                format!("spec.predicates[{index}].requiredClusterSelector.{what}: {why}")
+            };
+            let selector = predicate.required_cluster_selector.clone().unwrap_or_default();
+            let labels = labels(selector.label_selector.as_ref()).map_err(|e| at("labelSelector", &e))?;
+            let claims = claims(selector.claim_selector.as_ref()).map_err(|e| at("claimSelector", &e))?;
+            let mut expressions = Vec::new();
+            for text in selector.cel_selector.into_iter().flat_map(|c| c.cel_expressions) {
+                if text.len() > MAX_EXPRESSION {
+                    return Err(at("celSelector", "an expression is too long"));
+                }
+                let program =
+                    Program::compile(&text).map_err(|e| at("celSelector", &format!("{text:?}: {e}")))?;
+                expressions.push((text, program));
+            }
+            all.push(Predicate {
+                labels,
+                claims,
+                expressions,
+            });
+        }
+        Ok(Self(all))
+    }
+
+    /// Whether one of them holds; the reason if none does.
+    pub fn check(&self, cluster: &Facts) -> Result<(), String> {
+        let mut reasons = Vec::new();
+        for predicate in &self.0 {
+            match predicate.check(cluster) {
+                Ok(()) => return Ok(()),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        if reasons.is_empty() {
+            Ok(())
+        } else {
+            Err(reasons.join("; "))
+        }
+    }
+}
+
+impl Predicate {
+    fn check(&self, cluster: &Facts) -> Result<(), String> {
+        if !self.labels.matches(&cluster.labels) {
+            return Err(format!("its labels do not match {}", self.labels));
+        }
+        if !self.claims.matches(&cluster.claims) {
+            return Err(format!("its claims do not match {}", self.claims));
+        }
+        if self.expressions.is_empty() {
+            return Ok(());
+        }
+        let object = serde_json::to_value(&*cluster.object).map_err(|e| e.to_string())?;
+        let variable = to_cel(&object);
+        for (text, program) in &self.expressions {
+            let mut context = Context::default().with_all();
+            context.add_variable_from_value("managedCluster", variable.clone());
+            match program.execute(&context) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(Cel::Bool(false)) => return Err(format!("the expression {text:?} is false")),
+                Ok(_) => return Err(format!("the expression {text:?} is not true or false")),
+                // What is not there is not matched.
+                Err(error) => return Err(format!("the expression {text:?} fails: {error}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A label selector; absent matches everything here, as upstream.
+pub fn labels(selector: Option<&LabelSelector>) -> Result<Selector, String> {
+    let selector = selector.cloned().unwrap_or_default();
+    check(selector.match_expressions.iter().flatten())?;
+    Selector::try_from(selector).map_err(|e| e.to_string())
+}
+
+/// A claim selector; absent matches everything.
+pub fn claims(selector: Option<&ClaimSelector>) -> Result<Selector, String> {
+    let expressions = selector.map(|s| s.match_expressions.clone()).unwrap_or_default();
+    check(expressions.iter())?;
+    let selector = LabelSelector {
+        match_expressions: Some(expressions),
+        match_labels: None,
+    };
+    Selector::try_from(selector).map_err(|e| e.to_string())
+}
+
+fn check<'a>(mut requirements: impl Iterator<Item = &'a LabelSelectorRequirement>) -> Result<(), String> {
+    let odd = requirements.find(|r| {
+        let has_values = r.values.as_ref().is_some_and(|v| !v.is_empty());
+        match r.operator.as_str() {
+            "In" | "NotIn" => !has_values,
+            "Exists" | "DoesNotExist" => has_values,
+            _ => true,
+        }
+    });
+    match odd {
+        None => Ok(()),
+        Some(r) => Err(format!(
+            "operator {:?} on key {:?} with {} values",
+            r.operator,
+            r.key,
+            r.values.as_ref().map_or(0, Vec::len)
+        )),
+    }
+}
+
+fn to_cel(value: &Value) -> Cel {
+    match value {
+        Value::Null => Cel::Null,
+        Value::Bool(value) => Cel::Bool(*value),
+        Value::Number(number) => number
+            .as_i64()
+            .map(Cel::Int)
+            .or_else(|| number.as_f64().map(Cel::Float))
+            .unwrap_or(Cel::Null),
+        Value::String(text) => Cel::String(Arc::new(text.clone())),
+        Value::Array(list) => Cel::List(Arc::new(list.iter().map(to_cel).collect())),
+        Value::Object(map) => {
+            let map: HashMap<Key, Cel> = map
+                .iter()
+                .map(|(key, value)| (Key::from(key.as_str()), to_cel(value)))
+                .collect();
+            Cel::Map(map.into())
+        }
+    }
+}

@@ -1,0 +1,328 @@
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use writ_api::cluster::{ManagedCluster, placement::PlacementSpec};
+
+use super::{
+    facts::Facts,
+    plan::{Compiled, NoCandidates, Outcome, Surroundings, Verdict, decision_name, slot_of},
+    prioritizers, taints,
+};
+
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
+fn cluster(name: &str, more: Value) -> Facts {
+    let mut object = json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+        "metadata": {"name": name}, "spec": {},
+    });
+    json_patch::merge(&mut object, &more);
+    let cluster: ManagedCluster = serde_json::from_value(object).unwrap();
+    Facts::of(cluster)
+}
+
+fn labelled(name: &str, key: &str, value: &str) -> Facts {
+    cluster(name, json!({"metadata": {"labels": {key: value}}}))
+}
+
+fn spec(value: Value) -> PlacementSpec {
+    serde_json::from_value(value).unwrap()
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_000).unwrap()
+}
+
+fn schedule_after(wanted: Value, clusters: &[Facts], before: &BTreeMap<String, usize>) -> Outcome {
+    let compiled = Compiled::of(&spec(wanted)).unwrap();
+    let verdicts: Vec<Verdict> = clusters
+        .iter()
+        .map(|c| compiled.judge(c, before.contains_key(&c.name), now()))
+        .collect();
+    let candidates: Vec<_> = clusters.iter().zip(&verdicts).collect();
+    compiled.schedule(
+        &candidates,
+        &Surroundings {
+            before,
+            chosen_elsewhere: &|_| 0,
+            add_on_score: &|cluster, _, _| (cluster == "c2").then_some(90),
+        },
+    )
+}
+
+fn schedule(wanted: Value, clusters: &[Facts]) -> Outcome {
+    schedule_after(wanted, clusters, &BTreeMap::new())
+}
+
+fn chosen(outcome: &Outcome) -> Vec<&str> {
+    let mut names: Vec<&str> = outcome
+        .objects
+        .iter()
+        .flat_map(|o| &o.clusters)
+        .map(String::as_str)
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn predicates_are_ored_and_their_parts_anded() {
+    let clusters = [
+        cluster(
+            "a",
+            json!({"metadata": {"labels": {"env": "prod"}}, "status": {"clusterClaims": [{"name": "region", "value": "eu"}]}}),
+        ),
+        labelled("b", "env", "prod"),
+        labelled("c", "env", "dev"),
+    ];
+    let prod = json!({"labelSelector": {"matchLabels": {"env": "prod"}}});
+    let eu = json!({"labelSelector": {"matchLabels": {"env": "prod"}},
+        "claimSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}});
+    let cel = json!({"celSelector": {"celExpressions": ["managedCluster.metadata.labels.env == 'dev'"]}});
+    for (selectors, expected) in [
+        (vec![&prod], vec!["a", "b"]),
+        (vec![&eu], vec!["a"]),
+        (vec![&cel], vec!["c"]),
+        (vec![&eu, &cel], vec!["a", "c"]),
+        (vec![], vec!["a", "b", "c"]),
+    ] {
+        let predicates: Vec<_> = selectors
+            .iter()
+            .map(|s| json!({"requiredClusterSelector": s}))
+            .collect();
+        let outcome = schedule(json!({"predicates": predicates}), &clusters);
+        assert_eq!(chosen(&outcome), expected, "{selectors:?}");
+        assert_eq!(outcome.left_out.len(), 3 - expected.len());
+    }
+}
+
+#[test]
+fn what_cannot_be_understood_is_named() {
+    for (wanted, words) in [
+        (
+            json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": ["1 +"]}}}]}),
+            "spec.predicates[0]",
+        ),
+        (
+            json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}]}),
+            "Near",
+        ),
+        (
+            json!({"tolerations": [{"operator": "Equal"}]}),
+            "spec.tolerations[0]",
+        ),
+        (
+            json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}),
+            "value must be empty",
+        ),
+        (json!({"prioritizerPolicy": {"mode": "Odd"}}), "Odd"),
+        (
+            json!({"prioritizerPolicy": {"configurations": [{"scoreCoordinate": {"builtIn": "Luck"}}]}}),
+            "Luck",
+        ),
+        (json!({"numberOfClusters": -1}), "numberOfClusters"),
+    ] {
+        let Err(message) = Compiled::of(&spec(wanted.clone())) else {
+            panic!("{wanted} is understood");
+        };
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn taints_keep_clusters_out_for_as_long_as_they_are_not_tolerated() {
+    let tainted = |effect: &str| {
+        cluster(
+            "a",
+            json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": effect, "timeAdded": "1970-01-01T00:15:00Z"}]}}),
+        )
+    };
+    let judge = |effect: &str, tolerations: Value, had: bool| {
+        taints::judge(
+            &tainted(effect),
+            &spec(json!({"tolerations": tolerations})).tolerations,
+            had,
+            now(),
+        )
+    };
+    for (effect, tolerations, had, out) in [
+        ("NoSelect", json!([]), true, true),
+        ("NoSelect", json!([{"key": "k", "value": "v"}]), false, false),
+        ("NoSelect", json!([{"key": "k", "value": "w"}]), false, true),
+        (
+            "NoSelect",
+            json!([{"key": "k", "operator": "Exists"}]),
+            false,
+            false,
+        ),
+        ("NoSelect", json!([{"operator": "Exists"}]), false, false),
+        (
+            "NoSelect",
+            json!([{"operator": "Exists", "effect": "PreferNoSelect"}]),
+            false,
+            true,
+        ),
+        ("NoSelectIfNew", json!([]), true, false),
+        ("NoSelectIfNew", json!([]), false, true),
+        ("PreferNoSelect", json!([]), false, false),
+    ] {
+        let verdict = judge(effect, tolerations.clone(), had);
+        assert_eq!(verdict.refusal.is_some(), out, "{effect} {tolerations} {had}");
+    }
+    // Added at second 900, now is 1000.
+    let seconds = |s: i64| json!([{"key": "k", "operator": "Exists", "tolerationSeconds": s}]);
+    let verdict = judge("NoSelect", seconds(150), false);
+    assert_eq!(verdict.until.map(|d| d.as_secs()), Some(50));
+    assert!(judge("NoSelect", seconds(100), false).refusal.is_some());
+    // PreferNoSelect: only when no other is left.
+    let others = [tainted("PreferNoSelect"), cluster("b", json!({}))];
+    assert_eq!(chosen(&schedule(json!({"numberOfClusters": 1}), &others)), ["b"]);
+    assert_eq!(
+        chosen(&schedule(json!({"numberOfClusters": 2}), &others)),
+        ["a", "b"]
+    );
+}
+
+#[test]
+fn scores_choose_and_the_choice_is_steady() {
+    let sized = |name: &str, cpu: &str| {
+        cluster(
+            name,
+            json!({"status": {"allocatable": {"cpu": cpu, "memory": "1Gi"}}}),
+        )
+    };
+    let clusters = [sized("c1", "4"), sized("c2", "8"), sized("c3", "16")];
+    let by = |coordinate: Value, weight: i64| {
+        json!({"numberOfClusters": 1, "prioritizerPolicy": {"mode": "Exact",
+            "configurations": [{"scoreCoordinate": coordinate, "weight": weight}]}})
+    };
+    let cpu = json!({"type": "BuiltIn", "builtIn": "ResourceAllocatableCPU"});
+    assert_eq!(chosen(&schedule(by(cpu.clone(), 1), &clusters)), ["c3"]);
+    assert_eq!(chosen(&schedule(by(cpu, -1), &clusters)), ["c1"]);
+    let add_on = json!({"type": "AddOn", "addOn": {"resourceName": "r", "scoreName": "s"}});
+    assert_eq!(chosen(&schedule(by(add_on, 1), &clusters)), ["c2"]);
+    // A cluster that comes before others by name does not push them out.
+    let before = BTreeMap::from([("c2".to_owned(), 0)]);
+    let outcome = schedule_after(json!({"numberOfClusters": 1}), &clusters, &before);
+    assert_eq!(chosen(&outcome), ["c2"]);
+    assert!(outcome.left_out["c1"].contains("others come first"));
+    assert_eq!(
+        prioritizers::normalize(&[Some(0), Some(5), Some(10), None]),
+        [-100, 0, 100, -100]
+    );
+    assert_eq!(prioritizers::normalize(&[Some(3), Some(3)]), [100, 100]);
+    assert_eq!(prioritizers::balance(&[0, 1, 2]), [100, 0, -100]);
+}
+
+#[test]
+fn spread_constraints_keep_regions_even() {
+    let clusters: Vec<Facts> = [
+        ("a1", "apac"),
+        ("a2", "apac"),
+        ("a3", "apac"),
+        ("e1", "eu"),
+        ("u1", "us"),
+    ]
+    .iter()
+    .map(|(name, region)| labelled(name, "region", region))
+    .collect();
+    let wanted = |number: i64, action: &str| {
+        json!({"numberOfClusters": number, "spreadPolicy": {"spreadConstraints": [
+            {"topologyKey": "region", "topologyKeyType": "Label", "maxSkew": 1, "whenUnsatisfiable": action}]}})
+    };
+    assert_eq!(
+        chosen(&schedule(wanted(3, "ScheduleAnyway"), &clusters)),
+        ["a1", "e1", "u1"]
+    );
+    assert_eq!(chosen(&schedule(wanted(5, "ScheduleAnyway"), &clusters)).len(), 5);
+    let strict = schedule(wanted(5, "DoNotSchedule"), &clusters);
+    assert_eq!(chosen(&strict), ["a1", "a2", "e1", "u1"]);
+    assert_eq!(strict.left_out["a3"], "a spread constraint keeps it out");
+}
+
+#[test]
+fn groups_are_cut_and_objects_hold_a_hundred() {
+    let clusters: Vec<Facts> = (0..250)
+        .map(|n| labelled(&format!("c{n:03}"), "canary", if n < 10 { "yes" } else { "no" }))
+        .collect();
+    let outcome = schedule(json!({}), &clusters);
+    let sizes: Vec<usize> = outcome.objects.iter().map(|o| o.clusters.len()).collect();
+    assert_eq!(sizes, [100, 100, 50]);
+    let groups = json!({"decisionStrategy": {"groupStrategy": {"clustersPerDecisionGroup": "50%", "decisionGroups": [
+        {"groupName": "canary", "groupClusterSelector": {"labelSelector": {"matchLabels": {"canary": "yes"}}}}]}}});
+    let outcome = schedule(groups, &clusters);
+    let shape: Vec<(usize, &str, usize)> = outcome
+        .objects
+        .iter()
+        .map(|o| (o.group, o.group_name.as_str(), o.clusters.len()))
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            (0, "canary", 10),
+            (1, "", 100),
+            (1, "", 25),
+            (2, "", 100),
+            (2, "", 15)
+        ]
+    );
+    let slots: Vec<usize> = outcome.objects.iter().map(|o| o.slot).collect();
+    assert_eq!(
+        slots.len(),
+        slots.iter().collect::<std::collections::BTreeSet<_>>().len()
+    );
+}
+
+#[test]
+fn a_cluster_stays_in_its_object() {
+    let mut clusters: Vec<Facts> = (0..150)
+        .map(|n| cluster(&format!("c{n:03}"), json!({})))
+        .collect();
+    let first = schedule(json!({}), &clusters);
+    let before: BTreeMap<String, usize> = first
+        .objects
+        .iter()
+        .flat_map(|o| o.clusters.iter().map(|c| (c.clone(), o.slot)))
+        .collect();
+    // One that sorts first comes, one in the middle goes.
+    clusters.push(cluster("a000", json!({})));
+    clusters.retain(|c| c.name != "c120");
+    clusters.sort_by(|a, b| a.name.cmp(&b.name));
+    let second = schedule_after(json!({}), &clusters, &before);
+    for object in &second.objects {
+        for name in object.clusters.iter().filter(|n| *n != "a000") {
+            assert_eq!(before[name], object.slot, "{name}");
+        }
+    }
+    assert_eq!(second.selected, 150);
+    assert_eq!(decision_name("p", 0), "p-decision-1");
+    assert_eq!(slot_of("p", "p-decision-1"), Some(0));
+    assert_eq!(slot_of("p", "p-decision-x"), None);
+    assert_eq!(slot_of("p", "p-2-decision-1"), None);
+}
+
+#[test]
+fn conditions_use_upstreams_reasons() {
+    let reason = |wanted: Value, clusters: &[Facts], none: Option<&NoCandidates>| {
+        let compiled = Compiled::of(&spec(wanted.clone())).unwrap();
+        let outcome = schedule(wanted, clusters);
+        let conditions = compiled.conditions(&outcome, clusters.len(), none);
+        conditions[0].reason.clone()
+    };
+    let one = [cluster("a", json!({}))];
+    let nobody =
+        json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchLabels": {"x": "y"}}}}]});
+    assert_eq!(reason(json!({}), &one, None), "AllDecisionsScheduled");
+    assert_eq!(
+        reason(json!({"numberOfClusters": 2}), &one, None),
+        "NotAllDecisionsScheduled"
+    );
+    assert_eq!(reason(nobody, &one, None), "NoManagedClusterMatched");
+    for (none, expected) in [
+        (NoCandidates::NoBindings, "NoManagedClusterSetBindings"),
+        (NoCandidates::NoIntersection, "NoIntersection"),
+        (NoCandidates::Empty(vec![]), "AllManagedClusterSetsEmpty"),
+    ] {
+        assert_eq!(reason(json!({}), &[], Some(&none)), expected);
+    }
+}

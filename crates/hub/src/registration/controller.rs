@@ -1,0 +1,330 @@
+//! Watches clusters and everything that is kept for them; does what [`super::plan`] and [`super::csr`] say.
+
+mod writes;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use futures::{
+    FutureExt, StreamExt,
+    stream::{self, BoxStream},
+};
+use k8s_openapi::api::{
+    certificates::v1::CertificateSigningRequest,
+    coordination::v1::Lease,
+    core::v1::Namespace,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding},
+};
+use kube::{Api, Resource, ResourceExt, core::PartialObjectMeta, runtime::watcher};
+use writ_api::{
+    addon::ManagedClusterAddOn,
+    cluster::{CLUSTER_NAME_LABEL, ManagedCluster},
+    work::ManifestWork,
+};
+use writ_runtime::{
+    Error,
+    events::Events,
+    watching::{Mirror, Queue, events},
+};
+
+use super::{
+    LEASE,
+    csr::{self, Asked},
+    plan::{Observed, plan},
+    rights,
+};
+use crate::Context;
+
+/// How many clusters are worked on at once.
+const CONCURRENCY: usize = 8;
+
+type Meta<K> = PartialObjectMeta<K>;
+
+enum Event {
+    Cluster(watcher::Event<ManagedCluster>),
+    Namespace(watcher::Event<Namespace>),
+    Lease(watcher::Event<Lease>),
+    Work(watcher::Event<Meta<ManifestWork>>),
+    AddOn(watcher::Event<Meta<ManagedClusterAddOn>>),
+    Request(watcher::Event<CertificateSigningRequest>),
+    Role(watcher::Event<ClusterRole>),
+    ClusterBinding(watcher::Event<ClusterRoleBinding>),
+    Binding(watcher::Event<RoleBinding>),
+}
+
+/// What is kept of a lease: its content and when this process saw it change. Clocks of others are not trusted.
+struct Beat {
+    renewed: Option<jiff::Timestamp>,
+    seen: Instant,
+}
+
+#[derive(Default)]
+struct Seen {
+    clusters: Mirror<ManagedCluster>,
+    namespaces: Mirror<()>,
+    leases: Mirror<Option<jiff::Timestamp>>,
+    works: Mirror<()>,
+    addons: Mirror<()>,
+    requests: Mirror<CertificateSigningRequest>,
+    roles: Mirror<ClusterRole>,
+    cluster_bindings: Mirror<ClusterRoleBinding>,
+    bindings: Mirror<RoleBinding>,
+}
+
+struct State {
+    context: Context,
+    events: Events,
+    seen: Seen,
+    beats: BTreeMap<String, Beat>,
+    queue: Queue<String>,
+}
+
+/// Runs until shutdown.
+pub async fn run(context: Context) -> Result<(), Error> {
+    let gate = context.health.gate("watch ManagedClusters and their rights");
+    let mut watched = watch_all(&context);
+    let shutdown = context.shutdown.clone();
+    let mut state = State {
+        events: Events::new(context.client.clone(), "writ-hub/registration"),
+        context,
+        seen: Seen::default(),
+        beats: BTreeMap::new(),
+        queue: Queue::default(),
+    };
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            event = watched.next() => {
+                let Some(event) = event else { return Ok(()) };
+                state.take(event);
+                while let Some(Some(event)) = watched.next().now_or_never() {
+                    state.take(event);
+                }
+            }
+            () = tokio::time::sleep_until(state.queue.wakes_at().into()) => {}
+        }
+        if state.seen.is_ready() {
+            gate.open();
+            state.work().await;
+        }
+    }
+}
+
+fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> {
+    let client = &context.client;
+    let all = watcher::Config::default;
+    let ours = || watcher::Config::default().labels(rights::LABEL);
+    let of_clusters = || watcher::Config::default().labels(CLUSTER_NAME_LABEL);
+    let leases = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
+    stream::select_all([
+        events(Api::all(client.clone()), all())
+            .map(Event::Cluster)
+            .boxed(),
+        events(Api::all(client.clone()), of_clusters())
+            .map(Event::Namespace)
+            .boxed(),
+        events(Api::all(client.clone()), leases).map(Event::Lease).boxed(),
+        // Metadata only: all that is asked of works and add-ons is whether one is left.
+        events(Api::all(client.clone()), all()).map(Event::Work).boxed(),
+        events(Api::all(client.clone()), all()).map(Event::AddOn).boxed(),
+        events(Api::all(client.clone()), of_clusters())
+            .map(Event::Request)
+            .boxed(),
+        events(Api::all(client.clone()), ours()).map(Event::Role).boxed(),
+        events(Api::all(client.clone()), ours())
+            .map(Event::ClusterBinding)
+            .boxed(),
+        events(Api::all(client.clone()), ours())
+            .map(Event::Binding)
+            .boxed(),
+    ])
+}
+
+impl Seen {
+    fn is_ready(&self) -> bool {
+        self.clusters.is_ready()
+            && self.namespaces.is_ready()
+            && self.leases.is_ready()
+            && self.works.is_ready()
+            && self.addons.is_ready()
+            && self.requests.is_ready()
+            && self.roles.is_ready()
+            && self.cluster_bindings.is_ready()
+            && self.bindings.is_ready()
+    }
+}
+
+fn cluster_of<K: Resource>(object: &K) -> Option<String> {
+    object.labels().get(CLUSTER_NAME_LABEL).cloned()
+}
+
+fn namespace_of(key: &str) -> String {
+    key.split('/').next().unwrap_or_default().to_owned()
+}
+
+impl State {
+    fn take(&mut self, event: Event) {
+        let seen = &mut self.seen;
+        let mut touched = Vec::new();
+        match event {
+            Event::Cluster(event) => {
+                touched.extend(seen.clusters.apply(event, |c| c).into_iter().map(|c| c.key));
+            }
+            Event::Namespace(event) => {
+                touched.extend(seen.namespaces.apply(event, |_| ()).into_iter().map(|c| c.key));
+            }
+            Event::Lease(event) => {
+                let changes = seen.leases.apply(event, |lease| {
+                    lease.spec.and_then(|spec| spec.renew_time).map(|time| time.0)
+                });
+                for change in changes {
+                    let cluster = namespace_of(&change.key);
+                    let renewed = seen.leases.get(&change.key).copied().flatten();
+                    if change.gone {
+                        self.beats.remove(&cluster);
+                        touched.push(cluster);
+                    } else if self
+                        .beats
+                        .get(&cluster)
+                        .is_none_or(|beat| beat.renewed != renewed)
+                    {
+                        // A heartbeat alone changes nothing: the timer that runs looks at it when it is due.
+                        let first = self
+                            .beats
+                            .insert(
+                                cluster.clone(),
+                                Beat {
+                                    renewed,
+                                    seen: Instant::now(),
+                                },
+                            )
+                            .is_none();
+                        if first {
+                            touched.push(cluster);
+                        }
+                    }
+                }
+            }
+            Event::Work(event) => {
+                let changes = seen.works.apply(event, |_| ());
+                touched.extend(
+                    changes
+                        .into_iter()
+                        .filter(|c| c.gone)
+                        .map(|c| namespace_of(&c.key)),
+                );
+            }
+            Event::AddOn(event) => {
+                let changes = seen.addons.apply(event, |_| ());
+                touched.extend(
+                    changes
+                        .into_iter()
+                        .filter(|c| c.gone)
+                        .map(|c| namespace_of(&c.key)),
+                );
+            }
+            Event::Request(event) => {
+                for change in seen.requests.apply(event, |request| request) {
+                    touched.extend(seen.requests.get(&change.key).and_then(cluster_of));
+                }
+            }
+            Event::Role(event) => {
+                for change in seen.roles.apply(event, |role| role) {
+                    touched.extend(
+                        change
+                            .old
+                            .iter()
+                            .chain(seen.roles.get(&change.key))
+                            .filter_map(cluster_of),
+                    );
+                }
+            }
+            Event::ClusterBinding(event) => {
+                for change in seen.cluster_bindings.apply(event, |binding| binding) {
+                    let now = seen.cluster_bindings.get(&change.key);
+                    touched.extend(change.old.iter().chain(now).filter_map(cluster_of));
+                }
+            }
+            Event::Binding(event) => {
+                let changes = seen.bindings.apply(event, |binding| binding);
+                touched.extend(changes.into_iter().map(|c| namespace_of(&c.key)));
+            }
+        }
+        for cluster in touched {
+            self.queue.push(cluster);
+        }
+    }
+
+    async fn work(&mut self) {
+        let due = self.queue.take_due();
+        let this = &*self;
+        let results: Vec<_> = stream::iter(due)
+            .map(|cluster| async move {
+                let result = this.reconcile(&cluster).await;
+                (cluster, result)
+            })
+            .buffer_unordered(CONCURRENCY)
+            .collect()
+            .await;
+        for (cluster, result) in results {
+            match result {
+                Ok(again) => {
+                    self.queue.done(&cluster);
+                    if let Some(again) = again {
+                        self.queue.push_after(cluster, again);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%cluster, %error, "will try again");
+                    self.queue.failed(cluster);
+                }
+            }
+        }
+    }
+
+    /// One cluster: rights first when they grow, last when everything else of it is gone.
+    async fn reconcile(&self, name: &str) -> Result<Option<Duration>, Error> {
+        let Some(cluster) = self.seen.clusters.get(name) else {
+            self.write_rights(name, rights::Level::Nothing).await?;
+            return Ok(None);
+        };
+        let observed = Observed {
+            silent_for: self.beats.get(name).map(|beat| beat.seen.elapsed()),
+            works: self.seen.works.in_namespace(name).count(),
+            addons: self.seen.addons.in_namespace(name).count(),
+        };
+        let plan = plan(cluster, &observed);
+        if plan.finalizer {
+            self.write_finalizer(cluster, true).await?;
+        }
+        if plan.home {
+            self.write_home(name, observed.silent_for.is_some()).await?;
+        }
+        self.write_rights(name, plan.level).await?;
+        self.write_taints(cluster, plan.taints.as_deref()).await?;
+        self.write_conditions(cluster, &plan.conditions).await?;
+        self.delete(name, plan.delete).await?;
+        if !plan.finalizer {
+            self.write_finalizer(cluster, false).await?;
+        }
+        self.answer_requests(cluster).await?;
+        Ok(plan.again_in)
+    }
+
+    /// The requests of a cluster that nobody decided about and that are well-formed.
+    fn pending(&self, cluster: &str) -> Vec<Asked> {
+        self.seen
+            .requests
+            .iter()
+            .filter(|(_, request)| cluster_of(*request).as_deref() == Some(cluster))
+            .filter(|(_, request)| csr::is_pending(request))
+            .filter_map(|(name, request)| {
+                csr::recognise(request)
+                    .inspect_err(|why| tracing::info!(%cluster, request = %name, %why, "not approved"))
+                    .ok()
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,420 @@
+//! The writes of the registration controller, each only where something differs.
+
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+        certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::{Namespace, ServiceAccount},
+        rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding},
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
+};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use writ_api::{
+    addon::ManagedClusterAddOn,
+    cluster::{CLUSTER_NAME_LABEL, ManagedCluster, managed_cluster::Taint},
+    work::ManifestWork,
+};
+use writ_runtime::{
+    Error, apply,
+    condition::{self, Wanted},
+    error::Context as _,
+};
+
+use super::State;
+use crate::{
+    MANAGER,
+    registration::{
+        ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION, LEASE,
+        csr::{self, Asked, Choice},
+        plan::{self, Delete, FINALIZER},
+        rights::{self, Level},
+    },
+};
+
+impl State {
+    fn clusters(&self) -> Api<ManagedCluster> {
+        Api::all(self.context.client.clone())
+    }
+
+    pub(super) async fn write_finalizer(&self, cluster: &ManagedCluster, wanted: bool) -> Result<(), Error> {
+        if plan::has_finalizer(cluster) == wanted {
+            return Ok(());
+        }
+        let mut finalizers: Vec<&str> = cluster
+            .finalizers()
+            .iter()
+            .map(String::as_str)
+            .filter(|f| *f != FINALIZER)
+            .collect();
+        if wanted {
+            finalizers.push(FINALIZER);
+        }
+        let patch = json!({"metadata": {
+            "uid": cluster.uid(), "resourceVersion": cluster.resource_version(), "finalizers": finalizers
+        }});
+        let name = cluster.name_any();
+        self.clusters()
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .context(|| format!("change the finalizers of ManagedCluster {name}"))?;
+        Ok(())
+    }
+
+    pub(super) async fn write_home(&self, cluster: &str, has_lease: bool) -> Result<(), Error> {
+        let labels = || Some([(CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned())].into());
+        let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
+        if self.seen.namespaces.get(cluster).is_none() {
+            let namespace = Namespace {
+                metadata: ObjectMeta {
+                    name: Some(cluster.into()),
+                    labels: labels(),
+                    ..ObjectMeta::default()
+                },
+                ..Namespace::default()
+            };
+            upsert(&namespaces, None, &namespace).await?;
+        }
+        if !has_lease {
+            let leases: Api<Lease> = apply::namespaced(&self.context.client, cluster);
+            let lease = Lease {
+                metadata: ObjectMeta {
+                    name: Some(LEASE.into()),
+                    namespace: Some(cluster.into()),
+                    labels: labels(),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(LeaseSpec {
+                    holder_identity: Some(LEASE.into()),
+                    renew_time: Some(MicroTime(Timestamp::now())),
+                    ..LeaseSpec::default()
+                }),
+            };
+            match leases.create(&PostParams::default(), &lease).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                answer => {
+                    answer.context(|| format!("create Lease {cluster}/{LEASE}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn write_rights(&self, cluster: &str, level: Level) -> Result<(), Error> {
+        let options = &self.context.options;
+        let wanted = rights::of(cluster, level, options.agent_rights, options.registration_driver);
+        let client = &self.context.client;
+        let roles: Api<ClusterRole> = Api::all(client.clone());
+        let cluster_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+        let bindings: Api<RoleBinding> = apply::namespaced(client, cluster);
+        for role in &wanted.roles {
+            upsert(&roles, self.seen.roles.get(&role.name_any()), role).await?;
+        }
+        if let Some(account) = &wanted.account {
+            let accounts: Api<ServiceAccount> = apply::namespaced(client, cluster);
+            let current = accounts
+                .get_opt(&account.name_any())
+                .await
+                .context(|| format!("read the account of cluster {cluster}"))?;
+            apply::ensure(&accounts, current.as_ref(), account, MANAGER).await?;
+        }
+        for binding in &wanted.cluster_bindings {
+            let current = self.seen.cluster_bindings.get(&binding.name_any());
+            upsert(&cluster_bindings, current, binding).await?;
+        }
+        for binding in &wanted.bindings {
+            let key = format!("{cluster}/{}", binding.name_any());
+            upsert(&bindings, self.seen.bindings.get(&key), binding).await?;
+        }
+        // Whatever else this controller once granted this cluster goes, bindings before roles.
+        let is_own = |labels: &std::collections::BTreeMap<String, String>| {
+            labels.get(CLUSTER_NAME_LABEL).is_some_and(|c| c == cluster)
+        };
+        for binding in self.seen.bindings.in_namespace(cluster) {
+            if !wanted.bindings.iter().any(|w| w.name_any() == binding.name_any()) {
+                apply::delete(&bindings, &binding.name_any(), binding.uid().as_deref()).await?;
+            }
+        }
+        for (name, binding) in self.seen.cluster_bindings.iter() {
+            if is_own(binding.labels()) && !wanted.cluster_bindings.iter().any(|w| w.name_any() == *name) {
+                apply::delete(&cluster_bindings, name, binding.uid().as_deref()).await?;
+            }
+        }
+        for (name, role) in self.seen.roles.iter() {
+            if is_own(role.labels()) && !wanted.roles.iter().any(|w| w.name_any() == *name) {
+                apply::delete(&roles, name, role.uid().as_deref()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn write_taints(
+        &self,
+        cluster: &ManagedCluster,
+        taints: Option<&[Taint]>,
+    ) -> Result<(), Error> {
+        let Some(taints) = taints else { return Ok(()) };
+        let name = cluster.name_any();
+        let patch = json!({
+            "metadata": {"uid": cluster.uid(), "resourceVersion": cluster.resource_version()},
+            "spec": {"taints": taints},
+        });
+        self.clusters()
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .context(|| format!("change the taints of ManagedCluster {name}"))?;
+        Ok(())
+    }
+
+    pub(super) async fn write_conditions(
+        &self,
+        cluster: &ManagedCluster,
+        wanted: &[Wanted],
+    ) -> Result<(), Error> {
+        let mut conditions = cluster
+            .status
+            .as_ref()
+            .map(|s| s.conditions.clone())
+            .unwrap_or_default();
+        let now = Timestamp::now();
+        let mut changed = false;
+        for wanted in wanted {
+            changed |= condition::set(&mut conditions, wanted, cluster.metadata.generation, now);
+        }
+        if !changed {
+            return Ok(());
+        }
+        // The agent writes conditions too: the version makes sure that none of its news is lost.
+        let name = cluster.name_any();
+        let patch = json!({
+            "metadata": {"uid": cluster.uid(), "resourceVersion": cluster.resource_version()},
+            "status": {"conditions": conditions},
+        });
+        match self
+            .clusters()
+            .patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            // Something else of the cluster was just written; its event brings this cluster back.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            answer => answer
+                .map(drop)
+                .context(|| format!("report the status of ManagedCluster {name}")),
+        }
+    }
+
+    pub(super) async fn delete(&self, cluster: &str, what: Delete) -> Result<(), Error> {
+        match what {
+            Delete::Nothing => {}
+            Delete::AddOns => {
+                let api: Api<ManagedClusterAddOn> = apply::namespaced(&self.context.client, cluster);
+                api.delete_collection(&DeleteParams::background(), &ListParams::default())
+                    .await
+                    .context(|| format!("delete the add-ons of cluster {cluster}"))?;
+            }
+            Delete::Works => self.delete_works(cluster).await?,
+            Delete::WorksByForce => {
+                let addons: Api<ManagedClusterAddOn> = apply::namespaced(&self.context.client, cluster);
+                strip_and_delete(&addons).await?;
+                let works: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
+                strip_and_delete(&works).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_works(&self, cluster: &str) -> Result<(), Error> {
+        let api: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
+        api.delete_collection(&DeleteParams::background(), &ListParams::default())
+            .await
+            .context(|| format!("delete the works of cluster {cluster}"))?;
+        Ok(())
+    }
+
+    /// Approves what may be approved among the pending requests of a cluster.
+    pub(super) async fn answer_requests(&self, cluster: &ManagedCluster) -> Result<(), Error> {
+        let name = cluster.name_any();
+        let pending = self.pending(&name);
+        if pending.is_empty() || !cluster.spec.hub_accepts_client {
+            return Ok(());
+        }
+        for asked in pending.iter().filter(|asked| asked.is_renewal()) {
+            let renew = attributes(
+                "renew",
+                "register.open-cluster-management.io",
+                "managedclusters",
+                Some("clientcertificates"),
+                None,
+            );
+            if self.allows(asked, renew).await? {
+                self.approve(asked, "AutoApprovedByHubCSRApprovingController")
+                    .await?;
+            }
+        }
+        match csr::choose(cluster, &pending) {
+            Choice::Nothing => {}
+            Choice::Ambiguous(ids) => {
+                let note = format!(
+                    "{} certificate requests match; `writ accept {name}` lists them, `--csr` picks one",
+                    ids.len()
+                );
+                self.events
+                    .warning(cluster, "AmbiguousCertificateRequests", note)
+                    .await;
+            }
+            Choice::Record(id) => {
+                let patch = json!({"metadata": {
+                    "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
+                    "annotations": {ISSUED_ANNOTATION: id, ACCEPT_CSR_ANNOTATION: null},
+                }});
+                self.clusters()
+                    .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                    .await
+                    .context(|| format!("record the certificate request of ManagedCluster {name}"))?;
+            }
+            Choice::Approve(id) => {
+                let create = attributes(
+                    "create",
+                    "cluster.open-cluster-management.io",
+                    "managedclusters",
+                    None,
+                    Some(&name),
+                );
+                for asked in pending.iter().filter(|asked| asked.id == id) {
+                    if self.allows(asked, create.clone()).await? {
+                        self.approve(asked, "ApprovedByAcceptance").await?;
+                    } else {
+                        tracing::info!(cluster = %name, request = %asked.id, requester = %asked.requester.name,
+                            "not approved: the requester may not create the cluster");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn allows(&self, asked: &Asked, attributes: ResourceAttributes) -> Result<bool, Error> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(asked.requester.name.clone()),
+                groups: Some(asked.requester.groups.clone()),
+                resource_attributes: Some(attributes),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let answer = Api::all(self.context.client.clone())
+            .create(&PostParams::default(), &review)
+            .await
+            .context(|| format!("ask what {} may do", asked.requester.name))?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+
+    async fn approve(&self, asked: &Asked, reason: &str) -> Result<(), Error> {
+        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
+        let Some((name, uid)) = asked.id.split_once('@') else {
+            return Ok(());
+        };
+        let Some(request) = self
+            .seen
+            .requests
+            .get(name)
+            .filter(|r| r.uid().as_deref() == Some(uid))
+        else {
+            return Ok(());
+        };
+        let now = Time(Timestamp::now());
+        let approved = CertificateSigningRequestCondition {
+            type_: "Approved".into(),
+            status: "True".into(),
+            reason: Some(reason.into()),
+            message: Some(format!(
+                "approved by writ for the agent of cluster {}",
+                asked.cluster
+            )),
+            last_update_time: Some(now.clone()),
+            last_transition_time: Some(now),
+        };
+        let patch = json!({
+            "metadata": {"uid": uid, "resourceVersion": request.resource_version()},
+            "status": {"conditions": [approved]},
+        });
+        api.patch_approval(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .context(|| format!("approve CertificateSigningRequest {name}"))?;
+        tracing::info!(cluster = %asked.cluster, request = %name, key = %asked.fingerprint, "approved a certificate");
+        Ok(())
+    }
+}
+
+fn attributes(
+    verb: &str,
+    group: &str,
+    resource: &str,
+    subresource: Option<&str>,
+    name: Option<&str>,
+) -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some(verb.into()),
+        group: Some(group.into()),
+        resource: Some(resource.into()),
+        subresource: subresource.map(str::to_owned),
+        name: name.map(str::to_owned),
+        ..ResourceAttributes::default()
+    }
+}
+
+/// Creates or changes; an object of that name that was there without our label is taken over.
+async fn upsert<K>(api: &Api<K>, current: Option<&K>, wanted: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    match apply::ensure(api, current, wanted, MANAGER).await {
+        Err(error) if current.is_none() && error.is_code(409) => {
+            let name = wanted.name_any();
+            let there = api
+                .get(&name)
+                .await
+                .context(|| format!("read {} {name}", K::kind(&())))?;
+            apply::ensure(api, Some(&there), wanted, MANAGER).await?;
+            Ok(())
+        }
+        answer => answer.map(drop),
+    }
+}
+
+/// Deletes everything in the namespace and does not wait for whoever holds it back.
+async fn strip_and_delete<K>(api: &Api<K>) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let kind = K::kind(&());
+    let list = api
+        .list(&ListParams::default())
+        .await
+        .context(|| format!("list {kind}"))?;
+    for object in list {
+        let name = object.name_any();
+        apply::delete(api, &name, object.uid().as_deref()).await?;
+        let patch = json!({"metadata": {"uid": object.uid(), "finalizers": null}});
+        match api
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+            answer => {
+                answer.context(|| format!("release {kind} {name}"))?;
+            }
+        }
+    }
+    Ok(())
+}

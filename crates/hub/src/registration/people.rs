@@ -1,0 +1,149 @@
+//! What `writ accept`, `deny` and `detach` do, with the rights of whoever runs them.
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    certificates::v1::CertificateSigningRequest,
+    core::v1::ServiceAccount,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
+use writ_runtime::{Error, error::Context as _};
+
+use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, ISSUED_ANNOTATION, csr};
+use crate::admission::access::{AGENT_ACCOUNT, cluster_identity};
+
+/// A certificate request that a person may pick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The name of the request.
+    pub name: String,
+    /// Who sent it.
+    pub requester: String,
+    /// SHA-256 of its public key.
+    pub fingerprint: String,
+    id: String,
+}
+
+/// What accepting came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// The cluster is accepted; no certificate request is waiting.
+    Waiting,
+    /// The cluster is accepted, and this request is the one that is approved.
+    Chosen(Pending),
+    /// Several requests match. Nothing was changed: pick one.
+    Ambiguous(Vec<Pending>),
+}
+
+/// Accepts a cluster and chooses its certificate request: `csr` by name, or the only one that matches.
+pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result<Accepted, Error> {
+    let clusters: Api<ManagedCluster> = Api::all(client.clone());
+    clusters
+        .get(cluster)
+        .await
+        .context(|| format!("read ManagedCluster {cluster}"))?;
+    let mut pending = pending(client, cluster).await?;
+    if let Some(wanted) = csr {
+        let names: Vec<_> = pending.iter().map(|p| p.name.clone()).collect();
+        pending.retain(|p| p.name == wanted);
+        if pending.is_empty() {
+            return Err(Error::Invalid(format!(
+                "no pending certificate request {wanted:?} matches cluster {cluster:?}; there are: {}",
+                names.join(", ")
+            )));
+        }
+    }
+    if pending.len() > 1 {
+        return Ok(Accepted::Ambiguous(pending));
+    }
+    let chosen = pending.pop();
+    let mut patch = json!({"spec": {"hubAcceptsClient": true}});
+    if let (Some(chosen), Some(patch)) = (&chosen, patch.as_object_mut()) {
+        patch.insert(
+            "metadata".into(),
+            json!({"annotations": {ACCEPT_CSR_ANNOTATION: chosen.id}}),
+        );
+    }
+    clusters
+        .patch(cluster, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .context(|| format!("accept ManagedCluster {cluster}"))?;
+    Ok(chosen.map_or(Accepted::Waiting, Accepted::Chosen))
+}
+
+/// The certificate requests that would let an agent of this cluster in.
+pub async fn pending(client: &Client, cluster: &str) -> Result<Vec<Pending>, Error> {
+    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let params = ListParams::default().labels(&format!("{CLUSTER_NAME_LABEL}={cluster}"));
+    let list = api
+        .list(&params)
+        .await
+        .context(|| "list CertificateSigningRequests".into())?;
+    Ok(list
+        .items
+        .iter()
+        .filter(|request| csr::is_pending(request))
+        .filter_map(|request| {
+            let asked = csr::recognise(request).ok()?;
+            (!asked.is_renewal() && cluster_identity(&asked.requester).is_none()).then(|| Pending {
+                name: request.name_any(),
+                requester: asked.requester.name,
+                fingerprint: asked.fingerprint,
+                id: asked.id,
+            })
+        })
+        .collect())
+}
+
+/// Denies a cluster: its agent loses every right at once, and needs to be accepted anew.
+pub async fn deny(client: &Client, cluster: &str) -> Result<(), Error> {
+    let api: Api<ManagedCluster> = Api::all(client.clone());
+    let patch = json!({
+        "metadata": {"annotations": {ACCEPT_CSR_ANNOTATION: null, ISSUED_ANNOTATION: null}},
+        "spec": {"hubAcceptsClient": false},
+    });
+    api.patch(cluster, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .context(|| format!("deny ManagedCluster {cluster}"))?;
+    Ok(())
+}
+
+/// Detaches a cluster. With `force` its agent is not waited for: what it applied stays on the cluster.
+pub async fn detach(client: &Client, cluster: &str, force: bool) -> Result<(), Error> {
+    let api: Api<ManagedCluster> = Api::all(client.clone());
+    if force {
+        let patch = json!({"metadata": {"annotations": {FORCE_ANNOTATION: "true"}}});
+        api.patch(cluster, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .context(|| format!("mark ManagedCluster {cluster} to be detached by force"))?;
+    }
+    api.delete(cluster, &DeleteParams::default())
+        .await
+        .context(|| format!("delete ManagedCluster {cluster}"))?;
+    Ok(())
+}
+
+/// The first token of a cluster's agent, on a hub with the token driver. The caller must hold `create` on
+/// `serviceaccounts/token` in the namespace of the cluster; a shared bootstrap identity does not.
+pub async fn first_token(client: &Client, cluster: &str, seconds: i64) -> Result<String, Error> {
+    let api: Api<ServiceAccount> = Api::namespaced(client.clone(), cluster);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            expiration_seconds: Some(seconds),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
+    };
+    let answer = api
+        .create_token_request(AGENT_ACCOUNT, &PostParams::default(), &request)
+        .await
+        .context(|| format!("ask for a token of {cluster}/{AGENT_ACCOUNT}"))?;
+    answer
+        .status
+        .and_then(|s| s.token)
+        .ok_or_else(|| Error::Invalid("the hub answered without a token".into()))
+}

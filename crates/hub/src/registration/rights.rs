@@ -1,0 +1,157 @@
+//! Pure: what the agent of a cluster may do on the hub.
+//!
+//! The rules that are the same for every cluster are ClusterRoles that `deploy/hub` ships; the hub may bind those
+//! and needs to hold none of their rights. Only the rule that names the cluster is written here.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::{
+    core::v1::ServiceAccount,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject},
+};
+use kube::api::ObjectMeta;
+use writ_api::cluster::{CLUSTER_NAME_LABEL, GROUP};
+
+use crate::{
+    admission::access::AGENT_ACCOUNT,
+    options::{AgentRights, RegistrationDriver},
+};
+
+/// The label of everything that this controller makes for a cluster.
+pub const LABEL: &str = "writ.dev/registration";
+
+/// How much an agent may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Nothing: not accepted, denied or gone.
+    Nothing,
+    /// Finish its works, while it is detached.
+    Leaving,
+    /// All that an agent needs.
+    Member,
+}
+
+/// The objects that grant it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rights {
+    /// The rule that names the cluster.
+    pub roles: Vec<ClusterRole>,
+    /// Cluster-wide bindings.
+    pub cluster_bindings: Vec<ClusterRoleBinding>,
+    /// Bindings in the namespace of the cluster.
+    pub bindings: Vec<RoleBinding>,
+    /// The account of the token driver.
+    pub account: Option<ServiceAccount>,
+}
+
+/// What grants the agent of `cluster` this level.
+pub fn of(cluster: &str, level: Level, kind: AgentRights, driver: RegistrationDriver) -> Rights {
+    if level == Level::Nothing {
+        return Rights::default();
+    }
+    let subjects = subjects(cluster, driver);
+    let own = format!("open-cluster-management:managedcluster:{cluster}");
+    let mut verbs = vec!["get", "list", "watch"];
+    if kind == AgentRights::Ocm {
+        verbs.push("update");
+    }
+    let rule = |resource: &str, verbs: &[&str]| PolicyRule {
+        api_groups: Some(vec![GROUP.into()]),
+        resources: Some(vec![resource.into()]),
+        resource_names: Some(vec![cluster.into()]),
+        verbs: verbs.iter().map(|v| (*v).to_owned()).collect(),
+        ..PolicyRule::default()
+    };
+    let about_itself = ClusterRole {
+        metadata: meta(&own, None, cluster),
+        rules: Some(vec![
+            rule("managedclusters", &verbs),
+            rule("managedclusters/status", &["patch", "update"]),
+        ]),
+        aggregation_rule: None,
+    };
+    let cluster_binding = |name: &str, role: &str| ClusterRoleBinding {
+        metadata: meta(name, None, cluster),
+        role_ref: role_ref(role),
+        subjects: Some(subjects.clone()),
+    };
+    let binding = |part: &str| RoleBinding {
+        metadata: meta(&format!("{own}:{part}"), Some(cluster), cluster),
+        role_ref: role_ref(&format!("open-cluster-management:managedcluster:{part}")),
+        subjects: Some(subjects.clone()),
+    };
+    let mut rights = Rights {
+        roles: vec![about_itself],
+        cluster_bindings: vec![cluster_binding(&own, &own)],
+        bindings: vec![binding("work")],
+        account: None,
+    };
+    if level == Level::Member {
+        rights.bindings.push(binding("registration"));
+        let certificates = match kind {
+            AgentRights::Minimal => "open-cluster-management:managedcluster-certificates",
+            AgentRights::Ocm => "open-cluster-management:managedcluster-certificates-ocm",
+        };
+        if driver == RegistrationDriver::Csr {
+            rights
+                .cluster_bindings
+                .push(cluster_binding(&format!("{own}:certificates"), certificates));
+        }
+        if kind == AgentRights::Ocm {
+            rights.bindings.push(binding("ocm"));
+        }
+    }
+    if driver == RegistrationDriver::Token {
+        if level == Level::Member {
+            rights.bindings.push(binding("token"));
+        }
+        rights.account = Some(ServiceAccount {
+            metadata: meta(AGENT_ACCOUNT, Some(cluster), cluster),
+            ..ServiceAccount::default()
+        });
+    }
+    rights
+}
+
+fn subjects(cluster: &str, driver: RegistrationDriver) -> Vec<Subject> {
+    if driver == RegistrationDriver::Token {
+        return vec![Subject {
+            kind: "ServiceAccount".into(),
+            name: AGENT_ACCOUNT.into(),
+            namespace: Some(cluster.into()),
+            api_group: None,
+        }];
+    }
+    [
+        format!("system:open-cluster-management:{cluster}"),
+        format!("open-cluster-management:{cluster}"),
+    ]
+    .into_iter()
+    .map(|name| Subject {
+        kind: "Group".into(),
+        name,
+        namespace: None,
+        api_group: Some("rbac.authorization.k8s.io".into()),
+    })
+    .collect()
+}
+
+fn role_ref(name: &str) -> RoleRef {
+    RoleRef {
+        api_group: Some("rbac.authorization.k8s.io".into()),
+        kind: "ClusterRole".into(),
+        name: name.into(),
+    }
+}
+
+fn meta(name: &str, namespace: Option<&str>, cluster: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.into()),
+        namespace: namespace.map(str::to_owned),
+        labels: Some(BTreeMap::from([
+            (CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned()),
+            (LABEL.to_owned(), "true".to_owned()),
+        ])),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,220 @@
+//! Clusters join; sets with exclusive keys; who may move what.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result, ensure};
+use futures::FutureExt;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use serde_json::{Value, json};
+use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
+use writ_hub::admission::AdmissionOptions;
+use writ_runtime::webhook::{Options as Webhook, Target};
+
+use crate::{Fleet, Scenario, fleet::Running, wait, yaml};
+
+mod permissions;
+mod registration;
+mod stories;
+
+/// The scenarios of this folder.
+pub fn all() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "clusters/an_admin_groups_a_region_and_its_agent_joins",
+            clusters: 0,
+            run: |fleet| stories::region(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/an_sre_makes_a_set_for_disaster_recovery",
+            clusters: 0,
+            run: |fleet| stories::disaster_recovery(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/developers_group_clusters_by_middleware",
+            clusters: 0,
+            run: |fleet| stories::middleware(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/sets_ask_for_their_key",
+            clusters: 0,
+            run: |fleet| permissions::keys(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/the_permission_leak_is_closed_by_pairs",
+            clusters: 0,
+            run: |fleet| permissions::leak(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/labels_move_clusters_only_with_join",
+            clusters: 0,
+            run: |fleet| permissions::moves(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/a_cluster_joins_reports_and_leaves",
+            clusters: 1,
+            run: |fleet| registration::lifecycle(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/only_the_right_certificate_request_is_approved",
+            clusters: 0,
+            run: |fleet| registration::requests(fleet).boxed(),
+        },
+    ]
+}
+
+/// Starts the hub with admission and the controllers of this folder.
+async fn run_hub(fleet: &Fleet, change: impl FnOnce(&mut writ_hub::Options)) -> Result<Running> {
+    let mut options = writ_hub::Options {
+        controllers: ["cluster_set", "placement", "registration"]
+            .map(str::to_owned)
+            .into(),
+        admission: AdmissionOptions {
+            webhooks: true,
+            server: Webhook {
+                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+                target: Target::Url(None),
+                ..AdmissionOptions::default().server
+            },
+            ..AdmissionOptions::default()
+        },
+        ..writ_hub::Options::default()
+    };
+    change(&mut options);
+    let running = fleet.run_hub(options).await?;
+    // A webhook is asked some moments after its configuration was written: a bad name tells when.
+    let clusters: Api<ManagedCluster> = Api::all(fleet.hub.admin().await?);
+    wait::until_true("admission is asked", || {
+        let clusters = clusters.clone();
+        async move {
+            let params = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            let bad = ManagedCluster::new("not.a.namespace", serde_json::from_value(json!({}))?);
+            Ok(clusters.create(&params, &bad).await.is_err())
+        }
+    })
+    .await?;
+    Ok(running)
+}
+
+/// Makes a ClusterRole with these rules, binds it to a user or a group, and waits until it counts.
+async fn grant(fleet: &Fleet, name: &str, mut subject: Value, rules: &Value) -> Result<()> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, who) = (text(&subject["kind"]), text(&subject["name"]));
+    if let Some(subject) = subject.as_object_mut() {
+        subject.insert("apiGroup".into(), json!("rbac.authorization.k8s.io"));
+    }
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name}, "rules": rules,
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name}, "subjects": [subject],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+    });
+    let admin = fleet.hub.admin().await?;
+    yaml::apply(&admin, &format!("{role}\n---\n{binding}")).await?;
+    let rule = &rules[0];
+    let resource = text(&rule["resources"][0]);
+    let (resource, subresource) = match resource.split_once('/') {
+        Some((resource, subresource)) => (resource.to_owned(), Some(subresource.to_owned())),
+        None => (resource, None),
+    };
+    let what = ResourceAttributes {
+        group: Some(text(&rule["apiGroups"][0])),
+        resource: Some(resource),
+        subresource,
+        verb: Some(text(&rule["verbs"][0])),
+        name: rule["resourceNames"][0].as_str().map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let (user, group) = if kind == "Group" {
+        ("somebody", who.as_str())
+    } else {
+        (who.as_str(), "system:authenticated")
+    };
+    wait::until_true("the grant counts", || {
+        fleet.hub.allows(user, &[group], what.clone())
+    })
+    .await
+}
+
+fn user(name: &str) -> Value {
+    json!({"kind": "User", "name": name})
+}
+
+fn rule(resource: &str, names: &[&str], verbs: &[&str]) -> Value {
+    let mut rule =
+        json!({"apiGroups": ["cluster.open-cluster-management.io"], "resources": [resource], "verbs": verbs});
+    if let Some(rule) = rule.as_object_mut().filter(|_| !names.is_empty()) {
+        rule.insert("resourceNames".into(), json!(names));
+    }
+    rule
+}
+
+fn set_yaml(name: &str, key: &str) -> String {
+    format!(
+        "apiVersion: cluster.open-cluster-management.io/v1alpha1\nkind: ManagedClusterSet\nmetadata:\n  name: {name}\n\
+         spec:\n  exclusiveKey: {key}\n"
+    )
+}
+
+fn cluster(name: &str, labels: &Value) -> Result<ManagedCluster> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+        "metadata": {"name": name, "labels": labels}, "spec": {"hubAcceptsClient": false},
+    }))?)
+}
+
+async fn create(client: &Client, name: &str, labels: Value) -> Result<ManagedCluster> {
+    let api: Api<ManagedCluster> = Api::all(client.clone());
+    Ok(api
+        .create(&PostParams::default(), &cluster(name, &labels)?)
+        .await?)
+}
+
+/// Sets or removes labels with `update`, the verb that the design document's roles hold. The object is read by an
+/// administrator, so that no right to read is needed.
+async fn relabel(fleet: &Fleet, client: &Client, name: &str, labels: &[(&str, Option<&str>)]) -> Result<()> {
+    let read: Api<ManagedCluster> = Api::all(fleet.hub.admin().await?);
+    let write: Api<ManagedCluster> = Api::all(client.clone());
+    loop {
+        let mut object = read.get(name).await?;
+        for (key, value) in labels {
+            match value {
+                Some(value) => object.labels_mut().insert((*key).into(), (*value).into()),
+                None => object.labels_mut().remove(*key),
+            };
+        }
+        match write.replace(name, &PostParams::default(), &object).await {
+            // The hub wrote in between.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            answer => return answer.map(drop).map_err(Into::into),
+        }
+    }
+}
+
+/// Asserts that it was refused with these words.
+fn refused<T>(answer: Result<T>, words: &str) -> Result<()> {
+    let Err(error) = answer else {
+        anyhow::bail!("it should have been refused with {words:?}");
+    };
+    let message = format!("{error:#}");
+    ensure!(
+        message.contains(words),
+        "refused, but not with {words:?}: {message}"
+    );
+    Ok(())
+}
+
+async fn wait_members(fleet: &Fleet, set: &str, count: i64) -> Result<()> {
+    let api: Api<ManagedClusterSet> = Api::all(fleet.hub.admin().await?);
+    wait::until_true(&format!("set {set} has {count} members"), || async {
+        let status = api.get(set).await?.status.context("no status")?;
+        Ok(status.cluster_count == Some(count))
+    })
+    .await
+}

@@ -1,0 +1,209 @@
+//! Joining with a bootstrap identity, reporting, being denied, leaving.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use serde_json::json;
+use writ_agent::registration::{Joining, identity, join, store::Store};
+use writ_api::cluster::ManagedCluster;
+use writ_hub::registration::people::{self, Accepted};
+
+use super::{create, refused, relabel, run_hub};
+use crate::{
+    Fleet,
+    cluster::client,
+    fleet::{AGENT_NAMESPACE, HUB_NAMESPACE, start},
+    wait,
+};
+
+async fn joining(fleet: &Fleet, name: &str, store: Store) -> Result<Joining> {
+    let token = fleet
+        .hub
+        .token(HUB_NAMESPACE, "agent-registration-bootstrap")
+        .await?;
+    let auth = kube::config::AuthInfo {
+        token: Some(token.into()),
+        ..kube::config::AuthInfo::default()
+    };
+    Ok(Joining {
+        cluster: name.into(),
+        bootstrap: fleet.hub.kubeconfig_with(auth),
+        store,
+        client_configs: Vec::new(),
+    })
+}
+
+async fn condition(clusters: &Api<ManagedCluster>, name: &str, type_: &str) -> Result<Option<String>> {
+    let status = clusters.get(name).await?.status.unwrap_or_default();
+    Ok(status
+        .conditions
+        .into_iter()
+        .find(|c| c.type_ == type_)
+        .map(|c| c.status))
+}
+
+/// A whole life: join, accept, report, relabel refused, deny, accept again, detach.
+pub async fn lifecycle(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let admin = fleet.hub.admin().await?;
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let spoke = fleet
+        .cluster(1)?
+        .service_account(AGENT_NAMESPACE, "writ-agent")
+        .await?;
+    let store = Store::Secret {
+        client: spoke.clone(),
+        namespace: AGENT_NAMESPACE.into(),
+    };
+    let wanted = joining(&fleet, "cluster1", store).await?;
+    let joined = tokio::spawn({
+        let wanted = wanted.clone();
+        async move { join(&wanted).await }
+    });
+    wait::until_true("one request is pending", || async {
+        Ok(people::pending(&admin, "cluster1").await?.len() == 1)
+    })
+    .await?;
+    let accepted = people::accept(&admin, "cluster1", None).await?;
+    ensure!(matches!(accepted, Accepted::Chosen(_)), "{accepted:?}");
+    let config = joined.await??;
+    let identity = client(config).await?;
+
+    // The agent runs with that identity: it reports, and keeps its lease.
+    let options = writ_agent::Options {
+        cluster_name: "cluster1".into(),
+        controllers: vec!["registration".into()],
+        cluster_labels: [("region".to_owned(), "apac".to_owned())].into(),
+        ..writ_agent::Options::default()
+    };
+    let agent = start("the agent", |health, shutdown| {
+        writ_agent::run(identity.clone(), spoke, options, health, shutdown)
+    })
+    .await?;
+    for type_ in [
+        "HubAcceptedManagedCluster",
+        "ManagedClusterJoined",
+        "ManagedClusterConditionAvailable",
+    ] {
+        wait::until_true(type_, || async {
+            Ok(condition(&clusters, "cluster1", type_).await?.as_deref() == Some("True"))
+        })
+        .await?;
+    }
+    wait::until_true("the cluster is not tainted any more", || async {
+        Ok(clusters.get("cluster1").await?.spec.taints.is_empty())
+    })
+    .await?;
+    let status = clusters.get("cluster1").await?.status.context("no status")?;
+    ensure!(
+        status
+            .cluster_claims
+            .iter()
+            .any(|c| c.name == "agent.writ.dev" && c.value == "registration")
+    );
+    ensure!(status.version.and_then(|v| v.kubernetes).is_some());
+    let leases: Api<Lease> = Api::namespaced(admin.clone(), "cluster1");
+    ensure!(
+        leases
+            .get("managed-cluster-lease")
+            .await?
+            .spec
+            .is_some_and(|s| s.renew_time.is_some())
+    );
+    // It was told a label that it has no right to: refused, and said so.
+    wait::until_true("the refusal is reported", || async {
+        Ok(condition(&clusters, "cluster1", "ClusterLabelsApplied")
+            .await?
+            .as_deref()
+            == Some("False"))
+    })
+    .await?;
+    // It sees nothing of another cluster.
+    let foreign: Api<Lease> = Api::namespaced(identity.clone(), "cluster2");
+    refused(
+        foreign.get("managed-cluster-lease").await.map_err(Into::into),
+        "forbidden",
+    )?;
+
+    people::deny(&admin, "cluster1").await?;
+    let own: Api<ManagedCluster> = Api::all(identity.clone());
+    wait::until_true("the denied agent has no rights", || async {
+        Ok(own.get("cluster1").await.is_err())
+    })
+    .await?;
+    people::accept(&admin, "cluster1", None).await?;
+    wait::until_true("the accepted agent has them again", || async {
+        Ok(own.get("cluster1").await.is_ok())
+    })
+    .await?;
+    people::detach(&admin, "cluster1", false).await?;
+    wait::until_true("the cluster is gone", || async {
+        Ok(clusters.get_opt("cluster1").await?.is_none())
+    })
+    .await?;
+    wait::until_true("its rights are gone", || async {
+        Ok(leases_as(&identity, "cluster1").await.is_err())
+    })
+    .await?;
+    agent.stop().await?;
+    hub.stop().await
+}
+
+async fn leases_as(client: &Client, namespace: &str) -> Result<()> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    api.get("managed-cluster-lease").await?;
+    Ok(())
+}
+
+/// Requests that look alike are not approved; two that match are a question for a person.
+pub async fn requests(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let admin = fleet.hub.admin().await?;
+    let bootstrap = fleet
+        .hub
+        .service_account(HUB_NAMESPACE, "agent-registration-bootstrap")
+        .await?;
+    for name in ["prod", "prod1"] {
+        create(&bootstrap, name, json!({})).await?;
+    }
+    let api: Api<CertificateSigningRequest> = Api::all(bootstrap.clone());
+    let send = async |request: CertificateSigningRequest| -> Result<String> {
+        Ok(api.create(&PostParams::default(), &request).await?.name_any())
+    };
+    // A request of prod1 with the label of prod; one for another signer.
+    let mut lookalike = identity::request("prod1", "agent", &identity::new_key()?)?;
+    lookalike
+        .labels_mut()
+        .insert("open-cluster-management.io/cluster-name".into(), "prod".into());
+    let lookalike = send(lookalike).await?;
+    let mut signer = identity::request("prod", "agent", &identity::new_key()?)?;
+    signer.spec.signer_name = "example.com/other".into();
+    let signer = send(signer).await?;
+    let first = send(identity::request("prod", "agent", &identity::new_key()?)?).await?;
+    let second = send(identity::request("prod", "agent", &identity::new_key()?)?).await?;
+    let Accepted::Ambiguous(pending) = people::accept(&admin, "prod", None).await? else {
+        anyhow::bail!("two requests should be a question");
+    };
+    ensure!(pending.len() == 2 && pending.iter().all(|p| p.fingerprint.len() == 64));
+    let chosen = people::accept(&admin, "prod", Some(&second)).await?;
+    ensure!(matches!(chosen, Accepted::Chosen(_)));
+    wait::until_true("the chosen request is answered", || async {
+        let status = api.get(&second).await?.status.unwrap_or_default();
+        Ok(status.certificate.is_some())
+    })
+    .await?;
+    for other in [&first, &lookalike, &signer] {
+        let status = api.get(other).await?.status.unwrap_or_default();
+        ensure!(
+            status.conditions.unwrap_or_default().is_empty(),
+            "{other} was decided"
+        );
+    }
+    // An agent that upstream's rights allow to update its cluster still may not relabel itself.
+    let agent = fleet.agent_identity("prod").await?;
+    refused(
+        relabel(&fleet, &agent, "prod", &[("env", Some("prod"))]).await,
+        "cannot update",
+    )?;
+    hub.stop().await
+}
