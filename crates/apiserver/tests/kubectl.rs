@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use writ_apiserver::Server;
 use writ_testenv::{Assets, harness};
 
-const WIDGETS: &str = r#"
+const WIDGETS: &str = r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.example.com}
@@ -43,7 +43,7 @@ spec:
           status:
             type: object
             properties: {size: {type: integer}}
-"#;
+";
 
 fn widget(color: &str) -> String {
     format!("apiVersion: example.com/v1\nkind: Widget\nmetadata: {{name: w}}\nspec: {{color: {color}}}\n")

@@ -51,6 +51,29 @@ pub(super) fn namespace(call: &Call, value: &Value) -> Result<()> {
     .with_details(details))
 }
 
+/// Refuses to create custom resources of a definition that is on its way out: it waits for the last one to go.
+pub(super) fn definition(call: &Call) -> Result<()> {
+    let crds = "customresourcedefinitions.apiextensions.k8s.io";
+    let ending = call.resource.builtin.is_none()
+        && call
+            .state
+            .store
+            .get(crds, &call.resource.table)
+            .is_some_and(|crd| crd.deleting);
+    if !ending {
+        return Ok(());
+    }
+    Err(Failure::new(
+        405,
+        "MethodNotAllowed",
+        format!(
+            "create not allowed while custom resource definition is terminating is not supported on resources of kind \"{}\"",
+            call.resource.table
+        ),
+    )
+    .with_details(json!({ "group": call.resource.group, "kind": call.resource.plural })))
+}
+
 /// Namespaces that a cluster cannot do without.
 pub(super) fn forbid_delete(call: &Call, old: &Value) -> Result<()> {
     let name = meta::text(old, "name");

@@ -40,6 +40,7 @@ pub(super) async fn store_new(
     }
     let generated = meta::text(&value, "name").is_empty();
     // The real server checks the namespace before it looks at the object any further.
+    admit::definition(call)?;
     admit::namespace(call, &value)?;
     if track {
         super::ownership::track(call, options, None, &mut value)?;
