@@ -133,6 +133,11 @@ fn a_giant_rule_is_refused_not_counted_out() {
         std::slice::from_ref(&giant)
     );
     assert_eq!(covers(&[rule("* * *")], &wanted), []);
+    let named = PolicyRule {
+        resource_names: Some(words(2)),
+        ..giant.clone()
+    };
+    assert_eq!(covers(&[rule("* * *")], &[named]), []);
     // The budget is shared: a few middling rules do not slip past it one by one, but small ones still fit.
     let middling = PolicyRule {
         verbs: words(60),

@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+mod actor;
 mod cluster;
 mod decisions;
 mod escalation;
