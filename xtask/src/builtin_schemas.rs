@@ -359,7 +359,12 @@ impl GoTypes {
     }
 
     fn code(&self, field: &Field, package: &str) -> Option<&'static str> {
-        let type_name = field.go.rsplit('.').next().unwrap_or_default();
+        let collection = field.go.starts_with("[]") || field.go.starts_with("map[");
+        let type_name = if collection {
+            ""
+        } else {
+            field.go.rsplit('.').next().unwrap_or_default()
+        };
         if field.go.starts_with('*') {
             return (!field.omit_empty).then_some("n");
         }

@@ -266,6 +266,11 @@ impl Failure {
         self.0.code
     }
 
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// Machine-readable reason.
     pub fn reason(&self) -> &str {
         &self.0.reason

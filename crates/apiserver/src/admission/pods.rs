@@ -1,4 +1,4 @@
-//! What the real server's built-in plugins add to every new pod: a service account, a priority,
+//! What the real server's built-in plugins add: finalizers to volumes and claims, and to every new pod a service account, a priority,
 //! tolerations for the first minutes of a node's trouble.
 
 use serde_json::{Value, json};
@@ -8,6 +8,13 @@ use super::{Operation, Rejection, Request, Source};
 
 /// Completes a new pod.
 pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
+    if request.operation == Operation::Create && request.group.is_empty() && request.subresource.is_empty() {
+        match request.resource.as_str() {
+            "persistentvolumeclaims" => protect(object, "kubernetes.io/pvc-protection"),
+            "persistentvolumes" => protect(object, "kubernetes.io/pv-protection"),
+            _ => {}
+        }
+    }
     let pod = request.group.is_empty() && request.resource == "pods" && request.subresource.is_empty();
     if !pod || request.operation != Operation::Create {
         return Ok(());
@@ -16,6 +23,18 @@ pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value)
     priority(source, request, object)?;
     tolerations(object);
     Ok(())
+}
+
+fn protect(object: &mut Value, finalizer: &str) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let list = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(list) = list.as_array_mut()
+        && !list.iter().any(|f| f == finalizer)
+    {
+        list.push(finalizer.into());
+    }
 }
 
 fn service_account(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {

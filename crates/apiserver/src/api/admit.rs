@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use writ_authz::{Escalation, Write};
 
 use super::write::{self, Options};
-use super::{Call, meta, ownership};
+use super::{Call, meta};
 pub(crate) use crate::admission::Operation;
 use crate::admission::{Rejection, Request, Source, User};
 use crate::state::State;
@@ -97,7 +97,6 @@ pub(super) async fn mutate(
     options: &Options,
 ) -> Result<()> {
     let request = request(call, operation, value, old, options);
-    let before = value.clone();
     let redefault = |value: &mut Value| {
         // The version is known; if it were not, there would be nothing to default.
         if write::default(call, value).is_err() {
@@ -113,10 +112,7 @@ pub(super) async fn mutate(
     for warning in &warnings {
         call.warn(warning);
     }
-    if *value != before {
-        // What admission changed belongs to the writer.
-        ownership::track(call, options, Some(&before), value)?;
-    }
+    // What admission changed belongs to nobody: ownership was recorded before.
     Ok(())
 }
 

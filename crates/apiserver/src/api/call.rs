@@ -121,6 +121,14 @@ impl Call {
 
     /// Namespaced resources are reached through a namespace, others without one; only collections of namespaced ones both ways.
     fn check_scope(&self) -> Result<()> {
+        let problems = crate::schema::names::path_segment(&self.target.name);
+        if !self.target.name.is_empty() && !problems.is_empty() {
+            return Err(Failure::bad_request(format!(
+                "Name parameter invalid: {:?}: {}",
+                self.target.name,
+                problems.join(";")
+            )));
+        }
         let namespace = !self.target.namespace.is_empty() && &*self.resource.table != "namespaces";
         let whole = self.target.name.is_empty();
         let ok = if self.resource.namespaced {

@@ -74,6 +74,15 @@ fn wish(call: &Call, bytes: &[u8]) -> Result<DeleteWish> {
                 "the body of the request is no DeleteOptions",
             ));
         }
+        if let Some(bad) = options
+            .get("gracePeriodSeconds")
+            .filter(|s| !s.is_null() && !s.is_i64())
+        {
+            let found = if bad.is_string() { "string" } else { "value" };
+            return Err(Failure::bad_request(format!(
+                "json: cannot unmarshal {found} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+            )));
+        }
         let kind = options.get("kind").and_then(Value::as_str).unwrap_or_default();
         if !kind.is_empty() && kind != "DeleteOptions" {
             return Err(Failure::bad_request(format!(

@@ -167,7 +167,11 @@ fn resource_list(snapshot: &Snapshot, group: &str, version: &str) -> Result<Valu
         }
     }
     if resources.is_empty() {
-        return Err(Failure::no_such_path());
+        return Err(if snapshot.is_builtin(group) {
+            Failure::no_such_resource()
+        } else {
+            Failure::no_such_path()
+        });
     }
     let group_version = if group.is_empty() {
         version.to_owned()

@@ -24,8 +24,13 @@ impl Filter {
     pub fn new(call: &Call) -> Result<Self> {
         let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())
             .map_err(Failure::bad_request)?;
-        let fields = FieldSelector::parse(call.query.get("fieldSelector").unwrap_or_default())
-            .map_err(Failure::bad_request)?;
+        let mut wanted = call.query.get("fieldSelector").unwrap_or_default().to_owned();
+        // A watch of one object by its path is a watch by its name.
+        if call.target.watch && !call.target.name.is_empty() {
+            let separator = if wanted.is_empty() { "" } else { "," };
+            wanted = format!("{wanted}{separator}metadata.name={}", call.target.name);
+        }
+        let fields = FieldSelector::parse(&wanted).map_err(Failure::bad_request)?;
         let mut deep = false;
         for requirement in fields.requirements() {
             match requirement.field.as_str() {

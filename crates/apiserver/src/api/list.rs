@@ -68,7 +68,15 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<()> {
         return Ok(());
     }
     if initial.is_some() {
-        return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        let mut causes = vec![Cause::forbidden(
+            "sendInitialEvents",
+            "sendInitialEvents is forbidden for list",
+        )];
+        if matching.is_some() && version.is_none() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.insert(0, Cause::forbidden("resourceVersionMatch", why));
+        }
+        return Err(options_invalid(&causes));
     }
     if let Some(matching) = matching {
         if query.get("continue").is_some() {
@@ -106,9 +114,15 @@ pub(super) fn resource_version(call: &Call) -> Result<Option<u64>> {
         return Ok(None);
     };
     text.parse().map(Some).map_err(|_| {
-        Failure::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        ))
+        let why = format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        );
+        // The real server does not classify the error of a watch.
+        if call.target.verb(&call.method, &call.query) == "watch" {
+            Failure::new(500, "", why)
+        } else {
+            Failure::bad_request(format!("invalid resource version: {why}"))
+        }
     })
 }
 

@@ -129,7 +129,11 @@ pub(super) fn count_generation(resource: &Resource, version: &Version, old: &Val
             .map(|(n, v)| (n.clone(), v.clone()))
             .collect()
     };
-    if fields(old) != fields(new) {
+    // Annotations of a deployment steer its rollout, so they count too.
+    let annotations = |value: &Value| value.pointer("/metadata/annotations").cloned();
+    let steered =
+        resource.kind == "Deployment" && resource.builtin.is_some() && annotations(old) != annotations(new);
+    if steered || fields(old) != fields(new) {
         let generation = old
             .pointer("/metadata/generation")
             .and_then(Value::as_i64)

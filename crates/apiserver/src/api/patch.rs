@@ -83,8 +83,12 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
         };
         let mut new = patched.map_err(refuse)?;
         same_identity(call, live, &mut new)?;
-        let problems = write::shape(call, &mut new)?;
-        write::report(call, options.validation, &problems)?;
+        let shown = Value::from(new.to_string());
+        let invalid = |failure: Failure| {
+            Failure::invalid("", "", "", &[Cause::invalid("patch", &shown, failure.message())])
+        };
+        let problems = write::shape(call, &mut new).map_err(invalid)?;
+        write::report(call, options.validation, &problems).map_err(invalid)?;
         Ok(new)
     })
     .await

@@ -132,7 +132,7 @@ impl<'a> Printer<'a> {
         };
         let mut row = json!({ "cells": cells });
         let object = match self.include {
-            "None" => None,
+            "None" => Some(Value::Null),
             "Object" => Some(value.clone()),
             _ => Some(partial(value, version)),
         };

@@ -106,6 +106,7 @@ pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
         metadata.insert("name".into(), name.into());
         metadata.insert("namespace".into(), namespace.into());
         metadata.insert("creationTimestamp".into(), created.into());
+        metadata.insert("uid".into(), crate::store::new_uid().into());
     });
     accept
         .media

@@ -81,6 +81,17 @@ pub(super) async fn modify(
             // The right to update or patch is not the right to create.
             write::demand(call, "create")?;
             let mut value = make(None)?;
+            let uid = meta::text(&value, "uid");
+            if !uid.is_empty() {
+                return Err(Failure::conflict(
+                    &call.resource.group,
+                    &call.resource.plural,
+                    &call.target.name,
+                    &format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    ),
+                ));
+            }
             write::default(call, &mut value)?;
             meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
             match create::store_new(call, value, options, how != How::Apply).await {
@@ -114,12 +125,24 @@ async fn change(
     let mut new = make(Some(&old))?;
     check_preconditions(call, how, &old, &new)?;
     meta::carry(&old, &mut new);
+    // A write without a version is about whatever is there now.
+    if matches!(meta::text(&new, "resourceVersion"), "" | "0") {
+        meta::edit(&mut new, |metadata| {
+            metadata.insert(
+                "resourceVersion".into(),
+                meta::text(&old, "resourceVersion").into(),
+            )
+        });
+    }
     let version = call.version()?;
     restrict::keep(call, version, &old, &mut new);
     write::default(call, &mut new)?;
     meta::count_generation(&call.resource, version, &old, &mut new);
     if how != How::Apply {
         super::ownership::track(call, options, Some(&old), &mut new)?;
+    }
+    if let Some(kind) = call.resource.builtin {
+        kind.prepare_update(&mut new, &old, &call.state.clock.rfc3339());
     }
     restrict::check_rights(call, &old, &new)?;
     admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;

@@ -263,7 +263,7 @@ impl Watch {
     }
 
     fn push_bookmark(&self, out: &mut Vec<u8>, end_of_initial: bool) {
-        let mut metadata = json!({ "resourceVersion": self.cursor.to_string(), "creationTimestamp": null });
+        let mut metadata = json!({ "resourceVersion": self.cursor.to_string() });
         if end_of_initial && let Some(map) = metadata.as_object_mut() {
             map.insert(
                 "annotations".into(),

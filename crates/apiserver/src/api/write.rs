@@ -233,13 +233,7 @@ pub(super) fn check_place(call: &Call, value: &mut Value) -> Result<()> {
             metadata.insert("namespace".into(), call.target.namespace.clone().into())
         });
     } else if !namespace.is_empty() {
-        if call.resource.builtin.is_some() && namespace == call.target.namespace {
-            meta::edit(value, |metadata| metadata.remove("namespace"));
-        } else {
-            return Err(Failure::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        meta::edit(value, |metadata| metadata.remove("namespace"));
     }
     Ok(())
 }

@@ -140,6 +140,11 @@ impl Kind {
         defaults::prepare_create(self, object);
     }
 
+    /// Carries over what a writer may leave out of an update: addresses, ports, times of conditions.
+    pub fn prepare_update(&self, new: &mut Value, old: &Value, now: &str) {
+        defaults::prepare_update(self, new, old, now);
+    }
+
     /// What is wrong with an object of this kind, metadata included; `old` is there on updates.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
         validate::validate(self, new, old)

@@ -182,7 +182,7 @@ static KINDS: &[Kind] = &[
         .all()
         .with(STATUS)
         .selecting(&["spec.clusterIP", "spec.type"])
-        .named(NameRule::Dns1035)
+        .named(NameRule::Label)
         .printed(c::SERVICE),
     kind("", "ServiceAccount", "serviceaccounts", "serviceaccount")
         .short(&["sa"])

@@ -132,7 +132,24 @@ fn work(state: &State, task: &Task) {
 }
 
 /// Writes an object of the server's own making; when somebody else was faster, the task is tried again.
-fn write(state: &State, current: &Object, value: Value, again: impl FnOnce() -> Task) {
+fn write(state: &State, current: &Object, mut value: Value, again: impl FnOnce() -> Task) {
+    let snapshot = state.registry.snapshot();
+    if let Some(resource) = snapshot.by_table(&current.table) {
+        let version = resource.storage.as_str();
+        let schema = resource
+            .version(version)
+            .and_then(|v| v.schema.as_deref().cloned());
+        let manager = crate::ssa::Manager {
+            name: "kube-controller-manager",
+            subresource: "",
+            time: state.clock.now(),
+            force: false,
+            api_version: &resource.api_version(version),
+            ignored: &["status"],
+        };
+        let schema = schema.unwrap_or_else(crate::schema::Schema::anything);
+        crate::ssa::track_update(Some(&current.value()), &mut value, &manager, &schema);
+    }
     if state
         .store
         .put(&current.table, Expect::At(current.rv), value)

@@ -69,7 +69,7 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
                 .find(&target.group, &target.version, &target.resource)
                 .cloned()
             else {
-                return Err(if snapshot.is_builtin(&target.group, &target.version) {
+                return Err(if snapshot.is_builtin(&target.group) {
                     Failure::no_such_resource()
                 } else {
                     Failure::no_such_path()

@@ -26,11 +26,9 @@ pub(crate) enum Route {
 
 /// Takes a path apart.
 pub(crate) fn route(path: &str) -> Route {
-    let parts: Vec<String> = path
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .map(decode)
-        .collect();
+    let trimmed = path.strip_prefix('/').unwrap_or(path);
+    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    let parts: Vec<String> = trimmed.split('/').map(decode).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let mut target = Target::default();
     let rest = match parts.as_slice() {

@@ -22,7 +22,7 @@ pub fn strategic_merge(document: &Value, patch: &Value, schema: &Schema) -> Resu
 }
 
 fn bad_type() -> PatchError {
-    PatchError::Unprocessable("unknown patch type found in map: $patch".into())
+    PatchError::Internal("unknown patch type found in map: $patch".into())
 }
 
 fn no_key(item: &Map<String, Value>, key: &str) -> PatchError {

@@ -107,7 +107,7 @@ fn strategic_lists_merge_by_key() {
     ));
     assert!(matches!(
         pod_patch(&original, &containers(json!([{"name": "a", "$patch": "frob"}]))),
-        Err(PatchError::Unprocessable(_))
+        Err(PatchError::Internal(_))
     ));
 }
 

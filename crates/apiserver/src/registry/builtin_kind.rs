@@ -35,7 +35,9 @@ fn resource(kind: &'static Kind) -> Resource {
         versions: vec![Version {
             name: kind.version.to_owned(),
             served: true,
-            deprecated: None,
+            deprecated: (kind.kind == "Endpoints").then(|| {
+                "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()
+            }),
             schema: Some(Arc::new(kind.schema())),
             status: kind.subresources.contains(&"status"),
             scale: kind.subresources.contains(&"scale").then(|| Scale {

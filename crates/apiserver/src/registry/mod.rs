@@ -119,10 +119,9 @@ impl Snapshot {
         resource.version(version).map(|_| resource)
     }
 
-    /// Whether a group and version has built-in resources.
-    pub fn is_builtin(&self, group: &str, version: &str) -> bool {
-        self.group(group)
-            .any(|resource| resource.builtin.is_some() && resource.version(version).is_some())
+    /// Whether a group has built-in resources.
+    pub fn is_builtin(&self, group: &str) -> bool {
+        self.group(group).any(|resource| resource.builtin.is_some())
     }
 
     pub fn by_table(&self, table: &str) -> Option<&Arc<Resource>> {

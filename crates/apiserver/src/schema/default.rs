@@ -4,12 +4,18 @@ use serde_json::Value;
 
 use super::Schema;
 use super::node::{Additional, Arena, NodeId};
+use crate::builtin;
 
 impl Schema {
     /// Fills in the schema's defaults; nulls that are neither allowed nor defaulted are removed first.
     pub fn default(&self, object: &mut Value) {
         self.prune_nulls(object);
         default(&self.arena, object, self.root);
+        if !self.typed
+            && let Some(metadata) = object.get_mut("metadata").filter(|m| m.is_object())
+        {
+            builtin::object_meta().normalize(metadata);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Built-in objects pass through typed structures in the real server, which leaves marks: empty optional
 //! fields vanish, some fields always appear. This reproduces those marks.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::Schema;
@@ -145,9 +147,21 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
             .find_map(|item| decode_error(arena, item, node.items?, owner, path)),
         (Value::String(_) | Value::Number(_), _) if node.int_or_string => None,
         (Value::Number(_), Type::String) if is_quantity(node) => None,
-        (Value::String(_), Type::String)
-        | (Value::Number(_), Type::Number)
-        | (Value::Bool(_), Type::Boolean) => None,
+        (Value::Number(_), Type::Number) | (Value::Bool(_), Type::Boolean) => None,
+        (Value::String(text), Type::String) => {
+            let byte = node
+                .checks
+                .as_deref()
+                .is_some_and(|c| c.format.as_deref() == Some("byte"));
+            let bad = byte.then(|| STANDARD.decode(text).err()).flatten();
+            bad.map(|e| match e {
+                base64::DecodeError::InvalidByte(at, _) => format!("illegal base64 data at input byte {at}"),
+                _ => format!(
+                    "illegal base64 data at input byte {}",
+                    text.len().saturating_sub(1)
+                ),
+            })
+        }
         (Value::Number(n), Type::Integer) => {
             let wanted = node
                 .checks

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Schema;
 use super::node::{Additional, Arena, Node, NodeId};
+use crate::builtin;
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -18,6 +19,20 @@ impl Schema {
             dropped: Vec::new(),
         };
         walk.prune(object, Some(self.root), !self.typed);
+        // The metadata of custom resources passes through a typed structure too.
+        if !self.typed
+            && let Some(metadata) = object.get_mut("metadata").filter(|m| m.is_object())
+        {
+            let schema = builtin::object_meta();
+            let mut meta = Walk {
+                arena: &schema.arena,
+                path: "metadata".into(),
+                dropped: Vec::new(),
+            };
+            meta.prune(metadata, Some(schema.root), false);
+            schema.normalize(metadata);
+            walk.dropped.append(&mut meta.dropped);
+        }
         walk.dropped.sort();
         walk.dropped
     }

@@ -68,6 +68,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
             }
         }
         "PersistentVolumeClaim" | "PersistentVolume" => set(object, "/status/phase", "Pending"),
+        "Service" => core::service_network(object),
         "Pod" => {
             set(object, "/status/phase", "Pending");
             set(object, "/status/qosClass", "BestEffort");
@@ -75,6 +76,16 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         _ => {}
     }
     kind.schema().normalize(object);
+}
+
+/// What an update carries over from the object as it was.
+pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &str) {
+    match kind.kind {
+        "Service" => core::keep_network(new, old),
+        "CertificateSigningRequest" => core::condition_times(new, old, now),
+        _ => return,
+    }
+    kind.schema().normalize(new);
 }
 
 /// The object below `object` at a pointer, made if it is not there. A value of another type is left alone.

@@ -161,6 +161,14 @@ pub(super) fn stateful_set(object: &mut Value) {
 }
 
 pub(super) fn daemon_set(object: &mut Value) {
+    set(object, "/metadata/annotations", json!({}));
+    if let Some(map) = object
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
+        map.entry("deprecated.daemonset.template.generation")
+            .or_insert_with(|| "1".into());
+    }
     set_text(object, "/spec/updateStrategy/type", "RollingUpdate");
     if object
         .pointer("/spec/updateStrategy/type")

@@ -149,12 +149,19 @@ pub(super) fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         for problem in names::qualified_name(name) {
             causes.push(Cause::invalid("spec.finalizers", finalizer, &problem));
         }
-        if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.push(Cause::invalid("spec.finalizers", finalizer, detail));
-        }
+        causes.extend(kube_finalizer(finalizer, "spec.finalizers".into()));
     }
     causes
+}
+
+/// Finalizers of the typed kinds are well known or carry a domain.
+pub(super) fn kube_finalizer(finalizer: &Value, path: String) -> Option<Cause> {
+    let name = finalizer.as_str().unwrap_or_default();
+    let known = name.contains('/') || matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
+    (!known).then(|| {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        Cause::invalid(path, finalizer, detail)
+    })
 }
 
 pub(super) fn lease(new: &Value) -> Vec<Cause> {
@@ -209,7 +216,7 @@ const USAGES: [&str; 23] = [
 ];
 
 pub(super) fn signing_request(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = signing_conditions(new, old);
     if old.is_some() {
         return causes;
     }
@@ -288,6 +295,50 @@ pub(super) fn signing_request(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
+fn signing_conditions(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let path = "status.conditions";
+    let mut causes = Vec::new();
+    let conditions = list(new, "/status/conditions");
+    let has = |ty: &str| conditions.iter().any(|c| text(c, "/type") == ty);
+    for (i, condition) in conditions.iter().enumerate() {
+        let path = index(path, i);
+        let (ty, status) = (text(condition, "/type"), text(condition, "/status"));
+        if ty.is_empty() {
+            causes.push(Cause::required(child(&path, "type"), ""));
+        }
+        let only_true = matches!(ty, "Approved" | "Denied" | "Failed");
+        let allowed: &[&str] = if only_true {
+            &["True"]
+        } else {
+            &["False", "True", "Unknown"]
+        };
+        if status.is_empty() {
+            causes.push(Cause::required(child(&path, "status"), ""));
+        } else if !allowed.contains(&status) {
+            causes.push(Cause::not_supported(
+                child(&path, "status"),
+                &status.into(),
+                allowed,
+            ));
+        }
+        if conditions.iter().take(i).any(|c| text(c, "/type") == ty) {
+            causes.push(Cause::duplicate(child(&path, "type"), &ty.into()));
+        }
+    }
+    if has("Approved") && has("Denied") {
+        let detail = "Approved and Denied conditions are mutually exclusive";
+        causes.push(Cause::invalid(path, &"Denied".into(), detail));
+    }
+    for condition in old.map(|o| list(o, "/status/conditions")).unwrap_or_default() {
+        let ty = text(condition, "/type");
+        if matches!(ty, "Approved" | "Denied" | "Failed") && !has(ty) {
+            let detail = format!("updates may not remove a condition of type {ty:?}");
+            causes.push(Cause::forbidden(path, &detail));
+        }
+    }
+    causes
+}
+
 pub(super) fn service(new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let ty = text(new, "/spec/type");
@@ -306,9 +357,27 @@ pub(super) fn service(new: &Value) -> Vec<Cause> {
             let detail = "must be between 1 and 65535, inclusive";
             causes.push(Cause::invalid(child(&path, "port"), &number.into(), detail));
         }
+        if let Some(target) = port
+            .get("targetPort")
+            .and_then(Value::as_i64)
+            .filter(|t| !(1..=65535).contains(t))
+        {
+            let detail = "must be between 1 and 65535, inclusive";
+            causes.push(Cause::invalid(child(&path, "targetPort"), &target.into(), detail));
+        }
         let name = text(port, "/name");
         if name.is_empty() && ports.len() > 1 {
             causes.push(Cause::required(child(&path, "name"), ""));
+        }
+        let earlier = || ports.iter().take(i);
+        if !name.is_empty() && earlier().any(|p| text(p, "/name") == name) {
+            causes.push(Cause::duplicate(child(&path, "name"), &name.into()));
+        }
+        let same =
+            |p: &&Value| p.get("port") == port.get("port") && p.get("protocol") == port.get("protocol");
+        if earlier().any(|p| same(&p)) {
+            let shown = serde_json::json!({"protocol": port.get("protocol"), "port": port.get("port")});
+            causes.push(Cause::duplicate(path.as_str(), &shown));
         }
         let protocol = text(port, "/protocol");
         if !matches!(protocol, "TCP" | "UDP" | "SCTP") {

@@ -81,8 +81,22 @@ fn versions(crd: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::required(child(&path, "schema.openAPIV3Schema"), ""));
         }
     }
+    // What all versions have in common is looked at once, under the name it had before there were versions.
+    let same = |pointer: &str| {
+        let first = versions.first().and_then(|v| v.pointer(pointer));
+        first.is_some() && versions.iter().all(|v| v.pointer(pointer) == first)
+    };
+    let (same_schema, same_subresources) = (same("/schema"), same("/subresources"));
+    let same_columns = same("/additionalPrinterColumns");
     for (i, version) in versions.iter().enumerate() {
         let path = index("spec.versions", i);
+        let shared = |same: bool, name: &str, old: &str| {
+            if same {
+                child("spec", old)
+            } else {
+                child(&path, name)
+            }
+        };
         let name = text(version, "/name");
         let problems = names::dns_1035_label(name);
         if !problems.is_empty() {
@@ -91,6 +105,9 @@ fn versions(crd: &Value, causes: &mut Vec<Cause>) {
                 &name.into(),
                 &problems.join(","),
             ));
+            if i == 0 {
+                causes.push(Cause::invalid("spec.version", &name.into(), &problems.join(",")));
+            }
         }
         if version.get("deprecationWarning").is_some()
             && version.get("deprecated").and_then(Value::as_bool) != Some(true)
@@ -107,14 +124,19 @@ fn versions(crd: &Value, causes: &mut Vec<Cause>) {
             .filter(|s| s.is_object())
         {
             let status = version.pointer("/subresources/status").is_some();
-            causes.extend(schema::validate(
-                openapi,
-                status,
-                &child(&path, "schema.openAPIV3Schema"),
-            ));
+            if i == 0 || !same_schema {
+                let path = child(&shared(same_schema, "schema", "validation"), "openAPIV3Schema");
+                causes.extend(schema::validate(openapi, status, &path));
+            }
         }
         if let Some(scale) = version.pointer("/subresources/scale").filter(|s| s.is_object()) {
-            let path = child(&path, "subresources.scale");
+            if i > 0 && same_subresources {
+                continue;
+            }
+            let path = child(
+                &shared(same_subresources, "subresources", "subresources"),
+                "scale",
+            );
             for (name, prefix, required) in [
                 ("specReplicasPath", ".spec.", true),
                 ("statusReplicasPath", ".status.", true),
@@ -136,7 +158,14 @@ fn versions(crd: &Value, causes: &mut Vec<Cause>) {
         for (j, column) in list(version, "/additionalPrinterColumns").iter().enumerate() {
             printer_column(
                 column,
-                &index(&child(&path, "additionalPrinterColumns"), j),
+                &index(
+                    &shared(
+                        same_columns,
+                        "additionalPrinterColumns",
+                        "additionalPrinterColumns",
+                    ),
+                    j,
+                ),
                 causes,
             );
         }
@@ -157,19 +186,12 @@ fn versions(crd: &Value, causes: &mut Vec<Cause>) {
     {
         let detail = "must have exactly one version marked as storage version";
         causes.push(Cause::invalid("spec.versions", &all, detail));
-        // Without a storage version there is nothing to have stored.
-        if versions.is_empty()
-            || !versions
-                .iter()
-                .any(|v| v.get("storage").and_then(Value::as_bool) == Some(true))
-        {
-            let detail = "must have at least one stored version";
-            causes.push(Cause::invalid(
-                "status.storedVersions",
-                &Value::Array(Vec::new()),
-                detail,
-            ));
-        }
+        let detail = "must have at least one stored version";
+        causes.push(Cause::invalid(
+            "status.storedVersions",
+            &Value::Array(Vec::new()),
+            detail,
+        ));
     }
 }
 

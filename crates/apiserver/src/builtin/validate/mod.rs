@@ -22,6 +22,14 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         None => create(),
         Some(old) => meta::validate_update(metadata, old.get("metadata").unwrap_or(&Value::Null), "metadata"),
     };
+    if !matches!(
+        kind.group,
+        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "coordination.k8s.io"
+    ) {
+        for (i, finalizer) in list(metadata, "/finalizers").iter().enumerate() {
+            causes.extend(core::kube_finalizer(finalizer, index("metadata.finalizers", i)));
+        }
+    }
     match kind.kind {
         "ConfigMap" => causes.extend(core::config_map(new, old)),
         "Secret" => causes.extend(core::secret(new, old)),

@@ -143,7 +143,7 @@ fn node(schema: &Value, path: &str, root: bool, depth: usize, causes: &mut Vec<C
         causes.push(Cause::invalid(field, &false.into(), "must be true or undefined"));
     }
     list_and_map(schema, ty, path, causes);
-    rules(schema, path, causes);
+    rules(schema, path, root, causes);
     if root {
         for name in ["apiVersion", "kind", "metadata"] {
             let property = schema.get("properties").and_then(|p| p.get(name));
@@ -284,7 +284,7 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-fn rules(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn rules(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
     let path = child(path, "x-kubernetes-validations");
     for (i, rule) in list(schema, "/x-kubernetes-validations").iter().enumerate() {
         let path = index(&path, i);
@@ -317,9 +317,15 @@ fn rules(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
             ("rule", source),
             ("messageExpression", text(rule, "/messageExpression").trim()),
         ] {
-            if !source.is_empty()
-                && let Err(e) = Expression::compile(source)
-            {
+            if source.is_empty() {
+                continue;
+            }
+            let problem = match (Expression::compile(source), Schema::compile(schema)) {
+                (Err(e), _) => Some(e),
+                (Ok(expression), Ok(schema)) => expression.undefined_field(&schema, root),
+                _ => None,
+            };
+            if let Some(e) = problem {
                 causes.push(Cause::invalid(
                     child(&path, name),
                     &source.into(),

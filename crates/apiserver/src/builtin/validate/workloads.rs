@@ -77,20 +77,18 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
             ));
         }
     }
-    match new.pointer("/spec/selector") {
+    match new.pointer("/spec/selector").filter(|s| !s.is_null()) {
         None => {
             causes.push(Cause::required("spec.selector", ""));
             let labels = new
                 .pointer("/spec/template/metadata/labels")
                 .cloned()
                 .unwrap_or_default();
-            if kind != "Deployment" {
-                causes.push(Cause::invalid(
-                    "spec.template.metadata.labels",
-                    &labels,
-                    "`selector` does not match template `labels`",
-                ));
-            }
+            causes.push(Cause::invalid(
+                "spec.template.metadata.labels",
+                &labels,
+                "`selector` does not match template `labels`",
+            ));
         }
         Some(selector) => {
             causes.extend(label_selector(Some(selector), "spec.selector"));

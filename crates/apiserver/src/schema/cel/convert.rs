@@ -137,7 +137,7 @@ const RESERVED: [&str; 21] = [
 ];
 
 /// A field name as CEL identifier; names that CEL cannot spell are not visible to rules.
-fn escape(name: &str) -> Option<String> {
+pub(super) fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }

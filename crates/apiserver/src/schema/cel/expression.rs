@@ -65,6 +65,10 @@ impl Expression {
         &self.source
     }
 
+    pub(super) fn ast(&self) -> &kube_cel::cel::common::ast::IdedExpr {
+        self.program.expression()
+    }
+
     /// Whether the expression names a variable.
     pub fn uses(&self, variable: &str) -> bool {
         self.program.references().has_variable(variable)

@@ -2,6 +2,7 @@
 
 mod convert;
 mod expression;
+mod fields;
 mod rule;
 
 pub use expression::{Activation, Expression};

@@ -1,0 +1,136 @@
+//! Sending one request to both servers.
+
+use anyhow::{Context as _, Result};
+use http::{Request, header};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use kube::config::{AuthInfo, Config, KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+use writ_apiserver::Server;
+use writ_testenv::ControlPlane;
+
+/// One of the two servers, reached as administrator and as nobody.
+pub struct Side {
+    pub name: &'static str,
+    admin: Client,
+    nobody: Client,
+}
+
+/// The real server and the embedded one.
+pub struct Pair {
+    pub real: Side,
+    pub ours: Side,
+    _plane: ControlPlane,
+    _server: Server,
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub code: u16,
+    pub body: Value,
+    pub warnings: Vec<String>,
+    pub content_type: String,
+}
+
+/// A request, the same for both.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub method: &'static str,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub anonymous: bool,
+    pub stream: bool,
+}
+
+impl Pair {
+    pub fn new(plane: ControlPlane, server: Server) -> Result<Self> {
+        let ours = Kubeconfig::from_yaml(&server.kubeconfig()?)?;
+        Ok(Self {
+            real: Side::new("real", plane.kubeconfig().clone())?,
+            ours: Side::new("embedded", ours)?,
+            _plane: plane,
+            _server: server,
+        })
+    }
+}
+
+impl Side {
+    fn new(name: &'static str, kubeconfig: Kubeconfig) -> Result<Self> {
+        let mut bare = kubeconfig.clone();
+        for user in &mut bare.auth_infos {
+            user.auth_info = Some(AuthInfo::default());
+        }
+        Ok(Self {
+            name,
+            admin: client(kubeconfig)?,
+            nobody: client(bare)?,
+        })
+    }
+
+    pub async fn send(&self, wanted: &Wanted) -> Result<Answer> {
+        let mut request = Request::builder().method(wanted.method).uri(&wanted.path);
+        for (name, value) in &wanted.headers {
+            request = request.header(name, value);
+        }
+        if !wanted
+            .headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("user-agent"))
+        {
+            request = request.header(header::USER_AGENT, "conformance/1.0");
+        }
+        let request = request.body(Body::from(wanted.body.clone()))?;
+        let client = if wanted.anonymous {
+            &self.nobody
+        } else {
+            &self.admin
+        };
+        let response = client
+            .send(request)
+            .await
+            .with_context(|| format!("{}: {}", self.name, wanted.path))?;
+        let code = response.status().as_u16();
+        let texts = |name| -> Vec<String> {
+            response
+                .headers()
+                .get_all(name)
+                .iter()
+                .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
+                .collect()
+        };
+        let warnings = texts(header::WARNING);
+        let content_type = texts(header::CONTENT_TYPE).join(",");
+        let bytes = response
+            .into_body()
+            .collect()
+            .await
+            .map(http_body_util::Collected::to_bytes)
+            .unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let body = if wanted.stream && code == 200 {
+            text.lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect::<Vec<Value>>()
+                .into()
+        } else {
+            serde_json::from_slice(&bytes).unwrap_or(Value::String(text))
+        };
+        Ok(Answer {
+            code,
+            body,
+            warnings,
+            content_type,
+        })
+    }
+}
+
+fn client(kubeconfig: Kubeconfig) -> Result<Client> {
+    let config = futures::executor::block_on(Config::from_custom_kubeconfig(
+        kubeconfig,
+        &KubeConfigOptions::default(),
+    ))?;
+    Ok(Client::try_from(config)?)
+}

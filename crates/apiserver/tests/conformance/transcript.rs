@@ -1,0 +1,424 @@
+//! Transcripts: requests as data.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::compare::{differences, essence};
+use super::exchange::{Answer, Pair, Wanted};
+
+/// One request.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    name: Option<String>,
+    get: Option<String>,
+    post: Option<String>,
+    put: Option<String>,
+    patch: Option<String>,
+    delete: Option<String>,
+    /// A GET whose answer is a stream of events.
+    watch: Option<String>,
+    /// The kind of patch, or any content type.
+    #[serde(rename = "type")]
+    content_type: Option<String>,
+    body: Option<Value>,
+    text: Option<String>,
+    /// A text of this many bytes stands for `${big}`.
+    big: Option<usize>,
+    /// A user to impersonate.
+    #[serde(rename = "as")]
+    user: Option<User>,
+    /// Sent without credentials of its own.
+    #[serde(default)]
+    anonymous: bool,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// Values to remember: `${name}`.
+    #[serde(default)]
+    save: BTreeMap<String, String>,
+    /// Ask again until the answer is so.
+    until: Option<BTreeMap<String, Value>>,
+    /// What is not compared in this answer.
+    #[serde(default)]
+    ignore: Vec<String>,
+    /// Compare the status code only.
+    #[serde(default)]
+    code_only: bool,
+    /// Not compared at all: preparation.
+    #[serde(default)]
+    setup: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum User {
+    Name(String),
+    Full {
+        user: String,
+        #[serde(default)]
+        groups: Vec<String>,
+        #[serde(default)]
+        extra: BTreeMap<String, Vec<String>>,
+        uid: Option<String>,
+    },
+}
+
+/// A difference that is known and has a reason.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allowed {
+    transcript: String,
+    step: String,
+    /// The beginning of the difference's path.
+    #[serde(default)]
+    path: String,
+    reason: String,
+}
+
+/// A file of requests.
+pub struct Transcript {
+    pub name: String,
+    steps: Vec<Step>,
+    allowed: Vec<Allowed>,
+}
+
+/// What became of a transcript.
+#[derive(Default)]
+pub struct Outcome {
+    pub name: String,
+    pub requests: usize,
+    pub bad: usize,
+    pub differences: Vec<String>,
+    pub allowed: Vec<String>,
+    pub messages: (usize, usize),
+}
+
+fn folder() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts"))
+}
+
+/// All transcripts, in order of their names.
+pub fn all() -> Vec<Transcript> {
+    let read =
+        |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut files: Vec<_> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    files.sort();
+    files
+        .iter()
+        .filter(|path| path.file_stem().is_some_and(|stem| stem != "allowed"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            let steps =
+                serde_saphyr::from_str(&read(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let allowed: Vec<Allowed> =
+                serde_saphyr::from_str(&read(&folder().join("allowed.yaml"))).unwrap();
+            let allowed = allowed.into_iter().filter(|a| a.transcript == name).collect();
+            Transcript { name, steps, allowed }
+        })
+        .collect()
+}
+
+type Values = HashMap<String, String>;
+
+/// A certificate signing request as its object carries it.
+fn signing_request() -> String {
+    use base64::Engine as _;
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    parameters.distinguished_name = rcgen::DistinguishedName::new();
+    parameters
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "alice");
+    let pem = parameters.serialize_request(&key).unwrap().pem().unwrap();
+    base64::engine::general_purpose::STANDARD.encode(pem.replace("\r\n", "\n"))
+}
+
+fn fill(text: &str, values: &Values) -> String {
+    let mut out = text.to_owned();
+    for (name, value) in values {
+        out = out.replace(&format!("${{{name}}}"), value);
+    }
+    out
+}
+
+impl Step {
+    fn place(&self) -> (&'static str, &str) {
+        let all = [
+            ("GET", &self.get),
+            ("POST", &self.post),
+            ("PUT", &self.put),
+            ("PATCH", &self.patch),
+            ("DELETE", &self.delete),
+            ("GET", &self.watch),
+        ];
+        all.into_iter()
+            .find_map(|(m, p)| p.as_deref().map(|p| (m, p)))
+            .expect("a step has a path")
+    }
+
+    fn title(&self) -> String {
+        let (method, path) = self.place();
+        self.name.clone().unwrap_or_else(|| format!("{method} {path}"))
+    }
+
+    fn request(&self, values: &Values) -> Wanted {
+        let (method, path) = self.place();
+        let mut headers: Vec<(String, String)> = self
+            .headers
+            .iter()
+            .map(|(k, v)| (k.clone(), fill(v, values)))
+            .collect();
+        let mut header = |name: &str, value: &str| headers.push((name.to_owned(), fill(value, values)));
+        match &self.user {
+            None => {}
+            Some(User::Name(name)) => header("Impersonate-User", name),
+            Some(User::Full {
+                user,
+                groups,
+                extra,
+                uid,
+            }) => {
+                header("Impersonate-User", user);
+                for group in groups {
+                    header("Impersonate-Group", group);
+                }
+                for (key, all) in extra {
+                    for value in all {
+                        header(&format!("Impersonate-Extra-{key}"), value);
+                    }
+                }
+                if let Some(uid) = uid {
+                    header("Impersonate-Uid", uid);
+                }
+            }
+        }
+        let content_type = match self.content_type.as_deref() {
+            None if method == "PATCH" => Some("application/merge-patch+json"),
+            None => Some("application/json"),
+            Some("merge") => Some("application/merge-patch+json"),
+            Some("json") => Some("application/json-patch+json"),
+            Some("strategic") => Some("application/strategic-merge-patch+json"),
+            Some("apply") => Some("application/apply-patch+yaml"),
+            Some("none") => None,
+            Some(other) => Some(other),
+        };
+        let body = match (&self.body, &self.text) {
+            (Some(body), _) => fill(&body.to_string(), values),
+            (None, Some(text)) => fill(text, values),
+            (None, None) => String::new(),
+        };
+        let body = self
+            .big
+            .map_or_else(|| body.clone(), |n| body.replace("${big}", &"x".repeat(n)));
+        if let Some(content_type) = content_type.filter(|_| !body.is_empty() || self.content_type.is_some()) {
+            header("Content-Type", content_type);
+        }
+        Wanted {
+            method,
+            path: fill(path, values),
+            headers,
+            body: body.into_bytes(),
+            anonymous: self.anonymous,
+            stream: self.watch.is_some(),
+        }
+    }
+
+    fn satisfied(&self, answer: &Answer) -> bool {
+        self.until
+            .iter()
+            .flatten()
+            .all(|(pointer, wanted)| match pointer.as_str() {
+                "code" => wanted.as_u64() == Some(u64::from(answer.code)),
+                pointer => answer.body.pointer(pointer).unwrap_or(&Value::Null) == wanted,
+            })
+    }
+}
+
+impl Transcript {
+    /// Sends every request to both servers and compares the answers.
+    pub async fn run(&self, pair: &Pair) -> Outcome {
+        let mut outcome = Outcome {
+            name: self.name.clone(),
+            ..Outcome::default()
+        };
+        let own = HashMap::from([
+            ("ns".to_owned(), format!("conf-{}", self.name)),
+            ("csr".to_owned(), signing_request()),
+        ]);
+        let mut values = [own.clone(), own];
+        let mut used = vec![false; self.allowed.len()];
+        for (i, step) in self.steps.iter().enumerate() {
+            let mut answers = Vec::new();
+            for (side, values) in [&pair.real, &pair.ours].into_iter().zip(&mut values) {
+                let wanted = step.request(values);
+                let deadline = Instant::now() + Duration::from_secs(15);
+                let answer = loop {
+                    match side.send(&wanted).await {
+                        Ok(answer) if step.satisfied(&answer) || Instant::now() > deadline => {
+                            break Ok(answer);
+                        }
+                        Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                        Err(error) => break Err(error),
+                    }
+                };
+                let answer = match answer {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        outcome
+                            .differences
+                            .push(format!("{} #{i}: {error:?}", step.title()));
+                        return outcome;
+                    }
+                };
+                for (name, pointer) in &step.save {
+                    let value = answer.body.pointer(pointer).cloned().unwrap_or_default();
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    values.insert(name.clone(), text);
+                }
+                answers.push(answer);
+            }
+            if step.setup {
+                let failed = |a: &Answer| {
+                    if step.until.is_some() {
+                        !step.satisfied(a)
+                    } else {
+                        a.code >= 400
+                    }
+                };
+                if let Some(bad) = answers.iter().position(failed) {
+                    outcome.differences.push(format!(
+                        "setup {} #{i} failed on {bad}: {}",
+                        step.title(),
+                        answers[bad].body
+                    ));
+                }
+                continue;
+            }
+            outcome.requests += 1;
+            outcome.bad += usize::from(answers[0].code >= 400);
+            let message = |a: &Answer| a.body.get("message").cloned();
+            if let (Some(real), Some(ours)) = (message(&answers[0]), message(&answers[1])) {
+                outcome.messages.1 += 1;
+                outcome.messages.0 += usize::from(real == ours);
+                if real != ours && std::env::var_os("CONFORMANCE_MESSAGES").is_some() {
+                    eprintln!("{}: {}\n  real {real}\n  ours {ours}", self.name, step.title());
+                }
+            }
+            let mut found = Vec::new();
+            if step.code_only {
+                if answers[0].code != answers[1].code {
+                    found.push(format!(
+                        "/code: real {}, embedded {} {}",
+                        answers[0].code, answers[1].code, answers[1].body
+                    ));
+                }
+            } else {
+                let both: Vec<Value> = answers.iter().map(|a| essence(a, &step.ignore)).collect();
+                differences(&both[0], &both[1], "", &mut found);
+                // An answer of another kind is one difference, not one per field.
+                if answers[0].code != answers[1].code {
+                    found = vec![format!(
+                        "/code: real {}, embedded {}",
+                        answers[0].code, answers[1].code
+                    )];
+                }
+            }
+            for difference in found {
+                let known = self
+                    .allowed
+                    .iter()
+                    .position(|a| a.step == step.title() && difference.starts_with(&a.path));
+                let line = format!("{} #{i}: {difference}", step.title());
+                if let Some(n) = known {
+                    used[n] = true;
+                    outcome
+                        .allowed
+                        .push(format!("{line} ({})", self.allowed[n].reason));
+                } else {
+                    let messages: Vec<String> = answers
+                        .iter()
+                        .filter_map(message)
+                        .map(|m| m.to_string().chars().take(300).collect())
+                        .collect();
+                    outcome
+                        .differences
+                        .push(format!("{line}  {}", messages.join(" | ")));
+                }
+            }
+        }
+        for (allowed, used) in self.allowed.iter().zip(used) {
+            if !used {
+                outcome
+                    .differences
+                    .push(format!("allowed but not seen: {} {}", allowed.step, allowed.path));
+            }
+        }
+        outcome
+    }
+}
+
+impl Outcome {
+    /// Fails on any difference that is not allowed, and on a transcript that is too thin.
+    pub fn verdict(&self) -> Result<(), String> {
+        if self.differences.is_empty() && self.requests >= 15 {
+            return Ok(());
+        }
+        let mut text = format!(
+            "{} requests, {} differences",
+            self.requests,
+            self.differences.len()
+        );
+        for difference in &self.differences {
+            let _ = write!(text, "\n  {difference}");
+        }
+        Err(text)
+    }
+}
+
+/// Figures over all transcripts.
+#[derive(Default)]
+pub struct Tally {
+    rows: Vec<(String, usize, usize)>,
+    allowed: Vec<String>,
+    messages: (usize, usize),
+}
+
+impl Tally {
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.rows
+            .push((outcome.name.clone(), outcome.requests, outcome.bad));
+        self.allowed
+            .extend(outcome.allowed.iter().map(|a| format!("{}: {a}", outcome.name)));
+        self.messages.0 += outcome.messages.0;
+        self.messages.1 += outcome.messages.1;
+    }
+
+    pub fn print(&self) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let (requests, bad) = self
+            .rows
+            .iter()
+            .fold((0, 0), |(r, b), row| (r + row.1, b + row.2));
+        println!(
+            "\n{} transcripts, {requests} requests, {bad} of them bad",
+            self.rows.len()
+        );
+        println!(
+            "{} of {} error messages are word for word the same",
+            self.messages.0, self.messages.1
+        );
+        for allowed in &self.allowed {
+            println!("allowed difference: {allowed}");
+        }
+    }
+}
