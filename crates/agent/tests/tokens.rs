@@ -404,6 +404,27 @@ async fn lifecycle() -> Result<()> {
 
 async fn adoption() -> Result<()> {
     let env = Env::start().await?;
+    // Bad input is refused where it is written, and the bound is named.
+    for (spec, part) in [
+        (json!({"rotation": {"validity": "30d"}}), "is not a duration"),
+        (json!({"rotation": {"validity": "5m"}}), "at least 10m0s"),
+        (
+            json!({"rotation": {}, "audiences": ["a", "a"]}),
+            "Duplicate value",
+        ),
+        (json!({"rotation": {}, "audiences": [""]}), "at least 1 chars"),
+        (
+            json!({"rotation": {}, "ttlSecondsAfterCreation": 0}),
+            "greater than 0",
+        ),
+    ] {
+        let refused = env
+            .create("bad", json!({"spec": spec}))
+            .await
+            .unwrap_err()
+            .to_string();
+        ensure!(refused.contains(part), "{refused}");
+    }
     let condition_is = |type_: &'static str, reason: &'static str| {
         move |account: Option<&ManagedServiceAccount>| {
             account

@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::certificates::v1::CertificateSigningRequest, apimachinery::pkg::apis::meta::v1::OwnerReference,
+    api::certificates::v1::CertificateSigningRequest,
+    apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference},
 };
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use serde_json::{Value, json};
@@ -68,7 +69,8 @@ pub fn owner(addon: &ManagedClusterAddOn) -> OwnerReference {
     }
 }
 
-/// The status of the add-on. `Available` is the klusterlet's to say, unless our agent runs there.
+/// The status of the add-on. It is available where our agent runs and its cluster is available, and elsewhere when
+/// the cluster reports the delivered objects as available.
 pub fn status(
     addon: &ManagedClusterAddOn,
     cluster: &ManagedCluster,
@@ -78,6 +80,9 @@ pub fn status(
     let mut status = addon.status.clone().unwrap_or_default();
     let generation = addon.metadata.generation;
     let ours = runs_our_agent(cluster);
+    status.health_check = Some(HealthCheck {
+        mode: "Customized".into(),
+    });
     let mut wanted = vec![Wanted::new(
         "RegistrationApplied",
         true,
@@ -87,9 +92,6 @@ pub fn status(
     if ours {
         status.namespace = Some(AGENT_NAMESPACE.into());
         status.registrations = Vec::new();
-        status.health_check = Some(HealthCheck {
-            mode: "Customized".into(),
-        });
         let conditions = cluster
             .status
             .as_ref()
@@ -97,11 +99,7 @@ pub fn status(
         let available = condition::find(conditions, CONDITION_AVAILABLE);
         wanted.push(Wanted {
             type_: "Available".into(),
-            status: match available.map(|c| c.status.as_str()) {
-                Some("True") => condition::Status::True,
-                Some("False") => condition::Status::False,
-                _ => condition::Status::Unknown,
-            },
+            status: value_of(available),
             reason: "RunByTheAgent".into(),
             message: "the cluster's own agent keeps the accounts".into(),
         });
@@ -117,10 +115,15 @@ pub fn status(
                 organization_units: Vec::new(),
             }),
         }];
-        status.health_check = Some(HealthCheck { mode: "Lease".into() });
-        let applied = work
-            .and_then(|work| work.status.as_ref())
-            .and_then(|status| condition::find(&status.conditions, "Applied"));
+        let reported = work.and_then(|work| work.status.as_ref());
+        let applied = reported.and_then(|status| condition::find(&status.conditions, "Applied"));
+        let available = reported.and_then(|status| condition::find(&status.conditions, "Available"));
+        wanted.push(Wanted {
+            type_: "Available".into(),
+            status: value_of(available),
+            reason: "ReportedByTheWork".into(),
+            message: "as the work that delivers the add-on reports".into(),
+        });
         wanted.push(match applied {
             Some(applied) if applied.status == "True" => {
                 Wanted::new("ManifestApplied", true, "AddonManifestApplied", "")
@@ -138,14 +141,19 @@ pub fn status(
                 "the cluster has not reported the add-on's objects yet",
             ),
         });
-        if condition::find(&status.conditions, "Available").is_some_and(|c| c.reason == "RunByTheAgent") {
-            condition::remove(&mut status.conditions, "Available");
-        }
     }
     for wanted in &wanted {
         condition::set(&mut status.conditions, wanted, generation, now);
     }
     status
+}
+
+fn value_of(condition: Option<&Condition>) -> condition::Status {
+    match condition.map(|condition| condition.status.as_str()) {
+        Some("True") => condition::Status::True,
+        Some("False") => condition::Status::False,
+        _ => condition::Status::Unknown,
+    }
 }
 
 /// What is delivered to a cluster without our agent: the same binary, for the accounts only.
@@ -197,8 +205,6 @@ fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
                 { "apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"] },
                 { "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["kube-root-ca.crt"],
                   "verbs": ["get", "list", "watch"] },
-                { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
-                  "verbs": ["get", "create", "update", "patch"] },
             ],
         }),
         json!({
@@ -223,7 +229,6 @@ fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
                             "args": [
                                 "agent", format!("--cluster-name={cluster}"), format!("--agent-namespace={namespace}"),
                                 "--hub-kubeconfig=/etc/hub/kubeconfig", "--controllers=tokens",
-                                format!("--addon-lease={NAME}"),
                             ],
                             "securityContext": {
                                 "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,

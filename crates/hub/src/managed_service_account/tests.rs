@@ -355,10 +355,8 @@ fn where_our_agent_runs_nothing_is_installed() {
         (subject.user, subject.groups),
         (rights::addon_user("c1"), vec![rights::addon_group("c1")])
     );
-    assert!(
-        condition::find(&theirs.conditions, "Available").is_none(),
-        "that is the klusterlet's to say"
-    );
+    let available = condition::find(&theirs.conditions, "Available").unwrap();
+    assert_eq!(available.status, "Unknown", "nothing is delivered yet");
     let kinds: Vec<_> = addon::work(&mca, "c1", "img")
         .spec
         .workload
@@ -367,4 +365,6 @@ fn where_our_agent_runs_nothing_is_installed() {
         .map(|manifest| manifest.0["kind"].as_str().unwrap_or_default().to_owned())
         .collect();
     assert!(kinds.contains(&"Deployment".to_owned()));
+    let text = serde_json::to_string(&addon::work(&mca, "c1", "img")).unwrap();
+    assert!(text.contains("--controllers=tokens") && !text.contains("addon-lease"));
 }
