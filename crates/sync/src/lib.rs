@@ -16,7 +16,12 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use kube::{Client, Config};
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{Error, error::Context as _, health::Health};
+use writ_runtime::{
+    Error,
+    error::Context as _,
+    health::Health,
+    lease::{Candidate, Timing},
+};
 
 pub use model::SyncId;
 
@@ -58,6 +63,10 @@ pub struct Options {
     pub webhook_listen: SocketAddr,
     /// Where clones are kept.
     pub cache: PathBuf,
+    /// Whether RepoSyncs may read repositories on this machine. A tenant could then read all that this process can.
+    pub tenants_read_local: bool,
+    /// Who this process is in the election of the one that acts; `None` means it acts alone.
+    pub leader_election: Option<String>,
     /// The image of the Deployments, for [`Isolation::Pod`].
     pub image: String,
 }
@@ -71,6 +80,8 @@ impl Default for Options {
             webhook_url: None,
             webhook_listen: SocketAddr::from(([0, 0, 0, 0], 9443)),
             cache: std::env::temp_dir().join("writ-sync"),
+            tenants_read_local: false,
+            leader_election: None,
             image: concat!("ghcr.io/writ-dev/writ:", env!("CARGO_PKG_VERSION")).into(),
         }
     }
@@ -107,9 +118,39 @@ pub async fn run(
         shutdown,
     };
     if context.options.require_bind {
-        // The gate first: no sync is worked on that nobody has checked.
-        tokio::try_join!(admission::run(context.clone()), manager::run(context))?;
+        // The gate first: no sync is worked on that nobody has checked. Every replica answers.
+        tokio::try_join!(admission::run(context.clone()), Box::pin(elected(context)))?;
         return Ok(());
     }
-    manager::run(context).await
+    Box::pin(elected(context)).await
+}
+
+/// Runs the manager while this process is the one that acts.
+async fn elected(context: Context) -> Result<(), Error> {
+    let Some(identity) = context.options.leader_election.clone() else {
+        return manager::run(context).await;
+    };
+    context.health.gate("leader election").open();
+    let shutdown = context.shutdown.clone();
+    let candidate = Candidate::new(
+        context.client.clone(),
+        model::SYSTEM_NAMESPACE,
+        "writ-sync",
+        identity,
+        Timing::default(),
+    );
+    candidate
+        .run(shutdown, |lost| {
+            let context = Context {
+                shutdown: lost,
+                ..context.clone()
+            };
+            async move {
+                if let Err(error) = manager::run(context).await {
+                    tracing::error!(%error, "the manager ended, standing for election again");
+                }
+            }
+        })
+        .await;
+    Ok(())
 }

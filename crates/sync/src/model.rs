@@ -1,6 +1,6 @@
 //! A RootSync or a RepoSync, as both halves of this crate see it.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use kube::{
     ResourceExt,
@@ -82,12 +82,22 @@ impl SyncId {
             name: name.into(),
         }
     }
+}
+
+impl FromStr for SyncId {
+    type Err = String;
 
     /// Reads `RootSync/NAMESPACE/NAME`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('/');
-        let (kind, namespace, name) = (SyncKind::parse(parts.next()?)?, parts.next()?, parts.next()?);
-        parts.next().is_none().then(|| Self::new(kind, namespace, name))
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('/').collect();
+        match parts.as_slice() {
+            [kind, namespace, name] if !namespace.is_empty() && !name.is_empty() => SyncKind::parse(kind)
+                .map(|kind| Self::new(kind, namespace, name))
+                .ok_or_else(|| format!("there is no kind of sync {kind:?}: use RootSync or RepoSync")),
+            _ => Err(format!(
+                "{text:?} is no sync: write it as RootSync/NAMESPACE/NAME"
+            )),
+        }
     }
 }
 

@@ -138,7 +138,8 @@ mod tests {
     fn labels_lead_back_to_the_sync() {
         let id = SyncId::new(SyncKind::Repo, "team", "x");
         assert_eq!(id_of(&labels(&id)), Some(id.clone()));
-        assert_eq!(SyncId::parse(&id.to_string()), Some(id));
-        assert_eq!(SyncId::parse("RootSync/a"), None);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert!("RootSync/a".parse::<SyncId>().is_err());
+        assert!("Sync/a/b".parse::<SyncId>().is_err());
     }
 }

@@ -22,7 +22,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{Error, backoff::Backoff};
+use writ_runtime::{Error, backoff::Backoff, health::Gate};
 
 use super::{
     Identities, Inputs, Shared,
@@ -128,6 +128,7 @@ pub async fn follow(
     shared: Arc<Shared>,
     client: Client,
     id: SyncId,
+    gate: Gate,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let resource = id.kind.resource();
@@ -148,6 +149,7 @@ pub async fn follow(
                 continue;
             }
         };
+        gate.open();
         let Some(sync) = Sync::read(id.kind, &object) else {
             continue;
         };

@@ -47,6 +47,9 @@ impl Engine {
             .ok_or_else(|| Problem::new("1061", "spec.git is missing, and spec.sourceType is git"))?;
         let depth = spec.override_.as_ref().and_then(|o| o.git_sync_depth);
         let request = Request::new(git, depth).map_err(|error| source_problem(&error))?;
+        if let Some(path) = request.local() {
+            self.may_read(&path)?;
+        }
         self.state.git = Some(GitStatus {
             repo: request.shown(),
             revision: git.revision.clone().unwrap_or_else(|| "HEAD".into()),
@@ -103,6 +106,24 @@ impl Engine {
         self.parse_problems = parsed.problems;
         self.adopt(parsed.objects, &context).await;
         self.state.source.clone_from(&self.parse_problems);
+        Ok(())
+    }
+
+    /// Whether a folder of this machine may be read. The clones of other syncs are private repositories.
+    fn may_read(&self, path: &std::path::Path) -> Result<(), Problem> {
+        if self.id.kind == SyncKind::Repo && !self.shared.tenants_read_local {
+            return Err(Problem::new(
+                "1061",
+                "spec.git.repo of a RepoSync must not be a folder: use https or ssh",
+            ));
+        }
+        let real = |path: &std::path::Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if real(path).starts_with(real(&self.shared.cache)) {
+            return Err(Problem::new(
+                "1061",
+                "spec.git.repo must not be in the folder where clones are kept",
+            ));
+        }
         Ok(())
     }
 

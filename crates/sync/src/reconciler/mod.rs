@@ -29,15 +29,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use kube::{Client, Config};
 use tokio::{
     sync::{Notify, Semaphore, watch as channel},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use writ_runtime::Error;
+use writ_runtime::{Error, error::Context as _, health::Health};
 
 use crate::{
-    Context,
+    Context, Options,
     clients::Clients,
     model::{Sync, SyncId},
     names,
@@ -52,6 +53,8 @@ pub(crate) struct Shared {
     clients: Identities,
     discovery: discovery::Discovery,
     cache: PathBuf,
+    /// Whether RepoSyncs may read repositories on this machine.
+    tenants_read_local: bool,
     readers: Semaphore,
 }
 
@@ -60,7 +63,7 @@ enum Identities {
     /// Each sync's account, by TokenRequest.
     PerSync(Clients),
     /// The one this process runs as.
-    Own(kube::Client),
+    Own(Client),
 }
 
 /// What a reconciler is told.
@@ -92,6 +95,7 @@ impl Tasks {
                 clients: Identities::PerSync(Clients::new(&context.config, context.client.clone())?),
                 discovery: discovery::Discovery::default(),
                 cache: context.options.cache.clone(),
+                tenants_read_local: context.options.tenants_read_local,
                 readers: Semaphore::new(READERS),
             }),
             running: Arc::default(),
@@ -180,16 +184,21 @@ impl Tasks {
 /// Runs one reconciler with the identity of this process, until shutdown: what a Deployment of
 /// [`crate::Isolation::Pod`] starts.
 pub async fn run_one(
-    client: kube::Client,
+    config: Config,
+    options: Options,
     id: SyncId,
-    cache: PathBuf,
+    health: Health,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    let client = Client::try_from(config).context(|| "make a client of the API server".to_owned())?;
+    let gate = health.gate(format!("watch {id}"));
     let shared = Arc::new(Shared {
         clients: Identities::Own(client.clone()),
         discovery: discovery::Discovery::default(),
-        cache,
+        cache: options.cache,
+        // In a process of its own it finds nobody else's repositories.
+        tenants_read_local: true,
         readers: Semaphore::new(READERS),
     });
-    engine::follow(shared, client, id, shutdown).await
+    engine::follow(shared, client, id, gate, shutdown).await
 }

@@ -30,6 +30,7 @@ pub const SYSTEM: &str = "config-management-system";
 /// A control plane with a manager that has exactly the rights that `deploy/sync` ships.
 pub struct Env {
     pub plane: ControlPlane,
+    pub cache: std::path::PathBuf,
 }
 
 static SHARED: OnceLock<Env> = OnceLock::new();
@@ -96,7 +97,11 @@ async fn boot(mut options: writ_sync::Options) -> Result<Env> {
         ..AuthInfo::default()
     }))
     .await?;
+    // Webhooks are for those who do not trust their tenants.
+    options.tenants_read_local = !options.require_bind;
+    options.leader_election = Some("test".into());
     options.cache = std::env::temp_dir().join(format!("writ-sync-test-{}", std::process::id()));
+    let cache = options.cache.clone();
     let health = Health::default();
     tokio::spawn({
         let health = health.clone();
@@ -109,7 +114,7 @@ async fn boot(mut options: writ_sync::Options) -> Result<Env> {
     tokio::time::timeout(Duration::from_mins(1), health.ready())
         .await
         .context("the manager did not become ready")?;
-    Ok(Env { plane })
+    Ok(Env { plane, cache })
 }
 
 pub async fn config(kubeconfig: Kubeconfig) -> Result<Config> {

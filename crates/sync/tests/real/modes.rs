@@ -5,14 +5,18 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, rbac::v1::Clus
 use kube::{
     Api,
     api::{ListParams, Patch, PatchParams},
+    config::AuthInfo,
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use writ_runtime::health::Health;
 use writ_sync::{DefaultRole, Isolation, Options, SyncId};
 use writ_testenv::git::Repository;
 
-use crate::env::{Case, Env, SYSTEM, apply, condition, config_map, config_map_role, namespace, start, until};
+use crate::env::{
+    Case, Env, SYSTEM, apply, condition, config, config_map, config_map_role, namespace, start, token, until,
+};
 
 fn case(options: Options) -> Result<Case> {
     let env: &'static Env = Box::leak(Box::new(start(options)?));
@@ -124,8 +128,34 @@ subjects: [{kind: User, name: carol}]
     syncs
         .patch("admins", &PatchParams::default(), &Patch::Merge(&note))
         .await?;
+    private_folders(&case).await?;
     case.when("admins", "the manager works on it", |status| {
         condition(status, "RolesBound")["reason"] == "ClusterAdmin"
+    })
+    .await?;
+    Ok(())
+}
+
+/// Another sync's clone, and for a tenant any folder, is not a repository.
+async fn private_folders(case: &Case) -> Result<()> {
+    let cache = case.env.cache.join("someone");
+    std::fs::create_dir_all(&cache)?;
+    let repo = format!("file://{}", cache.display());
+    case.root_sync("prying", json!({ "spec": { "git": { "repo": repo }}}))
+        .await?;
+    case.when("prying", "the clone is refused", |status| {
+        status["source"]["errors"][0]["errorMessage"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("where clones are kept")
+    })
+    .await?;
+    case.sync("RepoSync", "team", "tenant", json!({})).await?;
+    case.when_of("RepoSync", "team", "tenant", "the folder is refused", |status| {
+        status["source"]["errors"][0]["errorMessage"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("must not be a folder")
     })
     .await?;
     Ok(())
@@ -166,11 +196,26 @@ pub async fn pods() -> Result<()> {
             .all(|subject| subject.name != "root-reconciler-pods")
     }));
     // What the command runs, with that account's token and nothing else.
-    let client = case.as_reconciler("root-reconciler-pods").await?;
-    let id = SyncId::parse(&command[3]).context("the command names no sync")?;
+    let token = token(&case.admin, SYSTEM, "root-reconciler-pods").await?;
+    let account = config(case.env.plane.kubeconfig_with(AuthInfo {
+        token: Some(token.into()),
+        ..AuthInfo::default()
+    }))
+    .await?;
+    let id: SyncId = command[3].parse().map_err(anyhow::Error::msg)?;
     let stop = CancellationToken::new();
-    let cache = std::env::temp_dir().join(format!("writ-sync-pod-{}", std::process::id()));
-    let running = tokio::spawn(writ_sync::reconciler::run_one(client, id, cache, stop.clone()));
+    let options = Options {
+        cache: std::env::temp_dir().join(format!("writ-sync-pod-{}", std::process::id())),
+        ..Options::default()
+    };
+    let health = Health::default();
+    let running = tokio::spawn(writ_sync::reconciler::run_one(
+        account,
+        options,
+        id,
+        health,
+        stop.clone(),
+    ));
     case.when("pods", "the refusal", |status| {
         status["sync"]["errors"][0]["code"] == "2013"
     })

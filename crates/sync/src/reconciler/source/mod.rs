@@ -153,7 +153,7 @@ impl Request {
     }
 
     /// The local folder that the address names, if it does.
-    fn local(&self) -> Option<PathBuf> {
+    pub fn local(&self) -> Option<PathBuf> {
         if let Some(path) = self.repo.strip_prefix("file://") {
             return Some(PathBuf::from(path));
         }
