@@ -18,12 +18,12 @@ use serde_json::json;
 use writ_api::{
     addon::ManagedClusterAddOn,
     authentication::ManagedServiceAccount,
-    cluster::{ManagedCluster, cluster_claim::CLAIM_AGENT},
+    cluster::{ManagedCluster, cluster_claim::CLAIM_AGENT, managed_cluster::CONDITION_AVAILABLE},
     rbac::{ClusterPermission, cluster_permission::MANAGED_SERVICE_ACCOUNT_KIND},
     work::{Executor, ExecutorServiceAccount, ExecutorSubject, ExecutorSubjectType, ManifestWork},
 };
 use writ_runtime::{
-    Error, apply,
+    Error, apply, condition,
     error::Context as _,
     queue::{Next, Queue},
 };
@@ -359,15 +359,15 @@ fn agent_selects(mode: NamespaceSelector, cluster: Option<&ManagedCluster>) -> b
     match mode {
         NamespaceSelector::Agent => true,
         NamespaceSelector::Hub => false,
-        NamespaceSelector::Auto => cluster
-            .and_then(|cluster| cluster.status.as_ref())
-            .and_then(|status| {
-                status
-                    .cluster_claims
-                    .iter()
-                    .find(|claim| claim.name == CLAIM_AGENT)
-            })
-            .is_some_and(|claim| claim.value.split(',').any(|part| part.trim() == "grants")),
+        NamespaceSelector::Auto => {
+            let status = cluster.and_then(|cluster| cluster.status.as_ref());
+            let claims = status.map(|s| s.cluster_claims.as_slice()).unwrap_or_default();
+            match claims.iter().find(|claim| claim.name == CLAIM_AGENT) {
+                Some(claim) => claim.value.split(',').any(|part| part.trim() == "grants"),
+                // Before a cluster has reported nobody knows; the hub's namespaces are never a guess for its own.
+                None => status.is_none_or(|s| condition::find(&s.conditions, CONDITION_AVAILABLE).is_none()),
+            }
+        }
     }
 }
 
@@ -432,3 +432,45 @@ fn manager() -> PatchParams {
 
 /// The API version of ClusterPermission's group, for owner references.
 pub(super) const OWNER_GROUP: &str = "rbac.open-cluster-management.io/";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_agent_selects_where_it_says_that_it_can() {
+        let cluster = |status: serde_json::Value| -> ManagedCluster {
+            serde_json::from_value(
+                json!({"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+                "metadata": {"name": "c"}, "spec": {"hubAcceptsClient": true}, "status": status}),
+            )
+            .unwrap()
+        };
+        let available = json!([{"type": CONDITION_AVAILABLE, "status": "True", "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let claim = |value: &str| json!({"conditions": available, "clusterClaims": [{"name": CLAIM_AGENT, "value": value}]});
+        let auto = |status| agent_selects(NamespaceSelector::Auto, Some(&cluster(status)));
+        assert!(auto(claim("tokens, grants,work")));
+        assert!(!auto(claim("tokens,work")));
+        assert!(!auto(json!({ "conditions": available })), "OCM's agent");
+        assert!(auto(json!({})), "nothing is known yet");
+        assert!(agent_selects(NamespaceSelector::Agent, None));
+        assert!(!agent_selects(
+            NamespaceSelector::Hub,
+            Some(&cluster(claim("grants")))
+        ));
+    }
+
+    #[test]
+    fn an_executor_is_a_namespace_and_a_name() {
+        let account = executor("ns/name").unwrap();
+        assert_eq!(
+            account.service_account().unwrap().user(),
+            "system:serviceaccount:ns:name"
+        );
+        for wrong in ["name", "/name", "ns/", "a/b/c"] {
+            assert!(executor(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -13,6 +13,7 @@
 
 pub mod build;
 pub mod controller;
+pub mod id;
 pub mod manifest;
 pub mod names;
 pub mod plan;

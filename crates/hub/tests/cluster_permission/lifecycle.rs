@@ -354,7 +354,9 @@ pub async fn follows_everything() -> Result<()> {
 
 /// Two processes under a lease, the first one killed in the middle; then a restart that writes nothing.
 pub async fn scale() -> Result<()> {
-    let (clusters, each) = (50, 10);
+    // The full size, 500 clusters with 5000 permissions, takes minutes on a small machine.
+    let clusters: usize = std::env::var("WRIT_SCALE_CLUSTERS").map_or(Ok(50), |n| n.parse())?;
+    let each = 10;
     let hub = Hub::start().await?;
     let client = hub.client.clone();
     futures::stream::iter(0..clusters)
@@ -431,8 +433,14 @@ pub async fn scale() -> Result<()> {
     let before = versions().await?;
     let started = Instant::now();
     let third = hub.run(options()).await?;
+    let memory = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let memory = memory
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap_or_default()
+        .to_owned();
     println!(
-        "ready after {:?} with {} permissions",
+        "ready after {:?} with {} permissions, {memory}",
         started.elapsed(),
         clusters * each
     );

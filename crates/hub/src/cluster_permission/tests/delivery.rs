@@ -270,3 +270,51 @@ fn a_second_reconcile_changes_nothing() {
     world.reconcile();
     assert_eq!((works, status), (world.works, world.permission.status));
 }
+
+#[test]
+fn a_work_of_upstream_is_adopted_in_place() {
+    let mut world = World::new(json!({
+        "clusterRole": {"rules": rules()}, "clusterRoleBinding": {"subject": user("u")},
+        "roleBindings": [binding("a", "x", &user("u"))],
+    }));
+    // As upstream writes it: the same name and owner, no annotations.
+    world.reconcile();
+    let ours = world.works[&1].clone();
+    let theirs = world.works.get_mut(&1).unwrap();
+    for manifest in &mut theirs.spec.workload.manifests {
+        manifest.0["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("annotations");
+    }
+    let adopted = world.plan();
+    assert!(adopted.delete.is_empty(), "nothing is revoked");
+    assert_eq!(adopted.works.len(), 1);
+    assert_eq!(adopted.works[&1].metadata.name, ours.metadata.name);
+    assert_eq!(
+        ids(&adopted.works[&1]),
+        ids(&world.works[&1]),
+        "the same objects, in the same order"
+    );
+    assert_eq!(
+        adopted.works[&1].metadata.owner_references,
+        ours.metadata.owner_references
+    );
+}
+
+#[test]
+fn every_work_gets_the_executor_that_was_asked_for() {
+    let world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
+    let executor = serde_json::from_value(
+        json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "n", "name": "s"}}}),
+    )
+    .unwrap();
+    let plan = world.look(|seen| {
+        plan(&Observation {
+            executor: Some(&executor),
+            ..*seen
+        })
+    });
+    assert_eq!(plan.works[&1].spec.executor.as_ref(), Some(&executor));
+    assert_eq!(world.plan().works[&1].spec.executor, None);
+}
