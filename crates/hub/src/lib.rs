@@ -10,6 +10,8 @@ pub mod managed_service_account;
 pub mod options;
 pub mod placement;
 pub mod registration;
+pub mod replica_set;
+pub mod work_ttl;
 
 use std::sync::Arc;
 
@@ -55,6 +57,8 @@ pub const CONTROLLERS: &[Controller<Context>] = &[
     ("cluster_set", |context| cluster_set::run(context).boxed()),
     ("placement", |context| placement::run(context).boxed()),
     ("registration", |context| registration::run(context).boxed()),
+    ("replica_set", |context| replica_set::run(context).boxed()),
+    ("work_ttl", |context| work_ttl::run(context).boxed()),
 ];
 
 /// Runs the controllers that the options name (all, if they name none) until shutdown.

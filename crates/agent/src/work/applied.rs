@@ -153,8 +153,9 @@ impl Agent {
                 wanted.push((kind, name));
             }
         }
-        self.objects.interest(key, &wanted, &[]);
-        self.watches.refresh();
+        if self.objects.interest(key, &wanted, &[]) {
+            self.watches.refresh();
+        }
         Ok(())
     }
 

@@ -321,16 +321,18 @@ impl Agent {
                 }
             }
         }
-        self.objects.interest(key, &wanted, &any);
-        self.watches.refresh();
+        if self.objects.interest(key, &wanted, &any) {
+            self.watches.refresh();
+        }
     }
 
     fn forget(&self, key: &Key) {
         self.reset(key);
         self.waits(key, HashSet::new());
         self.gate.forget(key);
-        self.objects.interest(key, &[], &[]);
-        self.watches.refresh();
+        if self.objects.interest(key, &[], &[]) {
+            self.watches.refresh();
+        }
     }
 }
 

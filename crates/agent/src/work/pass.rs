@@ -1,10 +1,13 @@
 //! One pass over the manifests of a work: rank after rank, the objects of one rank side by side.
 
-use std::time::Duration;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use kube::core::{DynamicObject, GroupVersionKind};
-use writ_api::work::{AppliedResource, ManifestWorkStatus};
+use writ_api::work::{AppliedResource, ManifestCondition, ManifestResourceMeta, ManifestWorkStatus};
 use writ_runtime::condition::{self, Wanted};
 
 use super::{
@@ -86,12 +89,13 @@ impl Pass<'_> {
             Err(problem) => return Self::unmapped(item, problem),
         };
         if let Some(refused) = self.verdict.of(item.ordinal) {
-            return self.refused(item, target, refused);
+            return self.refused(item, refused);
         }
         let name: Name = (target.namespace.as_str().into(), target.name.as_str().into());
         let resource = &target.kind.resource;
         let objects = &self.agent.objects;
-        let mut need = objects.need(self.key, resource, &name, target.hash);
+        let wanted = self.wanted(target);
+        let mut need = objects.need(self.key, resource, &name, wanted);
         if need != Need::Nothing && (self.complete || self.manifest_complete(item)) {
             need = Need::Read;
         }
@@ -118,11 +122,7 @@ impl Pass<'_> {
             Need::Write => self.write(target).await,
         };
         let mark = match &outcome {
-            Ok(Some(live)) => Some(Mark::of(
-                &live.metadata,
-                target.hash,
-                target.config.reads_content(),
-            )),
+            Ok(Some(live)) => Some(Mark::of(&live.metadata, wanted, target.config.reads_content())),
             Ok(None) | Err(_) => None,
         };
         objects.mark(self.key, resource, &name, mark);
@@ -156,17 +156,34 @@ impl Pass<'_> {
     }
 
     fn manifest_complete(&self, item: &Item) -> bool {
-        self.current.resource_status.manifests.iter().any(|manifest| {
-            let meta = &manifest.resource_meta;
-            (&meta.group, &meta.kind, &meta.namespace, &meta.name)
-                == (
-                    &item.meta.group,
-                    &item.meta.kind,
-                    &item.meta.namespace,
-                    &item.meta.name,
-                )
-                && condition::is_true(&manifest.conditions, status::COMPLETE)
-        })
+        self.reported(item)
+            .is_some_and(|manifest| condition::is_true(&manifest.conditions, status::COMPLETE))
+    }
+
+    /// What was reported about this manifest before.
+    fn reported(&self, item: &Item) -> Option<&ManifestCondition> {
+        let identity = |meta: &ManifestResourceMeta| {
+            (
+                meta.group.clone(),
+                meta.kind.clone(),
+                meta.namespace.clone(),
+                meta.name.clone(),
+            )
+        };
+        let wanted = identity(&item.meta);
+        self.current
+            .resource_status
+            .manifests
+            .iter()
+            .find(|manifest| identity(&manifest.resource_meta) == wanted)
+    }
+
+    /// What is wanted of an object: what the manifest says, owned by this very AppliedManifestWork.
+    fn wanted(&self, target: &Target) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        target.hash.hash(&mut hasher);
+        self.owner.uid.hash(&mut hasher);
+        hasher.finish()
     }
 
     fn unmapped(item: &Item, problem: &str) -> Done {
@@ -190,19 +207,11 @@ impl Pass<'_> {
         }
     }
 
-    fn refused(&self, item: &Item, target: &Target, refused: &Refused) -> Done {
+    /// What happens to its object meanwhile is remembered, and looked at once it is allowed.
+    fn refused(&self, item: &Item, refused: &Refused) -> Done {
         let known = self
-            .current
-            .resource_status
-            .manifests
-            .iter()
-            .find(|manifest| manifest.resource_meta.name == item.meta.name)
+            .reported(item)
             .is_some_and(|manifest| condition::find(&manifest.conditions, status::AVAILABLE).is_some());
-        let name: Name = (target.namespace.as_str().into(), target.name.as_str().into());
-        // Whatever happens to it meanwhile is looked at again once it is allowed.
-        self.agent
-            .objects
-            .mark(self.key, &target.kind.resource, &name, None);
         Done {
             ordinal: item.ordinal,
             report: Report {
@@ -221,9 +230,11 @@ impl Pass<'_> {
     }
 
     async fn failed(&self, item: &Item, target: &Target, failure: &Failure) -> Done {
-        let message = failure.message();
+        let message = shown(failure, target);
         let wait = match failure.code() {
-            Some(404) if message.contains("namespaces \"") => Some(Wait::Namespace(target.namespace.clone())),
+            Some(404) if failure.message().contains("namespaces \"") => {
+                Some(Wait::Namespace(target.namespace.clone()))
+            }
             Some(404) => {
                 self.agent.mapper.forget(&target.kind.resource.group);
                 Some(Wait::Kind)
@@ -262,6 +273,21 @@ impl Pass<'_> {
             failed: !matches!(failure, Failure::Conflict(_) | Failure::Foreign(_)),
             wait,
         }
+    }
+}
+
+/// What a condition may say about a failure: a server's words about a Secret can hold what is in it.
+fn shown(failure: &Failure, target: &Target) -> String {
+    let resource = &target.kind.resource;
+    match (failure, failure.code()) {
+        (Failure::Server(_), Some(code @ (400 | 422)))
+            if resource.group.is_empty() && resource.plural == "secrets" =>
+        {
+            format!(
+                "the server refused the Secret with code {code}; its words are withheld, as they may hold secrets"
+            )
+        }
+        _ => failure.message(),
     }
 }
 

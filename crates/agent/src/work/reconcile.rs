@@ -98,7 +98,9 @@ impl Agent {
             return Ok(Some(self.retry(key)));
         }
         self.succeeded(key);
-        Ok(None)
+        // Objects of kinds that came with this very work are watched once their kind is known.
+        let to_come = |item: &Item| item.target.as_ref().is_ok_and(|target| target.kind_to_come);
+        Ok(items.iter().any(to_come).then_some(Duration::from_millis(100)))
     }
 
     async fn ensure_finalizer(&self, work: ManifestWork) -> Result<ManifestWork, Error> {

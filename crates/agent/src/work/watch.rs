@@ -122,8 +122,12 @@ async fn watch(
                 continue;
             }
         };
-        for key in wake {
-            queue.add(key);
+        for (key, delay) in wake {
+            if delay.is_zero() {
+                queue.add(key);
+            } else {
+                queue.add_after(key, delay);
+            }
         }
     }
 }

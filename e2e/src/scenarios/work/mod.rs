@@ -1,10 +1,14 @@
-//! Works are delivered, kept true, reported and removed.
+//! Works are delivered, kept true, reported and removed; nobody uses an executor that is not theirs.
 
 use futures::FutureExt;
 
 use crate::Scenario;
 
+mod admission;
 mod delivery;
+mod executor;
+mod replica_set;
+mod strategies;
 mod support;
 
 /// The scenarios of this folder.
@@ -24,6 +28,61 @@ pub fn all() -> Vec<Scenario> {
             name: "work/what_was_missing_is_delivered_when_it_appears",
             clusters: 1,
             run: |fleet| delivery::appears(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/an_executor_is_granted_and_revoked_within_a_second",
+            clusters: 1,
+            run: |fleet| executor::grants(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/no_work_grants_more_than_its_executor_holds",
+            clusters: 1,
+            run: |fleet| executor::escalation(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_is_the_agents_own_is_nobody_elses",
+            clusters: 1,
+            run: |fleet| executor::protected(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/switches_of_the_gate",
+            clusters: 1,
+            run: |fleet| executor::switches(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/four_strategies_and_ignored_fields",
+            clusters: 1,
+            run: |fleet| strategies::strategies(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/objects_are_shared_and_orphaned",
+            clusters: 1,
+            run: |fleet| strategies::ownership(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/feedback_arrives_within_a_second",
+            clusters: 1,
+            run: |fleet| strategies::feedback(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/definitions_come_with_their_objects_and_strays_are_evicted",
+            clusters: 1,
+            run: |fleet| strategies::definitions_and_eviction(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/admission_asks_for_execute_as",
+            clusters: 0,
+            run: |fleet| admission::execute_as(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/admission_that_is_down_refuses_specs_and_nothing_else",
+            clusters: 1,
+            run: |fleet| admission::down(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_replica_set_rolls_out_step_by_step",
+            clusters: 0,
+            run: |fleet| replica_set::rollout(fleet).boxed(),
         },
     ]
 }

@@ -25,6 +25,13 @@ pub fn read(live: &DynamicObject, config: &Config) -> Content {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
+    // What is in a Secret is never copied to the hub.
+    if object.get("kind").and_then(Value::as_str) == Some("Secret")
+        && let Some(secret) = object.as_object_mut()
+    {
+        secret.remove("data");
+        secret.remove("stringData");
+    }
     let (values, feedback) = feedback::read(&object, &config.feedback);
     Content {
         values,

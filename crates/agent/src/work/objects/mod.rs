@@ -3,16 +3,24 @@
 //! Nothing of an object's content is kept: a version, a generation and two hashes are enough to tell whether a
 //! change is ours, whether it can be drift, and whether it can change what is reported.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
+use tokio::time::Instant;
 
 use super::{Key, cache::version, mapper::Kind};
+
+/// Who has to look, and after which delay.
+pub type Wake = (Key, Duration);
 
 /// Namespace (empty for a cluster-scoped object) and name.
 pub type Name = (Box<str>, Box<str>);
@@ -90,6 +98,36 @@ struct Watched {
     need: Option<Need>,
     /// The newest version that an event showed.
     latest: u64,
+    fights: Fights,
+}
+
+/// How often an object was changed under us of late. Two that fight over an object must not do so at full speed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fights {
+    count: u32,
+    last: Option<Instant>,
+}
+
+/// So many changes in a row are undone at once.
+const PATIENCE: u32 = 10;
+
+/// After this time without a change the count starts again.
+const CALM: Duration = Duration::from_mins(1);
+
+impl Fights {
+    /// One more change; how long to wait before it is undone.
+    fn one_more(&mut self) -> Duration {
+        let now = Instant::now();
+        if self.last.is_none_or(|last| now.duration_since(last) > CALM) {
+            self.count = 0;
+        }
+        self.last = Some(now);
+        self.count = self.count.saturating_add(1);
+        match self.count.saturating_sub(PATIENCE) {
+            0 => Duration::ZERO,
+            over => Duration::from_secs(1 << over.min(5)),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -144,53 +182,67 @@ impl Scope {
     }
 }
 
+/// What matters to one key.
+#[derive(Debug, Default, PartialEq)]
+struct Interest {
+    objects: HashSet<(Arc<Kind>, Name)>,
+    any: HashSet<Arc<Kind>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    kinds: HashMap<ApiResource, OfKind>,
+    interests: HashMap<Key, Interest>,
+}
+
 /// The index. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    kinds: Arc<Mutex<HashMap<ApiResource, OfKind>>>,
+    known: Arc<Mutex<Known>>,
 }
 
 impl Objects {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ApiResource, OfKind>> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says which objects matter to a key; those that mattered before and are not named any more are forgotten.
-    pub fn interest(&self, key: &Key, wanted: &[(Arc<Kind>, Name)], any: &[Arc<Kind>]) {
-        let named: HashSet<(&ApiResource, &Name)> =
-            wanted.iter().map(|(kind, name)| (&kind.resource, name)).collect();
-        let any: HashSet<&ApiResource> = any.iter().map(|kind| &kind.resource).collect();
-        let mut kinds = self.lock();
-        kinds.retain(|resource, of_kind| {
-            if !any.contains(resource) {
-                of_kind.any.remove(key);
+    /// Returns whether anything changed.
+    pub fn interest(&self, key: &Key, wanted: &[(Arc<Kind>, Name)], any: &[Arc<Kind>]) -> bool {
+        let new = Interest {
+            objects: wanted.iter().cloned().collect(),
+            any: any.iter().cloned().collect(),
+        };
+        let mut known = self.lock();
+        let old = known.interests.remove(key).unwrap_or_default();
+        let changed = old != new;
+        if changed {
+            for (kind, name) in old.objects.difference(&new.objects) {
+                known.drop_object(key, &kind.resource, name);
             }
-            of_kind.objects.retain(|name, keys| {
-                if !named.contains(&(resource, name)) {
-                    keys.remove(key);
-                }
-                !keys.is_empty()
-            });
-            !of_kind.objects.is_empty() || !of_kind.any.is_empty()
-        });
-        for (resource, name) in named {
-            kinds
-                .entry(resource.clone())
-                .or_default()
-                .objects
-                .entry(name.clone())
-                .or_default()
-                .entry(key.clone())
-                .or_default();
+            for kind in old.any.difference(&new.any) {
+                known.drop_any(key, &kind.resource);
+            }
+            for (kind, name) in new.objects.difference(&old.objects) {
+                let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
+                let keys = of_kind.objects.entry(name.clone()).or_default();
+                keys.entry(key.clone()).or_default();
+            }
+            for kind in &new.any {
+                let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
+                of_kind.any.insert(key.clone());
+            }
         }
-        for resource in any {
-            kinds.entry(resource.clone()).or_default().any.insert(key.clone());
+        if new != Interest::default() {
+            known.interests.insert(key.clone(), new);
         }
+        changed
     }
 
     /// The part of each kind that has to be watched.
     pub fn scopes(&self) -> Vec<(ApiResource, Scope)> {
         self.lock()
+            .kinds
             .iter()
             .filter_map(|(resource, of_kind)| {
                 let scope = if of_kind.any.is_empty() {
@@ -205,8 +257,9 @@ impl Objects {
 
     /// Remembers what a write or a read left behind; `None` if it failed.
     pub fn mark(&self, key: &Key, resource: &ApiResource, name: &Name, mark: Option<Mark>) {
-        let mut kinds = self.lock();
-        let Some(watched) = kinds
+        let mut known = self.lock();
+        let Some(watched) = known
+            .kinds
             .get_mut(resource)
             .and_then(|of_kind| of_kind.objects.get_mut(name))
             .and_then(|keys| keys.get_mut(key))
@@ -226,6 +279,7 @@ impl Objects {
     /// The mark, if there is one.
     pub fn get(&self, key: &Key, resource: &ApiResource, name: &Name) -> Option<Mark> {
         self.lock()
+            .kinds
             .get(resource)?
             .objects
             .get(name)?
@@ -236,8 +290,9 @@ impl Objects {
 
     /// What the object needs, if the work wants it as this hash says.
     pub fn need(&self, key: &Key, resource: &ApiResource, name: &Name, wanted: u64) -> Need {
-        let kinds = self.lock();
-        let watched = kinds
+        let known = self.lock();
+        let watched = known
+            .kinds
             .get(resource)
             .and_then(|of_kind| of_kind.objects.get(name))
             .and_then(|keys| keys.get(key));
@@ -252,21 +307,22 @@ impl Objects {
     }
 
     /// Takes in that an object was seen; returns who has to look.
-    pub fn seen(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Key> {
+    pub fn seen(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Wake> {
         self.event(resource, metadata, false)
     }
 
     /// Takes in that an object was deleted; returns who has to look.
-    pub fn deleted(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Key> {
+    pub fn deleted(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Wake> {
         self.event(resource, metadata, true)
     }
 
-    fn event(&self, resource: &ApiResource, metadata: &ObjectMeta, deleted: bool) -> Vec<Key> {
-        let mut kinds = self.lock();
-        let Some(of_kind) = kinds.get_mut(resource) else {
+    fn event(&self, resource: &ApiResource, metadata: &ObjectMeta, deleted: bool) -> Vec<Wake> {
+        let mut known = self.lock();
+        let Some(of_kind) = known.kinds.get_mut(resource) else {
             return Vec::new();
         };
-        let mut wake: Vec<Key> = of_kind.any.iter().cloned().collect();
+        let now = |key: &Key| (key.clone(), Duration::ZERO);
+        let mut wake: Vec<Wake> = of_kind.any.iter().map(now).collect();
         let name = name_of(metadata);
         let seen = Seen::of(metadata);
         for (key, watched) in of_kind.objects.get_mut(&name).into_iter().flatten() {
@@ -285,15 +341,19 @@ impl Objects {
                 }
             };
             watched.need = watched.need.max(Some(need));
-            wake.push(key.clone());
+            let delay = match (need, &watched.mark) {
+                (Need::Write, Some(_)) => watched.fights.one_more(),
+                _ => Duration::ZERO,
+            };
+            wake.push((key.clone(), delay));
         }
         wake
     }
 
     /// After a complete listing of a scope: whatever was not in it is gone; returns who has to look.
-    pub fn listed(&self, resource: &ApiResource, scope: &Scope, present: &BTreeSet<Name>) -> Vec<Key> {
-        let mut kinds = self.lock();
-        let Some(of_kind) = kinds.get_mut(resource) else {
+    pub fn listed(&self, resource: &ApiResource, scope: &Scope, present: &BTreeSet<Name>) -> Vec<Wake> {
+        let mut known = self.lock();
+        let Some(of_kind) = known.kinds.get_mut(resource) else {
             return Vec::new();
         };
         let mut wake = Vec::new();
@@ -304,7 +364,7 @@ impl Objects {
             for (key, watched) in keys {
                 if watched.mark.is_some() {
                     watched.need = Some(Need::Write);
-                    wake.push(key.clone());
+                    wake.push((key.clone(), Duration::ZERO));
                 }
             }
         }
@@ -314,8 +374,38 @@ impl Objects {
     /// Whether anybody knows this object.
     pub fn knows(&self, resource: &ApiResource, name: &Name) -> bool {
         self.lock()
+            .kinds
             .get(resource)
             .is_some_and(|of_kind| of_kind.objects.contains_key(name))
+    }
+}
+
+impl Known {
+    fn drop_object(&mut self, key: &Key, resource: &ApiResource, name: &Name) {
+        let Some(of_kind) = self.kinds.get_mut(resource) else {
+            return;
+        };
+        if let Some(keys) = of_kind.objects.get_mut(name) {
+            keys.remove(key);
+            if keys.is_empty() {
+                of_kind.objects.remove(name);
+            }
+        }
+        self.drop_kind(resource);
+    }
+
+    fn drop_any(&mut self, key: &Key, resource: &ApiResource) {
+        if let Some(of_kind) = self.kinds.get_mut(resource) {
+            of_kind.any.remove(key);
+        }
+        self.drop_kind(resource);
+    }
+
+    fn drop_kind(&mut self, resource: &ApiResource) {
+        let unused = |of_kind: &OfKind| of_kind.objects.is_empty() && of_kind.any.is_empty();
+        if self.kinds.get(resource).is_some_and(unused) {
+            self.kinds.remove(resource);
+        }
     }
 }
 
@@ -325,146 +415,4 @@ pub fn name_of(metadata: &ObjectMeta) -> Name {
         metadata.namespace.clone().unwrap_or_default().into(),
         metadata.name.clone().unwrap_or_default().into(),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use kube::core::GroupVersionKind;
-
-    use super::*;
-
-    fn kind() -> Arc<Kind> {
-        let gvk = GroupVersionKind::gvk("apps", "v1", "Deployment");
-        Arc::new(Kind {
-            resource: ApiResource::from_gvk_with_plural(&gvk, "deployments"),
-            namespaced: true,
-        })
-    }
-
-    fn name(namespace: &str, name: &str) -> Name {
-        (namespace.into(), name.into())
-    }
-
-    fn metadata(version: u64, generation: Option<i64>, label: &str) -> ObjectMeta {
-        ObjectMeta {
-            namespace: Some("shop".into()),
-            name: Some("web".into()),
-            uid: Some("u".into()),
-            resource_version: Some(version.to_string()),
-            generation,
-            labels: Some([("l".to_owned(), label.to_owned())].into()),
-            ..ObjectMeta::default()
-        }
-    }
-
-    #[test]
-    fn only_a_change_that_is_not_ours_and_can_matter_wakes_a_work() {
-        let key = Key::work("w");
-        let (kind, web) = (kind(), name("shop", "web"));
-        let resource = &kind.resource;
-        let objects = Objects::default();
-        objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
-        assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
-        objects.mark(
-            &key,
-            resource,
-            &web,
-            Some(Mark::of(&metadata(10, Some(1), "a"), 7, false)),
-        );
-        assert_eq!(objects.need(&key, resource, &web, 7), Need::Nothing);
-        assert_eq!(objects.need(&key, resource, &web, 8), Need::Write);
-        // Our own write and an older event.
-        assert!(objects.seen(resource, &metadata(10, Some(1), "a")).is_empty());
-        assert!(objects.seen(resource, &metadata(9, Some(1), "b")).is_empty());
-        // A change of the status only.
-        assert!(objects.seen(resource, &metadata(11, Some(1), "a")).is_empty());
-        // A change of a label, then of the spec.
-        assert_eq!(
-            objects.seen(resource, &metadata(12, Some(1), "b")),
-            vec![key.clone()]
-        );
-        assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
-        objects.mark(
-            &key,
-            resource,
-            &web,
-            Some(Mark::of(&metadata(13, Some(1), "a"), 7, false)),
-        );
-        assert_eq!(
-            objects.seen(resource, &metadata(14, Some(2), "a")),
-            vec![key.clone()]
-        );
-        // A kind without generations: any change can be drift.
-        objects.mark(
-            &key,
-            resource,
-            &web,
-            Some(Mark::of(&metadata(15, None, "a"), 7, false)),
-        );
-        assert_eq!(
-            objects.seen(resource, &metadata(16, None, "a")),
-            vec![key.clone()]
-        );
-        // Feedback wants every change.
-        objects.mark(
-            &key,
-            resource,
-            &web,
-            Some(Mark::of(&metadata(17, Some(3), "a"), 7, true)),
-        );
-        assert_eq!(
-            objects.seen(resource, &metadata(18, Some(3), "a")),
-            vec![key.clone()]
-        );
-        assert_eq!(objects.need(&key, resource, &web, 7), Need::Read);
-        assert_eq!(
-            objects.deleted(resource, &metadata(19, Some(3), "a")),
-            vec![key.clone()]
-        );
-        assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
-        objects.interest(&key, &[], &[]);
-        assert!(objects.scopes().is_empty());
-    }
-
-    #[test]
-    fn a_change_during_a_request_is_not_lost() {
-        let key = Key::work("w");
-        let (kind, web) = (kind(), name("shop", "web"));
-        let objects = Objects::default();
-        objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
-        assert_eq!(
-            objects.seen(&kind.resource, &metadata(21, Some(1), "x")),
-            vec![key.clone()]
-        );
-        let ours = Mark::of(&metadata(20, Some(1), "a"), 7, false);
-        objects.mark(&key, &kind.resource, &web, Some(ours));
-        assert_eq!(objects.need(&key, &kind.resource, &web, 7), Need::Write);
-        // An object that a listing lacks is gone.
-        let ours = Mark::of(&metadata(22, Some(1), "a"), 7, false);
-        objects.mark(&key, &kind.resource, &web, Some(ours));
-        assert_eq!(objects.need(&key, &kind.resource, &web, 7), Need::Nothing);
-        let woken = objects.listed(&kind.resource, &Scope::All, &BTreeSet::new());
-        assert_eq!(woken, vec![key.clone()]);
-    }
-
-    #[test]
-    fn the_smallest_part_that_holds_everything_is_watched() {
-        let key = Key::work("w");
-        let kind = kind();
-        let objects = Objects::default();
-        let scope = |names: &[Name]| {
-            let wanted: Vec<_> = names.iter().map(|name| (kind.clone(), name.clone())).collect();
-            objects.interest(&key, &wanted, &[]);
-            objects.scopes().pop().unwrap().1
-        };
-        assert_eq!(scope(&[name("a", "x")]), Scope::Object(name("a", "x")));
-        assert_eq!(
-            scope(&[name("a", "x"), name("a", "y")]),
-            Scope::Namespace("a".into())
-        );
-        assert_eq!(scope(&[name("a", "x"), name("b", "y")]), Scope::All);
-        assert_eq!(scope(&[name("", "x"), name("", "y")]), Scope::All);
-        assert!(Scope::Namespace("a".into()).covers(&Scope::Object(name("a", "x"))));
-        assert!(!Scope::Object(name("a", "x")).covers(&Scope::Namespace("a".into())));
-    }
 }

@@ -1,0 +1,295 @@
+//! Pure: from a replica set, the clusters that its placements select and the works that exist to the works that
+//! should exist, and the status.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+use writ_api::work::{
+    ManifestWork, ManifestWorkReplicaSet, ManifestWorkReplicaSetStatus, ManifestWorkSpec, PLACEMENT_LABEL,
+    PlacementSummary, REPLICA_SET_LABEL, Summary,
+};
+use writ_runtime::condition::{self, Wanted};
+
+use super::{
+    progress::with_rules,
+    rollout::{self, Group, State},
+};
+
+/// What was observed.
+pub struct Observed<'a> {
+    /// The replica set.
+    pub set: &'a ManifestWorkReplicaSet,
+    /// The decision groups of each placement, by name; a placement without decisions is not in it.
+    pub placements: &'a BTreeMap<String, Vec<Group>>,
+    /// The works that carry the set's label.
+    pub works: &'a [ManifestWork],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What should be.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Works to create or to change: cluster, placement, spec.
+    pub apply: Vec<ManifestWork>,
+    /// Works to delete: cluster and name.
+    pub delete: Vec<(String, String)>,
+    /// The status.
+    pub status: ManifestWorkReplicaSetStatus,
+    /// When time alone changes the answer.
+    pub look_again: Option<Duration>,
+}
+
+/// The value of the label that ties works to a set; `None` if it would not be a label.
+pub fn owner(set: &ManifestWorkReplicaSet) -> Option<String> {
+    let value = format!("{}.{}", set.namespace().unwrap_or_default(), set.name_any());
+    (value.len() <= 63).then_some(value)
+}
+
+/// The name of a set's works: the set's name, and what tells it from sets of that name in other namespaces.
+fn work_name(set: &ManifestWorkReplicaSet) -> String {
+    let full = format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any());
+    let digest = Sha256::digest(full.as_bytes());
+    let short = digest
+        .iter()
+        .take(4)
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    format!("{}-{short}", set.name_any())
+}
+
+/// Plans the works and the status of one set.
+pub fn plan(observed: &Observed<'_>) -> Plan {
+    let set = observed.set;
+    let mut plan = Plan {
+        status: set.status.clone().unwrap_or_default(),
+        ..Plan::default()
+    };
+    let Some(owner) = owner(set) else {
+        let message = "the label of its works would be longer than 63 characters: shorten the name of the \
+                       ManifestWorkReplicaSet or of its namespace";
+        plan.set(
+            set,
+            &Wanted::new("ManifestworkApplied", false, "InvalidManifestWorkName", message),
+            observed.now,
+        );
+        return plan;
+    };
+    let spec = with_rules(&set.spec.manifest_work_template);
+    let by_cluster: BTreeMap<String, &ManifestWork> = observed
+        .works
+        .iter()
+        .map(|work| (work.namespace().unwrap_or_default(), work))
+        .collect();
+    let mut wanted: BTreeSet<String> = BTreeSet::new();
+    let mut summaries = Vec::new();
+    let (mut found, mut complete) = (0, true);
+    for reference in &set.spec.placement_refs {
+        let Some(groups) = observed.placements.get(&reference.name) else {
+            complete = false;
+            summaries.push(PlacementSummary {
+                name: reference.name.clone(),
+                ..PlacementSummary::default()
+            });
+            continue;
+        };
+        found += 1;
+        // A cluster that two placements select belongs to the first.
+        let groups: Vec<Group> = groups
+            .iter()
+            .map(|group| Group {
+                clusters: group
+                    .clusters
+                    .iter()
+                    .filter(|cluster| !wanted.contains(*cluster))
+                    .cloned()
+                    .collect(),
+                ..group.clone()
+            })
+            .collect();
+        let state = |cluster: &str| state(by_cluster.get(cluster).copied(), &spec, observed.now);
+        let next = rollout::next(&reference.rollout_strategy, &groups, state);
+        complete &= next.complete;
+        plan.look_again = match (plan.look_again, next.look_again) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        for cluster in &next.apply {
+            plan.apply
+                .push(work(set, cluster, &reference.name, &owner, &spec));
+        }
+        let clusters: Vec<&String> = groups.iter().flat_map(|group| &group.clusters).collect();
+        summaries.push(summary(&reference.name, &groups, &clusters, &by_cluster, &spec));
+        wanted.extend(clusters.into_iter().cloned());
+    }
+    for (cluster, work) in &by_cluster {
+        if !wanted.contains(cluster) && work.metadata.deletion_timestamp.is_none() {
+            plan.delete.push((cluster.clone(), work.name_any()));
+        }
+    }
+    let total = fold(summaries.iter().map(|placement| &placement.summary));
+    for condition in conditions(set, found, wanted.len(), complete, &total) {
+        plan.set(set, &condition, observed.now);
+    }
+    plan.status.summary = total;
+    plan.status.placement_summary = summaries;
+    plan
+}
+
+impl Plan {
+    fn set(&mut self, set: &ManifestWorkReplicaSet, wanted: &Wanted, now: Timestamp) {
+        condition::set(&mut self.status.conditions, wanted, set.metadata.generation, now);
+    }
+}
+
+fn work(
+    set: &ManifestWorkReplicaSet,
+    cluster: &str,
+    placement: &str,
+    owner: &str,
+    spec: &ManifestWorkSpec,
+) -> ManifestWork {
+    let mut work = ManifestWork::new(&work_name(set), spec.clone());
+    work.metadata.namespace = Some(cluster.into());
+    work.metadata.labels = Some(
+        [
+            (REPLICA_SET_LABEL.to_owned(), owner.to_owned()),
+            (PLACEMENT_LABEL.to_owned(), placement.to_owned()),
+        ]
+        .into(),
+    );
+    work
+}
+
+/// How far a cluster is with this spec.
+fn state(work: Option<&ManifestWork>, spec: &ManifestWorkSpec, now: Timestamp) -> State {
+    let Some(work) = work.filter(|work| work.spec == *spec) else {
+        return State::Pending;
+    };
+    let since = |condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+        Duration::try_from(now.duration_since(condition.last_transition_time.0)).unwrap_or_default()
+    };
+    let status = work.status.as_ref();
+    let find = |type_: &str| {
+        let conditions = status
+            .map(|status| status.conditions.as_slice())
+            .unwrap_or_default();
+        condition::find(conditions, type_).filter(|c| c.observed_generation == work.metadata.generation)
+    };
+    let (Some(applied), Some(available)) = (find("Applied"), find("Available")) else {
+        let made = work.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let age = made.map(|made| Duration::try_from(now.duration_since(made)).unwrap_or_default());
+        return State::Progressing(age.unwrap_or_default());
+    };
+    if applied.status != "True" {
+        return State::Failed;
+    }
+    match (find("Progressing"), find("Degraded")) {
+        (Some(progressing), Some(degraded)) if progressing.status == "True" && degraded.status == "True" => {
+            State::Failed
+        }
+        (Some(progressing), _) if progressing.status == "False" => State::Succeeded(since(progressing)),
+        (Some(progressing), _) => State::Progressing(since(progressing)),
+        (None, _) if available.status == "True" => State::Succeeded(since(available)),
+        (None, _) => State::Progressing(since(available)),
+    }
+}
+
+fn summary(
+    name: &str,
+    groups: &[Group],
+    clusters: &[&String],
+    works: &BTreeMap<String, &ManifestWork>,
+    spec: &ManifestWorkSpec,
+) -> PlacementSummary {
+    let works: Vec<&ManifestWork> = clusters
+        .iter()
+        .filter_map(|cluster| works.get(*cluster).copied())
+        .collect();
+    let count = |what: &dyn Fn(&ManifestWork) -> bool| {
+        i64::try_from(works.iter().filter(|work| what(work)).count()).unwrap_or(i64::MAX)
+    };
+    let is = |type_: &'static str| {
+        move |work: &ManifestWork| {
+            work.status
+                .as_ref()
+                .is_some_and(|status| condition::is_true(&status.conditions, type_))
+        }
+    };
+    let summary = Summary {
+        total: count(&|_| true),
+        progressing: count(&is("Progressing")),
+        available: count(&is("Available")),
+        degraded: count(&is("Degraded")),
+        applied: count(&is("Applied")),
+        desired_total: i64::try_from(clusters.len()).unwrap_or(i64::MAX),
+        updated: count(&|work| work.spec == *spec),
+    };
+    PlacementSummary {
+        name: name.into(),
+        available_decision_groups: format!(
+            "{} ({} / {} clusters applied)",
+            groups.len(),
+            summary.applied,
+            summary.desired_total
+        ),
+        summary,
+    }
+}
+
+fn fold<'a>(parts: impl Iterator<Item = &'a Summary>) -> Summary {
+    parts.fold(Summary::default(), |sum, part| Summary {
+        total: sum.total + part.total,
+        progressing: sum.progressing + part.progressing,
+        available: sum.available + part.available,
+        degraded: sum.degraded + part.degraded,
+        applied: sum.applied + part.applied,
+        desired_total: sum.desired_total + part.desired_total,
+        updated: sum.updated + part.updated,
+    })
+}
+
+fn conditions(
+    set: &ManifestWorkReplicaSet,
+    found: usize,
+    selected: usize,
+    complete: bool,
+    total: &Summary,
+) -> [Wanted; 3] {
+    let verified = if found < set.spec.placement_refs.len() {
+        Wanted::new(
+            "PlacementVerified",
+            false,
+            "PlacementDecisionNotFound",
+            "a placement has no decisions: it does not exist, or nothing is decided yet",
+        )
+    } else if selected == 0 {
+        Wanted::new(
+            "PlacementVerified",
+            false,
+            "PlacementDecisionEmpty",
+            "no cluster is selected",
+        )
+    } else {
+        Wanted::new("PlacementVerified", true, "AsExpected", "")
+    };
+    let rolled_out = if complete {
+        Wanted::new("PlacementRolledOut", true, "Complete", "")
+    } else {
+        Wanted::new("PlacementRolledOut", false, "Progressing", "")
+    };
+    let applied = if selected == 0 {
+        Wanted::new("ManifestworkApplied", false, "PlacementDecisionEmpty", "")
+    } else if total.applied == total.desired_total {
+        Wanted::new("ManifestworkApplied", true, "AsExpected", "")
+    } else if total.total < total.desired_total {
+        Wanted::new("ManifestworkApplied", false, "Processing", "")
+    } else {
+        Wanted::new("ManifestworkApplied", false, "NotAsExpected", "")
+    };
+    [verified, rolled_out, applied]
+}

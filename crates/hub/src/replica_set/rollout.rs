@@ -1,0 +1,196 @@
+//! Pure: which clusters may get a change now.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use writ_api::work::{MandatoryDecisionGroup, RolloutStrategy, RolloutType};
+
+/// The clusters of one decision group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// The group's name.
+    pub name: String,
+    /// Its index.
+    pub index: i32,
+    /// Its clusters, sorted.
+    pub clusters: Vec<String>,
+}
+
+/// How far a cluster is with the current template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does not have it.
+    Pending,
+    /// It has it, and is on its way, for so long.
+    Progressing(Duration),
+    /// It succeeded, so long ago.
+    Succeeded(Duration),
+    /// It failed.
+    Failed,
+}
+
+/// What a rollout does next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Next {
+    /// The clusters that may get the template now.
+    pub apply: Vec<String>,
+    /// Whether every cluster succeeded.
+    pub complete: bool,
+    /// When time alone changes the answer.
+    pub look_again: Option<Duration>,
+}
+
+/// The limits of a strategy.
+struct Limits<'a> {
+    min_success: Duration,
+    deadline: Option<Duration>,
+    max_failures: &'a IntOrString,
+    concurrency: Option<&'a IntOrString>,
+    mandatory: &'a [MandatoryDecisionGroup],
+    per_group: bool,
+}
+
+/// Decides what happens next. The groups are in the order of their indexes.
+pub fn next(strategy: &RolloutStrategy, groups: &[Group], state: impl Fn(&str) -> State) -> Next {
+    let (all, progressive, per_group) = (
+        strategy.all.clone().unwrap_or_default(),
+        strategy.progressive.clone().unwrap_or_default(),
+        strategy.progressive_per_group.clone().unwrap_or_default(),
+    );
+    let limits = match strategy.type_ {
+        RolloutType::All => Limits {
+            min_success: duration(&all.min_success_time).unwrap_or_default(),
+            deadline: duration(&all.progress_deadline),
+            max_failures: &IntOrString::Int(i32::MAX),
+            concurrency: None,
+            mandatory: &[],
+            per_group: false,
+        },
+        RolloutType::Progressive => Limits {
+            min_success: duration(&progressive.min_success_time).unwrap_or_default(),
+            deadline: duration(&progressive.progress_deadline),
+            max_failures: &progressive.max_failures,
+            concurrency: progressive.max_concurrency.as_ref(),
+            mandatory: &progressive.mandatory_decision_groups,
+            per_group: false,
+        },
+        RolloutType::ProgressivePerGroup => Limits {
+            min_success: duration(&per_group.min_success_time).unwrap_or_default(),
+            deadline: duration(&per_group.progress_deadline),
+            max_failures: &per_group.max_failures,
+            concurrency: None,
+            mandatory: &per_group.mandatory_decision_groups,
+            per_group: true,
+        },
+    };
+    walk(&limits, groups, state)
+}
+
+fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) -> Next {
+    let total: usize = groups.iter().map(|group| group.clusters.len()).sum();
+    let mut next = Next {
+        complete: true,
+        ..Next::default()
+    };
+    for (clusters, concurrency) in batches(limits, groups, total) {
+        let tolerated = share(limits.max_failures, clusters.len()).unwrap_or_default();
+        let (mut active, mut failed, mut pending) = (0, 0, Vec::new());
+        for cluster in clusters {
+            match state(cluster) {
+                State::Pending => pending.push(cluster.to_owned()),
+                State::Failed => failed += 1,
+                State::Progressing(since) => match limits.deadline {
+                    Some(deadline) if since >= deadline => failed += 1,
+                    deadline => {
+                        active += 1;
+                        next.wait(deadline.map(|deadline| deadline.saturating_sub(since)));
+                    }
+                },
+                State::Succeeded(since) if since < limits.min_success => {
+                    active += 1;
+                    next.wait(Some(limits.min_success.saturating_sub(since)));
+                }
+                State::Succeeded(_) => {}
+            }
+        }
+        let done = pending.is_empty() && active == 0;
+        next.complete &= done && failed == 0;
+        if failed > tolerated {
+            // Too much went wrong: nobody else gets it until that is mended.
+            next.complete = false;
+            return next;
+        }
+        let room = concurrency.saturating_sub(active);
+        next.apply.extend(pending.into_iter().take(room));
+        if !done {
+            return next;
+        }
+    }
+    next
+}
+
+/// The clusters in the order in which they get a change, and how many of each batch at a time.
+fn batches<'a>(limits: &Limits<'_>, groups: &'a [Group], total: usize) -> Vec<(Vec<&'a str>, usize)> {
+    let names = |group: &'a Group| group.clusters.iter().map(String::as_str).collect::<Vec<_>>();
+    let is_mandatory = |group: &Group| {
+        limits.mandatory.iter().any(|wanted| {
+            if wanted.group_name.is_empty() {
+                wanted.group_index == group.index
+            } else {
+                wanted.group_name == group.name
+            }
+        })
+    };
+    let mut batches: Vec<(Vec<&str>, usize)> = Vec::new();
+    for group in groups.iter().filter(|group| is_mandatory(group)) {
+        batches.push((names(group), group.clusters.len()));
+    }
+    let rest = groups.iter().filter(|group| !is_mandatory(group));
+    if limits.per_group {
+        batches.extend(rest.map(|group| (names(group), group.clusters.len())));
+    } else {
+        let clusters: Vec<&str> = rest.flat_map(names).collect();
+        let concurrency = limits
+            .concurrency
+            .and_then(|limit| share(limit, total))
+            .unwrap_or(usize::MAX)
+            .max(1);
+        batches.push((clusters, concurrency));
+    }
+    batches
+}
+
+impl Next {
+    fn wait(&mut self, delay: Option<Duration>) {
+        if let Some(delay) = delay {
+            self.look_again = Some(self.look_again.map_or(delay, |known| known.min(delay)));
+        }
+    }
+}
+
+/// A number, or a percentage of `total`, rounded down.
+fn share(value: &IntOrString, total: usize) -> Option<usize> {
+    match value {
+        IntOrString::Int(number) => usize::try_from(*number).ok(),
+        IntOrString::String(text) => match text.strip_suffix('%') {
+            Some(percent) => Some(total * percent.parse::<usize>().ok()? / 100),
+            None => text.parse().ok(),
+        },
+    }
+}
+
+/// `90s`, `5m`, `2h`; nothing for `None` and what is not a duration.
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let number: u64 = number.parse().ok()?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return None,
+    };
+    Some(Duration::from_secs(number.saturating_mul(seconds)))
+}

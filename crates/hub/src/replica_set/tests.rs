@@ -1,0 +1,177 @@
+//! Tables against plan and rollout.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use writ_api::work::{ManifestWork, ManifestWorkReplicaSet, RolloutStrategy};
+use writ_runtime::condition;
+
+use super::{
+    plan::{Observed, Plan, plan},
+    progress::with_rules,
+    rollout::{Group, Next, State, next},
+};
+
+fn group(index: i32, clusters: &[&str]) -> Group {
+    Group {
+        name: format!("g{index}"),
+        index,
+        clusters: clusters.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+fn strategy(value: Value) -> RolloutStrategy {
+    serde_json::from_value(value).unwrap()
+}
+
+const OK: State = State::Succeeded(Duration::from_hours(1));
+const ON: State = State::Progressing(Duration::from_secs(10));
+
+#[test]
+fn a_rollout_goes_as_fast_as_its_strategy_allows() {
+    let groups = [group(0, &["a", "b"]), group(1, &["c", "d"])];
+    let apply = |strategy: &RolloutStrategy, states: [State; 4]| -> Next {
+        next(strategy, &groups, |cluster| {
+            let index = ["a", "b", "c", "d"]
+                .iter()
+                .position(|name| *name == cluster)
+                .unwrap();
+            states[index]
+        })
+    };
+    let pending = State::Pending;
+    let all = strategy(json!({"type": "All"}));
+    let two = strategy(json!({"type": "Progressive", "progressive": {"maxConcurrency": 2}}));
+    let half = strategy(
+        json!({"type": "Progressive", "progressive": {"maxConcurrency": "25%", "maxFailures": "50%"}}),
+    );
+    let mandatory = strategy(
+        json!({"type": "Progressive", "progressive": {"mandatoryDecisionGroups": [{"groupName": "g1"}]}}),
+    );
+    let groups_first = strategy(json!({"type": "ProgressivePerGroup", "progressivePerGroup": {}}));
+    for (strategy, states, expected) in [
+        (&all, [pending; 4], "abcd"),
+        (&all, [State::Failed, pending, OK, ON], "b"),
+        (&two, [pending; 4], "ab"),
+        (&two, [ON, pending, pending, pending], "b"),
+        (&two, [ON, ON, pending, pending], ""),
+        (&two, [OK, ON, pending, pending], "c"),
+        (&two, [OK, State::Failed, pending, pending], ""),
+        (&half, [OK, State::Failed, pending, pending], "c"),
+        (&mandatory, [pending; 4], "cd"),
+        (&mandatory, [pending, pending, OK, ON], ""),
+        (&mandatory, [pending, pending, OK, OK], "ab"),
+        (&groups_first, [pending; 4], "ab"),
+        (&groups_first, [OK, ON, pending, pending], ""),
+        (&groups_first, [OK, OK, pending, pending], "cd"),
+    ] {
+        assert_eq!(
+            apply(strategy, states).apply.concat(),
+            expected,
+            "{strategy:?} {states:?}"
+        );
+    }
+    assert!(apply(&two, [OK; 4]).complete);
+    assert!(!apply(&two, [OK, OK, OK, ON]).complete);
+    // A success must have lasted, and a deadline ends the wait.
+    let slow = strategy(
+        json!({"type": "ProgressivePerGroup", "progressivePerGroup": {"minSuccessTime": "2h", "progressDeadline": "5s"}}),
+    );
+    let waiting = apply(&slow, [OK, OK, pending, pending]);
+    assert_eq!(
+        (waiting.apply.len(), waiting.look_again),
+        (0, Some(Duration::from_hours(1)))
+    );
+    assert!(apply(&slow, [ON, OK, pending, pending]).apply.is_empty());
+}
+
+fn set(template: &Value) -> ManifestWorkReplicaSet {
+    serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
+        "metadata": {"name": "web", "namespace": "team", "generation": 3},
+        "spec": {"manifestWorkTemplate": template, "placementRefs": [{"name": "p"}]},
+    }))
+    .unwrap()
+}
+
+fn template() -> Value {
+    json!({"workload": {"manifests": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b"}}]}})
+}
+
+fn observe(set: &ManifestWorkReplicaSet, groups: Option<Vec<Group>>, works: &[ManifestWork]) -> Plan {
+    let placements: BTreeMap<String, Vec<Group>> =
+        groups.map(|groups| ("p".into(), groups)).into_iter().collect();
+    plan(&Observed {
+        set,
+        placements: &placements,
+        works,
+        now: Timestamp::from_second(1000).unwrap(),
+    })
+}
+
+fn reasons(plan: &Plan) -> Vec<&str> {
+    ["PlacementVerified", "PlacementRolledOut", "ManifestworkApplied"]
+        .iter()
+        .map(|type_| {
+            condition::find(&plan.status.conditions, type_)
+                .unwrap()
+                .reason
+                .as_str()
+        })
+        .collect()
+}
+
+#[test]
+fn every_selected_cluster_gets_a_work_and_nobody_else_keeps_one() {
+    let set = set(&template());
+    let first = observe(&set, Some(vec![group(0, &["c1", "c2"])]), &[]);
+    assert_eq!(first.apply.len(), 2);
+    assert_eq!(reasons(&first), ["AsExpected", "Progressing", "Processing"]);
+    let mut works = first.apply;
+    for work in &mut works {
+        work.metadata.generation = Some(1);
+        work.status = Some(
+            serde_json::from_value(json!({"conditions": [
+                {"type": "Applied", "status": "True", "reason": "R", "message": "", "observedGeneration": 1, "lastTransitionTime": "1970-01-01T00:00:00Z"},
+                {"type": "Available", "status": "True", "reason": "R", "message": "", "observedGeneration": 1, "lastTransitionTime": "1970-01-01T00:00:00Z"},
+            ]}))
+            .unwrap(),
+        );
+    }
+    let second = observe(&set, Some(vec![group(0, &["c1", "c2"])]), &works);
+    assert!(second.apply.is_empty() && second.delete.is_empty());
+    assert_eq!(reasons(&second), ["AsExpected", "Complete", "AsExpected"]);
+    assert_eq!(second.status.summary.applied, 2);
+    assert_eq!(second.status.summary.updated, 2);
+    let fewer = observe(&set, Some(vec![group(0, &["c1"])]), &works);
+    assert_eq!(fewer.delete.len(), 1);
+    assert_eq!(fewer.delete[0].0, "c2");
+    // No decisions, and empty ones.
+    assert_eq!(reasons(&observe(&set, None, &[]))[0], "PlacementDecisionNotFound");
+    assert_eq!(
+        reasons(&observe(&set, Some(vec![group(0, &[])]), &[])),
+        ["PlacementDecisionEmpty", "Complete", "PlacementDecisionEmpty"]
+    );
+}
+
+#[test]
+fn known_kinds_tell_their_progress_by_themselves() {
+    let deployment =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}});
+    let spec = serde_json::from_value(json!({"workload": {"manifests": [deployment]}})).unwrap();
+    let ruled = with_rules(&spec);
+    assert_eq!(ruled.manifest_configs.len(), 1);
+    assert_eq!(
+        ruled.manifest_configs[0].condition_rules[0].condition,
+        "Progressing"
+    );
+    crate::admission::manifests::check(&ruled, 10_000).unwrap();
+    let own = serde_json::from_value(
+        json!({"workload": {"manifests": [deployment]}, "manifestConfigs": [
+        {"resourceIdentifier": {"group": "apps", "resource": "deployments", "name": "*", "namespace": "*"},
+         "conditionRules": [{"condition": "Progressing", "type": "CEL", "celExpressions": ["false"]}]}]}),
+    )
+    .unwrap();
+    assert_eq!(with_rules(&own), own);
+}

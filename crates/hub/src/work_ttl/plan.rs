@@ -1,0 +1,60 @@
+//! Pure: when a work is deleted because it is complete.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use writ_api::work::{ManifestWork, REPLICA_SET_LABEL};
+use writ_runtime::condition;
+
+/// Nobody waits longer.
+const FOR_EVER: Duration = Duration::from_hours(100 * 365 * 24);
+
+/// How long until the work is deleted; `None` if it stays.
+pub fn due(work: &ManifestWork, now: Timestamp) -> Option<Duration> {
+    if work.metadata.deletion_timestamp.is_some() || work.labels().contains_key(REPLICA_SET_LABEL) {
+        return None;
+    }
+    let ttl = work.spec.delete_option.as_ref()?.ttl_seconds_after_finished?;
+    let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or_default()).min(FOR_EVER);
+    let complete = condition::find(&work.status.as_ref()?.conditions, "Complete")?;
+    if complete.status != "True" {
+        return None;
+    }
+    let since = now.duration_since(complete.last_transition_time.0);
+    Some(ttl.saturating_sub(Duration::try_from(since).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_complete_work_that_asks_for_it_goes() {
+        let work = |ttl: Option<i64>, complete: &str, labels: &[(&str, &str)]| -> ManifestWork {
+            let labels: std::collections::BTreeMap<_, _> = labels.iter().copied().collect();
+            serde_json::from_value(json!({
+                "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+                "metadata": {"name": "w", "labels": labels},
+                "spec": {"deleteOption": {"ttlSecondsAfterFinished": ttl}},
+                "status": {"conditions": [{"type": "Complete", "status": complete, "reason": "R", "message": "",
+                    "lastTransitionTime": "1970-01-01T00:01:00Z"}]},
+            }))
+            .unwrap()
+        };
+        let now = Timestamp::from_second(90).unwrap();
+        assert_eq!(
+            due(&work(Some(60), "True", &[]), now),
+            Some(Duration::from_secs(30))
+        );
+        assert_eq!(due(&work(Some(0), "True", &[]), now), Some(Duration::ZERO));
+        assert_eq!(due(&work(None, "True", &[]), now), None);
+        assert_eq!(due(&work(Some(0), "False", &[]), now), None);
+        assert_eq!(
+            due(&work(Some(0), "True", &[(REPLICA_SET_LABEL, "a.b")]), now),
+            None
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! A ManifestWorkReplicaSet reaches the clusters of its placements, step by step.
+
+use anyhow::{Result, ensure};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use writ_api::{
+    cluster::PlacementDecision,
+    work::{ManifestWork, ManifestWorkReplicaSet, REPLICA_SET_LABEL},
+};
+
+use super::support::config_map;
+use crate::{Fleet, wait};
+
+/// One cluster at a time, the next when the first has succeeded; all gone with the set.
+pub async fn rollout(fleet: Fleet) -> Result<()> {
+    let admin = fleet.hub.admin().await?;
+    let _hub = fleet
+        .run_hub(writ_hub::Options {
+            controllers: vec!["replica_set".into()],
+            ..writ_hub::Options::default()
+        })
+        .await?;
+    let clusters = ["c1", "c2"];
+    for cluster in clusters {
+        fleet.hub.namespace(cluster).await?;
+    }
+    let decisions: Api<PlacementDecision> = Api::namespaced(admin.clone(), "default");
+    let decision: PlacementDecision = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "PlacementDecision",
+        "metadata": {"name": "all-1", "labels": {"cluster.open-cluster-management.io/placement": "all",
+            "cluster.open-cluster-management.io/decision-group-index": "0"}}}))?;
+    decisions.create(&PostParams::default(), &decision).await?;
+    let chosen: Vec<_> = clusters
+        .iter()
+        .map(|name| json!({"clusterName": name, "reason": ""}))
+        .collect();
+    decisions
+        .patch_status(
+            "all-1",
+            &PatchParams::default(),
+            &Patch::Merge(&json!({"status": {"decisions": chosen}})),
+        )
+        .await?;
+    let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(admin.clone(), "default");
+    let set: ManifestWorkReplicaSet = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
+        "metadata": {"name": "web"},
+        "spec": {"manifestWorkTemplate": {"workload": {"manifests": [config_map("default", "a", "1")]}},
+            "placementRefs": [{"name": "all", "rolloutStrategy": {"type": "Progressive", "progressive": {"maxConcurrency": 1}}}]}}))?;
+    sets.create(&PostParams::default(), &set).await?;
+    let made = || async {
+        let api: Api<ManifestWork> = Api::all(admin.clone());
+        let list = api.list(&ListParams::default().labels(REPLICA_SET_LABEL)).await?;
+        anyhow::Ok(list.items)
+    };
+    let first = wait::until("the first work", || async { Ok(made().await?.pop()) }).await?;
+    ensure!(first.namespace().as_deref() == Some("c1"));
+    ensure!(made().await?.len() == 1, "one at a time");
+    // The agent of the first cluster reports success: the second gets it.
+    for cluster in clusters {
+        let works: Api<ManifestWork> = Api::namespaced(admin.clone(), cluster);
+        let work = wait::until(&format!("the work of {cluster}"), || async {
+            Ok(works.list(&ListParams::default()).await?.items.pop())
+        })
+        .await?;
+        let time = "2026-01-01T00:00:00Z";
+        let condition = |type_: &str| {
+            json!({"type": type_, "status": "True", "reason": "Done", "message": "",
+                "observedGeneration": work.metadata.generation, "lastTransitionTime": time})
+        };
+        let status = json!({"status": {"conditions": [condition("Applied"), condition("Available")]}});
+        works
+            .patch_status(&work.name_any(), &PatchParams::default(), &Patch::Merge(&status))
+            .await?;
+    }
+    wait::until_true("the rollout is complete", || async {
+        let set = sets.get("web").await?;
+        let status = set.status.unwrap_or_default();
+        Ok(status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == "PlacementRolledOut" && c.status == "True")
+            && status.summary.applied == 2)
+    })
+    .await?;
+    // A cluster that is not chosen any more loses its work.
+    decisions
+        .patch_status(
+            "all-1",
+            &PatchParams::default(),
+            &Patch::Merge(&json!({"status": {"decisions": [{"clusterName": "c2", "reason": ""}]}})),
+        )
+        .await?;
+    wait::until_true("one work is left", || async { Ok(made().await?.len() == 1) }).await?;
+    sets.delete("web", &DeleteParams::default()).await?;
+    wait::until_true("no work is left", || async {
+        Ok(made().await?.is_empty() && sets.get_opt("web").await?.is_none())
+    })
+    .await
+}
