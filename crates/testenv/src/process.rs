@@ -11,7 +11,10 @@ use std::{
 };
 
 /// Starts `"$@"`, waits for its end, and kills it when standard input is closed.
+///
+/// It ignores the signals that end a whole group of processes: it must be the last one to go.
 const WATCHDOG: &str = r#"
+trap '' TERM INT HUP
 exec 3<&0
 "$@" </dev/null 3<&- &
 child=$!
@@ -151,6 +154,24 @@ mod tests {
         let writer = fs::read_to_string(format!("/proc/{0}/task/{0}/children", parent.id())).unwrap();
         let writer = writer.split_whitespace().next().unwrap().to_owned();
         Command::new("kill").args(["-KILL", &writer]).status().unwrap();
+        assert!(gone(&pid));
+        parent.wait().unwrap();
+    }
+
+    #[test]
+    fn the_child_dies_when_its_whole_group_is_asked_to_end() {
+        use std::os::unix::process::CommandExt;
+        let folder = tempfile::tempdir().unwrap();
+        let pid_file = folder.path().join("pid");
+        // A child that does not listen: an API server whose etcd is gone takes its time, too.
+        let stubborn = format!("trap '' TERM; echo $$ > {}; exec sleep 1000", pid_file.display());
+        let mut parent = Command::new("sh")
+            .args(["-c", r#"sleep 1000 | sh -c "$1" watchdog sh -c "$2""#, "parent", WATCHDOG, &stubborn])
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = pid_in(&pid_file);
+        Command::new("kill").args(["-TERM", "--", &format!("-{}", parent.id())]).status().unwrap();
         assert!(gone(&pid));
         parent.wait().unwrap();
     }

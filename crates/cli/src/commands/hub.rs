@@ -1,9 +1,12 @@
 //! `writ hub`
 
-use std::process::ExitCode;
+use std::{net::SocketAddr, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
+use writ_hub::options::AdmissionOptions;
+use writ_runtime::webhook::{self, Target};
 
 use crate::{
     connect::Connection,
@@ -12,7 +15,9 @@ use crate::{
 
 /// Run the controllers and the admission of a hub.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  writ hub --kubeconfig hub.kubeconfig")]
+#[command(
+    after_help = "Example:\n  writ hub --kubeconfig hub.kubeconfig --webhook-url https://10.0.0.5:9443"
+)]
 pub struct Hub {
     #[command(flatten)]
     connection: Connection,
@@ -22,6 +27,24 @@ pub struct Hub {
     /// Act alone, without asking whether another replica acts already.
     #[arg(long)]
     no_leader_election: bool,
+    /// Whether admission webhooks are served.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    webhooks: Switch,
+    /// Where API servers reach the webhooks, outside of a cluster; inside it is the Service `writ-hub`.
+    #[arg(long, value_name = "URL")]
+    webhook_url: Option<String>,
+    /// Where the webhooks listen.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
+    webhook_listen: SocketAddr,
+    /// What is asked about a work without an executor: allow (nothing) or check (execute-as for the agent).
+    #[arg(long, default_value = "allow")]
+    nil_executor: NilExecutor,
+    /// What lets a user name an executor: execute-as, binding or either.
+    #[arg(long, default_value = "execute-as")]
+    executor_authorization: ExecutorAuthorization,
+    /// The largest sum of the sizes of a work's manifests, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 512_000)]
+    manifest_limit: usize,
     /// Who evaluates the namespace selectors of ClusterPermissions.
     #[arg(long, value_enum, default_value_t = NamespaceSelector::Auto)]
     namespace_selector: NamespaceSelector,
@@ -30,6 +53,12 @@ pub struct Hub {
     permission_executor: Option<String>,
     #[command(flatten)]
     process: ProcessFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -45,6 +74,7 @@ enum NamespaceSelector {
 impl Hub {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
+        let admission = AdmissionOptions::default();
         #[allow(
             clippy::needless_update,
             reason = "a new option of the hub must not need a change here"
@@ -52,6 +82,20 @@ impl Hub {
         let options = writ_hub::Options {
             controllers: self.controllers,
             leader_election: (!self.no_leader_election).then(process::identity),
+            admission: AdmissionOptions {
+                webhooks: self.webhooks == Switch::On,
+                server: webhook::Options {
+                    listen: self.webhook_listen,
+                    target: self
+                        .webhook_url
+                        .map_or(admission.server.target, |url| Target::Url(Some(url))),
+                    ..admission.server
+                },
+                nil_executor: self.nil_executor,
+                executor_authorization: self.executor_authorization,
+                manifest_limit: self.manifest_limit,
+                ..AdmissionOptions::default()
+            },
             namespace_selector: match self.namespace_selector {
                 NamespaceSelector::Auto => writ_hub::options::NamespaceSelector::Auto,
                 NamespaceSelector::Agent => writ_hub::options::NamespaceSelector::Agent,

@@ -7,6 +7,7 @@ mod completion;
 mod crds;
 mod get;
 mod hub;
+mod sync;
 mod up;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ pub enum Command {
     Hub(Box<hub::Hub>),
     /// Run the agent of a managed cluster.
     Agent(Box<agent::Agent>),
+    /// Run RootSyncs and RepoSyncs.
+    Sync(Box<sync::Sync>),
     /// Run an embedded Kubernetes API server.
     Apiserver(apiserver::Apiserver),
     /// Print every custom resource definition as YAML.
@@ -53,6 +56,7 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Apiserver(command) => command.run().await,
         Command::Hub(command) => command.run().await,
         Command::Agent(command) => command.run().await,
+        Command::Sync(command) => command.run().await,
         Command::Crds(command) => command.run(),
         Command::Completion(command) => command.run(),
         Command::Version => {

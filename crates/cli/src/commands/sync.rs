@@ -1,0 +1,94 @@
+//! `writ sync`
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, anyhow};
+use clap::{Args, ValueEnum};
+
+use crate::{
+    connect::Connection,
+    process::{self, ProcessFlags},
+};
+
+/// Run RootSyncs and RepoSyncs: their bindings, and their reconcilers.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  writ sync --kubeconfig cluster1.kubeconfig --default-role none")]
+pub struct Sync {
+    #[command(flatten)]
+    connection: Connection,
+    /// Where API servers reach the webhook, outside of a cluster; inside it is the Service `writ-sync`.
+    #[arg(long, value_name = "URL")]
+    webhook_url: Option<String>,
+    /// Where the webhook listens.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
+    webhook_listen: SocketAddr,
+    /// Whoever edits a RootSync must be allowed to `bind` each of its roles.
+    #[arg(long)]
+    require_bind: bool,
+    /// The role of a RootSync that names none.
+    #[arg(long, value_enum, default_value_t = DefaultRole::ClusterAdmin)]
+    default_role: DefaultRole,
+    /// Where reconcilers run.
+    #[arg(long, value_enum, default_value_t = Isolation::Task)]
+    isolation: Isolation,
+    /// The image of the Deployments of `--isolation=pod`.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Where clones are kept; default: a temporary folder.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Run the reconciler of this one sync only: what the Deployments of `--isolation=pod` do.
+    #[arg(long, value_name = "SYNC", hide = true)]
+    reconcile: Option<String>,
+    #[command(flatten)]
+    process: ProcessFlags,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DefaultRole {
+    /// The ClusterRole cluster-admin, as Config Sync does.
+    ClusterAdmin,
+    /// No role.
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Isolation {
+    /// As tasks of this process.
+    Task,
+    /// Each in a Deployment of its own.
+    Pod,
+}
+
+impl Sync {
+    pub async fn run(self) -> Result<ExitCode> {
+        let config = self.connection.config().await?;
+        let defaults = writ_sync::Options::default();
+        let options = writ_sync::Options {
+            default_role: match self.default_role {
+                DefaultRole::ClusterAdmin => writ_sync::DefaultRole::ClusterAdmin,
+                DefaultRole::None => writ_sync::DefaultRole::None,
+            },
+            isolation: match self.isolation {
+                Isolation::Task => writ_sync::Isolation::Task,
+                Isolation::Pod => writ_sync::Isolation::Pod,
+            },
+            require_bind: self.require_bind,
+            webhook_url: self.webhook_url,
+            webhook_listen: self.webhook_listen,
+            cache: self.cache.unwrap_or(defaults.cache),
+            image: self.image.unwrap_or(defaults.image),
+        };
+        let (health, shutdown) = process::start(&self.process).await?;
+        match self.reconcile {
+            Some(sync) => {
+                let id = sync
+                    .parse()
+                    .map_err(|error| anyhow!("--reconcile {sync}: {error}"))?;
+                writ_sync::reconciler::run_one(config, options, id, health, shutdown).await?;
+            }
+            None => writ_sync::run(config, options, health, shutdown).await?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
