@@ -166,12 +166,21 @@ mod tests {
         // A child that does not listen: an API server whose etcd is gone takes its time, too.
         let stubborn = format!("trap '' TERM; echo $$ > {}; exec sleep 1000", pid_file.display());
         let mut parent = Command::new("sh")
-            .args(["-c", r#"sleep 1000 | sh -c "$1" watchdog sh -c "$2""#, "parent", WATCHDOG, &stubborn])
+            .args([
+                "-c",
+                r#"sleep 1000 | sh -c "$1" watchdog sh -c "$2""#,
+                "parent",
+                WATCHDOG,
+                &stubborn,
+            ])
             .process_group(0)
             .spawn()
             .unwrap();
         let pid = pid_in(&pid_file);
-        Command::new("kill").args(["-TERM", "--", &format!("-{}", parent.id())]).status().unwrap();
+        Command::new("kill")
+            .args(["-TERM", "--", &format!("-{}", parent.id())])
+            .status()
+            .unwrap();
         assert!(gone(&pid));
         parent.wait().unwrap();
     }

@@ -37,6 +37,12 @@ pub struct Sync {
     /// Where clones are kept; default: a temporary folder.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
+    /// Let RepoSyncs read repositories on this machine: a tenant could then read all that this process can.
+    #[arg(long)]
+    tenants_read_local: bool,
+    /// Act alone, without asking whether another replica acts already.
+    #[arg(long)]
+    no_leader_election: bool,
     /// Run the reconciler of this one sync only: what the Deployments of `--isolation=pod` do.
     #[arg(long, value_name = "SYNC", hide = true)]
     reconcile: Option<String>,
@@ -78,6 +84,8 @@ impl Sync {
             webhook_listen: self.webhook_listen,
             cache: self.cache.unwrap_or(defaults.cache),
             image: self.image.unwrap_or(defaults.image),
+            tenants_read_local: self.tenants_read_local,
+            leader_election: (!self.no_leader_election).then(process::identity),
         };
         let (health, shutdown) = process::start(&self.process).await?;
         match self.reconcile {

@@ -101,8 +101,14 @@ async fn run_hub(fleet: &Fleet, change: impl FnOnce(&mut writ_hub::Options)) -> 
 
 /// Makes a ClusterRole with these rules, binds it to a user or a group, and waits until it counts.
 async fn grant(fleet: &Fleet, name: &str, mut subject: Value, rules: &Value) -> Result<()> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, who) = (text(&subject["kind"]), text(&subject["name"]));
+    let text = |value: &Value, path: &str| {
+        value
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (kind, who) = (text(&subject, "/kind"), text(&subject, "/name"));
     if let Some(subject) = subject.as_object_mut() {
         subject.insert("apiGroup".into(), json!("rbac.authorization.k8s.io"));
     }
@@ -117,18 +123,20 @@ async fn grant(fleet: &Fleet, name: &str, mut subject: Value, rules: &Value) -> 
     });
     let admin = fleet.hub.admin().await?;
     yaml::apply(&admin, &format!("{role}\n---\n{binding}")).await?;
-    let rule = &rules[0];
-    let resource = text(&rule["resources"][0]);
+    let resource = text(rules, "/0/resources/0");
     let (resource, subresource) = match resource.split_once('/') {
         Some((resource, subresource)) => (resource.to_owned(), Some(subresource.to_owned())),
         None => (resource, None),
     };
     let what = ResourceAttributes {
-        group: Some(text(&rule["apiGroups"][0])),
+        group: Some(text(rules, "/0/apiGroups/0")),
         resource: Some(resource),
         subresource,
-        verb: Some(text(&rule["verbs"][0])),
-        name: rule["resourceNames"][0].as_str().map(str::to_owned),
+        verb: Some(text(rules, "/0/verbs/0")),
+        name: rules
+            .pointer("/0/resourceNames/0")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
         ..ResourceAttributes::default()
     };
     let (user, group) = if kind == "Group" {
@@ -136,8 +144,9 @@ async fn grant(fleet: &Fleet, name: &str, mut subject: Value, rules: &Value) -> 
     } else {
         (who.as_str(), "system:authenticated")
     };
+    let groups = [group];
     wait::until_true("the grant counts", || {
-        fleet.hub.allows(user, &[group], what.clone())
+        fleet.hub.allows(user, &groups, what.clone())
     })
     .await
 }
