@@ -56,9 +56,7 @@ pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
                         (Some(id), _) => {
                             let value = typed(arena, id, value);
                             // A reserved word is a good field name too, in a selector: `self.namespace`.
-                            let plain = RESERVED
-                                .contains(&name.as_str())
-                                .then(|| (name.clone(), value.clone()));
+                            let plain = reserved(name).then(|| (name.clone(), value.clone()));
                             escape(name)
                                 .map(|name| (name, value))
                                 .into_iter()
@@ -136,12 +134,17 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// Whether CEL has reserved the word: as a field name it is escaped, but may be selected unescaped as well.
+pub(super) fn reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// A field name as CEL identifier; names that CEL cannot spell are not visible to rules.
 pub(super) fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if reserved(name) {
         return Some(format!("__{name}__"));
     }
     if !name

@@ -8,7 +8,7 @@ use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use super::super::Schema;
 use super::super::node::{Additional, Arena, Node, NodeId, Type};
 use super::Expression;
-use super::convert::escape;
+use super::convert::{escape, reserved};
 
 impl Expression {
     /// The first field that the schema does not have. `root` is true for the schema of whole objects.
@@ -98,10 +98,10 @@ impl Walk<'_> {
         if node.ty != Type::Object || (meta && matches!(name, "apiVersion" | "kind" | "metadata")) {
             return Ok(None);
         }
-        let found = node
-            .properties
-            .iter()
-            .find(|(property, _)| escape(property).as_deref() == Some(name));
+        let found = node.properties.iter().find(|(property, _)| {
+            // A reserved word may be selected as it is, too.
+            escape(property).as_deref() == Some(name) || (reserved(property) && property.as_ref() == name)
+        });
         match found {
             Some((_, id)) => Ok(Some(*id)),
             None => Err(format!("undefined field '{name}'")),
