@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("WRIT_LOG")
-                .unwrap_or_else(|_| "info,kube=warn".into()),
+                .unwrap_or_else(|_| "info,kube_client=off,kube_runtime=warn".into()),
         )
         .with_writer(std::io::stderr)
         .init();

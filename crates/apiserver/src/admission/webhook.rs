@@ -138,13 +138,13 @@ async fn ask(
         .into_iter()
         .flatten();
     let warnings = warnings.filter_map(|w| w.as_str().map(str::to_owned)).collect();
-    let encoded = text(response, "/patch");
+    let encoded = bytes(response.get("patch").unwrap_or(&Value::Null)).map_err(invalid)?;
     let patch = match (encoded.is_empty(), text(response, "/patchType")) {
         (true, "") => None,
         (_, _) if !mutating => {
             return Err(invalid("validating webhook may not return response.patch".into()));
         }
-        (false, "JSONPatch") => Some(STANDARD.decode(encoded).map_err(|e| invalid(e.to_string()))?),
+        (false, "JSONPatch") => Some(encoded),
         (false, "") => {
             return Err(invalid(
                 "webhook returned response.patch but not response.patchType".into(),
@@ -168,6 +168,23 @@ async fn ask(
         )));
     }
     Ok(Answer { warnings, patch })
+}
+
+/// Bytes as Go reads them: base64, or an array of numbers.
+fn bytes(value: &Value) -> Result<Vec<u8>, String> {
+    match value {
+        Value::Array(list) => list
+            .iter()
+            .map(|item| {
+                item.as_u64()
+                    .and_then(|n| u8::try_from(n).ok())
+                    .ok_or_else(|| format!("{item} is no byte"))
+            })
+            .collect(),
+        other => STANDARD
+            .decode(other.as_str().unwrap_or_default())
+            .map_err(|e| e.to_string()),
+    }
 }
 
 /// The webhook's own status, with its name in front.

@@ -85,18 +85,50 @@ pub(super) fn apply(
     schema: &Schema,
 ) -> Result<Value> {
     let api_version = call.api_version();
-    ssa::apply(live, config, &manager(call, options, &api_version), schema).map_err(|error| {
-        let message = error.to_string();
-        match error {
-            ApplyError::Conflicts(conflicts) => {
-                let pairs: Vec<(String, String)> = conflicts
-                    .into_iter()
-                    .map(|conflict| (conflict.field, format!("conflict with {}", conflict.manager)))
-                    .collect();
-                Failure::apply_conflict(message, &pairs)
+    let merged =
+        ssa::apply(live, config, &manager(call, options, &api_version), schema).map_err(|error| {
+            let message = error.to_string();
+            match error {
+                ApplyError::Conflicts(conflicts) => {
+                    let pairs: Vec<(String, String)> = conflicts
+                        .into_iter()
+                        .map(|conflict| (conflict.field, format!("conflict with {}", conflict.manager)))
+                        .collect();
+                    Failure::apply_conflict(message, &pairs)
+                }
+                ApplyError::BadRequest(_) => Failure::bad_request(message),
+                ApplyError::Type(_) => Failure::new(500, "", message),
             }
-            ApplyError::BadRequest(_) => Failure::bad_request(message),
-            ApplyError::Type(_) => Failure::new(500, "", message),
+        })?;
+    // Apply merges untyped; the real server finds what its types cannot hold only when it converts the result.
+    match schema
+        .decode_error(&merged)
+        .filter(|_| call.resource.builtin.is_some())
+    {
+        None => Ok(merged),
+        Some(error) => {
+            let text = |path: &str| merged.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            let kind = format!("{}, Kind={}", group_version(call), call.resource.kind);
+            Err(Failure::new(
+                500,
+                "",
+                format!(
+                    "failed to convert new object ({}/{}; {kind}) to proper version: unable to convert unstructured \
+                     object to {kind}: error decoding from json: {error}",
+                    text("/metadata/namespace"),
+                    text("/metadata/name"),
+                ),
+            ))
         }
-    })
+    }
+}
+
+/// As Go prints a group and version: the core group is empty, not absent.
+fn group_version(call: &Call) -> String {
+    let api_version = call.api_version();
+    if api_version.contains('/') {
+        api_version
+    } else {
+        format!("/{api_version}")
+    }
 }
