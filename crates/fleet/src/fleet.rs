@@ -1,15 +1,19 @@
 //! A hub and managed clusters, and what runs on them: with the rights that `deploy/` ships, never more.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use kube::{
+    Api, Client, Config,
+    config::{AuthInfo, KubeConfigOptions},
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_api::cluster::ManagedCluster;
-use writ_runtime::{apply, health::Health};
+use writ_hub::options::AdmissionOptions;
+use writ_runtime::{apply, health::Health, webhook};
 
 use crate::{Cluster, Kind, manifests::apply_folder, wait};
 
@@ -17,6 +21,9 @@ use crate::{Cluster, Kind, manifests::apply_folder, wait};
 pub const HUB_NAMESPACE: &str = "open-cluster-management-hub";
 /// Where the agent's own things live.
 pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
+
+/// Where the syncs' own things live.
+pub const SYNC_NAMESPACE: &str = "config-management-system";
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -121,6 +128,40 @@ impl Fleet {
         let client = self.hub.service_account(HUB_NAMESPACE, "writ-hub").await?;
         start("the hub", |health, shutdown| {
             writ_hub::run(client, options, health, shutdown)
+        })
+        .await
+    }
+
+    /// The hub's options with webhooks served on this machine.
+    pub fn hub_options() -> writ_hub::Options {
+        let admission = AdmissionOptions::default();
+        writ_hub::Options {
+            admission: AdmissionOptions {
+                webhooks: true,
+                server: webhook::Options {
+                    listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                    target: webhook::Target::Url(None),
+                    ..admission.server.clone()
+                },
+                ..admission
+            },
+            ..writ_hub::Options::default()
+        }
+    }
+
+    /// Runs RootSyncs and RepoSyncs of a cluster, under the shipped ServiceAccount.
+    pub async fn run_sync(&self, number: usize, options: writ_sync::Options) -> Result<Running> {
+        let cluster = self.cluster(number)?;
+        apply_folder(&cluster.admin().await?, "sync").await?;
+        let token = cluster.token(SYNC_NAMESPACE, "writ-sync").await?;
+        let auth = AuthInfo {
+            token: Some(token.into()),
+            ..AuthInfo::default()
+        };
+        let kubeconfig = cluster.kubeconfig_with(auth);
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        start("sync", |health, shutdown| {
+            writ_sync::run(config, options, health, shutdown)
         })
         .await
     }

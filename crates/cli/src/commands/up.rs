@@ -49,10 +49,16 @@ impl Up {
         let file = self.data.as_deref().unwrap_or(scratch.path()).join("kubeconfig");
         write_kubeconfig(&fleet, &file)?;
 
-        let mut running = vec![fleet.run_hub(writ_hub::Options::default()).await?];
+        let mut running = vec![fleet.run_hub(Fleet::hub_options()).await?];
         for number in 1..=self.clusters {
             fleet.accept(number).await?;
             running.push(fleet.run_agent(number, writ_agent::Options::default()).await?);
+            let clones = scratch.path().join(format!("sync{number}"));
+            let options = writ_sync::Options {
+                cache: clones,
+                ..writ_sync::Options::default()
+            };
+            running.push(fleet.run_sync(number, options).await?);
         }
 
         println!("ready after {} ms", started.elapsed().as_millis());
