@@ -6,6 +6,9 @@ use kube::ResourceExt;
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding};
 
 use super::{mirror::Mirror, plan::Place};
+#[cfg(test)]
+use crate::cluster_set::membership::CONFIRMED_ANNOTATION;
+use crate::cluster_set::membership::{JOINED_ANNOTATION, Membership, SetView};
 
 /// Where an account in this namespace stands.
 pub fn place(
@@ -13,15 +16,17 @@ pub fn place(
     clusters: &Mirror<ManagedCluster>,
     sets: &Mirror<ManagedClusterSet>,
     bindings: &Mirror<ManagedClusterSetBinding>,
+    guard_default_key: bool,
 ) -> Place {
     if clusters.get("", namespace).is_some() {
         return Place::Cluster;
     }
-    let bound: Vec<&ManagedClusterSet> = bindings
+    let bound: Vec<SetView> = bindings
         .within(namespace)
         .filter(|(_, binding)| binding.metadata.deletion_timestamp.is_none())
         .filter_map(|(_, binding)| sets.get("", &binding.spec.cluster_set))
         .filter(|set| set.metadata.deletion_timestamp.is_none())
+        .map(|set| SetView::of(set, guard_default_key))
         .collect();
     if bound.is_empty() {
         return Place::Nowhere;
@@ -38,16 +43,42 @@ pub fn place(
     )
 }
 
-/// Whether a cluster is in a set.
-fn is_member(set: &ManagedClusterSet, cluster: &ManagedCluster) -> bool {
-    use kube::core::{Selector, SelectorExt};
-    if let Some(key) = set.spec.key() {
-        return cluster.labels().get(key) == Some(&set.name_any());
+/// Whether a cluster is in a set. One that carries the label of a guarded set without anybody's confirmation is not:
+/// whoever may label a cluster must not get an account there.
+fn is_member(set: &SetView, cluster: &ManagedCluster) -> bool {
+    let joined = cluster.annotations().get(JOINED_ANNOTATION).map(String::as_str);
+    set.membership(cluster.labels(), joined) == Membership::Member
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_label_alone_is_no_membership_of_a_guarded_set() {
+        let set = |confirmed: &str| -> ManagedClusterSet {
+            serde_json::from_value(json!({
+                "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSet",
+                "metadata": {"name": "apac", "uid": "u1", "annotations": {CONFIRMED_ANNOTATION: confirmed}},
+                "spec": {"exclusiveKey": "region"},
+            }))
+            .unwrap()
+        };
+        let cluster = |joined: &str| -> ManagedCluster {
+            serde_json::from_value(json!({
+                "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+                "metadata": {"name": "mc1", "labels": {"region": "apac"}, "annotations": {JOINED_ANNOTATION: joined}},
+                "spec": {"hubAcceptsClient": true},
+            }))
+            .unwrap()
+        };
+        let member =
+            |set: &ManagedClusterSet, joined: &str| is_member(&SetView::of(set, false), &cluster(joined));
+        assert!(!member(&set("false"), ""));
+        assert!(member(&set("false"), "region=u1"));
+        assert!(!member(&set("false"), "region=another"));
+        assert!(member(&set("true"), ""));
     }
-    set.spec
-        .cluster_selector
-        .label_selector
-        .clone()
-        .and_then(|selector| Selector::try_from(selector).ok())
-        .is_some_and(|selector| selector.matches(cluster.labels()))
 }

@@ -152,7 +152,12 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
     let world = Shared::default();
     let options = ctx.options.managed_service_account.clone();
     let clock = options.clock;
-    let worker = Arc::new(Worker::new(ctx.client.clone(), world.clone(), options));
+    let worker = Arc::new(Worker::new(
+        ctx.client.clone(),
+        world.clone(),
+        options,
+        ctx.options.guards.default_key,
+    ));
     let mut changes = stream::select_all(watches(&ctx.client));
     let mut schedule = Schedule::<Key>::default();
     let mut backoffs: BTreeMap<Key, Backoff> = BTreeMap::new();

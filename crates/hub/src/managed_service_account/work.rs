@@ -45,6 +45,8 @@ pub struct Worker {
     client: Client,
     world: Shared,
     options: AccountOptions,
+    /// The hub's option of that name.
+    guard_default_key: bool,
     /// Accounts whose Secret looks wrong, why, and since when.
     suspects: Mutex<BTreeMap<Id, (String, Timestamp)>>,
     /// Accounts (by uid) whose name no other Secret had when they were first seen.
@@ -55,11 +57,12 @@ type Due = Result<Option<Timestamp>, Error>;
 
 impl Worker {
     /// A worker on this world.
-    pub fn new(client: Client, world: Shared, options: AccountOptions) -> Self {
+    pub fn new(client: Client, world: Shared, options: AccountOptions, guard_default_key: bool) -> Self {
         Self {
             client,
             world,
             options,
+            guard_default_key,
             suspects: Mutex::default(),
             cleared: Mutex::default(),
         }
@@ -380,7 +383,13 @@ impl Worker {
                     .named(&id.1)
                     .any(|(namespace, other)| namespace != id.0 && other.uid().as_deref() == Some(uid))
             });
-            let place = clusters::place(&id.0, &world.clusters, &world.sets, &world.bindings);
+            let place = clusters::place(
+                &id.0,
+                &world.clusters,
+                &world.sets,
+                &world.bindings,
+                self.guard_default_key,
+            );
             let found: BTreeMap<String, ManagedServiceAccount> = world
                 .accounts
                 .named(&id.1)
