@@ -329,13 +329,17 @@ async fn lifecycle() -> Result<()> {
     )
     .await?;
     let fifth = env.token("a", &[&first, &second, &third, &fourth]).await?;
-    let shorter = env.accounts().get("a").await?.status.unwrap();
-    let left = shorter
-        .expiration_timestamp
-        .unwrap()
-        .0
-        .duration_since(jiff::Timestamp::now());
-    ensure!(left <= jiff::SignedDuration::from_hours(1), "{left}");
+    // The Secret is written before the status.
+    let shorter = |account: Option<&ManagedServiceAccount>| {
+        let ends = account
+            .and_then(|a| a.status.as_ref())
+            .and_then(|s| s.expiration_timestamp.as_ref());
+        ends.is_some_and(|ends| {
+            ends.0.duration_since(jiff::Timestamp::now()) <= jiff::SignedDuration::from_hours(1)
+        })
+    };
+    let reported = await_condition(env.accounts(), "a", shorter);
+    tokio::time::timeout(Duration::from_mins(1), reported).await??;
 
     // A ServiceAccount that was edited is restored; one that was deleted comes back, with a new token.
     env.patch(
