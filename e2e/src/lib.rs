@@ -4,8 +4,10 @@
 //! sync with exactly the rights that `deploy/` ships, acts as a user would, and waits for what a user would see.
 //!
 //! To add one: write it in `src/scenarios/<feature>/`, list it in that folder's `all()`. It runs twice, as
-//! `[embedded] name` and `[real] name`; the real one is ignored by name where there is no control plane.
+//! `[embedded] name` and `[real] name`; the real one is ignored by name where there is no control plane. After all of
+//! them, [`rights`] holds every right that `deploy/` ships against what the scenarios used.
 
+pub mod rights;
 pub mod scenarios;
 
 use futures::future::BoxFuture;
@@ -28,7 +30,14 @@ pub struct Scenario {
 pub fn trials(scenario: &Scenario) -> [Trial; 2] {
     let (clusters, run) = (scenario.clusters, scenario.run);
     let on = move |kind| async move {
-        let fleet = Fleet::start(kind, clusters).await?;
+        let options = fleet::Options {
+            kind,
+            clusters,
+            port_base: None,
+            data: None,
+            recorder: Some(rights::recorder()),
+        };
+        let fleet = Fleet::start_with(options).await?;
         run(fleet).await
     };
     [

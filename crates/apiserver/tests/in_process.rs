@@ -237,7 +237,7 @@ async fn rights_are_checked_and_recorded() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let sender = std::sync::Mutex::new(sender);
     let server = Server::builder()
-        .recorder(std::sync::Arc::new(move |user, chain| {
+        .recorder(std::sync::Arc::new(move |user, _, chain| {
             let _ = sender
                 .lock()
                 .unwrap()

@@ -8,6 +8,7 @@ mod live;
 mod output;
 mod process;
 mod question;
+mod webhook;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! One API server of either kind, behind one face.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use k8s_openapi::{
@@ -17,7 +17,7 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
     runtime::wait::{await_condition, conditions},
 };
-use writ_apiserver::Server;
+use writ_apiserver::{Recorder, Server};
 use writ_testenv::{ControlPlane, Options};
 
 /// The two kinds of cluster.
@@ -43,8 +43,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts an API server with writ's CRDs. Port 0 picks a free one; without a folder, nothing is kept.
-    pub async fn start(kind: Kind, name: &str, port: u16, data: Option<PathBuf>) -> Result<Self> {
+    /// Starts an API server with writ's CRDs. Port 0 picks a free one; without a folder, nothing is kept; only an
+    /// embedded server tells the recorder which rights are used.
+    pub async fn start(
+        kind: Kind,
+        name: &str,
+        port: u16,
+        data: Option<PathBuf>,
+        recorder: Option<Arc<Recorder>>,
+    ) -> Result<Self> {
         let (kubeconfig, plane) = match kind {
             Kind::Real => {
                 let plane = ControlPlane::start(Options {
@@ -59,6 +66,9 @@ impl Cluster {
                 let mut builder = Server::builder().port(port);
                 if let Some(folder) = data {
                     builder = builder.data(folder);
+                }
+                if let Some(recorder) = recorder {
+                    builder = builder.recorder(recorder);
                 }
                 let server = builder
                     .start()

@@ -1,6 +1,6 @@
 //! A hub and managed clusters, and what runs on them: with the rights that `deploy/` ships, never more.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
@@ -12,6 +12,7 @@ use kube::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_api::cluster::ManagedCluster;
+use writ_apiserver::Recorder;
 use writ_hub::options::AdmissionOptions;
 use writ_runtime::{apply, health::Health, webhook};
 
@@ -26,7 +27,7 @@ pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 pub const SYNC_NAMESPACE: &str = "config-management-system";
 
 /// What to start.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Embedded or real.
     pub kind: Kind,
@@ -36,6 +37,8 @@ pub struct Options {
     pub port_base: Option<u16>,
     /// Keep everything in this folder; `None` keeps nothing.
     pub data: Option<PathBuf>,
+    /// Told which rights are used, where the clusters are embedded.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 /// A hub and its managed clusters.
@@ -85,6 +88,7 @@ impl Fleet {
             clusters,
             port_base: None,
             data: None,
+            recorder: None,
         })
         .await
     }
@@ -101,9 +105,10 @@ impl Fleet {
                 .port_base
                 .map_or(Ok(0), |base| u16::try_from(usize::from(base) + number));
             let data = options.data.as_ref().map(|folder| folder.join(&name));
+            let recorder = options.recorder.clone();
             async move {
                 let port = port.with_context(|| format!("there is no port for {name}"))?;
-                Cluster::start(options.kind, &name, port, data).await
+                Cluster::start(options.kind, &name, port, data, recorder).await
             }
         };
         let (hub, clusters) = tokio::try_join!(start(0), try_join_all((1..=options.clusters).map(start)))?;

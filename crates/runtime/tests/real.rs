@@ -40,6 +40,7 @@ use writ_testenv::{ControlPlane, harness};
 fn main() {
     harness::run(vec![
         harness::real("webhooks_of_two_replicas_share_a_ca_and_rotate_it", two_replicas),
+        harness::real("certificates_from_files_are_followed", certificates_from_files),
         harness::real("a_lease_in_an_api_server_elects_one", lease_elects_one),
     ]);
 }
@@ -93,14 +94,24 @@ fn configurations() -> Configurations {
 }
 
 async fn replica(client: Client, name: &'static str, timing: Timing) -> Result<CancellationToken> {
+    let source = Source::Secret {
+        namespace: "default".into(),
+        name: "webhook-ca".into(),
+    };
+    replica_from(client, name, source, timing).await
+}
+
+async fn replica_from(
+    client: Client,
+    name: &'static str,
+    source: Source,
+    timing: Timing,
+) -> Result<CancellationToken> {
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let options = Options {
         listen: "127.0.0.1:0".parse()?,
         target: Target::Url(None),
-        source: Source::Secret {
-            namespace: "default".into(),
-            name: "webhook-ca".into(),
-        },
+        source,
         timing,
     };
     let (stop, ready) = (shutdown.clone(), health.clone());
@@ -158,6 +169,7 @@ async fn two_replicas() -> Result<()> {
     let short = Timing {
         ca: Duration::from_hours(24 * 365 * 4),
         serving: Duration::from_hours(1),
+        ..Timing::default()
     };
     let third = replica(client.clone(), "three", short).await?;
     ensure!(until(&client, "refused by three").await);
@@ -184,6 +196,74 @@ async fn two_replicas() -> Result<()> {
     .await?;
     ensure!(until(&client, "refused by three").await);
     third.cancel();
+    Ok(())
+}
+
+/// Writes what cert-manager writes: a serving certificate, its key, and the CA that signed it.
+fn write_certificates(folder: &std::path::Path) -> Result<String> {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate()?;
+    let ca = authority.self_signed(&authority_key)?.pem();
+    let key = KeyPair::generate()?;
+    let issuer = Issuer::new(authority, authority_key);
+    let serving = CertificateParams::new(["127.0.0.1".to_owned()])?.signed_by(&key, &issuer)?;
+    std::fs::write(folder.join("ca.crt"), &ca)?;
+    std::fs::write(folder.join("tls.key"), key.serialize_pem())?;
+    std::fs::write(folder.join("tls.crt"), serving.pem())?;
+    Ok(ca)
+}
+
+async fn certificates_from_files() -> Result<()> {
+    let plane = start().await?;
+    let client = plane.client()?;
+    let folder = tempfile::tempdir()?;
+    let missing = Options {
+        listen: "127.0.0.1:0".parse()?,
+        target: Target::Url(None),
+        source: Source::Folder(folder.path().into()),
+        timing: Timing::default(),
+    };
+    let error = webhook::run(
+        client.clone(),
+        missing,
+        configurations(),
+        router("files"),
+        &Health::default(),
+        CancellationToken::new(),
+    )
+    .await
+    .expect_err("there are no certificates yet");
+    ensure!(
+        error.to_string().contains("tls.crt"),
+        "the missing file is named: {error}"
+    );
+
+    write_certificates(folder.path())?;
+    let timing = Timing {
+        files: Duration::from_millis(100),
+        ..Timing::default()
+    };
+    let source = Source::Folder(folder.path().into());
+    let stop = replica_from(client.clone(), "files", source, timing).await?;
+    ensure!(until(&client, "refused by files").await);
+
+    // New certificates of a new CA are taken up without a restart.
+    let ca = write_certificates(folder.path())?;
+    let hooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    await_condition(
+        hooks,
+        "test.writ.dev",
+        |hook: Option<&ValidatingWebhookConfiguration>| {
+            let bundle =
+                hook.and_then(|hook| hook.webhooks.as_ref()?.first()?.client_config.ca_bundle.as_ref());
+            bundle.is_some_and(|bundle| bundle.0 == ca.as_bytes())
+        },
+    )
+    .await?;
+    ensure!(until(&client, "refused by files").await);
+    stop.cancel();
     Ok(())
 }
 

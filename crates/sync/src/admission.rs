@@ -37,9 +37,12 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let options = webhook::Options {
         listen: context.options.webhook_listen,
         target: target(&context.options),
-        source: Source::Secret {
-            namespace: SYSTEM_NAMESPACE.into(),
-            name: "writ-sync-webhook".into(),
+        source: match &context.options.webhook_certs {
+            Some(folder) => Source::Folder(folder.clone()),
+            None => Source::Secret {
+                namespace: SYSTEM_NAMESPACE.into(),
+                name: "writ-sync-webhook".into(),
+            },
         },
         timing: Timing::default(),
     };

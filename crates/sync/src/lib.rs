@@ -61,6 +61,8 @@ pub struct Options {
     pub webhook_url: Option<String>,
     /// Where the admission webhook listens.
     pub webhook_listen: SocketAddr,
+    /// A folder with the webhook's certificates, as cert-manager writes them; otherwise it makes its own.
+    pub webhook_certs: Option<PathBuf>,
     /// Where clones are kept.
     pub cache: PathBuf,
     /// Whether RepoSyncs may read repositories on this machine. A tenant could then read all that this process can.
@@ -79,6 +81,7 @@ impl Default for Options {
             require_bind: false,
             webhook_url: None,
             webhook_listen: SocketAddr::from(([0, 0, 0, 0], 9443)),
+            webhook_certs: None,
             cache: std::env::temp_dir().join("writ-sync"),
             tenants_read_local: false,
             leader_election: None,

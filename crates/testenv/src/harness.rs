@@ -49,7 +49,22 @@ where
 
 /// Runs the tests as `cargo test` expects it, and ends the process.
 pub fn run(tests: Vec<Trial>) -> ! {
-    libtest_mimic::run(&Arguments::from_args(), tests).exit()
+    run_then(tests, || Ok(()))
+}
+
+/// The same with a last check of what all the tests did together: where all of them were asked for, and passed.
+pub fn run_then(tests: Vec<Trial>, check: impl FnOnce() -> Result<()>) -> ! {
+    let arguments = Arguments::from_args();
+    let everything = arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.list;
+    let conclusion = libtest_mimic::run(&arguments, tests);
+    if everything
+        && !conclusion.has_failed()
+        && let Err(error) = check()
+    {
+        eprintln!("{error:?}");
+        std::process::exit(101);
+    }
+    conclusion.exit()
 }
 
 fn block_on(test: impl Future<Output = Result<()>>) -> Result<(), Failed> {

@@ -259,40 +259,35 @@ pub(super) fn escalation(call: &Call, operation: Operation, value: &Value) -> Re
     } else {
         Write::Update
     };
-    let index = call.state.authorizer.index();
-    let (user, groups) = (&call.user.name, &call.user.groups);
     let unreadable = |error: serde_json::Error| Failure::bad_request(error.to_string());
-    let answer = match call.resource.kind.as_str() {
-        "Role" => index.may_write(
-            user,
-            groups,
-            write,
-            &Role::deserialize(value).map_err(unreadable)?,
-        ),
-        "ClusterRole" => index.may_write(
-            user,
-            groups,
-            write,
-            &ClusterRole::deserialize(value).map_err(unreadable)?,
-        ),
-        "RoleBinding" => index.may_write(
-            user,
-            groups,
-            write,
-            &RoleBinding::deserialize(value).map_err(unreadable)?,
-        ),
-        _ => index.may_write(
-            user,
-            groups,
+    match call.resource.kind.as_str() {
+        "Role" => may_write(call, write, &Role::deserialize(value).map_err(unreadable)?),
+        "ClusterRole" => may_write(call, write, &ClusterRole::deserialize(value).map_err(unreadable)?),
+        "RoleBinding" => may_write(call, write, &RoleBinding::deserialize(value).map_err(unreadable)?),
+        _ => may_write(
+            call,
             write,
             &ClusterRoleBinding::deserialize(value).map_err(unreadable)?,
         ),
-    };
-    answer.map_err(|escalation| {
+    }
+    .map_err(|escalation| {
         let (resource, name) = (&call.resource, meta::text(value, "name"));
         match &escalation {
             Escalation::NoRole { name, .. } => Failure::not_found(&resource.group, &resource.plural, name),
             _ => Failure::forbidden(&resource.group, &resource.plural, name, &escalation.to_string()),
         }
     })
+}
+
+fn may_write<'a>(
+    call: &Call,
+    write: Write,
+    object: impl Into<writ_authz::Object<'a>>,
+) -> std::result::Result<(), Escalation> {
+    let (authorizer, user, object) = (&call.state.authorizer, &call.user, object.into());
+    authorizer
+        .index()
+        .may_write(&user.name, &user.groups, write, object)?;
+    authorizer.granted(user, write, object);
+    Ok(())
 }

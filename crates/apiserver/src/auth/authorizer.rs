@@ -5,13 +5,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::Value;
-use writ_authz::{Aggregation, Attributes, Chain, Decision, Index, Key, Kind};
+use writ_authz::{Aggregation, Attributes, Decision, Index, Key, Kind};
 
-use super::User;
+use super::{Recorder, User};
 use crate::store::{Change, Event};
-
-/// Told which rule allowed each request of users who are not in `system:masters`.
-pub type Recorder = dyn Fn(&User, &Chain) + Send + Sync;
 
 /// An answer with the reason that the real server gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +20,7 @@ pub(crate) struct Verdict {
 /// Decides by RBAC.
 pub(crate) struct Authorizer {
     index: RwLock<Index>,
-    recorder: OnceLock<Arc<Recorder>>,
+    pub(super) recorder: OnceLock<Arc<Recorder>>,
     /// The bootstrap policy is being stored, which the index has already.
     filling: AtomicBool,
 }
@@ -48,30 +45,17 @@ impl Authorizer {
         self.filling.store(false, Ordering::Release);
     }
 
-    pub fn record(&self, recorder: Arc<Recorder>) {
-        drop(self.recorder.set(recorder));
-    }
-
     pub fn index(&self) -> RwLockReadGuard<'_, Index> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the request may go on; recorded.
     pub fn allows(&self, user: &User, attributes: &Attributes<'_>) -> bool {
-        let index = self.index();
-        match index.allows(&user.name, &user.groups, attributes) {
-            Decision::Superuser => true,
-            Decision::Deny => false,
-            Decision::Allow(grant) => {
-                if let Some(recorder) = self.recorder.get()
-                    && let Some(chain) = index.chain(&grant)
-                {
-                    drop(index);
-                    recorder(user, &chain);
-                }
-                true
-            }
+        let decision = self.index().allows(&user.name, &user.groups, attributes);
+        if matches!(decision, Decision::Allow(_)) {
+            self.used(user, attributes);
         }
+        decision.allowed()
     }
 
     /// The answer to a review, with its reason.

@@ -3,11 +3,12 @@
 mod authenticate;
 mod authorizer;
 mod issuer;
+mod recorder;
 mod user;
 
 pub(crate) use authenticate::{Peer, StaticTokens, authenticate, impersonate, review_token};
-pub use authorizer::Recorder;
 pub(crate) use authorizer::{Authorizer, apply};
 pub(crate) use issuer::{Bound, ISSUER, Issuer, TokenWish};
+pub use recorder::Recorder;
 pub use user::User;
 pub(crate) use user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};

@@ -1,16 +1,17 @@
 //! `writ hub`
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
 use writ_hub::options::AdmissionOptions;
-use writ_runtime::webhook::{self, Target};
+use writ_runtime::webhook::{self, Source, Target};
 
 use crate::{
     connect::Connection,
     process::{self, ProcessFlags},
+    webhook::WebhookFlags,
 };
 
 /// Run the controllers and the admission of a hub.
@@ -30,12 +31,8 @@ pub struct Hub {
     /// Whether admission webhooks are served.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     webhooks: Switch,
-    /// Where API servers reach the webhooks, outside of a cluster; inside it is the Service `writ-hub`.
-    #[arg(long, value_name = "URL")]
-    webhook_url: Option<String>,
-    /// Where the webhooks listen.
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
-    webhook_listen: SocketAddr,
+    #[command(flatten)]
+    webhook: WebhookFlags,
     /// What is asked about a work without an executor: allow (nothing) or check (execute-as for the agent).
     #[arg(long, default_value = "allow")]
     nil_executor: NilExecutor,
@@ -73,6 +70,8 @@ enum NamespaceSelector {
 
 impl Hub {
     pub async fn run(self) -> Result<ExitCode> {
+        let config = self.connection.config().await?;
+        let url = self.webhook.address(&config)?;
         let client = self.connection.client().await?;
         let admission = AdmissionOptions::default();
         #[allow(
@@ -85,10 +84,9 @@ impl Hub {
             admission: AdmissionOptions {
                 webhooks: self.webhooks == Switch::On,
                 server: webhook::Options {
-                    listen: self.webhook_listen,
-                    target: self
-                        .webhook_url
-                        .map_or(admission.server.target, |url| Target::Url(Some(url))),
+                    listen: self.webhook.listen,
+                    target: url.map_or(admission.server.target, |url| Target::Url(Some(url))),
+                    source: self.webhook.certs.map_or(admission.server.source, Source::Folder),
                     ..admission.server
                 },
                 nil_executor: self.nil_executor,

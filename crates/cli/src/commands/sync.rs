@@ -1,6 +1,6 @@
 //! `writ sync`
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use crate::{
     connect::Connection,
     process::{self, ProcessFlags},
+    webhook::WebhookFlags,
 };
 
 /// Run RootSyncs and RepoSyncs: their bindings, and their reconcilers.
@@ -16,12 +17,8 @@ use crate::{
 pub struct Sync {
     #[command(flatten)]
     connection: Connection,
-    /// Where API servers reach the webhook, outside of a cluster; inside it is the Service `writ-sync`.
-    #[arg(long, value_name = "URL")]
-    webhook_url: Option<String>,
-    /// Where the webhook listens.
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
-    webhook_listen: SocketAddr,
+    #[command(flatten)]
+    webhook: WebhookFlags,
     /// Whoever edits a RootSync must be allowed to `bind` each of its roles.
     #[arg(long)]
     require_bind: bool,
@@ -80,8 +77,9 @@ impl Sync {
                 Isolation::Pod => writ_sync::Isolation::Pod,
             },
             require_bind: self.require_bind,
-            webhook_url: self.webhook_url,
-            webhook_listen: self.webhook_listen,
+            webhook_url: self.webhook.address(&config)?,
+            webhook_listen: self.webhook.listen,
+            webhook_certs: self.webhook.certs,
             cache: self.cache.unwrap_or(defaults.cache),
             image: self.image.unwrap_or(defaults.image),
             tenants_read_local: self.tenants_read_local,

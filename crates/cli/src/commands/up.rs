@@ -43,6 +43,7 @@ impl Up {
             clusters: self.clusters,
             port_base: self.port_base,
             data: self.data.clone(),
+            recorder: None,
         })
         .await?;
         let scratch = tempfile::Builder::new().prefix("writ-up-").tempdir()?;

@@ -24,8 +24,6 @@ use tokio::time::Instant;
 use super::{Source, Target};
 use crate::{Error, error::Context as _};
 
-/// How often files are looked at.
-const FILES_EVERY: Duration = Duration::from_secs(30);
 /// The CA's certificates, newest first.
 const BUNDLE: &str = "ca.crt";
 /// The key of the newest CA.
@@ -38,6 +36,8 @@ pub struct Timing {
     pub ca: Duration,
     /// The serving certificate's lifetime.
     pub serving: Duration,
+    /// How often certificates in files are read again: a mounted Secret changes without an event.
+    pub files: Duration,
 }
 
 impl Default for Timing {
@@ -46,6 +46,7 @@ impl Default for Timing {
         Self {
             ca: day * 365,
             serving: day * 30,
+            files: Duration::from_secs(30),
         }
     }
 }
@@ -140,11 +141,14 @@ impl Keeper {
     /// Something about the source may have changed.
     pub fn changes(&self) -> BoxStream<'static, ()> {
         match &self.source {
-            Source::Folder(_) => futures::stream::unfold((), |()| async {
-                tokio::time::sleep(FILES_EVERY).await;
-                Some(((), ()))
-            })
-            .boxed(),
+            Source::Folder(_) => {
+                let every = self.timing.files;
+                futures::stream::unfold((), move |()| async move {
+                    tokio::time::sleep(every).await;
+                    Some(((), ()))
+                })
+                .boxed()
+            }
             Source::Secret { namespace, name } => {
                 let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
                 watcher(

@@ -50,7 +50,8 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
-/// A hub and agents that keep accounts, and nothing else; the clusters are accepted.
+/// A hub and agents with all their controllers, so that an agent has every right that it gets anywhere; the clusters
+/// are accepted.
 struct Stage {
     fleet: Fleet,
     admin: Client,
@@ -63,14 +64,7 @@ impl Stage {
         for cluster in &fleet.clusters {
             accept(&fleet, &admin, cluster.name(), &json!({})).await?;
         }
-        let mut running = vec![
-            fleet
-                .run_hub(writ_hub::Options {
-                    controllers: vec!["managed_service_account".into()],
-                    ..writ_hub::Options::default()
-                })
-                .await?,
-        ];
+        let mut running = vec![fleet.run_hub(writ_hub::Options::default()).await?];
         for number in 1..=fleet.clusters.len() {
             until("the agent's rights", || async {
                 let name = format!("cluster{number}");
@@ -79,11 +73,7 @@ impl Stage {
                 Ok(bindings.get_opt("managed-serviceaccount-addon-agent").await?)
             })
             .await?;
-            let options = writ_agent::Options {
-                controllers: vec!["tokens".into()],
-                ..writ_agent::Options::default()
-            };
-            running.push(fleet.run_agent(number, options).await?);
+            running.push(fleet.run_agent(number, writ_agent::Options::default()).await?);
         }
         Ok(Self {
             fleet,
