@@ -1,0 +1,277 @@
+//! Nodes, volumes, networks, quotas.
+
+use serde_json::Value;
+
+use super::{AGE, Column, NAME, boolean, integer, list, number, or_none, selector, size, string, text, wide};
+
+pub(in crate::builtin) const NODE: &[Column] = &[
+    NAME,
+    text("Status", |o, _| {
+        let ready = list(o, "/status/conditions")
+            .iter()
+            .find(|c| string(c, "/type") == "Ready");
+        let mut words = vec![match ready.map(|c| string(c, "/status")).as_deref() {
+            Some("True") => "Ready",
+            Some(_) => "NotReady",
+            None => "Unknown",
+        }];
+        if o.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true) {
+            words.push("SchedulingDisabled");
+        }
+        words.join(",").into()
+    }),
+    text("Roles", |o, _| {
+        let labels = o
+            .pointer("/metadata/labels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        let roles: Vec<&str> = labels
+            .filter_map(|(k, _)| k.strip_prefix("node-role.kubernetes.io/"))
+            .collect();
+        or_none(roles.join(","))
+    }),
+    AGE,
+    text("Version", |o, _| {
+        string(o, "/status/nodeInfo/kubeletVersion").into()
+    }),
+];
+pub(in crate::builtin) const PERSISTENT_VOLUME: &[Column] = &[
+    NAME,
+    text("Capacity", |o, _| string(o, "/spec/capacity/storage").into()),
+    text("Access Modes", |o, _| access_modes(o)),
+    text("Reclaim Policy", |o, _| {
+        string(o, "/spec/persistentVolumeReclaimPolicy").into()
+    }),
+    text("Status", |o, _| string(o, "/status/phase").into()),
+    text("Claim", |o, _| match o.pointer("/spec/claimRef") {
+        Some(claim) => format!("{}/{}", string(claim, "/namespace"), string(claim, "/name")).into(),
+        None => "".into(),
+    }),
+    text("StorageClass", |o, _| string(o, "/spec/storageClassName").into()),
+    text("VolumeAttributesClass", |o, _| {
+        unset(string(o, "/spec/volumeAttributesClassName"))
+    }),
+    text("Reason", |o, _| string(o, "/status/reason").into()),
+    AGE,
+    wide(text("VolumeMode", |o, _| unset(string(o, "/spec/volumeMode")))),
+];
+pub(in crate::builtin) const CLAIM: &[Column] = &[
+    NAME,
+    text("Status", |o, _| string(o, "/status/phase").into()),
+    text("Volume", |o, _| string(o, "/spec/volumeName").into()),
+    text("Capacity", |o, _| string(o, "/status/capacity/storage").into()),
+    text("Access Modes", |o, _| {
+        if string(o, "/spec/volumeName").is_empty() {
+            "".into()
+        } else {
+            access_modes(o)
+        }
+    }),
+    text("StorageClass", |o, _| string(o, "/spec/storageClassName").into()),
+    text("VolumeAttributesClass", |o, _| {
+        unset(string(o, "/spec/volumeAttributesClassName"))
+    }),
+    AGE,
+    wide(text("VolumeMode", |o, _| unset(string(o, "/spec/volumeMode")))),
+];
+
+fn unset(text: String) -> Value {
+    if text.is_empty() {
+        "<unset>".into()
+    } else {
+        text.into()
+    }
+}
+
+fn access_modes(object: &Value) -> Value {
+    let short = |mode: &str| match mode {
+        "ReadWriteOnce" => "RWO",
+        "ReadOnlyMany" => "ROX",
+        "ReadWriteMany" => "RWX",
+        _ => "RWOP",
+    };
+    list(object, "/spec/accessModes")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(short)
+        .collect::<Vec<_>>()
+        .join(",")
+        .into()
+}
+
+pub(in crate::builtin) const QUOTA: &[Column] = &[
+    NAME,
+    text("Request", |o, _| quota(o, false)),
+    text("Limit", |o, _| quota(o, true)),
+    AGE,
+];
+
+fn quota(object: &Value, limits: bool) -> Value {
+    let hard = object
+        .pointer("/status/hard")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let parts = hard
+        .filter(|(name, _)| name.starts_with("limits") == limits)
+        .map(|(name, hard)| {
+            let used = object
+                .pointer("/status/used")
+                .and_then(|u| u.get(name))
+                .and_then(Value::as_str)
+                .unwrap_or("0");
+            format!("{name}: {used}/{}", hard.as_str().unwrap_or_default())
+        });
+    parts.collect::<Vec<_>>().join(", ").into()
+}
+
+pub(in crate::builtin) const INGRESS: &[Column] = &[
+    NAME,
+    text("Class", |o, _| or_none(string(o, "/spec/ingressClassName"))),
+    text("Hosts", |o, _| {
+        let hosts: Vec<String> = list(o, "/spec/rules")
+            .iter()
+            .map(|r| string(r, "/host"))
+            .filter(|h| !h.is_empty())
+            .collect();
+        if hosts.is_empty() {
+            "*".into()
+        } else {
+            hosts.join(",").into()
+        }
+    }),
+    text("Address", |o, _| {
+        let points = list(o, "/status/loadBalancer/ingress").iter();
+        points
+            .map(|p| {
+                if string(p, "/ip").is_empty() {
+                    string(p, "/hostname")
+                } else {
+                    string(p, "/ip")
+                }
+            })
+            .collect::<Vec<_>>()
+            .join(",")
+            .into()
+    }),
+    text("Ports", |o, _| {
+        if size(o, "/spec/tls") > 0 {
+            "80, 443".into()
+        } else {
+            "80".into()
+        }
+    }),
+    AGE,
+];
+pub(in crate::builtin) const INGRESS_CLASS: &[Column] = &[
+    NAME,
+    text("Controller", |o, _| string(o, "/spec/controller").into()),
+    text("Parameters", |o, _| match o.pointer("/spec/parameters") {
+        None => "<none>".into(),
+        Some(p) => {
+            let group = string(p, "/apiGroup");
+            let kind = if group.is_empty() {
+                string(p, "/kind")
+            } else {
+                format!("{}.{group}", string(p, "/kind"))
+            };
+            format!("{kind}/{}", string(p, "/name")).into()
+        }
+    }),
+    AGE,
+];
+pub(in crate::builtin) const NETWORK_POLICY: &[Column] = &[
+    NAME,
+    text("Pod-Selector", |o, _| {
+        or_none(selector(o.pointer("/spec/podSelector")))
+    }),
+    AGE,
+];
+pub(in crate::builtin) const DISRUPTION_BUDGET: &[Column] = &[
+    NAME,
+    text("Min Available", |o, _| {
+        int_or_string(o.pointer("/spec/minAvailable"))
+    }),
+    text("Max Unavailable", |o, _| {
+        int_or_string(o.pointer("/spec/maxUnavailable"))
+    }),
+    integer("Allowed Disruptions", |o, _| {
+        number(o, "/status/disruptionsAllowed").into()
+    }),
+    AGE,
+];
+
+fn int_or_string(value: Option<&Value>) -> Value {
+    match value {
+        Some(Value::String(text)) => text.as_str().into(),
+        Some(Value::Number(n)) => n.to_string().into(),
+        _ => "N/A".into(),
+    }
+}
+
+pub(in crate::builtin) const AUTOSCALER: &[Column] = &[
+    NAME,
+    text("Reference", |o, _| {
+        format!(
+            "{}/{}",
+            string(o, "/spec/scaleTargetRef/kind"),
+            string(o, "/spec/scaleTargetRef/name")
+        )
+        .into()
+    }),
+    text("Targets", |o, _| {
+        if size(o, "/spec/metrics") == 0 {
+            "<none>".into()
+        } else {
+            "<unknown>".into()
+        }
+    }),
+    text("MinPods", |o, _| match o.pointer("/spec/minReplicas") {
+        Some(n) => n.to_string().into(),
+        None => "<unset>".into(),
+    }),
+    text("MaxPods", |o, _| number(o, "/spec/maxReplicas").into()),
+    text("Replicas", |o, _| number(o, "/status/currentReplicas").into()),
+    AGE,
+];
+pub(in crate::builtin) const PRIORITY_CLASS: &[Column] = &[
+    NAME,
+    integer("Value", |o, _| number(o, "/value").into()),
+    boolean("Global-Default", |o, _| {
+        o.get("globalDefault")
+            .and_then(Value::as_bool)
+            .unwrap_or(false)
+            .into()
+    }),
+    AGE,
+    text("PreemptionPolicy", |o, _| string(o, "/preemptionPolicy").into()),
+];
+pub(in crate::builtin) const STORAGE_CLASS: &[Column] = &[
+    Column {
+        name: "Name",
+        ty: "string",
+        format: "name",
+        priority: 0,
+        cell: |o, _| {
+            let name = string(o, "/metadata/name");
+            let annotations = o.pointer("/metadata/annotations");
+            let default = annotations.and_then(|a| a.get("storageclass.kubernetes.io/is-default-class"));
+            if default.and_then(Value::as_str) == Some("true") {
+                format!("{name} (default)").into()
+            } else {
+                name.into()
+            }
+        },
+    },
+    text("Provisioner", |o, _| string(o, "/provisioner").into()),
+    text("ReclaimPolicy", |o, _| string(o, "/reclaimPolicy").into()),
+    text("VolumeBindingMode", |o, _| string(o, "/volumeBindingMode").into()),
+    text("AllowVolumeExpansion", |o, _| {
+        o.get("allowVolumeExpansion")
+            .and_then(Value::as_bool)
+            .unwrap_or(false)
+            .into()
+    }),
+    AGE,
+];
