@@ -16,6 +16,11 @@ const KUBERNETES_BINARIES: [&str; 3] = ["kube-apiserver", "kube-controller-manag
 
 /// Fills the cache folder; the second run finds everything there.
 pub fn build() -> Result<()> {
+    control_plane()?;
+    older_kubectl()
+}
+
+fn control_plane() -> Result<()> {
     let target = cache_folder()?.join(format!("control-plane-{}", version("kubernetes")?));
     let wanted: Vec<_> = KUBERNETES_BINARIES
         .iter()
@@ -26,14 +31,7 @@ pub fn build() -> Result<()> {
         println!("{} is complete", target.display());
         return Ok(());
     }
-    ensure!(
-        Command::new("go")
-            .arg("version")
-            .output()
-            .is_ok_and(|output| output.status.success()),
-        "building the control plane needs Go 1.26 or later, and there is no `go` here. Install it, or set \
-         KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl"
-    );
+    needs_go()?;
     // Built beside the target and moved at the end, so that an interrupted build leaves nothing half done.
     let work = target.with_extension(format!("build-{}", std::process::id()));
     fs::create_dir_all(&work).with_context(|| format!("create {}", work.display()))?;
@@ -49,6 +47,83 @@ pub fn build() -> Result<()> {
     }
     fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
     built
+}
+
+fn needs_go() -> Result<()> {
+    ensure!(
+        Command::new("go")
+            .arg("version")
+            .output()
+            .is_ok_and(|output| output.status.success()),
+        "building the control plane needs Go 1.26 or later, and there is no `go` here. Install it, or set \
+         KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl"
+    );
+    Ok(())
+}
+
+/// A kubectl ten minors older: people keep theirs for years. It is its library with a `main`, without the rest of Kubernetes.
+fn older_kubectl() -> Result<()> {
+    let version = version("kubectl-older")?;
+    let target = cache_folder()?.join(format!("kubectl-{version}"));
+    if target.join("kubectl").is_file() {
+        println!("{} is complete", target.display());
+        return Ok(());
+    }
+    needs_go()?;
+    println!("building kubectl {version}");
+    let work = target.with_extension(format!("build-{}", std::process::id()));
+    fs::create_dir_all(&work).with_context(|| format!("create {}", work.display()))?;
+    let built = kubectl_module(&work, version);
+    if built.is_ok() {
+        fs::create_dir_all(&target)?;
+        fs::rename(work.join("kubectl"), target.join("kubectl"))?;
+        println!("built {}", target.display());
+    }
+    fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))?;
+    built
+}
+
+fn kubectl_module(work: &Path, version: &str) -> Result<()> {
+    let (_, rest) = version
+        .split_once('.')
+        .context("a Kubernetes version has a minor")?;
+    let required = ["client-go", "component-base", "kubectl"]
+        .map(|module| format!("require k8s.io/{module} v0.{rest}\n"))
+        .concat();
+    fs::write(
+        work.join("go.mod"),
+        format!("module kubectl\n\ngo 1.26\n\n{required}"),
+    )?;
+    fs::write(
+        work.join("main.go"),
+        "package main\n\nimport (\n\t\"k8s.io/component-base/cli\"\n\t\"k8s.io/kubectl/pkg/cmd\"\n\
+         \t\"k8s.io/kubectl/pkg/cmd/util\"\n)\n\nfunc main() {\n\
+         \tif err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {\n\t\tutil.CheckErr(err)\n\t}\n}\n",
+    )?;
+    go(work, &["mod", "tidy", "-e"])?;
+    go(
+        work,
+        &[
+            "build",
+            "-trimpath",
+            &link_flags(version)?,
+            "-o",
+            &path(&work.join("kubectl")),
+            ".",
+        ],
+    )
+}
+
+/// What `kubectl version` and `/version` say.
+fn link_flags(version: &str) -> Result<String> {
+    let minor = version
+        .split('.')
+        .nth(1)
+        .context("a Kubernetes version has a minor")?;
+    let about = "k8s.io/component-base/version";
+    Ok(format!(
+        "-ldflags=-s -w -X {about}.gitVersion=v{version} -X {about}.gitMajor=1 -X {about}.gitMinor={minor}"
+    ))
 }
 
 fn etcd(work: &Path) -> Result<()> {
@@ -95,14 +170,7 @@ fn kubernetes(work: &Path) -> Result<()> {
          \t_ \"k8s.io/kubernetes/cmd/kube-controller-manager/app\"\n)\n\nfunc main() {}\n",
     )?;
     go(&module, &["mod", "tidy", "-e"])?;
-    let minor = version
-        .split('.')
-        .nth(1)
-        .context("a Kubernetes version has a minor")?;
-    let about = "k8s.io/component-base/version";
-    let flags = format!(
-        "-ldflags=-s -w -X {about}.gitVersion=v{version} -X {about}.gitMajor=1 -X {about}.gitMinor={minor}"
-    );
+    let flags = link_flags(version)?;
     for name in KUBERNETES_BINARIES {
         println!("building {name}");
         let out = path(&work.join("bin").join(name));

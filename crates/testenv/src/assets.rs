@@ -5,7 +5,7 @@ use std::{env, fmt, path::PathBuf};
 /// The versions that the project is tested against, in the one place where they are pinned.
 const VERSIONS: &str = include_str!("../versions.txt");
 
-/// The pinned version of `kubernetes`, `etcd` or `ocm`; empty for anything else.
+/// The pinned version of `kubernetes`, `etcd`, `ocm` or `kubectl-older`; empty for anything else.
 pub fn pinned_version(of: &str) -> &'static str {
     VERSIONS
         .lines()
@@ -51,6 +51,12 @@ impl Assets {
     pub fn folder(&self) -> &PathBuf {
         &self.folder
     }
+}
+
+/// A kubectl ten minors older than the control plane, if `cargo xtask control-plane` has built it.
+pub fn older_kubectl() -> Option<PathBuf> {
+    let folder = cache_folder()?.join(format!("kubectl-{}", pinned_version("kubectl-older")));
+    Some(folder.join("kubectl")).filter(|binary| binary.is_file())
 }
 
 /// `WRIT_CACHE_DIR`, else `writ` in the user's cache folder. `cargo xtask control-plane` fills it.
