@@ -19,6 +19,8 @@ mod exchange;
 mod random;
 #[path = "conformance/transcript.rs"]
 mod transcript;
+#[path = "conformance/webhook.rs"]
+mod webhook;
 
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +32,7 @@ use exchange::Pair;
 fn main() {
     let arguments = Arguments::from_args();
     let missing = Assets::find().err();
+    let missing_none = missing.is_none();
     let ignored = missing.is_some() && !harness::real_required();
     if let Some(missing) = missing.as_ref().filter(|_| ignored) {
         eprintln!("conformance: {missing}");
@@ -69,8 +72,14 @@ fn main() {
         trials.push(Trial::test(format!("random::{seed}"), run).with_ignored_flag(ignored));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    tally.lock().unwrap().print();
+    let tally = tally.lock().unwrap();
+    tally.print();
     drop(pair);
+    let everything =
+        arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.list && missing_none;
+    if everything && let Err(thin) = tally.enough() {
+        panic!("the transcripts do not say enough: {thin}");
+    }
     conclusion.exit();
 }
 
@@ -81,5 +90,5 @@ async fn start() -> anyhow::Result<Pair> {
     })
     .await?;
     let server = writ_apiserver::Server::builder().port(0).start().await?;
-    Pair::new(plane, server)
+    Pair::new(plane, server, webhook::Webhook::start().await?)
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::schema::{Activation, Expression};
+use super::{Request, Source};
+use crate::schema::{Activation, AskedResource, Expression, authorizer_value};
 
 /// How many compiled expressions are kept; the cache starts over when it is full.
 const KEPT: usize = 2048;
@@ -28,18 +29,35 @@ pub(super) fn compile(source: &str) -> Result<Arc<Expression>, String> {
     compiled
 }
 
-/// What an admission expression may name. `authorizer` is not offered.
-pub(super) fn activation(review: &Value) -> Activation {
+/// What an admission expression may name.
+pub(super) fn activation(
+    source: &dyn Source,
+    request: &Request,
+    version: &str,
+    object: Option<&Value>,
+) -> Activation {
     let mut out = Activation::default();
-    let mut request = review.clone();
-    if let Some(map) = request.as_object_mut() {
-        map.remove("object");
-        map.remove("oldObject");
+    let mut review = request.review(version, object);
+    let mut objects = [Value::Null, Value::Null];
+    if let Some(map) = review.as_object_mut() {
+        objects = ["object", "oldObject"].map(|name| map.remove(name).unwrap_or_default());
     }
-    out.bind("request", &request);
-    for name in ["object", "oldObject"] {
-        out.bind(name, review.get(name).unwrap_or(&Value::Null));
+    out.bind("request", &review);
+    for (name, value) in ["object", "oldObject"].into_iter().zip(&objects) {
+        out.bind(name, value);
     }
+    let asked = AskedResource {
+        group: request.group.clone(),
+        plural: request.resource.clone(),
+        subresource: request.subresource.clone(),
+        namespace: request.namespace.clone(),
+        name: request.name.clone(),
+    };
+    let user = &request.user;
+    out.bind_cel(
+        "authorizer",
+        authorizer_value(source.authorizer(), &user.username, &user.groups, asked),
+    );
     out
 }
 

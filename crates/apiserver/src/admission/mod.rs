@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use crate::schema::Authorize;
 pub use request::{Operation, Rejection, Request, User};
 
 /// What admission reads from the server it serves.
@@ -31,6 +32,10 @@ pub trait Source: Send + Sync {
     fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)>;
     /// The versions in which a resource is served, for rules that match equivalent ones.
     fn versions(&self, group: &str, plural: &str) -> Vec<String>;
+    /// The `authorizer` of expressions.
+    fn authorizer(&self) -> Arc<dyn Authorize>;
+    /// Tells the client something, whatever becomes of the request.
+    fn warn(&self, warning: &str);
 }
 
 /// The admission chain of one server.
@@ -48,66 +53,64 @@ impl Admission {
     }
 
     /// Lets plugins and mutating webhooks change the object. `redefault` is called after a webhook
-    /// changed it. Returns warnings for the client.
+    /// changed it. For a deletion the object is null: webhooks are asked, but have nothing to change.
     pub async fn mutate(
         &self,
         source: &dyn Source,
         request: &Request,
         object: &mut Value,
         redefault: &(dyn Fn(&mut Value) + Sync),
-    ) -> Result<Vec<String>, Rejection> {
+    ) -> Result<(), Rejection> {
         pods::mutate(source, request, object)?;
         if exempt(request) {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let configurations = sorted(source.list(GROUP, "mutatingwebhookconfigurations"));
         if configurations.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        let mut warnings = Vec::new();
-        // Webhooks to call again: those that ran before another one changed the object.
+        // Webhooks to call again: those that ran before another one changed the object. One that changes it in the second round
+        // calls those after it again, too.
         let mut again: Vec<(usize, usize)> = Vec::new();
+        let mut invoked: Vec<(usize, usize)> = Vec::new();
         for round in 0..2 {
-            let mut invoked: Vec<(usize, usize)> = Vec::new();
-            let mut next: Vec<(usize, usize)> = Vec::new();
             for (i, configuration) in configurations.iter().enumerate() {
                 for (j, hook) in webhook::hooks(configuration).enumerate() {
                     if round == 1 && !again.contains(&(i, j)) {
                         continue;
                     }
-                    let Some(call) = webhook::matching(source, request, hook, Some(object))? else {
+                    let shown = (request.operation != Operation::Delete).then_some(&*object);
+                    let Some(call) = webhook::matching(source, request, hook, shown)? else {
                         continue;
                     };
                     let before = object.clone();
-                    warnings
-                        .extend(webhook::mutate(&self.client, source, request, hook, &call, object).await?);
+                    webhook::mutate(&self.client, source, request, hook, &call, object).await?;
                     if *object != before {
                         redefault(object);
-                        next.append(&mut invoked);
+                        again.append(&mut invoked);
                     }
                     if hook.get("reinvocationPolicy").and_then(Value::as_str) == Some("IfNeeded") {
                         invoked.push((i, j));
                     }
                 }
             }
-            again = next;
             if again.is_empty() {
                 break;
             }
         }
-        Ok(warnings)
+        Ok(())
     }
 
-    /// Asks policies and validating webhooks. Returns warnings for the client.
+    /// Asks policies and validating webhooks.
     pub async fn validate(
         &self,
         source: &dyn Source,
         request: &Request,
         object: Option<&Value>,
-    ) -> Result<Vec<String>, Rejection> {
-        let mut warnings = policy::validate(source, request, object)?;
+    ) -> Result<(), Rejection> {
+        policy::validate(source, request, object)?;
         if exempt(request) {
-            return Ok(warnings);
+            return Ok(());
         }
         let configurations = sorted(source.list(GROUP, "validatingwebhookconfigurations"));
         let mut calls = Vec::new();
@@ -121,10 +124,7 @@ impl Admission {
         let calls = calls
             .iter()
             .map(|(hook, call)| webhook::validate(&self.client, source, request, hook, call, object));
-        for outcome in futures::future::join_all(calls).await {
-            warnings.extend(outcome?);
-        }
-        Ok(warnings)
+        futures::future::join_all(calls).await.into_iter().collect()
     }
 }
 

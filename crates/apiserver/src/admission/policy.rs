@@ -1,7 +1,4 @@
 //! ValidatingAdmissionPolicy: rules in CEL, bound to resources, with parameters.
-//!
-//! `authorizer` is not available to expressions; one that names it is an error, which the policy's
-//! failure policy settles.
 
 use std::sync::Arc;
 
@@ -22,19 +19,18 @@ struct Denial {
     message: String,
 }
 
-/// Asks every policy; warnings come back.
+/// Asks every policy.
 pub(super) fn validate(
     source: &dyn Source,
     request: &Request,
     object: Option<&Value>,
-) -> Result<Vec<String>, Rejection> {
-    let mut warnings = Vec::new();
+) -> Result<(), Rejection> {
     if request.group == GROUP {
-        return Ok(warnings);
+        return Ok(());
     }
     let policies = sorted(source.list(GROUP, "validatingadmissionpolicies"));
     if policies.is_empty() {
-        return Ok(warnings);
+        return Ok(());
     }
     let bindings = sorted(source.list(GROUP, "validatingadmissionpolicybindings"));
     let mut denials = Vec::new();
@@ -121,7 +117,7 @@ pub(super) fn validate(
                                 reason: reason.clone(),
                                 message: message.clone(),
                             }),
-                            Some("Warn") => warnings.push(format!(
+                            Some("Warn") => source.warn(&format!(
                                 "Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{binding_name}': {message}"
                             )),
                             _ => {}
@@ -132,7 +128,7 @@ pub(super) fn validate(
         }
     }
     match denials.into_iter().next() {
-        None => Ok(warnings),
+        None => Ok(()),
         Some(denial) => Err(rejection(request, &denial)),
     }
 }
@@ -231,7 +227,7 @@ fn evaluate(
     object: Option<&Value>,
     strict: bool,
 ) -> Vec<(String, String)> {
-    let mut activation = expressions::activation(&request.review(version, object));
+    let mut activation = expressions::activation(source, request, version, object);
     if policy.pointer("/spec/paramKind").is_some() {
         activation.bind("params", param.unwrap_or(&Value::Null));
     }
@@ -262,14 +258,14 @@ fn evaluate(
         .into_iter()
         .flatten()
     {
-        let source = text(validation, "/expression");
-        match expressions::compile(source).and_then(|e| e.evaluate_bool(&activation)) {
+        let rule = text(validation, "/expression");
+        match expressions::compile(rule).and_then(|e| e.evaluate_bool(&activation)) {
             Ok(true) => {}
             Ok(false) => failed.push((
                 text(validation, "/reason").to_owned(),
                 message(validation, &activation),
             )),
-            Err(e) => failed.extend(on_error(format!("expression '{source}' resulted in error: {e}"))),
+            Err(e) => failed.extend(on_error(format!("expression '{rule}' resulted in error: {e}"))),
         }
     }
     failed
@@ -307,8 +303,8 @@ fn bind_variables(policy: &Value, activation: &mut Activation) {
 fn message(validation: &Value, activation: &Activation) -> String {
     let dynamic = Some(text(validation, "/messageExpression"))
         .filter(|s| !s.is_empty())
-        .and_then(|source| {
-            let text = expressions::compile(source)
+        .and_then(|rule| {
+            let text = expressions::compile(rule)
                 .and_then(|e| e.evaluate_string(activation))
                 .ok()?;
             let text = text.trim().to_owned();

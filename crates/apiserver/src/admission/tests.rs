@@ -1,12 +1,13 @@
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use writ_authz::Attributes;
 
-use super::{Admission, Operation, Request, Source, User};
+use super::{Admission, Authorize, Operation, Request, Source, User};
 
 #[derive(Default)]
-struct Objects(HashMap<String, Vec<Arc<Value>>>);
+struct Objects(HashMap<String, Vec<Arc<Value>>>, Mutex<Vec<String>>);
 
 impl Objects {
     fn with(mut self, plural: &str, object: Value) -> Self {
@@ -32,6 +33,21 @@ impl Source for Objects {
     }
     fn versions(&self, _: &str, _: &str) -> Vec<String> {
         vec!["v1".into(), "v2".into()]
+    }
+    fn authorizer(&self) -> Arc<dyn Authorize> {
+        Arc::new(OnlyAlice)
+    }
+    fn warn(&self, warning: &str) {
+        self.1.lock().unwrap().push(warning.to_owned());
+    }
+}
+
+/// Alice may do everything.
+struct OnlyAlice;
+
+impl Authorize for OnlyAlice {
+    fn authorize(&self, user: &str, _: &[String], _: &Attributes<'_>) -> (bool, String) {
+        (user == "alice", String::new())
     }
 }
 
@@ -98,7 +114,8 @@ async fn policies_deny_warn_and_take_params() {
             Some(&object(json!({"a": "1"}))),
         )
         .await;
-    assert_eq!(ok, Ok(vec![]));
+    assert_eq!(ok, Ok(()));
+    assert!(source.1.lock().unwrap().is_empty());
     let no = admission
         .validate(
             &source,
@@ -111,6 +128,11 @@ async fn policies_deny_warn_and_take_params() {
     assert_eq!(
         no.message,
         "configmaps \"b\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: at most 1"
+    );
+    // The warning is said although the request is refused.
+    assert_eq!(
+        *source.1.lock().unwrap(),
+        ["Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': at most 1"]
     );
 }
 
@@ -186,6 +208,10 @@ async fn rules_selectors_and_conditions_choose_the_requests() {
         (
             json!({"matchConditions": [{"name": "c", "expression": "object.metadata.name == 'b'"}]}),
             true,
+        ),
+        (
+            json!({"matchConditions": [{"name": "c", "expression": "!authorizer.requestResource.check('skip').allowed()"}]}),
+            false,
         ),
     ];
     for (change, called) in table {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::client::{Client, Target};
 use super::request::text;
-use super::{Rejection, Request, Source, expressions, rules};
+use super::{Operation, Rejection, Request, Source, expressions, rules};
 use crate::patch;
 
 /// A call that is to be made.
@@ -57,7 +57,7 @@ pub(super) fn matching(
         .get("matchConditions")
         .filter(|c| c.as_array().is_some_and(|c| !c.is_empty()));
     if conditions.is_some() {
-        let activation = expressions::activation(&request.review(&version, object));
+        let activation = expressions::activation(source, request, &version, object);
         match expressions::conditions_hold(conditions, &activation) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
@@ -68,12 +68,6 @@ pub(super) fn matching(
     Ok(Some(Call { version }))
 }
 
-/// What a webhook answered.
-struct Answer {
-    warnings: Vec<String>,
-    patch: Option<Vec<u8>>,
-}
-
 enum Refusal {
     /// The webhook said no, or the request cannot be sent to it.
     Final(Rejection),
@@ -81,6 +75,7 @@ enum Refusal {
     Failed(String),
 }
 
+/// Asks a webhook; it may answer with a patch.
 async fn ask(
     client: &Client,
     source: &dyn Source,
@@ -89,7 +84,7 @@ async fn ask(
     call: &Call,
     object: Option<&Value>,
     mutating: bool,
-) -> Result<Answer, Refusal> {
+) -> Result<Option<Vec<u8>>, Refusal> {
     let name = text(hook, "/name");
     if request.dry_run && !matches!(text(hook, "/sideEffects"), "None" | "NoneOnDryRun") {
         let why = format!(
@@ -132,19 +127,14 @@ async fn ask(
             text(response, "/uid")
         )));
     }
-    let warnings = response
-        .get("warnings")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    let warnings = warnings.filter_map(|w| w.as_str().map(str::to_owned)).collect();
     let encoded = bytes(response.get("patch").unwrap_or(&Value::Null)).map_err(invalid)?;
     let patch = match (encoded.is_empty(), text(response, "/patchType")) {
         (true, "") => None,
         (_, _) if !mutating => {
             return Err(invalid("validating webhook may not return response.patch".into()));
         }
-        (false, "JSONPatch") => Some(encoded),
+        // A patch that does nothing is none.
+        (false, "JSONPatch") => Some(encoded).filter(|patch| patch.trim_ascii() != b"[]"),
         (false, "") => {
             return Err(invalid(
                 "webhook returned response.patch but not response.patchType".into(),
@@ -161,13 +151,17 @@ async fn ask(
             )));
         }
     };
+    let warnings = response.get("warnings").and_then(Value::as_array);
+    for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
+        source.warn(warning);
+    }
     if response.get("allowed").and_then(Value::as_bool) != Some(true) {
         return Err(Refusal::Final(denied(
             name,
             response.get("status").unwrap_or(&Value::Null),
         )));
     }
-    Ok(Answer { warnings, patch })
+    Ok(patch)
 }
 
 /// Bytes as Go reads them: base64, or an array of numbers.
@@ -212,9 +206,9 @@ fn denied(name: &str, status: &Value) -> Rejection {
 }
 
 /// Applies the failure policy.
-fn settle(outcome: Result<Answer, Refusal>, hook: &Value) -> Result<Option<Answer>, Rejection> {
+fn settle(outcome: Result<Option<Vec<u8>>, Refusal>, hook: &Value) -> Result<Option<Vec<u8>>, Rejection> {
     match outcome {
-        Ok(answer) => Ok(Some(answer)),
+        Ok(patch) => Ok(patch),
         Err(Refusal::Final(rejection)) => Err(rejection),
         Err(Refusal::Failed(why)) => {
             let why = format!(
@@ -238,15 +232,21 @@ pub(super) async fn mutate(
     hook: &Value,
     call: &Call,
     object: &mut Value,
-) -> Result<Vec<String>, Rejection> {
-    let outcome = ask(client, source, request, hook, call, Some(object), true).await;
-    let Some(answer) = settle(outcome, hook)? else {
-        return Ok(Vec::new());
-    };
-    if let Some(bytes) = answer.patch {
-        *object = patch::json_patch(object, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
+) -> Result<(), Rejection> {
+    let deletes = request.operation == Operation::Delete;
+    let shown = (!deletes).then_some(&*object);
+    let outcome = ask(client, source, request, hook, call, shown, true).await;
+    match settle(outcome, hook)? {
+        None => Ok(()),
+        Some(_) if deletes => Err(Rejection::internal(&format!(
+            "admission webhook {} attempted to modify the object, which is not supported for this operation",
+            crate::schema::quote(text(hook, "/name"))
+        ))),
+        Some(bytes) => {
+            *object = patch::json_patch(object, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
+            Ok(())
+        }
     }
-    Ok(answer.warnings)
 }
 
 /// Calls a validating webhook.
@@ -257,9 +257,7 @@ pub(super) async fn validate(
     hook: &Value,
     call: &Call,
     object: Option<&Value>,
-) -> Result<Vec<String>, Rejection> {
+) -> Result<(), Rejection> {
     let outcome = ask(client, source, request, hook, call, object, false).await;
-    Ok(settle(outcome, hook)?
-        .map(|answer| answer.warnings)
-        .unwrap_or_default())
+    settle(outcome, hook).map(drop)
 }

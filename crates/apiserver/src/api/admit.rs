@@ -8,8 +8,7 @@ use writ_authz::{Escalation, Write};
 use super::write::{self, Options};
 use super::{Call, meta};
 pub(crate) use crate::admission::Operation;
-use crate::admission::{Rejection, Request, Source, User};
-use crate::state::State;
+use crate::admission::{Authorize, Rejection, Request, Source, User};
 use crate::status::{Failure, Result};
 use crate::store::{key_of, new_uid};
 
@@ -98,22 +97,20 @@ pub(super) async fn mutate(
 ) -> Result<()> {
     let request = request(call, operation, value, old, options);
     let redefault = |value: &mut Value| {
+        if let Some(schema) = call.version().ok().and_then(|version| version.schema.as_ref()) {
+            schema.prune(value);
+        }
         // The version is known; if it were not, there would be nothing to default.
         if write::default(call, value).is_err() {
             tracing::warn!("an object could not be defaulted after admission");
         }
     };
-    let warnings = call
-        .state
-        .admission
-        .mutate(&Stored(&call.state), &request, value, &redefault)
-        .await
-        .map_err(refused)?;
-    for warning in &warnings {
-        call.warn(warning);
-    }
     // What admission changed belongs to nobody: ownership was recorded before.
-    Ok(())
+    call.state
+        .admission
+        .mutate(&Stored(call), &request, value, &redefault)
+        .await
+        .map_err(refused)
 }
 
 /// Lets policies and webhooks refuse the object.
@@ -126,16 +123,11 @@ pub(super) async fn validate(
 ) -> Result<()> {
     let request = request(call, operation, value, old, options);
     let object = (operation != Operation::Delete).then_some(value);
-    let warnings = call
-        .state
+    call.state
         .admission
-        .validate(&Stored(&call.state), &request, object)
+        .validate(&Stored(call), &request, object)
         .await
-        .map_err(refused)?;
-    for warning in &warnings {
-        call.warn(warning);
-    }
-    Ok(())
+        .map_err(refused)
 }
 
 fn refused(rejection: Rejection) -> Failure {
@@ -157,10 +149,10 @@ fn request(
         "" => call.target.name.as_str(),
         name => name,
     };
-    let kind = match (operation, &call.method) {
-        (Operation::Create, _) => "CreateOptions",
-        (Operation::Delete, _) => "DeleteOptions",
-        (_, &http::Method::PATCH) => "PatchOptions",
+    // A patch is an update to those who look at it.
+    let kind = match operation {
+        Operation::Create => "CreateOptions",
+        Operation::Delete => "DeleteOptions",
         _ => "UpdateOptions",
     };
     let mut shown = json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1" });
@@ -168,12 +160,22 @@ fn request(
         if options.dry_run {
             map.insert("dryRun".into(), json!(["All"]));
         }
-        for name in ["fieldManager", "fieldValidation"] {
-            if let Some(value) = call.query.get(name) {
-                map.insert(name.into(), value.into());
+        if let Some(Value::Object(delete)) = &options.delete {
+            map.extend(delete.clone());
+        } else {
+            for name in ["fieldManager", "fieldValidation"] {
+                if let Some(value) = call.query.get(name) {
+                    map.insert(name.into(), value.into());
+                }
             }
         }
     }
+    // A namespace is in itself.
+    let namespace = if &*call.resource.table == "namespaces" {
+        name
+    } else {
+        &call.target.namespace
+    };
     Request {
         uid: new_uid(),
         operation,
@@ -183,7 +185,7 @@ fn request(
         resource: call.resource.plural.clone(),
         subresource: call.target.subresource.clone(),
         namespaced: call.resource.namespaced,
-        namespace: call.target.namespace.clone(),
+        namespace: namespace.to_owned(),
         name: name.to_owned(),
         user: User {
             username: call.user.name.clone(),
@@ -202,13 +204,14 @@ fn request(
     }
 }
 
-/// What admission may read.
-struct Stored<'a>(&'a State);
+/// What admission may read, and the client it may warn.
+struct Stored<'a>(&'a Call);
 
 impl Source for Stored<'_> {
     fn list(&self, group: &str, plural: &str) -> Vec<Arc<Value>> {
         let table = crate::status::qualified(group, plural);
         self.0
+            .state
             .store
             .list(&table, None)
             .0
@@ -220,13 +223,13 @@ impl Source for Stored<'_> {
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let table = crate::status::qualified(group, plural);
         Some(Arc::new(
-            self.0.store.get(&table, &key_of(namespace, name))?.value(),
+            self.0.state.store.get(&table, &key_of(namespace, name))?.value(),
         ))
     }
 
     fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let snapshot = self.0.registry.snapshot();
+        let snapshot = self.0.state.registry.snapshot();
         let resource = snapshot
             .group(group)
             .find(|resource| resource.kind == kind && resource.version(version).is_some())?;
@@ -234,7 +237,7 @@ impl Source for Stored<'_> {
     }
 
     fn versions(&self, group: &str, plural: &str) -> Vec<String> {
-        let snapshot = self.0.registry.snapshot();
+        let snapshot = self.0.state.registry.snapshot();
         let found = snapshot.group(group).find(|resource| resource.plural == plural);
         found.map_or_else(Vec::new, |resource| {
             resource
@@ -245,16 +248,40 @@ impl Source for Stored<'_> {
                 .collect()
         })
     }
+
+    fn authorizer(&self) -> Arc<dyn Authorize> {
+        self.0.state.authorizer.clone()
+    }
+
+    fn warn(&self, warning: &str) {
+        self.0.warn(warning);
+    }
 }
 
-/// Nobody gives away rights that they do not have, unless they may.
-pub(super) fn escalation(call: &Call, operation: Operation, value: &Value) -> Result<()> {
+/// Whether an update is about nothing but who owns the object and who waits for its end: rights stay as they are.
+fn only_for_garbage_collection(old: &Value, new: &Value) -> bool {
+    let rest = |value: &Value| {
+        let mut value = value.clone();
+        meta::edit(&mut value, |metadata| {
+            for name in ["ownerReferences", "finalizers", "managedFields"] {
+                metadata.remove(name);
+            }
+        });
+        value
+    };
+    rest(old) == rest(new)
+}
+
+/// Nobody gives away rights that they do not have, unless they may. `old` is what an update changes.
+pub(super) fn escalation(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
     use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
     use serde::Deserialize;
-    if call.resource.group != "rbac.authorization.k8s.io" {
+    if call.resource.group != "rbac.authorization.k8s.io"
+        || old.is_some_and(|old| only_for_garbage_collection(old, value))
+    {
         return Ok(());
     }
-    let write = if operation == Operation::Create {
+    let write = if old.is_none() {
         Write::Create
     } else {
         Write::Update

@@ -14,6 +14,10 @@ use crate::state::State;
 use crate::status::{Failure, Result};
 use crate::store::{Object, key_of};
 
+/// How many characters of warnings an answer has; if there are more, how many each.
+const WARNINGS: usize = 4096;
+const WARNING: usize = 256;
+
 /// A request whose user may do what it asks.
 pub(crate) struct Call {
     pub state: Arc<State>,
@@ -166,16 +170,25 @@ impl Call {
     }
 
     pub fn add_warnings(&self, headers: &mut HeaderMap) {
-        for warning in self
-            .warnings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
-            let text = warning
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace(['\n', '\r'], " ");
+        let warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        // One line each; where they are too many, short ones.
+        let good = || {
+            warnings
+                .iter()
+                .filter(|warning| !warning.contains(char::is_control))
+        };
+        let cut = good().map(|warning| warning.chars().count()).sum::<usize>() > WARNINGS;
+        let mut written = 0;
+        for warning in good() {
+            let shown: String = warning
+                .chars()
+                .take(if cut { WARNING } else { usize::MAX })
+                .collect();
+            written += shown.chars().count();
+            if written > WARNINGS {
+                break;
+            }
+            let text = shown.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
                 headers.append(header::WARNING, value);
             }

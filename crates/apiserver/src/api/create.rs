@@ -45,10 +45,11 @@ pub(super) async fn store_new(
     if track {
         super::ownership::track(call, options, None, &mut value)?;
     }
+    // The object gets its identity when those who may change it have done so.
+    admit::mutate(call, Operation::Create, &mut value, None, options).await?;
     meta::begin(resource, &mut value, &call.state.clock);
     prepare(call, &mut value)?;
-    admit::mutate(call, Operation::Create, &mut value, None, options).await?;
-    admit::escalation(call, Operation::Create, &value)?;
+    admit::escalation(call, &value, None)?;
     write::validate(call, &value, None)?;
     admit::validate(call, Operation::Create, &value, None, options).await?;
     meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));

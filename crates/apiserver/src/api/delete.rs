@@ -30,6 +30,8 @@ pub(crate) struct DeleteWish {
     pub uid: Option<String>,
     pub rv: Option<String>,
     pub dry_run: bool,
+    /// The options as they were given, for admission.
+    pub shown: Value,
 }
 
 /// What a deletion did.
@@ -147,6 +149,11 @@ fn wish(call: &Call, bytes: &[u8]) -> Result<DeleteWish> {
     };
     wish.uid = precondition("uid");
     wish.rv = precondition("resourceVersion");
+    if let Some(map) = options.as_object_mut() {
+        map.remove("kind");
+        map.remove("apiVersion");
+    }
+    wish.shown = options;
     Ok(wish)
 }
 
@@ -206,10 +213,12 @@ async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Dele
         validation: write::Validation::Ignore,
         manager: String::new(),
         force: false,
+        delete: Some(wish.shown.clone()),
     };
     let old = call.value_of(current);
     preconditions(&call.resource, &old, wish)?;
     admit::forbid_delete(call, &old)?;
+    admit::mutate(call, Operation::Delete, &mut Value::Null, Some(&old), &options).await?;
     admit::validate(call, Operation::Delete, &Value::Null, Some(&old), &options).await?;
     let deleted = delete_object(
         &call.state.store,

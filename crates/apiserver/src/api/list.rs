@@ -43,29 +43,7 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<()> {
     let initial = query.optional_flag("sendInitialEvents");
     let forbid = |field: &str, why: &str| Err(options_invalid(&[Cause::forbidden(field, why)]));
     if watch {
-        match (initial, matching) {
-            (Some(_), Some("NotOlderThan")) | (None, None) => {}
-            (Some(_), None) => {
-                return forbid(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                );
-            }
-            (Some(_), Some(other)) => {
-                return Err(options_invalid(&[Cause::not_supported(
-                    "resourceVersionMatch",
-                    &other.into(),
-                    &["NotOlderThan"],
-                )]));
-            }
-            (None, Some(_)) => {
-                return forbid(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                );
-            }
-        }
-        return Ok(());
+        return check_watch(query.get("continue"), version, matching, initial);
     }
     if initial.is_some() {
         let mut causes = vec![Cause::forbidden(
@@ -106,6 +84,43 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The same for a watch.
+fn check_watch(
+    continued: Option<&str>,
+    version: Option<&str>,
+    mut matching: Option<&str>,
+    mut initial: Option<bool>,
+) -> Result<()> {
+    const FIELD: &str = "resourceVersionMatch";
+    // A watch from no version in particular is one with initial events, whatever the client knows of that.
+    if initial.is_none() && matching.is_none() && matches!(version, None | Some("" | "0")) {
+        (initial, matching) = (Some(true), Some("NotOlderThan"));
+    }
+    let mut causes = Vec::new();
+    if initial.is_some() && matching != Some("NotOlderThan") {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden(FIELD, why));
+    }
+    if let Some(matching) = matching.filter(|matching| !matching.is_empty()) {
+        if initial.is_none() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(Cause::forbidden(FIELD, why));
+        }
+        if matching != "NotOlderThan" {
+            causes.push(Cause::not_supported(FIELD, &matching.into(), &["NotOlderThan"]));
+        }
+        if continued.is_some_and(|token| !token.is_empty()) {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            causes.push(Cause::forbidden(FIELD, why));
+        }
+    }
+    if causes.is_empty() {
+        Ok(())
+    } else {
+        Err(options_invalid(&causes))
+    }
 }
 
 /// A resourceVersion from the query. Nothing and zero are both "any".

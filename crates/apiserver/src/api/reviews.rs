@@ -158,10 +158,40 @@ fn local(call: &Call, review: &mut Value) -> Result<()> {
             )],
         ));
     }
+    if let Some(path) = review
+        .pointer("/spec/nonResourceAttributes")
+        .filter(|value| !value.is_null())
+    {
+        let detail = "disallowed on this kind of request";
+        return Err(invalid(
+            call,
+            &[Cause::invalid("spec.nonResourceAttributes", path, detail)],
+        ));
+    }
     meta::edit(review, |metadata| {
         metadata.insert("namespace".into(), namespace.into())
     });
     Ok(())
+}
+
+/// A selector is given as text or as requirements, not both.
+fn selectors(attributes: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for name in ["fieldSelector", "labelSelector"] {
+        let given = |part: &str| {
+            attributes
+                .pointer(&format!("/{name}/{part}"))
+                .filter(|value| !value.is_null() && **value != json!("") && **value != json!([]))
+        };
+        if let (Some(raw), Some(_)) = (given("rawSelector"), given("requirements")) {
+            causes.push(Cause::invalid(
+                format!("spec.resourceAttributes.{name}.rawSelector"),
+                raw,
+                "may not specified at the same time as requirements",
+            ));
+        }
+    }
+    causes
 }
 
 fn access(call: &Call, review: &Value, user: &User) -> Result<Value> {
@@ -180,6 +210,10 @@ fn access(call: &Call, review: &Value, user: &User) -> Result<Value> {
     };
     let verdict = match (resource, path) {
         (Some(value), None) => {
+            let causes = selectors(value);
+            if !causes.is_empty() {
+                return Err(invalid(call, &causes));
+            }
             let (verb, group, resource) =
                 (part(value, "verb"), part(value, "group"), part(value, "resource"));
             let (subresource, namespace, name) = (

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Call, meta};
 use crate::auth::{Bound, ISSUER, TokenWish};
 use crate::http::{Body, decode_body};
-use crate::schema::Cause;
+use crate::schema::{Cause, Schema};
 use crate::status::{Failure, Result};
 use crate::store::key_of;
 
@@ -33,7 +33,23 @@ pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
             "{kind} in version \"v1\" cannot be handled as a TokenRequest"
         )));
     }
+    let namespace = meta::text(&request, "namespace");
+    if !namespace.is_empty() && namespace != call.target.namespace {
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
     let account = call.current()?.value();
+    let name = meta::text(&request, "name");
+    if !name.is_empty() && name != call.target.name {
+        let detail = "must match the service account name if specified";
+        return Err(Failure::invalid(
+            "authentication.k8s.io",
+            "TokenRequest",
+            &call.target.name,
+            &[Cause::invalid("metadata.name", &name.into(), detail)],
+        ));
+    }
     let mut causes = Vec::new();
     let seconds = request
         .pointer("/spec/expirationSeconds")
@@ -69,6 +85,13 @@ pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     if audiences.is_empty() {
         audiences.push(ISSUER.into());
     }
+    if let Some(map) = request.as_object_mut() {
+        let spec = map.entry("spec").or_insert_with(|| json!({}));
+        if let Some(spec) = spec.as_object_mut() {
+            spec.insert("expirationSeconds".into(), seconds.into());
+        }
+    }
+    own(call, &mut request)?;
     let mut wish = TokenWish {
         namespace: call.target.namespace.clone(),
         account: Bound {
@@ -92,7 +115,6 @@ pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
         let spec = map.entry("spec").or_insert_with(|| json!({}));
         if let Some(spec) = spec.as_object_mut() {
             spec.insert("audiences".into(), audiences.into());
-            spec.insert("expirationSeconds".into(), seconds.into());
             spec.entry("boundObjectRef").or_insert(Value::Null);
         }
         map.insert(
@@ -113,6 +135,36 @@ pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
         .respond(StatusCode::CREATED, request.to_string().into())
 }
 
+/// Records whose fields these are, as for any object, although nobody will ever see them again.
+fn own(call: &Call, request: &mut Value) -> Result<()> {
+    let options = super::write::options(call, "CreateOptions")?;
+    let manager = crate::ssa::Manager {
+        name: &options.manager,
+        subresource: &call.target.subresource,
+        time: call.state.clock.now(),
+        force: false,
+        api_version: "authentication.k8s.io/v1",
+        ignored: &[],
+    };
+    crate::ssa::track_update(None, request, &manager, &Schema::anything());
+    if let Some(entries) = request.pointer_mut("/metadata/managedFields") {
+        leaves_only(entries);
+    }
+    Ok(())
+}
+
+/// The parts of this kind are structures, which nobody owns as such.
+fn leaves_only(fields: &mut Value) {
+    match fields {
+        Value::Object(map) => {
+            map.remove(".");
+            map.values_mut().for_each(leaves_only);
+        }
+        Value::Array(list) => list.iter_mut().for_each(leaves_only),
+        _ => {}
+    }
+}
+
 /// Binds the token to the life of an object.
 fn bind(call: &Call, request: &Value, wish: &mut TokenWish) -> Result<()> {
     let Some(reference) = request
@@ -123,10 +175,11 @@ fn bind(call: &Call, request: &Value, wish: &mut TokenWish) -> Result<()> {
     };
     let text = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, version, name, uid) = (text("kind"), text("apiVersion"), text("name"), text("uid"));
-    let (table, namespace) = match (version, kind) {
-        ("v1", "Pod") => ("pods", call.target.namespace.as_str()),
-        ("v1", "Secret") => ("secrets", call.target.namespace.as_str()),
-        ("v1", "Node") => ("nodes", ""),
+    // The real server looks at the group alone.
+    let (table, namespace) = match (version.contains('/'), kind) {
+        (false, "Pod") => ("pods", call.target.namespace.as_str()),
+        (false, "Secret") => ("secrets", call.target.namespace.as_str()),
+        (false, "Node") => ("nodes", ""),
         _ => {
             return Err(Failure::bad_request(format!(
                 "cannot bind token for serviceaccount \"{}\" to object of type {version}, Kind={kind}: must be one of v1, Kind=Pod, v1, Kind=Secret, v1, Kind=Node",
@@ -144,7 +197,7 @@ fn bind(call: &Call, request: &Value, wish: &mut TokenWish) -> Result<()> {
     if !uid.is_empty() && uid != have {
         return Err(Failure::conflict(
             "",
-            table,
+            kind,
             name,
             &format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"

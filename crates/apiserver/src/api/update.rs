@@ -147,7 +147,7 @@ async fn change(
     restrict::check_rights(call, &old, &new)?;
     admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
     meta::count_generation(&call.resource, version, &old, &mut new);
-    admit::escalation(call, Operation::Update, &new)?;
+    admit::escalation(call, &new, Some(&old))?;
     write::validate(call, &new, Some(&old))?;
     admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
 

@@ -26,6 +26,8 @@ pub(super) struct Options {
     pub manager: String,
     /// Apply takes fields from others.
     pub force: bool,
+    /// The options of a deletion, as admission is shown them.
+    pub delete: Option<Value>,
 }
 
 /// Reads and checks the options; `kind` is that of the options object, for messages.
@@ -62,6 +64,7 @@ pub(super) fn options(call: &Call, kind: &str) -> Result<Options> {
         validation,
         manager,
         force: false,
+        delete: None,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Who are you: certificate, bearer token, or nobody; and on whose behalf.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use http::{HeaderMap, header};
 use rustls::pki_types::CertificateDer;
@@ -9,6 +9,7 @@ use writ_authz::{Attributes, ResourceAttributes};
 
 use super::issuer::ISSUER;
 use super::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+use crate::serve::ClientCertificate;
 use crate::state::State;
 use crate::status::{Failure, Result};
 
@@ -16,9 +17,35 @@ use crate::status::{Failure, Result};
 #[derive(Clone)]
 pub(crate) enum Peer {
     /// The certificates that it showed.
-    Certificates(Vec<CertificateDer<'static>>),
+    Certificates(Arc<Shown>),
     /// The caller is in this process and says who it is.
     Trusted(Box<User>),
+}
+
+/// The certificates of a connection. Checking a signature takes longer than most requests, so it is done once; whether they
+/// are still valid is asked each time.
+pub(crate) struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    client: OnceLock<ClientCertificate>,
+}
+
+impl Shown {
+    pub fn new(chain: Vec<CertificateDer<'static>>) -> Self {
+        Self {
+            chain,
+            client: OnceLock::new(),
+        }
+    }
+
+    /// The user, if the certificates are good now.
+    fn user(&self, state: &State) -> Option<User> {
+        let now = state.clock.now();
+        if let Some(client) = self.client.get() {
+            return client.valid_at(now).then(|| client.user.clone());
+        }
+        let client = state.authority.client(&self.chain, now).ok()?;
+        Some(self.client.get_or_init(|| client).user.clone())
+    }
 }
 
 /// Tokens that are given from outside, for demos and tests.
@@ -56,14 +83,12 @@ pub(crate) fn authenticate(state: &State, headers: &HeaderMap, peer: Option<&Pee
         });
     match peer {
         Some(Peer::Trusted(user)) if bearer.is_none() => return Ok((**user).clone()),
-        Some(Peer::Certificates(chain)) if !chain.is_empty() => {
-            match state.authority.client(chain, state.clock.now()) {
-                Ok(user) => return Ok(user),
-                // A bad certificate with a good token is still a good token.
-                Err(_) if bearer.is_some() => {}
-                Err(_) => return Err(Failure::unauthorized()),
-            }
-        }
+        Some(Peer::Certificates(shown)) if !shown.chain.is_empty() => match shown.user(state) {
+            Some(user) => return Ok(user),
+            // A bad certificate with a good token is still a good token.
+            None if bearer.is_some() => {}
+            None => return Err(Failure::unauthorized()),
+        },
         _ => {}
     }
     let Some(token) = bearer else {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use writ_authz::{Aggregation, Attributes, Decision, Index, Key, Kind};
 
 use super::{Recorder, User};
+use crate::admission::Authorize as _;
 use crate::store::{Change, Event};
 
 /// An answer with the reason that the real server gives.
@@ -60,24 +61,8 @@ impl Authorizer {
 
     /// The answer to a review, with its reason.
     pub fn explain(&self, user: &User, attributes: &Attributes<'_>) -> Verdict {
-        let index = self.index();
-        match index.allows(&user.name, &user.groups, attributes) {
-            Decision::Superuser => Verdict {
-                allowed: true,
-                reason: String::new(),
-            },
-            Decision::Deny => Verdict {
-                allowed: false,
-                reason: String::new(),
-            },
-            Decision::Allow(grant) => Verdict {
-                allowed: true,
-                reason: index
-                    .chain(&grant)
-                    .map(|chain| chain.reason())
-                    .unwrap_or_default(),
-            },
-        }
+        let (allowed, reason) = self.authorize(&user.name, &user.groups, attributes);
+        Verdict { allowed, reason }
     }
 
     /// Takes up a change of an RBAC object; other objects are not its business.
@@ -102,6 +87,20 @@ impl Authorizer {
         // An object that cannot be read grants nothing, not what it granted before.
         if !applied {
             index.remove(Key::new(kind, object.namespace(), object.name()));
+        }
+    }
+}
+
+impl crate::admission::Authorize for Authorizer {
+    fn authorize(&self, user: &str, groups: &[String], attributes: &Attributes<'_>) -> (bool, String) {
+        let index = self.index();
+        match index.allows(user, groups, attributes) {
+            Decision::Superuser => (true, String::new()),
+            Decision::Deny => (false, String::new()),
+            Decision::Allow(grant) => {
+                let reason = index.chain(&grant).map(|chain| chain.reason());
+                (true, reason.unwrap_or_default())
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ mod issuer;
 mod recorder;
 mod user;
 
-pub(crate) use authenticate::{Peer, StaticTokens, authenticate, impersonate, review_token};
+pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, impersonate, review_token};
 pub(crate) use authorizer::{Authorizer, apply};
 pub(crate) use issuer::{Bound, ISSUER, Issuer, TokenWish};
 pub use recorder::Recorder;

@@ -84,7 +84,11 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
                 parts.headers,
                 resource,
             );
-            let mut response = call.answer(verb, &body?).await?;
+            let mut response = match call.answer(verb, &body?).await {
+                Ok(response) => response,
+                Err(failure) => failure.response(),
+            };
+            // What admission warned about is said even when the answer is no.
             call.add_warnings(response.headers_mut());
             Ok(response)
         }

@@ -26,7 +26,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub use cause::{Cause, Reason, child, go_float, index, invalid_message, key, quote};
-pub use cel::{Activation, Expression};
+pub use cel::{Activation, Authorize, Expression};
+pub(crate) use cel::{AskedResource, Scope, Ty, authorizer_value};
 pub(crate) use node::{Additional, Arena, ListType, Node, NodeId, Type};
 pub use structural::validate_structural;
 

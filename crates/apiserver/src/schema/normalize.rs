@@ -47,7 +47,12 @@ impl Presence {
 impl Schema {
     /// Gives a built-in object the form it has after a round trip through the real server's types.
     pub fn normalize(&self, object: &mut Value) {
-        normalize(&self.arena, object, self.root);
+        normalize(&self.arena, object, self.root, false);
+    }
+
+    /// The same for an object that is about to be stored: storage knows no difference between an empty list and none.
+    pub fn normalize_stored(&self, object: &mut Value) {
+        normalize(&self.arena, object, self.root, true);
     }
 
     /// The first value that a typed decoder would refuse, described as it would.
@@ -57,7 +62,7 @@ impl Schema {
     }
 }
 
-fn normalize(arena: &Arena, value: &mut Value, id: NodeId) {
+fn normalize(arena: &Arena, value: &mut Value, id: NodeId, stored: bool) {
     let node = arena.get(id);
     match value {
         Value::Object(map) => {
@@ -65,31 +70,31 @@ fn normalize(arena: &Arena, value: &mut Value, id: NodeId) {
                 map.retain(|_, v| !v.is_null());
             }
             for (name, presence) in &node.presence {
-                apply(map, name, *presence);
+                apply(map, name, *presence, stored);
             }
             for (name, value) in map.iter_mut() {
                 if let Some(id) = node.property(name) {
-                    normalize(arena, value, id);
+                    normalize(arena, value, id, stored);
                 } else if let Additional::Schema(id) = node.additional {
                     let child = arena.get(id);
                     if value.is_null() && child.ty == Type::String {
                         *value = Value::from("");
                     }
-                    normalize(arena, value, id);
+                    normalize(arena, value, id, stored);
                 }
             }
         }
         Value::Array(list) => {
             let Some(items) = node.items else { return };
             for item in list {
-                normalize(arena, item, items);
+                normalize(arena, item, items, stored);
             }
         }
         _ => {}
     }
 }
 
-fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence) {
+fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence, stored: bool) {
     match presence {
         Presence::OmitEmpty => {
             if map.get(name).is_some_and(empty) {
@@ -100,6 +105,9 @@ fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence) {
             map.entry(name).or_insert_with(|| Value::Object(Map::new()));
         }
         Presence::Always(zero) => {
+            if stored && zero == Zero::Null && map.get(name).is_some_and(empty) {
+                map.remove(name);
+            }
             map.entry(name).or_insert_with(|| match zero {
                 Zero::Null => Value::Null,
                 Zero::Text => Value::from(""),

@@ -1,5 +1,6 @@
 //! The cluster's certificate authority: it signs the serving certificate and the certificates of clients.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,20 @@ pub(crate) struct Authority {
 pub(crate) struct ClientWish<'a> {
     pub name: &'a str,
     pub groups: &'a [String],
+}
+
+/// A client certificate that this authority signed.
+pub(crate) struct ClientCertificate {
+    pub user: User,
+    /// In seconds since 1970.
+    life: RangeInclusive<i64>,
+}
+
+impl ClientCertificate {
+    /// Whether the certificate is valid at a time.
+    pub fn valid_at(&self, now: Timestamp) -> bool {
+        self.life.contains(&now.as_second())
+    }
 }
 
 /// Why a request for a certificate cannot be signed.
@@ -183,7 +198,11 @@ impl Authority {
     }
 
     /// The user of a client certificate, if this authority signed it and it is valid now.
-    pub fn client(&self, chain: &[CertificateDer<'static>], now: Timestamp) -> Result<User, String> {
+    pub fn client(
+        &self,
+        chain: &[CertificateDer<'static>],
+        now: Timestamp,
+    ) -> Result<ClientCertificate, String> {
         let (first, rest) = chain.split_first().ok_or("no certificate")?;
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).map_err(|error| error.to_string())?;
@@ -216,7 +235,14 @@ impl Authority {
             "authentication.kubernetes.io/credential-id".into(),
             vec![format!("X509SHA256={digest}")],
         );
-        Ok(user)
+        let (_, own) = x509_parser::parse_x509_certificate(&self.der).map_err(|error| error.to_string())?;
+        let (leaf, own) = (parsed.validity(), own.validity());
+        let start = leaf.not_before.max(own.not_before).timestamp();
+        let end = leaf.not_after.min(own.not_after).timestamp();
+        Ok(ClientCertificate {
+            user,
+            life: start..=end,
+        })
     }
 }
 

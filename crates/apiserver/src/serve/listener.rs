@@ -14,7 +14,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::auth::Peer;
+use crate::auth::{Peer, Shown};
 use crate::state::State;
 
 /// How long a client may take to shake hands.
@@ -64,7 +64,8 @@ async fn accept(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor)
                 return;
             };
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            let peer = Peer::Certificates(certificates.iter().map(|one| one.clone().into_owned()).collect());
+            let shown = certificates.iter().map(|one| one.clone().into_owned()).collect();
+            let peer = Peer::Certificates(Arc::new(Shown::new(shown)));
             let service = hyper::service::service_fn({
                 let state = state.clone();
                 move |mut request: http::Request<hyper::body::Incoming>| {

@@ -10,6 +10,8 @@ use serde_json::Value;
 use writ_apiserver::Server;
 use writ_testenv::ControlPlane;
 
+use super::webhook::Webhook;
+
 /// One of the two servers, reached as administrator and as nobody.
 pub struct Side {
     pub name: &'static str,
@@ -21,6 +23,7 @@ pub struct Side {
 pub struct Pair {
     pub real: Side,
     pub ours: Side,
+    pub webhook: Webhook,
     _plane: ControlPlane,
     _server: Server,
 }
@@ -46,11 +49,12 @@ pub struct Wanted {
 }
 
 impl Pair {
-    pub fn new(plane: ControlPlane, server: Server) -> Result<Self> {
+    pub fn new(plane: ControlPlane, server: Server, webhook: Webhook) -> Result<Self> {
         let ours = Kubeconfig::from_yaml(&server.kubeconfig()?)?;
         Ok(Self {
             real: Side::new("real", plane.kubeconfig().clone())?,
             ours: Side::new("embedded", ours)?,
+            webhook,
             _plane: plane,
             _server: server,
         })

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::compare::{differences, essence};
-use super::exchange::{Answer, Pair, Wanted};
+use super::compare::{differences, essence, scrub};
+use super::exchange::{Answer, Pair, Side, Wanted};
 
 /// One request.
 #[derive(Debug, Deserialize)]
@@ -242,7 +242,31 @@ impl Step {
     }
 }
 
+/// What a webhook was asked, without what no two servers have in common.
+fn asked(calls: Vec<(String, Value)>) -> Value {
+    let calls = calls.into_iter().map(|(path, mut review)| {
+        // Each server has an administrator of its own.
+        if let Some(user) = review.get_mut("userInfo").and_then(Value::as_object_mut)
+            && user
+                .get("groups")
+                .is_some_and(|groups| groups[0] == "system:masters")
+        {
+            user.remove("username");
+            user.remove("extra");
+        }
+        let mut out = scrub(&review);
+        out["path"] = path.into();
+        out
+    });
+    calls.collect()
+}
+
 impl Transcript {
+    /// Who calls the webhook: transcripts run at the same time.
+    fn asker(&self, side: &Side) -> String {
+        format!("{}.{}", side.name, self.name)
+    }
+
     /// Sends every request to both servers and compares the answers.
     pub async fn run(&self, pair: &Pair) -> Outcome {
         let mut outcome = Outcome {
@@ -253,10 +277,18 @@ impl Transcript {
             ("ns".to_owned(), format!("conf-{}", self.name)),
             ("csr".to_owned(), signing_request()),
         ]);
-        let mut values = [own.clone(), own];
+        let mut values = [&pair.real, &pair.ours].map(|side| {
+            let mut own = own.clone();
+            own.insert("hook".into(), pair.webhook.url(&self.asker(side)));
+            own.insert("hookCa".into(), pair.webhook.ca.clone());
+            own
+        });
         let mut used = vec![false; self.allowed.len()];
         for (i, step) in self.steps.iter().enumerate() {
             let mut answers = Vec::new();
+            for side in [&pair.real, &pair.ours] {
+                pair.webhook.take(&self.asker(side));
+            }
             for (side, values) in [&pair.real, &pair.ours].into_iter().zip(&mut values) {
                 let wanted = step.request(values);
                 let deadline = Instant::now() + Duration::from_secs(15);
@@ -331,6 +363,9 @@ impl Transcript {
                     )];
                 }
             }
+            let [real, ours] =
+                [&pair.real, &pair.ours].map(|side| asked(pair.webhook.take(&self.asker(side))));
+            differences(&real, &ours, "/webhook", &mut found);
             for difference in found {
                 let known = self
                     .allowed
@@ -383,6 +418,24 @@ impl Outcome {
     }
 }
 
+/// What the server must do, by the numbers of the transcripts.
+const POINTS: [(&str, &str); 14] = [
+    ("01", "storage"),
+    ("02", "reads"),
+    ("03", "watch"),
+    ("04", "writes"),
+    ("05", "server-side apply"),
+    ("06", "kinds"),
+    ("07", "custom resources"),
+    ("08", "definitions and rules"),
+    ("09", "who are you"),
+    ("10", "may you"),
+    ("11", "admission"),
+    ("12", "certificates"),
+    ("13", "discovery"),
+    ("14", "bad input"),
+];
+
 /// Figures over all transcripts.
 #[derive(Default)]
 pub struct Tally {
@@ -401,6 +454,39 @@ impl Tally {
         self.messages.1 += outcome.messages.1;
     }
 
+    /// Requests and bad ones for each point of what the server must do. A transcript's name starts with its point's number.
+    fn points(&self) -> BTreeMap<&'static str, (usize, usize)> {
+        let mut points = BTreeMap::new();
+        for (name, requests, bad) in &self.rows {
+            let point = POINTS.iter().find(|(prefix, _)| name.starts_with(prefix));
+            let row: &mut (usize, usize) = points.entry(point.map_or("?", |(_, point)| point)).or_default();
+            row.0 += requests;
+            row.1 += bad;
+        }
+        points
+    }
+
+    /// Whether each point has its 15 requests, and a third of all are bad. Asked only when all transcripts ran.
+    pub fn enough(&self) -> Result<(), String> {
+        let points = self.points();
+        let thin: Vec<_> = POINTS
+            .iter()
+            .filter(|(_, point)| {
+                points
+                    .get(point)
+                    .is_none_or(|(requests, bad)| *requests < 15 || *bad < 3)
+            })
+            .collect();
+        let (requests, bad) = self
+            .rows
+            .iter()
+            .fold((0, 0), |(r, b), row| (r + row.1, b + row.2));
+        if thin.is_empty() && requests >= 300 && bad * 3 >= requests {
+            return Ok(());
+        }
+        Err(format!("{requests} requests, {bad} bad; too thin: {thin:?}"))
+    }
+
     pub fn print(&self) {
         if self.rows.is_empty() {
             return;
@@ -413,6 +499,9 @@ impl Tally {
             "\n{} transcripts, {requests} requests, {bad} of them bad",
             self.rows.len()
         );
+        for (point, (requests, bad)) in self.points() {
+            println!("  {point}: {requests} requests, {bad} bad");
+        }
         println!(
             "{} of {} error messages are word for word the same",
             self.messages.0, self.messages.1

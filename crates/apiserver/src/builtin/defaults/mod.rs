@@ -75,7 +75,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         }
         _ => {}
     }
-    kind.schema().normalize(object);
+    kind.schema().normalize_stored(object);
 }
 
 /// What an update carries over from the object as it was.
@@ -83,9 +83,9 @@ pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &st
     match kind.kind {
         "Service" => core::keep_network(new, old),
         "CertificateSigningRequest" => core::condition_times(new, old, now),
-        _ => return,
+        _ => {}
     }
-    kind.schema().normalize(new);
+    kind.schema().normalize_stored(new);
 }
 
 /// The object below `object` at a pointer, made if it is not there. A value of another type is left alone.

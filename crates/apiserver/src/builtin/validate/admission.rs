@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{label_selector, list, text};
-use crate::schema::{Cause, Expression, child, index, names};
+use crate::schema::{Cause, Expression, Scope, Ty, child, index, names};
 
 fn supported(value: &Value, name: &str, allowed: &[&str], path: &str) -> Option<Cause> {
     let given = value.get(name).filter(|v| !v.is_null())?;
@@ -77,6 +77,7 @@ fn webhook(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
     client_config(hook, &child(path, "clientConfig"), causes);
     match_conditions(
         hook.get("matchConditions"),
+        &scope(),
         &child(path, "matchConditions"),
         causes,
     );
@@ -232,21 +233,74 @@ fn review_versions(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn expression(value: &Value, name: &str, path: &str, causes: &mut Vec<Cause>) {
+/// What the expressions of a webhook or policy may name. `object` and `oldObject` may be of any kind.
+fn scope() -> Scope<'static> {
+    let texts = |names: &[&str]| {
+        Ty::Record(
+            names
+                .iter()
+                .map(|name| ((*name).to_owned(), Ty::String))
+                .collect(),
+        )
+    };
+    let list = |of: Ty| Ty::List(Box::new(of));
+    let kind = texts(&["group", "version", "kind"]);
+    let resource = texts(&["group", "version", "resource"]);
+    let user = Ty::Record(vec![
+        ("username".into(), Ty::String),
+        ("uid".into(), Ty::String),
+        ("groups".into(), list(Ty::String)),
+        ("extra".into(), Ty::Map(Box::new(list(Ty::String)))),
+    ]);
+    let request = Ty::Record(vec![
+        ("kind".into(), kind.clone()),
+        ("resource".into(), resource.clone()),
+        ("subResource".into(), Ty::String),
+        ("requestKind".into(), kind),
+        ("requestResource".into(), resource),
+        ("requestSubResource".into(), Ty::String),
+        ("name".into(), Ty::String),
+        ("namespace".into(), Ty::String),
+        ("operation".into(), Ty::String),
+        ("userInfo".into(), user),
+        ("dryRun".into(), Ty::Bool),
+        ("options".into(), Ty::Dyn),
+    ]);
+    Scope::new([
+        ("request", request),
+        ("object", Ty::Dyn),
+        ("oldObject", Ty::Dyn),
+        ("authorizer", Ty::Dyn),
+    ])
+}
+
+/// Checks an expression, whose value must have a type; returns the type that it has.
+fn expression(
+    value: &Value,
+    name: &str,
+    wanted: &Ty,
+    scope: &Scope<'_>,
+    path: &str,
+    causes: &mut Vec<Cause>,
+) -> Ty {
     let source = text(value, &format!("/{name}")).trim();
     let path = child(path, name);
     if source.is_empty() {
         causes.push(Cause::required(path, ""));
-    } else if let Err(e) = Expression::compile(source) {
-        causes.push(Cause::invalid(
-            path,
-            &source.into(),
-            &format!("compilation failed: {e}"),
-        ));
+        return Ty::Dyn;
     }
+    let compiled = Expression::compile(source).map_err(|e| format!("compilation failed: {e}"));
+    let checked = compiled.and_then(|expression| {
+        expression.check_as(wanted, scope)?;
+        expression.check(scope)
+    });
+    checked.unwrap_or_else(|problem| {
+        causes.push(Cause::invalid(path, &source.into(), &problem));
+        Ty::Dyn
+    })
 }
 
-fn match_conditions(conditions: Option<&Value>, path: &str, causes: &mut Vec<Cause>) {
+fn match_conditions(conditions: Option<&Value>, scope: &Scope<'_>, path: &str, causes: &mut Vec<Cause>) {
     let conditions = conditions
         .and_then(Value::as_array)
         .map(Vec::as_slice)
@@ -261,7 +315,7 @@ fn match_conditions(conditions: Option<&Value>, path: &str, causes: &mut Vec<Cau
     let mut seen = Vec::new();
     for (i, condition) in conditions.iter().enumerate() {
         let path = index(path, i);
-        expression(condition, "expression", &path, causes);
+        expression(condition, "expression", &Ty::Bool, scope, &path, causes);
         let name = text(condition, "/name");
         if name.is_empty() {
             causes.push(Cause::required(child(&path, "name"), ""));
@@ -321,11 +375,19 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
             }
         }
     }
+    let mut scope = scope();
+    scope.bind("namespaceObject", Ty::Dyn);
+    if policy.pointer("/spec/paramKind").is_some() {
+        scope.bind("params", Ty::Dyn);
+    }
     match_conditions(
         policy.pointer("/spec/matchConditions"),
+        &scope,
         "spec.matchConditions",
         &mut causes,
     );
+    let mut variables = Vec::new();
+    scope.bind("variables", Ty::Record(Vec::new()));
     for (i, variable) in list(policy, "/spec/variables").iter().enumerate() {
         let path = index("spec.variables", i);
         let name = text(variable, "/name");
@@ -341,7 +403,9 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
                 "name is not a valid CEL identifier",
             ));
         }
-        expression(variable, "expression", &path, &mut causes);
+        let ty = expression(variable, "expression", &Ty::Dyn, &scope, &path, &mut causes);
+        variables.push((name.to_owned(), ty));
+        scope.bind("variables", Ty::Record(variables.clone()));
     }
     let (validations, annotations) = (
         list(policy, "/spec/validations"),
@@ -354,9 +418,16 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
     }
     for (i, validation) in validations.iter().enumerate() {
         let path = index("spec.validations", i);
-        expression(validation, "expression", &path, &mut causes);
+        expression(validation, "expression", &Ty::Bool, &scope, &path, &mut causes);
         if validation.get("messageExpression").is_some() {
-            expression(validation, "messageExpression", &path, &mut causes);
+            expression(
+                validation,
+                "messageExpression",
+                &Ty::String,
+                &scope,
+                &path,
+                &mut causes,
+            );
         }
         if text(validation, "/message").trim().contains('\n') {
             causes.push(Cause::invalid(
@@ -367,6 +438,26 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
         }
         let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
         causes.extend(supported(validation, "reason", &reasons, &path));
+    }
+    for (i, annotation) in annotations.iter().enumerate() {
+        let path = index("spec.auditAnnotations", i);
+        // The annotation is named after the policy.
+        let key = format!("{}/{}", text(policy, "/metadata/name"), text(annotation, "/key"));
+        for problem in names::qualified_name(&key) {
+            causes.push(Cause::invalid(
+                child(&path, "key"),
+                &key.as_str().into(),
+                &problem,
+            ));
+        }
+        expression(
+            annotation,
+            "valueExpression",
+            &Ty::Dyn,
+            &scope,
+            &path,
+            &mut causes,
+        );
     }
     causes
 }

@@ -21,6 +21,27 @@ fn label(value: &str, path: String, prefix: &str) -> Option<Cause> {
         .then(|| Cause::invalid(path, &value.into(), &format!("{prefix}{}", problems.join(","))))
 }
 
+/// Versions with one schema have one set of selectable fields: the real server keeps what is equal in one place.
+fn selectable_fields(new: &Value, causes: &mut Vec<Cause>) {
+    let versions = list(new, "/spec/versions");
+    let equal = |name: &str| {
+        versions.windows(2).all(|pair| match pair {
+            [a, b] => a.get(name) == b.get(name),
+            _ => true,
+        })
+    };
+    if versions.len() < 2 || !equal("schema") || equal("selectableFields") {
+        return;
+    }
+    for (i, version) in versions.iter().enumerate() {
+        if !list(version, "/selectableFields").is_empty() {
+            let path = child(&index("spec.versions", i), "selectableFields");
+            let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
+            causes.push(Cause::invalid(path, &"".into(), detail));
+        }
+    }
+}
+
 pub(super) fn validate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (group, plural) = (text(new, "/spec/group"), text(new, "/spec/names/plural"));
@@ -51,6 +72,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         )),
     }
     versions(new, &mut causes);
+    selectable_fields(new, &mut causes);
     names_of(new, &mut causes);
     conversion(new, &mut causes);
     approval(new, old, &mut causes);

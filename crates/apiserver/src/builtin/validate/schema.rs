@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{list, text};
-use crate::schema::{Cause, Expression, Schema, child, index, key, validate_structural};
+use crate::schema::{Cause, Expression, Schema, Scope, Ty, child, index, key, validate_structural};
 
 /// What is wrong with an `openAPIV3Schema`.
 pub(super) fn validate(schema: &Value, status: bool, path: &str) -> Vec<Cause> {
@@ -313,24 +313,27 @@ fn rules(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
         {
             causes.push(Cause::not_supported(child(&path, "reason"), reason, &REASONS));
         }
-        for (name, source) in [
-            ("rule", source),
-            ("messageExpression", text(rule, "/messageExpression").trim()),
+        let optional_old = rule.get("optionalOldSelf") == Some(&Value::Bool(true));
+        for (name, source, wanted) in [
+            ("rule", source, Ty::Bool),
+            (
+                "messageExpression",
+                text(rule, "/messageExpression").trim(),
+                Ty::String,
+            ),
         ] {
             if source.is_empty() {
                 continue;
             }
             let problem = match (Expression::compile(source), Schema::compile(schema)) {
-                (Err(e), _) => Some(e),
-                (Ok(expression), Ok(schema)) => expression.undefined_field(&schema, root),
-                _ => None,
+                (Err(e), _) => Err(format!("compilation failed: {e}")),
+                (Ok(expression), Ok(schema)) => {
+                    expression.check_as(&wanted, &Scope::of_schema(&schema, root, optional_old))
+                }
+                _ => Ok(()),
             };
-            if let Some(e) = problem {
-                causes.push(Cause::invalid(
-                    child(&path, name),
-                    &source.into(),
-                    &format!("compilation failed: {e}"),
-                ));
+            if let Err(problem) = problem {
+                causes.push(Cause::invalid(child(&path, name), &source.into(), &problem));
             }
         }
     }

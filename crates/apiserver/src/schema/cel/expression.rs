@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::fmt;
 
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
+use kube_cel::cel::parser::Parser;
+use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
 
 use super::convert;
@@ -14,13 +15,26 @@ const MAX_LENGTH: usize = 16 * 1024;
 
 thread_local! {
     /// Registering the Kubernetes functions costs more than evaluating a rule, so it is done once per thread.
-    static BASE: RefCell<Context<'static>> = RefCell::new(Context::default().with_all());
+    static BASE: RefCell<Context<'static>> = RefCell::new(base());
+}
+
+/// The functions of Kubernetes.
+fn base() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    super::authorizer::register(&mut context);
+    context
+}
+
+/// Runs foreign code that panics on some inputs; to its caller that is one more error.
+fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err("the expression cannot be evaluated".into()))
 }
 
 /// A compiled expression.
 pub struct Expression {
     source: Box<str>,
-    program: Program,
+    program: IdedExpr,
 }
 
 impl fmt::Debug for Expression {
@@ -53,7 +67,8 @@ impl Expression {
         if source.len() > MAX_LENGTH {
             return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
         }
-        let program = Program::compile(source).map_err(|e| e.to_string())?;
+        let parse = || Parser::new().enable_optional_syntax(true).parse(source);
+        let program = guarded(|| parse().map_err(|e| e.to_string()))?;
         Ok(Self {
             source: source.into(),
             program,
@@ -65,8 +80,8 @@ impl Expression {
         &self.source
     }
 
-    pub(super) fn ast(&self) -> &kube_cel::cel::common::ast::IdedExpr {
-        self.program.expression()
+    pub(super) fn ast(&self) -> &IdedExpr {
+        &self.program
     }
 
     /// Whether the expression names a variable.
@@ -81,7 +96,7 @@ impl Expression {
             for (name, value) in &activation.variables {
                 context.add_variable_from_value(name.as_str(), value.clone());
             }
-            self.program.execute(&context).map_err(|e| describe(&e))
+            guarded(|| context.resolve(&self.program).map_err(|e| describe(&e)))
         })
     }
 

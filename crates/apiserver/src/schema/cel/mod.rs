@@ -1,10 +1,17 @@
 //! CEL: validation rules of schemas, and the expressions of admission.
 
+mod authorizer;
+mod check;
 mod convert;
 mod expression;
-mod fields;
+mod functions;
 mod rule;
+mod types;
 
+pub use authorizer::Authorize;
+pub(crate) use authorizer::{Resource as AskedResource, value as authorizer_value};
+pub(crate) use check::Scope;
 pub use expression::{Activation, Expression};
 pub(crate) use rule::Rule;
 pub(super) use rule::{has_rules, validate};
+pub(crate) use types::Ty;

@@ -1,0 +1,399 @@
+//! Whether an expression can make sense, told when it is written and not when it is first evaluated: names, fields, types.
+//!
+//! The CEL crate has no type checker. This one follows the reference implementation where a type is known, and lets pass
+//! what it does not know.
+
+use std::collections::HashMap;
+
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
+};
+
+use super::super::Schema;
+use super::super::node::{Arena, NodeId};
+use super::Expression;
+use super::functions::{self, Shape};
+use super::types::{self, Ty};
+
+/// What an expression may name.
+pub(crate) struct Scope<'a> {
+    variables: HashMap<String, Ty>,
+    schema: Option<(&'a Arena, Option<NodeId>)>,
+}
+
+impl<'a> Scope<'a> {
+    /// Names and their types.
+    pub(crate) fn new(variables: impl IntoIterator<Item = (&'static str, Ty)>) -> Self {
+        Self {
+            variables: variables
+                .into_iter()
+                .map(|(name, ty)| (name.to_owned(), ty))
+                .collect(),
+            schema: None,
+        }
+    }
+
+    /// `self` and `oldSelf` at the root of a schema; `whole` if it is the schema of whole objects.
+    pub(crate) fn of_schema(schema: &'a Schema, whole: bool, optional_old: bool) -> Self {
+        let ty = Ty::of(&schema.arena, schema.root);
+        let old = if optional_old { Ty::Dyn } else { ty.clone() };
+        Self {
+            schema: Some((&schema.arena, whole.then_some(schema.root))),
+            ..Self::new([("self", ty), ("oldSelf", old)])
+        }
+    }
+
+    /// Adds a name.
+    pub(crate) fn bind(&mut self, name: &str, ty: Ty) {
+        self.variables.insert(name.to_owned(), ty);
+    }
+}
+
+impl Expression {
+    /// The type of the value, or why there cannot be one.
+    pub(crate) fn check(&self, scope: &Scope<'_>) -> Result<Ty, String> {
+        scope.type_of(self.ast())
+    }
+
+    /// Checks an expression that must have a value of this type.
+    pub(crate) fn check_as(&self, wanted: &Ty, scope: &Scope<'_>) -> Result<(), String> {
+        let ty = self
+            .check(scope)
+            .map_err(|problem| format!("compilation failed: ERROR: {problem}"))?;
+        if ty.fits(wanted) && ty != Ty::Null {
+            Ok(())
+        } else {
+            Err(format!("must evaluate to {}", wanted.name()))
+        }
+    }
+}
+
+type Checked = Result<Ty, String>;
+
+fn no_overload(function: &str, arguments: &[&Ty]) -> String {
+    let names: Vec<String> = arguments.iter().map(|ty| ty.name()).collect();
+    format!(
+        "found no matching overload for '{function}' applied to '({})'",
+        names.join(", ")
+    )
+}
+
+/// Words that name types.
+const TYPES: [&str; 12] = [
+    "bool",
+    "bytes",
+    "double",
+    "dyn",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "optional_type",
+    "string",
+    "type",
+    "uint",
+];
+
+impl Scope<'_> {
+    fn type_of(&self, expression: &IdedExpr) -> Checked {
+        match &expression.expr {
+            Expr::Literal(literal) => Ok(match literal {
+                LiteralValue::Boolean(_) => Ty::Bool,
+                LiteralValue::Bytes(_) => Ty::Bytes,
+                LiteralValue::Double(_) => Ty::Double,
+                LiteralValue::Int(_) => Ty::Int,
+                LiteralValue::Null => Ty::Null,
+                LiteralValue::String(_) => Ty::String,
+                LiteralValue::UInt(_) => Ty::Uint,
+            }),
+            Expr::Ident(name) => match self.variables.get(name) {
+                Some(ty) => Ok(ty.clone()),
+                None if TYPES.contains(&name.as_str()) || name.starts_with("google.protobuf.") => Ok(Ty::Dyn),
+                None => Err(undeclared(name)),
+            },
+            Expr::Select(select) => {
+                let ty = self.field(&self.type_of(&select.operand)?, &select.field)?;
+                Ok(if select.test { Ty::Bool } else { ty })
+            }
+            Expr::Call(call) => self.call(call),
+            Expr::Comprehension(all) => self.comprehension(all),
+            Expr::List(list) => {
+                let mut common: Option<Ty> = None;
+                for element in &list.elements {
+                    let ty = self.type_of(element)?;
+                    common = Some(match common {
+                        Some(before) if before != ty => Ty::Dyn,
+                        _ => ty,
+                    });
+                }
+                Ok(Ty::list(common.unwrap_or(Ty::Dyn)))
+            }
+            Expr::Map(map) => {
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        self.type_of(&entry.key)?;
+                        self.type_of(&entry.value)?;
+                    }
+                }
+                Ok(Ty::map(Ty::Dyn))
+            }
+            Expr::Struct(message) => Err(undeclared(&message.type_name)),
+            Expr::Unspecified => Err("empty expression".into()),
+        }
+    }
+
+    fn field(&self, of: &Ty, name: &str) -> Checked {
+        match (of, self.schema) {
+            (Ty::Dyn, _) => Ok(Ty::Dyn),
+            (Ty::Map(values), _) => Ok((**values).clone()),
+            (Ty::Object(id), Some((arena, root))) => types::field(arena, root, *id, name),
+            (Ty::Record(fields), _) => fields
+                .iter()
+                .find(|(field, _)| field == name)
+                .map(|(_, ty)| ty.clone())
+                .ok_or_else(|| format!("undefined field '{name}'")),
+            (other, _) => Err(format!(
+                "type '{}' does not support field selection",
+                other.name()
+            )),
+        }
+    }
+
+    fn comprehension(&self, all: &ComprehensionExpr) -> Checked {
+        let range = self.type_of(&all.iter_range)?;
+        let (first, second) = match &range {
+            Ty::Dyn => (Ty::Dyn, Ty::Dyn),
+            Ty::List(items) if all.iter_var2.is_some() => (Ty::Int, (**items).clone()),
+            Ty::List(items) => ((**items).clone(), Ty::Dyn),
+            Ty::Map(values) => (Ty::String, (**values).clone()),
+            other => {
+                return Err(format!(
+                    "expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)",
+                    other.name()
+                ));
+            }
+        };
+        let mut inner = Scope {
+            variables: self.variables.clone(),
+            schema: self.schema,
+        };
+        inner.bind(&all.iter_var, first);
+        if let Some(name) = &all.iter_var2 {
+            inner.bind(name, second);
+        }
+        let gathered = self.type_of(&all.accu_init)?;
+        inner.bind(&all.accu_var, gathered);
+        inner.type_of(&all.loop_cond)?;
+        let step = inner.type_of(&all.loop_step)?;
+        // A list that grows has the type of what it grows by.
+        if matches!(step, Ty::List(_)) {
+            inner.bind(&all.accu_var, step);
+        }
+        inner.type_of(&all.result)
+    }
+
+    fn call(&self, call: &CallExpr) -> Checked {
+        let name = call.func_name.as_str();
+        // `math.abs(x)`: the target is no value.
+        if let Some(Expr::Ident(prefix)) = call.target.as_deref().map(|target| &target.expr)
+            && !self.variables.contains_key(prefix)
+            && let Some(shape) = functions::find(&format!("{prefix}.{name}"))
+        {
+            self.arguments(call)?;
+            return Ok(shape.result());
+        }
+        let target = call
+            .target
+            .as_deref()
+            .map(|target| self.type_of(target))
+            .transpose()?;
+        let arguments = self.arguments(call)?;
+        let all: Vec<&Ty> = target.iter().chain(&arguments).collect();
+        if let Some(result) = operator(name, &all) {
+            return result;
+        }
+        if name == operators::OPT_SELECT || name == operators::OPT_INDEX {
+            return Ok(Ty::Dyn);
+        }
+        match functions::find(name) {
+            None => Err(undeclared(name)),
+            Some(shape) if accepts(shape, &all) => Ok(shape.result()),
+            Some(_) => Err(no_overload(name, &all)),
+        }
+    }
+
+    fn arguments(&self, call: &CallExpr) -> Result<Vec<Ty>, String> {
+        call.args.iter().map(|argument| self.type_of(argument)).collect()
+    }
+}
+
+fn undeclared(name: &str) -> String {
+    format!("undeclared reference to '{name}' (in container '')")
+}
+
+fn accepts(shape: Shape, arguments: &[&Ty]) -> bool {
+    match (shape, arguments) {
+        (Shape::OfText(_), [first, ..]) => first.fits(&Ty::String),
+        (Shape::Size, [one]) => matches!(
+            one,
+            Ty::Dyn | Ty::Null | Ty::String | Ty::Bytes | Ty::List(_) | Ty::Map(_)
+        ),
+        (Shape::OfText(_) | Shape::Size, _) => false,
+        (Shape::Other(_), _) => true,
+    }
+}
+
+/// The type of an operator's value; none if it is no operator.
+fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
+    let refuse = || Err(no_overload(name, arguments));
+    let known = |ty: &Ty| *ty != Ty::Dyn;
+    Some(match (name, arguments) {
+        (operators::CONDITIONAL, [condition, yes, no]) => {
+            if !condition.fits(&Ty::Bool) || !yes.fits(no) {
+                refuse()
+            } else if yes == no {
+                Ok((*yes).clone())
+            } else {
+                Ok(Ty::Dyn)
+            }
+        }
+        (operators::LOGICAL_AND | operators::LOGICAL_OR, [a, b]) => {
+            if a.fits(&Ty::Bool) && b.fits(&Ty::Bool) {
+                Ok(Ty::Bool)
+            } else {
+                refuse()
+            }
+        }
+        (operators::LOGICAL_NOT | operators::NOT_STRICTLY_FALSE, [a]) => {
+            if a.fits(&Ty::Bool) {
+                Ok(Ty::Bool)
+            } else {
+                refuse()
+            }
+        }
+        (operators::EQUALS | operators::NOT_EQUALS, [a, b]) => {
+            if a.fits(b) {
+                Ok(Ty::Bool)
+            } else {
+                refuse()
+            }
+        }
+        (
+            operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS,
+            [a, b],
+        ) => {
+            let ordered = |ty: &Ty| {
+                !matches!(
+                    ty,
+                    Ty::List(_) | Ty::Map(_) | Ty::Object(_) | Ty::Record(_) | Ty::Null
+                )
+            };
+            if ordered(a) && ordered(b) && (a.fits(b) || (a.is_number() && b.is_number())) {
+                Ok(Ty::Bool)
+            } else {
+                refuse()
+            }
+        }
+        (operators::IN, [_, Ty::Dyn | Ty::Map(_)]) => Ok(Ty::Bool),
+        (operators::IN, [item, Ty::List(of)]) if item.fits(of) => Ok(Ty::Bool),
+        (operators::INDEX, [Ty::Dyn, _]) => Ok(Ty::Dyn),
+        (operators::INDEX, [Ty::List(items), at]) if at.fits(&Ty::Int) => Ok((**items).clone()),
+        (operators::INDEX, [Ty::Map(values), at]) if at.fits(&Ty::String) => Ok((**values).clone()),
+        (operators::NEGATE, [a]) if matches!(a, Ty::Int | Ty::Double | Ty::Dyn) => Ok((*a).clone()),
+        (operators::IN | operators::INDEX | operators::NEGATE, _) => refuse(),
+        (
+            operators::ADD
+            | operators::SUBSTRACT
+            | operators::MULTIPLY
+            | operators::DIVIDE
+            | operators::MODULO,
+            [a, b],
+        ) => {
+            if !known(a) || !known(b) {
+                return Some(Ok(Ty::Dyn));
+            }
+            arithmetic(name, a, b).map_or_else(refuse, Ok)
+        }
+        _ => return None,
+    })
+}
+
+fn arithmetic(name: &str, a: &Ty, b: &Ty) -> Option<Ty> {
+    use Ty::{Bytes, Double, Duration, Int, List, String, Timestamp, Uint};
+    Some(match (name, a, b) {
+        (_, Int, Int) => Int,
+        (_, Uint, Uint) => Uint,
+        (operators::MODULO, ..) => return None,
+        (_, Double, Double) => Double,
+        (operators::ADD, String, String) => String,
+        (operators::ADD, Bytes, Bytes) => Bytes,
+        (operators::ADD, List(x), List(y)) if **x == Ty::Dyn => Ty::List(y.clone()),
+        (operators::ADD, List(x), List(y)) if x.fits(y) => Ty::List(x.clone()),
+        (operators::ADD, Duration, Timestamp)
+        | (operators::ADD | operators::SUBSTRACT, Timestamp, Duration) => Timestamp,
+        (operators::ADD | operators::SUBSTRACT, Duration, Duration)
+        | (operators::SUBSTRACT, Timestamp, Timestamp) => Duration,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::Activation;
+    use super::*;
+
+    #[test]
+    fn expressions_have_types() {
+        let schema = json!({"type": "object", "properties": {
+            "n": {"type": "integer"}, "s": {"type": "string"}, "l": {"type": "array", "items": {"type": "string"}},
+            "m": {"type": "object", "additionalProperties": {"type": "integer"}},
+        }});
+        let schema = Schema::compile(&schema).unwrap();
+        let scope = Scope::of_schema(&schema, false, false);
+        for (rule, wanted) in [
+            ("self.n + 1", Ok(Ty::Int)),
+            ("self.l.map(x, size(x))", Ok(Ty::list(Ty::Int))),
+            ("self.l.filter(x, x == 'a')", Ok(Ty::list(Ty::Dyn))),
+            ("self.m.exists(k, self.m[k] > 1)", Ok(Ty::Bool)),
+            ("self.?s.orValue('')", Ok(Ty::Dyn)),
+            (
+                "self.n + self.s",
+                Err("found no matching overload for '_+_' applied to '(int, string)'"),
+            ),
+            ("self.x", Err("undefined field 'x'")),
+            ("x", Err("undeclared reference to 'x' (in container '')")),
+            (
+                "Foo{a: 1}",
+                Err("undeclared reference to 'Foo' (in container '')"),
+            ),
+        ] {
+            let found = Expression::compile(rule).unwrap().check(&scope);
+            assert_eq!(found, wanted.map_err(str::to_owned), "{rule}");
+        }
+    }
+
+    #[test]
+    fn what_the_engine_cannot_do_is_an_error() {
+        let outcome = Expression::compile("Foo{a: 1}")
+            .unwrap()
+            .evaluate(&Activation::default());
+        assert_eq!(outcome.unwrap_err(), "the expression cannot be evaluated");
+    }
+
+    proptest! {
+        #[test]
+        fn no_expression_panics(text in "(self|a|1|2.5|'x'|\\.|\\?|\\[|\\]|\\(|\\)|\\{|\\}|:|,| in |==|<|\\+|-|!|&&|all|map|has|size|check|x){0,12}") {
+            if let Ok(expression) = Expression::compile(&text) {
+                let scope = Scope::new([("self", Ty::Dyn), ("a", Ty::list(Ty::Int))]);
+                let _ = expression.check(&scope);
+                let mut activation = Activation::default();
+                activation.bind("self", &json!({"x": [1, 2]}));
+                activation.bind("a", &json!([1]));
+                let _ = expression.evaluate(&activation);
+            }
+        }
+    }
+}

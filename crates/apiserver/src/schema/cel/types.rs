@@ -1,0 +1,130 @@
+//! Types of CEL expressions: what the checker knows about a value before it exists.
+
+use super::super::node::{Additional, Arena, Node, NodeId, Type};
+use super::convert::{escape, reserved};
+
+/// The type of an expression. What cannot be told is [`Ty::Dyn`], which fits everywhere.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Ty {
+    Dyn,
+    Null,
+    Bool,
+    Int,
+    Uint,
+    Double,
+    String,
+    Bytes,
+    Duration,
+    Timestamp,
+    List(Box<Ty>),
+    Map(Box<Ty>),
+    /// A place in a schema that is an object with named fields.
+    Object(NodeId),
+    /// Named fields that are known without a schema.
+    Record(Vec<(String, Ty)>),
+}
+
+impl Ty {
+    pub(super) fn list(of: Self) -> Self {
+        Self::List(Box::new(of))
+    }
+
+    pub(super) fn map(of: Self) -> Self {
+        Self::Map(Box::new(of))
+    }
+
+    pub(super) fn is_number(&self) -> bool {
+        matches!(self, Self::Int | Self::Uint | Self::Double)
+    }
+
+    /// Whether a value of one type may stand where one of the other is meant.
+    pub(super) fn fits(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::List(a), Self::List(b)) | (Self::Map(a), Self::Map(b)) => a.fits(b),
+            // What is null may be anything that is not there. Two objects may be the same type by another way through the
+            // schema, and a map literal may be an object.
+            (Self::Dyn | Self::Null, _)
+            | (_, Self::Dyn | Self::Null)
+            | (
+                Self::Object(_) | Self::Record(_) | Self::Map(_),
+                Self::Object(_) | Self::Record(_) | Self::Map(_),
+            ) => true,
+            (a, b) => a == b,
+        }
+    }
+
+    /// As errors name it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Dyn => "dyn".into(),
+            Self::Null => "null".into(),
+            Self::Bool => "bool".into(),
+            Self::Int => "int".into(),
+            Self::Uint => "uint".into(),
+            Self::Double => "double".into(),
+            Self::String => "string".into(),
+            Self::Bytes => "bytes".into(),
+            Self::Duration => "google.protobuf.Duration".into(),
+            Self::Timestamp => "google.protobuf.Timestamp".into(),
+            Self::List(of) => format!("list({})", of.name()),
+            Self::Map(of) => format!("map(string, {})", of.name()),
+            Self::Object(_) | Self::Record(_) => "object".into(),
+        }
+    }
+
+    /// The type of a place in a schema.
+    pub(super) fn of(arena: &Arena, id: NodeId) -> Self {
+        let node = arena.get(id);
+        if node.int_or_string {
+            return Self::Dyn;
+        }
+        match node.ty {
+            Type::Any => Self::Dyn,
+            Type::Boolean => Self::Bool,
+            Type::Integer => Self::Int,
+            Type::Number => Self::Double,
+            Type::String => match node.checks.as_deref().and_then(|c| c.format.as_deref()) {
+                Some("date" | "date-time" | "datetime") => Self::Timestamp,
+                Some("duration") => Self::Duration,
+                Some("byte") => Self::Bytes,
+                _ => Self::String,
+            },
+            Type::Array => Self::list(node.items.map_or(Self::Dyn, |items| Self::of(arena, items))),
+            Type::Object => match node.additional {
+                Additional::Schema(values) if node.properties.is_empty() => {
+                    Self::map(Self::of(arena, values))
+                }
+                Additional::Anything if node.properties.is_empty() => Self::Dyn,
+                // Not even a map: an expression cannot look into it.
+                _ if node.preserve_unknown && node.properties.is_empty() && !node.embedded_resource => {
+                    Self::Dyn
+                }
+                _ => Self::Object(id),
+            },
+        }
+    }
+}
+
+/// The type of a field of an object in a schema. `root` is the schema of whole objects, which has metadata.
+pub(super) fn field(arena: &Arena, root: Option<NodeId>, id: NodeId, name: &str) -> Result<Ty, String> {
+    let node: &Node = arena.get(id);
+    if root == Some(id) || node.embedded_resource {
+        match name {
+            "apiVersion" | "kind" => return Ok(Ty::String),
+            "metadata" => {
+                let fields = ["name", "generateName"].map(|name| (name.to_owned(), Ty::String));
+                return Ok(Ty::Record(fields.into()));
+            }
+            _ => {}
+        }
+    }
+    let found = node.properties.iter().find(|(property, _)| {
+        // A reserved word may be selected as it is, too.
+        escape(property).as_deref() == Some(name) || (reserved(property) && property.as_ref() == name)
+    });
+    match (found, node.additional) {
+        (Some((_, id)), _) => Ok(Ty::of(arena, *id)),
+        (None, Additional::Schema(id)) => Ok(Ty::of(arena, id)),
+        (None, _) => Err(format!("undefined field '{name}'")),
+    }
+}

@@ -1,0 +1,194 @@
+//! A webhook that both servers call. What it answers is in the path; what it was asked is kept, and compared too.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// What each server asked, in order: the path and the review.
+type Calls = Arc<Mutex<HashMap<String, Vec<(String, Value)>>>>;
+
+/// The running webhook.
+pub struct Webhook {
+    address: SocketAddr,
+    /// The authority that its certificate is to be checked with, in base64.
+    pub ca: String,
+    calls: Calls,
+}
+
+impl Webhook {
+    pub async fn start() -> Result<Self> {
+        let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        let key = rustls::pki_types::PrivateKeyDer::try_from(signed.signing_key.serialize_der())
+            .map_err(anyhow::Error::msg)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![signed.cert.der().clone()], key)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let calls = Calls::default();
+        tokio::spawn(serve(listener, acceptor, calls.clone()));
+        Ok(Self {
+            address,
+            ca: STANDARD.encode(signed.cert.pem()),
+            calls,
+        })
+    }
+
+    /// Where a server finds it.
+    pub fn url(&self, side: &str) -> String {
+        format!("https://{}/{side}", self.address)
+    }
+
+    /// What a server asked since the last time. Validating webhooks are asked at the same time, in any order.
+    pub fn take(&self, side: &str) -> Vec<(String, Value)> {
+        let mut calls = self.calls.lock().unwrap().remove(side).unwrap_or_default();
+        calls.sort_by_key(|(path, _)| path.strip_prefix("v-").unwrap_or_default().to_owned());
+        calls
+    }
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, calls: Calls) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            return;
+        };
+        let (acceptor, calls) = (acceptor.clone(), calls.clone());
+        tokio::spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let service = hyper::service::service_fn(move |request| respond(request, calls.clone()));
+            drop(
+                hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await,
+            );
+        });
+    }
+}
+
+async fn respond(request: Request<Incoming>, calls: Calls) -> Result<Response<Full<Bytes>>> {
+    let path = request.uri().path().trim_start_matches('/').to_owned();
+    let (side, how) = path.split_once('/').context("the path names side and answer")?;
+    let body = request.into_body().collect().await?.to_bytes();
+    let review: Value = serde_json::from_slice(&body)?;
+    let asked = review.get("request").cloned().unwrap_or_default();
+    calls
+        .lock()
+        .unwrap()
+        .entry(side.to_owned())
+        .or_default()
+        .push((how.to_owned(), asked.clone()));
+    let plain = |code: u16, text: &str| {
+        Ok(Response::builder()
+            .status(code)
+            .body(Full::from(text.to_owned()))?)
+    };
+    let mut answer = json!({"uid": asked["uid"], "allowed": true});
+    let encoded = |operations: Value| STANDARD.encode(operations.to_string());
+    match how.trim_start_matches("v-").trim_start_matches("m-") {
+        "deny" => answer = json!({"uid": asked["uid"], "allowed": false, "status": {"message": "not today"}}),
+        "deny-silently" => answer["allowed"] = false.into(),
+        "deny-with-reason" => {
+            answer["allowed"] = false.into();
+            answer["status"] = json!({"reason": "Because"});
+        }
+        "deny-with-code" => {
+            answer["allowed"] = false.into();
+            answer["status"] = json!({"code": 409, "reason": "Conflict", "message": "taken", "details": {"causes": [{"reason": "Taken", "message": "m", "field": "data.name"}]}});
+        }
+        "deny-with-good-code" => {
+            answer["allowed"] = false.into();
+            answer["status"] = json!({"code": 200, "message": "fine"});
+        }
+        "warn" => answer["warnings"] = json!(["careful", "a \"quoted\" one", "second\nline"]),
+        "warn-and-deny" => {
+            answer["allowed"] = false.into();
+            answer["warnings"] = json!(["careful"]);
+        }
+        "label" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] =
+                encoded(json!([{"op": "add", "path": "/metadata/labels/hooked", "value": "yes"}])).into();
+        }
+        "count" => {
+            let count = asked["object"]["data"]["count"]
+                .as_str()
+                .unwrap_or_default()
+                .len()
+                + 1;
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] =
+                encoded(json!([{"op": "add", "path": "/data/count", "value": "x".repeat(count)}])).into();
+        }
+        "count-once" if asked["object"]["data"]["once"].is_null() => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = encoded(json!([{"op": "add", "path": "/data/once", "value": "yes"}])).into();
+        }
+        "allow" | "count-once" => {}
+        "rename" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] =
+                encoded(json!([{"op": "replace", "path": "/metadata/name", "value": "renamed"}])).into();
+        }
+        "spoil" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = encoded(json!([{"op": "add", "path": "/data/bad key", "value": "x"}])).into();
+        }
+        "unknown-field" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = encoded(json!([{"op": "add", "path": "/nothing", "value": "x"}])).into();
+        }
+        "bad-patch" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = encoded(json!([{"op": "remove", "path": "/data/nothing/here"}])).into();
+        }
+        "empty-patch" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = encoded(json!([])).into();
+        }
+        "other-patch" => {
+            answer["patchType"] = "MergePatch".into();
+            answer["patch"] = encoded(json!({})).into();
+        }
+        "untyped-patch" => answer["patch"] = encoded(json!([])).into(),
+        "other-uid" => answer["uid"] = "somebody".into(),
+        "other-version" => {
+            return Ok(Response::new(Full::from(
+                json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "response": answer})
+                    .to_string(),
+            )));
+        }
+        "nothing" => {
+            return Ok(Response::new(Full::from(
+                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}).to_string(),
+            )));
+        }
+        "slow" => {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+        "text" => return plain(200, "hello"),
+        "error" => return plain(500, "broken"),
+        "teapot" => return plain(418, "short and stout"),
+        other => return plain(404, other),
+    }
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer});
+    Ok(Response::builder()
+        .header("content-type", "application/json")
+        .body(Full::from(review.to_string()))?)
+}
