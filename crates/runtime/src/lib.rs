@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod backoff;
+pub mod cel;
 pub mod clock;
 pub mod condition;
 pub mod crds;

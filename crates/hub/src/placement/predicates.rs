@@ -1,20 +1,11 @@
 //! Predicates: labels, claims and CEL; one of several must hold, and all parts of that one.
 
-use std::{collections::HashMap, sync::Arc};
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::{Selector, SelectorExt};
-use kube_cel::{
-    KubeCelExt,
-    cel::{Context, Program, Value as Cel, objects::Key},
-};
-use serde_json::Value;
 use writ_api::cluster::placement::{ClaimSelector, PlacementSpec};
+use writ_runtime::cel::{Answer, Expression, Variable};
 
 use super::facts::Facts;
-
-/// The longest expression that is evaluated.
-const MAX_EXPRESSION: usize = 10 * 1024;
 
 /// The predicates of a placement, ready to be asked.
 pub struct Predicates(Vec<Predicate>);
@@ -22,7 +13,7 @@ pub struct Predicates(Vec<Predicate>);
 struct Predicate {
     labels: Selector,
     claims: Selector,
-    expressions: Vec<(String, Program)>,
+    expressions: Vec<(String, Expression)>,
 }
 
 impl Predicates {
@@ -38,12 +29,9 @@ impl Predicates {
             let claims = claims(selector.claim_selector.as_ref()).map_err(|e| at("claimSelector", &e))?;
             let mut expressions = Vec::new();
             for text in selector.cel_selector.into_iter().flat_map(|c| c.cel_expressions) {
-                if text.len() > MAX_EXPRESSION {
-                    return Err(at("celSelector", "an expression is too long"));
-                }
-                let program =
-                    Program::compile(&text).map_err(|e| at("celSelector", &format!("{text:?}: {e}")))?;
-                expressions.push((text, program));
+                let expression =
+                    Expression::parse(&text).map_err(|e| at("celSelector", &format!("{text:?}: {e}")))?;
+                expressions.push((text, expression));
             }
             all.push(Predicate {
                 labels,
@@ -83,13 +71,11 @@ impl Predicate {
             return Ok(());
         }
         let object = serde_json::to_value(&*cluster.object).map_err(|e| e.to_string())?;
-        let variable = to_cel(&object);
-        for (text, program) in &self.expressions {
-            let mut context = Context::default().with_all();
-            context.add_variable_from_value("managedCluster", variable.clone());
-            match program.execute(&context) {
-                Ok(Cel::Bool(true)) => {}
-                Ok(Cel::Bool(false)) => return Err(format!("the expression {text:?} is false")),
+        let cluster = Variable::from(&object);
+        for (text, expression) in &self.expressions {
+            match expression.evaluate(&[("managedCluster", &cluster)]) {
+                Ok(Answer::Bool(true)) => {}
+                Ok(Answer::Bool(false)) => return Err(format!("the expression {text:?} is false")),
                 Ok(_) => return Err(format!("the expression {text:?} is not true or false")),
                 // What is not there is not matched.
                 Err(error) => return Err(format!("the expression {text:?} fails: {error}")),
@@ -134,26 +120,5 @@ fn check<'a>(mut requirements: impl Iterator<Item = &'a LabelSelectorRequirement
             r.key,
             r.values.as_ref().map_or(0, Vec::len)
         )),
-    }
-}
-
-fn to_cel(value: &Value) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(value) => Cel::Bool(*value),
-        Value::Number(number) => number
-            .as_i64()
-            .map(Cel::Int)
-            .or_else(|| number.as_f64().map(Cel::Float))
-            .unwrap_or(Cel::Null),
-        Value::String(text) => Cel::String(Arc::new(text.clone())),
-        Value::Array(list) => Cel::List(Arc::new(list.iter().map(to_cel).collect())),
-        Value::Object(map) => {
-            let map: HashMap<Key, Cel> = map
-                .iter()
-                .map(|(key, value)| (Key::from(key.as_str()), to_cel(value)))
-                .collect();
-            Cel::Map(map.into())
-        }
     }
 }

@@ -1,17 +1,11 @@
 //! The conditions that rules compute from an object.
 
-use std::{collections::HashMap, sync::Arc};
-
-use kube_cel::{
-    KubeCelExt,
-    cel::{Context, Program, Value as Cel, objects::Key},
-};
 use serde_json::Value;
 use writ_api::work::{ConditionRule, ConditionRuleType};
-use writ_runtime::condition::{Status, Wanted};
-
-/// The longest expression that is evaluated.
-const MAX_EXPRESSION: usize = 10 * 1024;
+use writ_runtime::{
+    cel::{Answer, Expression, Variable},
+    condition::{Status, Wanted},
+};
 
 /// One condition per rule.
 pub fn evaluate(object: &Value, rules: &[ConditionRule]) -> Vec<Wanted> {
@@ -33,20 +27,21 @@ fn by_cel(object: &Value, rule: &ConditionRule) -> Wanted {
             "celExpressions is empty: at least one expression is needed",
         );
     }
-    let variable = to_cel(object);
+    let object = Variable::from(object);
     let mut result = true;
     for expression in &rule.cel_expressions {
-        match run(expression, &variable, None) {
-            Ok(Cel::Bool(value)) => result &= value,
+        match run(expression, &[("object", &object)]) {
+            Ok(Answer::Bool(value)) => result &= value,
             Ok(_) => return broken(rule, &format!("{expression:?} is not true or false")),
             Err(problem) => return broken(rule, &format!("{expression:?}: {problem}")),
         }
     }
     let mut message = rule.message.clone();
     if !rule.message_expression.is_empty() {
-        match run(&rule.message_expression, &variable, Some(result)) {
-            Ok(Cel::String(text)) if !text.is_empty() => message = text.to_string(),
-            Ok(Cel::String(_)) => {}
+        let variables = [("object", &object), ("result", &Variable::from(result))];
+        match run(&rule.message_expression, &variables) {
+            Ok(Answer::Text(text)) if !text.is_empty() => message = text,
+            Ok(Answer::Text(_)) => {}
             Ok(_) => message = format!("messageExpression {:?} is not a text", rule.message_expression),
             Err(problem) => message = format!("messageExpression {:?}: {problem}", rule.message_expression),
         }
@@ -54,54 +49,12 @@ fn by_cel(object: &Value, rule: &ConditionRule) -> Wanted {
     Wanted::new(&rule.condition, result, "ConditionRuleEvaluated", message)
 }
 
+fn run(expression: &str, variables: &[(&str, &Variable)]) -> Result<Answer, String> {
+    Expression::parse(expression)?.evaluate(variables)
+}
+
 fn broken(rule: &ConditionRule, problem: &str) -> Wanted {
     Wanted::new(&rule.condition, false, "ConditionRuleExpressionError", problem)
-}
-
-fn run(expression: &str, object: &Cel, result: Option<bool>) -> Result<Cel, String> {
-    if expression.len() > MAX_EXPRESSION {
-        return Err(format!("it is longer than {MAX_EXPRESSION} bytes"));
-    }
-    let program = Program::compile(expression).map_err(|error| error.to_string())?;
-    let mut context = Context::default().with_all();
-    context.add_function("hasConditions", has_conditions);
-    context.add_variable_from_value("object", object.clone());
-    if let Some(result) = result {
-        context.add_variable_from_value("result", result);
-    }
-    program.execute(&context).map_err(|error| error.to_string())
-}
-
-/// Whether a status, or the status of an object, holds conditions.
-fn has_conditions(value: Cel) -> bool {
-    let field = |value: &Cel, name: &str| match value {
-        Cel::Map(map) => map.map.get(&Key::from(name)).cloned(),
-        _ => None,
-    };
-    let status = field(&value, "status").unwrap_or(value);
-    matches!(field(&status, "conditions"), Some(Cel::List(list)) if !list.is_empty())
-}
-
-fn to_cel(value: &Value) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(value) => Cel::Bool(*value),
-        Value::Number(number) => number
-            .as_i64()
-            .map(Cel::Int)
-            .or_else(|| number.as_u64().map(Cel::UInt))
-            .or_else(|| number.as_f64().map(Cel::Float))
-            .unwrap_or(Cel::Null),
-        Value::String(text) => Cel::String(Arc::new(text.clone())),
-        Value::Array(list) => Cel::List(Arc::new(list.iter().map(to_cel).collect())),
-        Value::Object(map) => {
-            let map: HashMap<Key, Cel> = map
-                .iter()
-                .map(|(key, value)| (Key::from(key.as_str()), to_cel(value)))
-                .collect();
-            Cel::Map(map.into())
-        }
-    }
 }
 
 fn well_known(object: &Value, rule: &ConditionRule) -> Wanted {
