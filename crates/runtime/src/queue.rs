@@ -1,7 +1,7 @@
 //! A queue of keys: each key waits at most once, runs at most once at a time, and is retried later and later.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     future::Future,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -53,6 +53,8 @@ impl<K> Default for Queue<K> {
                 waiting: HashSet::new(),
                 running: HashSet::new(),
                 later: HashMap::new(),
+                timers: BTreeMap::new(),
+                timers_made: 0,
                 failures: HashMap::new(),
             })),
             changed: Arc::default(),
@@ -66,30 +68,58 @@ struct State<K> {
     /// What is in `ready`, or runs and shall run again.
     waiting: HashSet<K>,
     running: HashSet<K>,
-    later: HashMap<K, Instant>,
+    /// The one time at which each delayed key is due, and the key to its timer.
+    later: HashMap<K, (Instant, u64)>,
+    timers: BTreeMap<(Instant, u64), K>,
+    timers_made: u64,
     failures: HashMap<K, Backoff>,
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    /// Returns whether somebody has to look at the queue. A key that waits now needs no timer.
+    fn add(&mut self, key: K) -> bool {
+        if let Some(timer) = self.later.remove(&key) {
+            self.timers.remove(&timer);
+        }
+        let ready = self.waiting.insert(key.clone()) && !self.running.contains(&key);
+        if ready {
+            self.ready.push_back(key);
+        }
+        ready
+    }
+
+    fn add_at(&mut self, key: K, due: Instant) -> bool {
+        if self.waiting.contains(&key) || self.later.get(&key).is_some_and(|(known, _)| *known <= due) {
+            return false;
+        }
+        self.timers_made += 1;
+        let timer = (due, self.timers_made);
+        if let Some(old) = self.later.insert(key.clone(), timer) {
+            self.timers.remove(&old);
+        }
+        self.timers.insert(timer, key);
+        true
+    }
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
     /// Puts a key into the queue. One that runs now will run once more.
     pub fn add(&self, key: K) {
-        let mut state = self.lock();
-        if state.waiting.insert(key.clone()) && !state.running.contains(&key) {
-            state.ready.push_back(key);
-            drop(state);
+        if self.lock().add(key) {
             self.changed.notify_one();
         }
     }
 
-    /// Puts a key into the queue at a later time, unless it is due earlier already.
+    /// Puts a key into the queue at a later time, unless it waits already or is due earlier.
     pub fn add_after(&self, key: K, delay: Duration) {
-        let due = Instant::now() + delay;
-        let mut state = self.lock();
-        if state.later.get(&key).is_none_or(|known| *known > due) {
-            state.later.insert(key, due);
-            drop(state);
+        if self.lock().add_at(key, Instant::now() + delay) {
             self.changed.notify_one();
         }
+    }
+
+    /// Forgets that a key failed: something changed, and its next retry comes soon.
+    pub fn forgive(&self, key: &K) {
+        self.lock().failures.remove(key);
     }
 
     /// How many keys wait to run.
@@ -135,17 +165,11 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
     fn take(&self) -> Option<K> {
         let mut state = self.lock();
         let now = Instant::now();
-        let due: Vec<K> = state
-            .later
-            .iter()
-            .filter(|(_, at)| **at <= now)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in due {
-            state.later.remove(&key);
-            if state.waiting.insert(key.clone()) && !state.running.contains(&key) {
-                state.ready.push_back(key);
-            }
+        while let Some(entry) = state.timers.first_entry()
+            && entry.key().0 <= now
+        {
+            let key = entry.get().clone();
+            state.add(key);
         }
         let key = state.ready.pop_front()?;
         state.waiting.remove(&key);
@@ -154,7 +178,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        self.lock().later.values().min().copied()
+        self.lock().timers.first_key_value().map(|((due, _), _)| *due)
     }
 
     fn done(&self, key: K, next: Next) {
@@ -180,9 +204,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
                 Some(delay)
             }
         };
-        drop(state);
         if let Some(delay) = delay {
-            self.add_after(key, delay);
+            state.add_at(key, Instant::now() + delay);
         }
     }
 
@@ -250,5 +273,34 @@ mod tests {
             .await;
         assert_eq!(runs.load(Ordering::SeqCst), 4);
         assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_of_many_delays_counts_and_a_key_that_waits_needs_none() {
+        let queue = Queue::default();
+        let shutdown = CancellationToken::new();
+        queue.add_after("a", Duration::from_mins(1));
+        queue.add_after("a", Duration::from_millis(300));
+        queue.add_after("a", Duration::from_secs(90));
+        queue.add_after("b", Duration::from_secs(5));
+        queue.add("b");
+        queue.add_after("b", Duration::from_secs(5));
+        let start = Instant::now();
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let (stop, seen) = (shutdown.clone(), ran.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            stop.cancel();
+        });
+        queue
+            .run(2, &shutdown, move |key| {
+                let seen = seen.clone();
+                async move {
+                    seen.lock().unwrap().push((key, start.elapsed().as_millis()));
+                    Next::Wait
+                }
+            })
+            .await;
+        assert_eq!(*ran.lock().unwrap(), [("b", 0), ("a", 300)]);
     }
 }

@@ -17,6 +17,7 @@ use writ_runtime::{
     Error, apply,
     condition::{self, Wanted},
     error::Context as _,
+    queue::Next,
 };
 
 use super::{
@@ -33,15 +34,15 @@ const FOR_EVER: u64 = 100 * 365 * 24 * 60 * 60;
 
 impl Agent {
     /// A work is being deleted: its objects go first, then its AppliedManifestWork, then its finalizer.
-    pub(super) async fn finalize(&self, work: &ManifestWork) -> Result<Option<Duration>, Error> {
+    pub(super) async fn finalize(&self, work: &ManifestWork) -> Result<Next, Error> {
         let name = work.name_any();
         let finalizers = work.finalizers();
         if !finalizers.iter().any(|f| f == MANIFEST_WORK_FINALIZER) {
-            return Ok(None);
+            return Ok(Next::Wait);
         }
         if !self.applied_listed.load(Ordering::SeqCst) {
-            // Nobody can tell yet whether something was applied.
-            return Ok(Some(Duration::from_millis(100)));
+            // Nobody can tell yet whether something was applied; the end of the list wakes this work.
+            return Ok(Next::Wait);
         }
         if let Some(applied) = self.applied.get(&self.applied_name(&name))? {
             if applied.metadata.deletion_timestamp.is_none() {
@@ -57,7 +58,7 @@ impl Agent {
                 Timestamp::now(),
             );
             self.write_status(work, &status).await?;
-            return Ok(None);
+            return Ok(Next::Wait);
         }
         let kept: Vec<&String> = finalizers
             .iter()
@@ -70,24 +71,24 @@ impl Agent {
         }});
         let patched = self
             .hub_works()
-            .patch(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
+            .patch_metadata(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
             .await;
         match patched {
-            Ok(_) => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Ok(_) => Ok(Next::Wait),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Next::Wait),
             Err(error) => Err(error).context(|| format!("remove the finalizer of ManifestWork {name}")),
         }
     }
 
     /// Looks at one AppliedManifestWork of this agent.
-    pub(super) async fn reconcile_applied(&self, name: &str) -> Result<Option<Duration>, Error> {
+    pub(super) async fn reconcile_applied(&self, name: &str) -> Result<Next, Error> {
         let key = Key::applied(name);
         let Some(applied) = self.applied.get(name)? else {
             self.forget(&key);
-            return Ok(None);
+            return Ok(Next::Wait);
         };
         if applied.spec.agent_id != self.id {
-            return Ok(None);
+            return Ok(Next::Wait);
         }
         if applied.metadata.deletion_timestamp.is_some() {
             return self.finalize_applied(&key, &applied).await;
@@ -95,11 +96,7 @@ impl Agent {
         self.evict(&key, &applied).await
     }
 
-    async fn finalize_applied(
-        &self,
-        key: &Key,
-        applied: &AppliedManifestWork,
-    ) -> Result<Option<Duration>, Error> {
+    async fn finalize_applied(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Next, Error> {
         let owner = Owner::from(applied);
         let status = applied.status.clone().unwrap_or_default();
         self.await_objects(key, &status.applied_resources).await?;
@@ -133,7 +130,7 @@ impl Agent {
         }
         left.applied_resources.sort();
         self.patch_applied_status(applied, &left).await?;
-        failure.map_or_else(|| Ok(Some(self.retry(key))), Err)
+        failure.map_or_else(|| Ok(Next::Retry), Err)
     }
 
     /// Watches the objects whose end is waited for.
@@ -159,7 +156,7 @@ impl Agent {
         Ok(())
     }
 
-    async fn release(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Option<Duration>, Error> {
+    async fn release(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Next, Error> {
         let name = applied.name_any();
         let kept: Vec<&String> = applied
             .finalizers()
@@ -184,13 +181,13 @@ impl Agent {
             }
         }
         self.forget(key);
-        Ok(None)
+        Ok(Next::Wait)
     }
 
     /// An AppliedManifestWork without a work on the hub is deleted after the grace period.
-    async fn evict(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Option<Duration>, Error> {
+    async fn evict(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Next, Error> {
         if !self.hub_listed() {
-            return Ok(None);
+            return Ok(Next::Wait);
         }
         let work = &applied.spec.manifest_work_name;
         let mut status = applied.status.clone().unwrap_or_default();
@@ -199,27 +196,27 @@ impl Agent {
             if status.eviction_start_time.take().is_some() {
                 self.patch_applied_status(applied, &status).await?;
             }
-            return Ok(None);
+            return Ok(Next::Wait);
         }
         let grace = self.options.work.eviction_grace_period;
         if grace.as_secs() >= FOR_EVER {
-            return Ok(None);
+            return Ok(Next::Wait);
         }
         let now = Timestamp::now();
         let Some(Time(start)) = status.eviction_start_time else {
             status.eviction_start_time = Some(Time(whole_seconds(now)));
             self.patch_applied_status(applied, &status).await?;
-            return Ok(Some(grace));
+            return Ok(Next::After(grace));
         };
         let waited = Duration::try_from(now.duration_since(start)).unwrap_or_default();
         if waited < grace {
-            return Ok(Some(grace.saturating_sub(waited)));
+            return Ok(Next::After(grace.saturating_sub(waited)));
         }
         tracing::info!(name = %applied.name_any(), "the work is gone from the hub, its objects are deleted");
         let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
         apply::delete(&api, &applied.name_any(), applied.uid().as_deref()).await?;
         self.forget(key);
-        Ok(None)
+        Ok(Next::Wait)
     }
 }
 

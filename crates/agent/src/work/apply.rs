@@ -19,6 +19,7 @@ use super::{
     hex, ignore,
     mapper::Kind,
     plan::{Target, removal_patch, take_removals},
+    takeover,
 };
 
 /// The owner of a work's objects.
@@ -191,6 +192,7 @@ async fn update(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Res
         }
         other => other?,
     };
+    let applied = take_over(api, target, &params, &object, applied).await?;
     if removals.is_empty() {
         return Ok(applied);
     }
@@ -205,6 +207,30 @@ async fn update(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Res
             .await?),
         None => Ok(applied),
     }
+}
+
+/// What OCM's agent wrote before becomes ours, and what of it the manifest does not say goes.
+async fn take_over(
+    api: &Api<DynamicObject>,
+    target: &Target,
+    params: &PatchParams,
+    object: &Value,
+    applied: DynamicObject,
+) -> Result<DynamicObject, Failure> {
+    let manager = params.field_manager.as_deref().unwrap_or_default();
+    let entries = applied.metadata.managed_fields.as_deref().unwrap_or_default();
+    let Some(merged) = takeover::merged(entries, manager) else {
+        return Ok(applied);
+    };
+    let patch = json!({"metadata": {
+        "uid": applied.metadata.uid,
+        "resourceVersion": applied.metadata.resource_version,
+        "managedFields": merged,
+    }});
+    let quiet = PatchParams::apply(manager);
+    api.patch_metadata(&target.name, &quiet, &Patch::Merge(&patch))
+        .await?;
+    Ok(api.patch(&target.name, params, &Patch::Apply(object)).await?)
 }
 
 async fn replace(

@@ -8,6 +8,7 @@ use std::{
 
 use kube::{Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::Instant;
 use writ_runtime::Error;
 
 /// A resource version as a number; servers count upwards, so a larger one is newer.
@@ -18,6 +19,9 @@ pub fn version(text: Option<&str>) -> u64 {
 struct Entry {
     version: u64,
     uid: Box<str>,
+    generation: Option<i64>,
+    /// When this generation was first seen.
+    since: Instant,
     json: Box<[u8]>,
 }
 
@@ -43,9 +47,11 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
 
     /// Remembers the object, unless a newer one of the same uid is known. Returns whether it was remembered.
     pub fn put(&self, object: &K) -> Result<bool, Error> {
-        let new = Entry {
+        let mut new = Entry {
             version: version(object.resource_version().as_deref()),
             uid: object.uid().unwrap_or_default().into(),
+            generation: object.meta().generation,
+            since: Instant::now(),
             json: serde_json::to_vec(object)
                 .map_err(|e| Error::Invalid(format!("cannot be written as JSON: {e}")))?
                 .into(),
@@ -53,9 +59,13 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         let mut entries = self.lock();
         if let Some(old) = entries.get(&object.name_any())
             && old.uid == new.uid
-            && old.version >= new.version
         {
-            return Ok(false);
+            if old.version >= new.version {
+                return Ok(false);
+            }
+            if old.generation == new.generation {
+                new.since = old.since;
+            }
         }
         entries.insert(object.name_any(), new);
         Ok(true)
@@ -75,6 +85,11 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
         serde_json::from_slice(&entry.json)
             .map(Some)
             .map_err(|e| Error::Invalid(format!("{name} cannot be understood: {e}")))
+    }
+
+    /// When the object's generation was first seen.
+    pub fn since(&self, name: &str) -> Option<Instant> {
+        self.lock().get(name).map(|entry| entry.since)
     }
 
     /// Whether the object is known.

@@ -16,14 +16,15 @@ mod delete;
 pub mod executor;
 mod ignore;
 mod mapper;
+mod mirror;
 mod objects;
 pub mod options;
 mod pass;
 mod plan;
-mod queue;
 mod rank;
 mod reconcile;
 mod status;
+mod takeover;
 mod watch;
 
 use std::{
@@ -33,28 +34,27 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
-use futures::{StreamExt, pin_mut};
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    core::{ApiResource, DynamicObject, GroupVersionKind},
-    runtime::{WatchStreamExt, watcher},
+    Api, Client, ResourceExt,
+    core::{ApiResource, GroupVersionKind},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use writ_api::work::{AppliedManifestWork, ManifestWork};
-use writ_runtime::{Error, backoff::Backoff};
+use writ_runtime::{
+    Error,
+    queue::{Next, Queue},
+};
 
 use self::{
     cache::Cache,
     executor::Gate,
     mapper::{Kind, Mapper},
+    mirror::{Change, follow},
     objects::{Name, Objects},
     pass::Wait,
-    plan::Item,
-    queue::Queue,
+    plan::{Item, Target},
     watch::Watches,
 };
 use crate::{Context, Options};
@@ -96,12 +96,20 @@ pub(crate) struct Agent {
     objects: Objects,
     watches: Watches,
     gate: Gate,
-    queue: Arc<Queue<Key>>,
-    backoffs: Mutex<HashMap<Key, Backoff>>,
+    queue: Queue<Key>,
+    /// The works that cannot be understood.
+    broken: Mutex<HashMap<String, Broken>>,
     waiting: Mutex<HashMap<Key, HashSet<Wait>>>,
     hub_listed: AtomicBool,
     applied_listed: AtomicBool,
     well_known: WellKnown,
+}
+
+/// Why a work cannot be understood.
+struct Broken {
+    problem: String,
+    /// The generation whose status says so.
+    reported: Option<i64>,
 }
 
 /// Kinds that others wait for.
@@ -158,8 +166,15 @@ pub async fn run(context: Context) -> Result<(), Error> {
                         agent.queue.add(Key::work(work));
                     }
                 }
+                Change::Broken(name, error) => {
+                    tracing::error!(name, error, "an AppliedManifestWork cannot be understood");
+                }
                 Change::Listed => {
                     agent.applied_listed.store(true, Ordering::SeqCst);
+                    // A work that is on its way out waits to know what was applied.
+                    for name in agent.works.names() {
+                        agent.queue.add(Key::work(&name));
+                    }
                     applied_gate.open();
                 }
             })
@@ -172,15 +187,16 @@ pub async fn run(context: Context) -> Result<(), Error> {
         async move {
             follow(api, &agent.works, |event| match event {
                 Change::Put(work) => {
-                    agent.reset(&Key::work(&work.name_any()));
-                    agent.queue.add(Key::work(&work.name_any()));
-                    agent
-                        .queue
-                        .add(Key::applied(&agent.applied_name(&work.name_any())));
+                    agent.set_broken(&work.name_any(), None);
+                    agent.changed(&work.name_any());
+                }
+                Change::Broken(name, error) => {
+                    agent.set_broken(&name, Some(error));
+                    agent.changed(&name);
                 }
                 Change::Gone(name) => {
-                    agent.queue.add(Key::work(&name));
-                    agent.queue.add(Key::applied(&agent.applied_name(&name)));
+                    agent.set_broken(&name, None);
+                    agent.changed(&name);
                 }
                 Change::Listed => {
                     agent.hub_listed.store(true, Ordering::SeqCst);
@@ -193,7 +209,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
             .await;
         }
     };
-    let serve = agent.queue.serve(WORKERS, &context.shutdown, |key| {
+    let serve = agent.queue.run(WORKERS, &context.shutdown, |key| {
         let agent = agent.clone();
         async move { agent.look(key).await }
     });
@@ -211,7 +227,7 @@ impl Agent {
         let hub_hash = hub_hash(&options.work.hub_server);
         let id = options.work.agent_id.clone().unwrap_or_else(|| hub_hash.clone());
         let objects = Objects::default();
-        let queue = Arc::new(Queue::default());
+        let queue = Queue::default();
         Self {
             hub: context.hub.clone(),
             spoke: context.spoke.clone(),
@@ -224,7 +240,7 @@ impl Agent {
             objects,
             gate: Gate::new(context.spoke.clone(), &options, queue.clone()),
             queue,
-            backoffs: Mutex::default(),
+            broken: Mutex::default(),
             waiting: Mutex::default(),
             hub_listed: AtomicBool::new(false),
             applied_listed: AtomicBool::new(false),
@@ -246,42 +262,48 @@ impl Agent {
         self.hub_listed.load(Ordering::SeqCst)
     }
 
-    async fn look(&self, key: Key) {
+    async fn look(&self, key: Key) -> Next {
         let looked = match &key {
             Key::Work(name) => self.reconcile_work(name).await,
             Key::Applied(name) => self.reconcile_applied(name).await,
         };
-        match looked {
-            Ok(None) => {}
-            Ok(Some(delay)) => self.queue.add_after(key, delay),
-            Err(error) => {
-                let delay = self.retry(&key);
-                tracing::warn!(?key, %error, ?delay, "could not finish, will try again");
-                self.queue.add_after(key, delay);
-            }
+        looked.unwrap_or_else(|error| {
+            tracing::warn!(?key, %error, "could not finish, will try again");
+            Next::Retry
+        })
+    }
+
+    /// A work came, changed or went: earlier failures say nothing about it any more.
+    fn changed(&self, work: &str) {
+        for key in [Key::work(work), Key::applied(&self.applied_name(work))] {
+            self.queue.forgive(&key);
+            self.queue.add(key);
         }
     }
 
-    /// The delay before the next attempt.
-    fn retry(&self, key: &Key) -> Duration {
-        self.backoffs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(key.clone())
-            .or_insert_with(|| Backoff::new(Duration::from_millis(250), Duration::from_mins(1)))
-            .next_delay()
+    fn set_broken(&self, work: &str, problem: Option<String>) {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(problem) = problem else {
+            broken.remove(work);
+            return;
+        };
+        let reported = broken.remove(work).and_then(|known| known.reported);
+        broken.insert(work.to_owned(), Broken { problem, reported });
     }
 
-    /// Forgets failed attempts: something changed.
-    fn reset(&self, key: &Key) {
-        self.backoffs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
+    /// Why a work cannot be understood, and for which generation it says so already.
+    fn broken(&self, work: &str) -> Option<(String, Option<i64>)> {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        broken
+            .get(work)
+            .map(|broken| (broken.problem.clone(), broken.reported))
     }
 
-    fn succeeded(&self, key: &Key) {
-        self.reset(key);
+    fn reported_broken(&self, work: &str, generation: Option<i64>) {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(broken) = broken.get_mut(work) {
+            broken.reported = generation;
+        }
     }
 
     /// Remembers what a work waits for.
@@ -299,11 +321,10 @@ impl Agent {
         let mut wanted: Vec<(Arc<Kind>, Name)> = items
             .iter()
             .filter_map(|item| item.target.as_ref().ok())
-            .filter(|target| !target.kind_to_come)
-            .map(|target| {
-                let name: Name = (target.namespace.as_str().into(), target.name.as_str().into());
-                (target.kind.clone(), name)
-            })
+            .map(|target| (target, target.place()))
+            // A kind that comes with this very work is watched once it is served.
+            .filter(|(target, name)| !target.kind_to_come || self.objects.knows(&target.kind.resource, name))
+            .map(|(target, name)| (target.kind.clone(), name))
             .collect();
         let mut any = Vec::new();
         {
@@ -326,79 +347,20 @@ impl Agent {
         }
     }
 
+    /// Watches an object whose kind was not served when the pass began.
+    fn declare_served(&self, key: &Key, target: &Target) {
+        if self.objects.also(key, &target.kind, target.place()) {
+            self.watches.refresh();
+        }
+    }
+
     fn forget(&self, key: &Key) {
-        self.reset(key);
+        self.queue.forgive(key);
         self.waits(key, HashSet::new());
         self.gate.forget(key);
         if self.objects.interest(key, &[], &[]) {
             self.watches.refresh();
         }
-    }
-}
-
-/// A change of a watched object.
-enum Change<K> {
-    Put(K),
-    Gone(String),
-    Listed,
-}
-
-/// Keeps a cache in step with a watch, for ever. Objects are read one by one: one that cannot be understood stops
-/// nothing but itself.
-async fn follow<K>(api: Api<K>, cache: &Cache<K>, changed: impl Fn(Change<K>))
-where
-    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Send + 'static,
-{
-    let kind = K::kind(&()).into_owned();
-    let resource = ApiResource::erase::<K>(&());
-    let client: Client = api.clone().into_client();
-    let raw: Api<DynamicObject> = match api.namespace() {
-        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-        None => Api::all_with(client, &resource),
-    };
-    let events = watcher(raw, watcher::Config::default().page_size(100)).default_backoff();
-    pin_mut!(events);
-    let mut listed = HashSet::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => listed.clear(),
-            Ok(watcher::Event::InitApply(object)) => {
-                listed.insert(object.name_any());
-                put(object, cache, &changed);
-            }
-            Ok(watcher::Event::Apply(object)) => put(object, cache, &changed),
-            Ok(watcher::Event::InitDone) => {
-                for name in cache.names() {
-                    if !listed.contains(&name) {
-                        cache.remove(&name);
-                        changed(Change::Gone(name));
-                    }
-                }
-                listed.clear();
-                changed(Change::Listed);
-            }
-            Ok(watcher::Event::Delete(object)) => {
-                cache.remove(&object.name_any());
-                changed(Change::Gone(object.name_any()));
-            }
-            Err(error) => tracing::warn!(kind, %error, "watch interrupted, will try again"),
-        }
-    }
-}
-
-fn put<K>(mut object: DynamicObject, cache: &Cache<K>, changed: &impl Fn(Change<K>))
-where
-    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
-{
-    object.metadata.managed_fields = None;
-    let name = object.name_any();
-    match serde_json::to_value(object).and_then(serde_json::from_value::<K>) {
-        Ok(object) => match cache.put(&object) {
-            Ok(true) => changed(Change::Put(object)),
-            Ok(false) => {}
-            Err(error) => tracing::error!(name, %error, "an object cannot be kept"),
-        },
-        Err(error) => tracing::error!(name, %error, "an object cannot be understood and is left alone"),
     }
 }
 

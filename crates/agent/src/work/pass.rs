@@ -1,14 +1,23 @@
 //! One pass over the manifests of a work: rank after rank, the objects of one rank side by side.
 
 use std::{
+    collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
     time::Duration,
 };
 
 use futures::{StreamExt, stream};
-use kube::core::{DynamicObject, GroupVersionKind};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api,
+    core::{DynamicObject, GroupVersionKind},
+    runtime::wait::{await_condition, conditions::is_crd_established},
+};
 use writ_api::work::{AppliedResource, ManifestCondition, ManifestResourceMeta, ManifestWorkStatus};
-use writ_runtime::condition::{self, Wanted};
+use writ_runtime::{
+    backoff::Backoff,
+    condition::{self, Wanted},
+};
 
 use super::{
     Agent, Key,
@@ -16,7 +25,7 @@ use super::{
     content,
     executor::{Refused, Verdict},
     mapper::Kind,
-    objects::{Mark, Name, Need},
+    objects::{Mark, Need},
     plan::{Item, Target},
     status::{self, Report},
 };
@@ -52,6 +61,22 @@ pub enum Wait {
     Permission,
 }
 
+/// What was reported before, by what names a manifest.
+pub type Reported<'a> = HashMap<[&'a str; 4], &'a ManifestCondition>;
+
+/// The reports of a status, ready to be looked up.
+pub fn reported(status: &ManifestWorkStatus) -> Reported<'_> {
+    let manifests = &status.resource_status.manifests;
+    manifests
+        .iter()
+        .map(|manifest| (identity(&manifest.resource_meta), manifest))
+        .collect()
+}
+
+fn identity(meta: &ManifestResourceMeta) -> [&str; 4] {
+    [&meta.group, &meta.kind, &meta.namespace, &meta.name]
+}
+
 /// One pass over the manifests of a work.
 pub struct Pass<'a> {
     /// The agent that makes it.
@@ -60,8 +85,8 @@ pub struct Pass<'a> {
     pub key: &'a Key,
     /// The owner of the work's objects.
     pub owner: &'a Owner,
-    /// What was reported before.
-    pub current: &'a ManifestWorkStatus,
+    /// What was reported before about each manifest.
+    pub reported: Reported<'a>,
     /// Whether the work is complete, so that nothing is written any more.
     pub complete: bool,
     /// What the gate said.
@@ -91,13 +116,16 @@ impl Pass<'_> {
         if let Some(refused) = self.verdict.of(item.ordinal) {
             return self.refused(item, refused);
         }
-        let name: Name = (target.namespace.as_str().into(), target.name.as_str().into());
+        let name = target.place();
         let resource = &target.kind.resource;
         let objects = &self.agent.objects;
         let wanted = self.wanted(target);
         let mut need = objects.need(self.key, resource, &name, wanted);
         if need != Need::Nothing && (self.complete || self.manifest_complete(item)) {
             need = Need::Read;
+        }
+        if need != Need::Nothing {
+            objects.begin(self.key, resource, &name);
         }
         let outcome = match need {
             Need::Nothing => {
@@ -125,7 +153,9 @@ impl Pass<'_> {
             Ok(Some(live)) => Some(Mark::of(&live.metadata, wanted, target.config.reads_content())),
             Ok(None) | Err(_) => None,
         };
-        objects.mark(self.key, resource, &name, mark);
+        if objects.mark(self.key, resource, &name, mark) {
+            self.agent.queue.add(self.key.clone());
+        }
         match outcome {
             Ok(live) => found(item, target, live.as_ref()),
             Err(failure) => self.failed(item, target, &failure).await,
@@ -133,26 +163,28 @@ impl Pass<'_> {
     }
 
     async fn write(&self, target: &Target) -> Result<Option<DynamicObject>, Failure> {
-        if target.kind_to_come {
-            self.served(&target.kind).await;
+        if target.kind_to_come && self.served(&target.kind).await {
+            self.agent.declare_served(self.key, target);
         }
         apply::write(&self.agent.spoke, target, self.owner).await
     }
 
-    /// Waits until a kind that this very work defines is served.
-    async fn served(&self, kind: &Kind) {
+    /// Waits until a kind that this very work defines is served; whether it is. If not, the write says so.
+    async fn served(&self, kind: &Kind) -> bool {
         let resource = &kind.resource;
         let gvk = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.agent.spoke.clone());
+        let name = format!("{}.{}", resource.plural, resource.group);
         let wait = async {
-            loop {
-                if matches!(self.agent.mapper.find(&gvk).await, Ok(Some(_))) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+            // A definition that cannot be watched can still be served: discovery tells.
+            let _ = await_condition(definitions, &name, is_crd_established()).await;
+            // Discovery follows the condition with a lag that no event tells of.
+            let mut lag = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
+            while !matches!(self.agent.mapper.find(&gvk).await, Ok(Some(_))) {
+                tokio::time::sleep(lag.next_delay()).await;
             }
         };
-        // Not served in time: the write says so.
-        let _ = tokio::time::timeout(SERVED_WITHIN, wait).await;
+        tokio::time::timeout(SERVED_WITHIN, wait).await.is_ok()
     }
 
     fn manifest_complete(&self, item: &Item) -> bool {
@@ -162,20 +194,7 @@ impl Pass<'_> {
 
     /// What was reported about this manifest before.
     fn reported(&self, item: &Item) -> Option<&ManifestCondition> {
-        let identity = |meta: &ManifestResourceMeta| {
-            (
-                meta.group.clone(),
-                meta.kind.clone(),
-                meta.namespace.clone(),
-                meta.name.clone(),
-            )
-        };
-        let wanted = identity(&item.meta);
-        self.current
-            .resource_status
-            .manifests
-            .iter()
-            .find(|manifest| identity(&manifest.resource_meta) == wanted)
+        self.reported.get(&identity(&item.meta)).copied()
     }
 
     /// What is wanted of an object: what the manifest says, owned by this very AppliedManifestWork.

@@ -13,6 +13,7 @@ use writ_api::work::{AppliedResource, ManifestResourceMeta, ManifestWorkSpec, Up
 use super::{
     config::{Config, Identity, owned},
     mapper::Kind,
+    objects::Name,
     rank,
 };
 
@@ -59,6 +60,11 @@ impl Target {
             namespace: &self.namespace,
             name: &self.name,
         }
+    }
+
+    /// Namespace and name.
+    pub fn place(&self) -> Name {
+        (self.namespace.as_str().into(), self.name.as_str().into())
     }
 
     /// As the AppliedManifestWork records it.

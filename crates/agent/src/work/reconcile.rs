@@ -1,41 +1,55 @@
 //! One look at one work: what it needs is applied, what it dropped is pruned, what happened is reported.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
 use futures::{StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Resource as _, ResourceExt,
     api::{Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
+    core::{GroupVersionKind, ObjectMeta, PartialObjectMeta},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use writ_api::work::{
     APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, AppliedManifestWorkSpec, AppliedManifestWorkStatus,
     AppliedResource, MANIFEST_WORK_FINALIZER, ManifestWork, ManifestWorkStatus,
 };
-use writ_runtime::{Error, apply::replacement, condition, error::Context as _};
+use writ_runtime::{
+    Error,
+    apply::replacement,
+    condition::{self, Wanted},
+    error::Context as _,
+    queue::Next,
+};
 
 use super::{
     Agent, Key,
     apply::Owner,
     delete::{Gone, delete},
-    pass::{CONCURRENCY, Done, Pass, Wait},
+    pass::{CONCURRENCY, Done, Pass, Wait, reported},
     plan::{self, Item, Kinds},
     status::{self, Report},
 };
 
 impl Agent {
-    /// Looks at one work; returns after which delay to look again, if something is still missing.
-    pub(super) async fn reconcile_work(&self, name: &str) -> Result<Option<Duration>, Error> {
+    /// Looks at one work; returns when to look again.
+    pub(super) async fn reconcile_work(&self, name: &str) -> Result<Next, Error> {
         let key = Key::work(name);
         let Some(work) = self.works.get(name)? else {
             self.forget(&key);
-            return Ok(None);
+            return Ok(Next::Wait);
         };
         if work.metadata.deletion_timestamp.is_some() {
             self.forget(&key);
             return self.finalize(&work).await;
+        }
+        if let Some((problem, reported)) = self.broken(name) {
+            self.forget(&key);
+            if reported.is_none() || reported != work.metadata.generation {
+                self.report_broken(&work, &problem).await?;
+            }
+            return Ok(Next::Wait);
         }
         let (work, applied) = futures::try_join!(self.ensure_finalizer(work), self.ensure_applied(name))?;
         let applied = self.refresh_applied(applied, &work).await?;
@@ -47,19 +61,22 @@ impl Agent {
         key: &Key,
         work: &ManifestWork,
         applied: &AppliedManifestWork,
-    ) -> Result<Option<Duration>, Error> {
+    ) -> Result<Next, Error> {
         let owner = Owner::from(applied);
         let kinds = self.kinds(work).await;
         let items = plan::items(&work.spec, &kinds);
         self.declare_interest(key, &items);
         let current = work.status.clone().unwrap_or_default();
-        let verdict = self.gate.check(key, work.spec.executor.as_ref(), &items).await?;
+        // The time of the revision at hand, or of a later one.
+        let since = self.works.since(&work.name_any()).unwrap_or_else(Instant::now);
+        let executor = work.spec.executor.as_ref();
+        let verdict = self.gate.check(key, executor, &items, since).await?;
         let complete = condition::is_true(&current.conditions, status::COMPLETE);
         let pass = Pass {
             agent: self,
             key,
             owner: &owner,
-            current: &current,
+            reported: reported(&current),
             complete,
             verdict: &verdict,
         };
@@ -76,8 +93,7 @@ impl Agent {
             .unwrap_or_default();
         let (pending, pruned) = self.prune(&before, &items, &owner).await;
         let failed = done.iter().any(|done| done.failed);
-        self.write_applied_status(applied, &before, &done, &items, &pending)
-            .await?;
+        let recorded = Self::applied_resources(&before, &done, &items, &pending);
         let reports: Vec<Report> = done.into_iter().map(|done| done.report).collect();
         let wanted = status::status(
             &current,
@@ -86,24 +102,43 @@ impl Agent {
             work.metadata.generation,
             Timestamp::now(),
         );
-        self.write_status(work, &wanted).await?;
-        pruned?;
+        let (recorded, reported) = futures::join!(
+            self.patch_applied_status(applied, &recorded),
+            self.write_status(work, &wanted)
+        );
+        recorded.and(reported).and(pruned)?;
         if !pending.is_empty() {
-            return Ok(Some(self.retry(key)));
+            return Ok(Next::Retry);
         }
         if verdict.refusal.is_some() {
-            return Ok(self.gate.recheck(work.spec.executor.as_ref(), &verdict));
+            let recheck = self.gate.recheck(work.spec.executor.as_ref(), &verdict);
+            return Ok(recheck.map_or(Next::Wait, Next::After));
         }
-        if failed {
-            return Ok(Some(self.retry(key)));
-        }
-        self.succeeded(key);
-        // Objects of kinds that came with this very work are watched once their kind is known.
-        let to_come = |item: &Item| item.target.as_ref().is_ok_and(|target| target.kind_to_come);
-        Ok(items.iter().any(to_come).then_some(Duration::from_millis(100)))
+        Ok(if failed { Next::Retry } else { Next::Wait })
     }
 
-    async fn ensure_finalizer(&self, work: ManifestWork) -> Result<ManifestWork, Error> {
+    /// A work that cannot be understood: what was applied stays as it is, and the work says why.
+    async fn report_broken(&self, work: &ManifestWork, problem: &str) -> Result<(), Error> {
+        let (name, generation) = (work.name_any(), work.metadata.generation);
+        let mut conditions = work.status.clone().unwrap_or_default().conditions;
+        let wanted = Wanted::new(
+            status::APPLIED,
+            false,
+            "AppliedManifestWorkFailed",
+            format!("Failed to apply manifest work: this agent cannot understand it: {problem}"),
+        );
+        condition::set(&mut conditions, &wanted, generation, Timestamp::now());
+        let body = json!({"metadata": {"uid": work.uid()}, "status": {"conditions": conditions}});
+        let api: Api<PartialObjectMeta<ManifestWork>> =
+            Api::namespaced(self.hub.clone(), &self.options.cluster_name);
+        api.patch_status(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&body))
+            .await
+            .context(|| format!("report that ManifestWork {name} cannot be understood"))?;
+        self.reported_broken(&name, generation);
+        Ok(())
+    }
+
+    async fn ensure_finalizer(&self, mut work: ManifestWork) -> Result<ManifestWork, Error> {
         if work.finalizers().iter().any(|f| f == MANIFEST_WORK_FINALIZER) {
             return Ok(work);
         }
@@ -115,14 +150,16 @@ impl Agent {
             "finalizers": finalizers,
         }});
         let name = work.name_any();
-        let mut patched = self
+        let patched = self
             .hub_works()
-            .patch(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
+            .patch_metadata(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
             .await
             .context(|| format!("add the finalizer to ManifestWork {name}"))?;
-        patched.meta_mut().managed_fields = None;
-        self.works.put(&patched)?;
-        Ok(patched)
+        // Nothing else changed since: the patch named the version.
+        work.metadata = patched.metadata;
+        work.metadata.managed_fields = None;
+        self.works.put(&work)?;
+        Ok(work)
     }
 
     async fn ensure_applied(&self, work: &str) -> Result<AppliedManifestWork, Error> {
@@ -261,35 +298,32 @@ impl Agent {
         (pending, failure)
     }
 
-    async fn write_applied_status(
-        &self,
-        applied: &AppliedManifestWork,
+    /// What the AppliedManifestWork records.
+    fn applied_resources(
         before: &[AppliedResource],
         done: &[Done],
         items: &[Item],
         pending: &[AppliedResource],
-    ) -> Result<(), Error> {
+    ) -> AppliedManifestWorkStatus {
         let mut resources: Vec<AppliedResource> =
             done.iter().filter_map(|done| done.applied.clone()).collect();
         // What a manifest names stays recorded, even while it cannot be written.
         let dropped = plan::prune(before, items);
-        for old in before.iter().filter(|old| !dropped.contains(old)) {
-            let known = resources.iter().any(|new| {
-                (&new.group, &new.resource, &new.namespace, &new.name)
-                    == (&old.group, &old.resource, &old.namespace, &old.name)
-            });
-            if !known {
-                resources.push(old.clone());
-            }
-        }
+        let dropped: HashSet<_> = dropped.iter().map(named).collect();
+        let known: HashSet<_> = resources.iter().map(named).collect();
+        let kept: Vec<AppliedResource> = before
+            .iter()
+            .filter(|old| !dropped.contains(&named(old)) && !known.contains(&named(old)))
+            .cloned()
+            .collect();
+        resources.extend(kept);
         resources.extend(pending.iter().cloned());
         resources.sort();
         resources.dedup();
-        let wanted = AppliedManifestWorkStatus {
+        AppliedManifestWorkStatus {
             applied_resources: resources,
             eviction_start_time: None,
-        };
-        self.patch_applied_status(applied, &wanted).await
+        }
     }
 
     /// Writes the status of an AppliedManifestWork, if it differs.
@@ -303,14 +337,19 @@ impl Agent {
             return Ok(());
         };
         let name = applied.name_any();
-        let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
+        let api: Api<PartialObjectMeta<AppliedManifestWork>> = Api::all(self.spoke.clone());
         let body = json!({"metadata": {"uid": applied.uid()}, "status": patch});
-        let mut patched = api
+        let patched = api
             .patch_status(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&body))
             .await
             .context(|| format!("report the status of AppliedManifestWork {name}"))?;
-        patched.meta_mut().managed_fields = None;
-        self.applied.put(&patched)?;
+        if unchanged(&patched.metadata, &applied.metadata) {
+            let mut applied = applied.clone();
+            applied.metadata = patched.metadata;
+            applied.metadata.managed_fields = None;
+            applied.status = Some(wanted.clone());
+            self.applied.put(&applied)?;
+        }
         Ok(())
     }
 
@@ -326,13 +365,39 @@ impl Agent {
         };
         let name = work.name_any();
         let body = json!({"metadata": {"uid": work.uid()}, "status": patch});
-        let mut patched = self
-            .hub_works()
+        let api: Api<PartialObjectMeta<ManifestWork>> =
+            Api::namespaced(self.hub.clone(), &self.options.cluster_name);
+        let patched = api
             .patch_status(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&body))
             .await
             .context(|| format!("report the status of ManifestWork {name}"))?;
-        patched.meta_mut().managed_fields = None;
-        self.works.put(&patched)?;
+        if unchanged(&patched.metadata, &work.metadata) {
+            let mut work = work.clone();
+            work.metadata = patched.metadata;
+            work.metadata.managed_fields = None;
+            work.status = Some(wanted.clone());
+            self.works.put(&work)?;
+        }
         Ok(())
     }
+}
+
+/// Whether a status was written to the very object that it is about. If somebody was faster, only the watch may tell:
+/// kept under its new version, the change would look like one that was seen already.
+fn unchanged(now: &ObjectMeta, then: &ObjectMeta) -> bool {
+    now.generation.is_some()
+        && now.generation == then.generation
+        && now.labels == then.labels
+        && now.finalizers == then.finalizers
+        && now.deletion_timestamp == then.deletion_timestamp
+}
+
+/// What names an object; versions don't matter.
+fn named(resource: &AppliedResource) -> (&str, &str, &str, &str) {
+    (
+        &resource.group,
+        &resource.resource,
+        &resource.namespace,
+        &resource.name,
+    )
 }

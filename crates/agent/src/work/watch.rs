@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use futures::{StreamExt, pin_mut};
@@ -12,11 +12,11 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use tokio_util::task::AbortOnDropHandle;
+use writ_runtime::queue::Queue;
 
 use super::{
     Key,
     objects::{Objects, Scope, name_of},
-    queue::Queue,
 };
 
 struct Running {
@@ -28,13 +28,13 @@ struct Running {
 pub struct Watches {
     client: Client,
     objects: Objects,
-    queue: Arc<Queue<Key>>,
+    queue: Queue<Key>,
     running: Mutex<HashMap<ApiResource, Running>>,
 }
 
 impl Watches {
     /// No watch yet.
-    pub fn new(client: Client, objects: Objects, queue: Arc<Queue<Key>>) -> Self {
+    pub fn new(client: Client, objects: Objects, queue: Queue<Key>) -> Self {
         Self {
             client,
             objects,
@@ -73,13 +73,7 @@ impl Watches {
     }
 }
 
-async fn watch(
-    client: Client,
-    resource: ApiResource,
-    scope: Scope,
-    objects: Objects,
-    queue: Arc<Queue<Key>>,
-) {
+async fn watch(client: Client, resource: ApiResource, scope: Scope, objects: Objects, queue: Queue<Key>) {
     type Meta = PartialObjectMeta<DynamicObject>;
     let config = watcher::Config::default();
     let (api, config): (Api<Meta>, _) = match &scope {

@@ -34,10 +34,15 @@ pub fn place(target: &Target) -> Option<Place> {
     Some((kind, target.namespace.clone(), target.name.clone()))
 }
 
+/// Whether the manifest makes roles or bindings in many namespaces.
+pub fn is_namespace_grant(target: &Target) -> bool {
+    let resource = &target.kind.resource;
+    resource.group == "writ.dev" && resource.plural == "namespacegrants"
+}
+
 /// Whether the executor may grant what this manifest grants.
 pub fn check(target: &Target, items: &[Item], lookup: &mut Lookup<'_>) -> Result<(), String> {
-    let resource = &target.kind.resource;
-    if resource.group == "writ.dev" && resource.plural == "namespacegrants" {
+    if is_namespace_grant(target) {
         return namespace_grant(target, items, lookup);
     }
     let Some((kind, namespace, name)) = place(target) else {

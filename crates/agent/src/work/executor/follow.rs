@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures::{StreamExt, pin_mut};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::{
+    core::v1::Namespace,
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+};
 use kube::{
     Api, Client, Resource,
     runtime::{WatchStreamExt, watcher},
@@ -21,12 +24,14 @@ use super::{
     rbac::{Object, Place, Touched},
 };
 
-/// How many kinds are watched.
-pub const KINDS: usize = 4;
+/// How many watches there are.
+pub const WATCHES: usize = 5;
 
-/// Starts one watch per kind.
-pub fn start(client: &Client, shared: &Arc<Shared>) -> Vec<AbortOnDropHandle<()>> {
+/// Starts one watch per kind of RBAC object, and one on the agent's own namespace.
+pub fn start(client: &Client, shared: &Arc<Shared>, own: &str) -> Vec<AbortOnDropHandle<()>> {
+    let namespaces = follow_own(Api::all(client.clone()), shared.clone(), own.to_owned());
     vec![
+        AbortOnDropHandle::new(tokio::spawn(namespaces)),
         spawn::<Role>(client, shared, Kind::Role),
         spawn::<ClusterRole>(client, shared, Kind::ClusterRole),
         spawn::<RoleBinding>(client, shared, Kind::RoleBinding),
@@ -97,6 +102,38 @@ where
             }
         };
         shared.touched(&touched);
+    }
+}
+
+/// Keeps the labels of the agent's own namespace: selectors may select it by them.
+async fn follow_own(api: Api<Namespace>, shared: Arc<Shared>, own: String) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={own}"));
+    let events = watcher(api, config).default_backoff();
+    pin_mut!(events);
+    let mut first = true;
+    while let Some(event) = events.next().await {
+        let labels = match event {
+            Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                object.metadata.labels.unwrap_or_default()
+            }
+            Ok(watcher::Event::InitDone) => {
+                if std::mem::take(&mut first) {
+                    shared.listed.send_modify(|listed| *listed += 1);
+                }
+                continue;
+            }
+            Ok(watcher::Event::Init | watcher::Event::Delete(_)) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "watch on the agent's namespace interrupted, will try again");
+                continue;
+            }
+        };
+        let mut rbac = shared.rbac.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = rbac.set_own_labels(labels);
+        drop(rbac);
+        if changed {
+            shared.look_again();
+        }
     }
 }
 

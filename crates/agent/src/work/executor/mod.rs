@@ -5,12 +5,17 @@
 //! * The RBAC objects are watched. They decide which questions can have a yes at all, so that what is not granted
 //!   costs no request; a yes needs both. A change drops the answers of everybody it can touch and looks at their
 //!   works again, at once.
+//! * A revision is judged by answers that were asked for after it arrived, never by older ones: a permission that was
+//!   gone before is not used, however late its end is seen.
 //! * All or nothing: one refused manifest refuses the revision, unless the agent is told otherwise.
 //! * Writing RBAC may not grant more than the executor holds, and nobody may touch what is the agent's own.
 
+#[cfg(test)]
+mod edits;
 mod escalation;
 mod follow;
 mod plan;
+mod protected;
 mod question;
 mod rbac;
 #[cfg(test)]
@@ -28,7 +33,7 @@ use kube::{Api, Client, api::PostParams};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use writ_api::work::{Executor, ExecutorServiceAccount};
-use writ_runtime::{Error, error::Context as _};
+use writ_runtime::{Error, error::Context as _, queue::Queue};
 
 pub use self::plan::{Refused, Verdict};
 use self::{
@@ -36,7 +41,7 @@ use self::{
     question::Question,
     rbac::{Rbac, Touched},
 };
-use super::{Key, plan::Item, queue::Queue};
+use super::{Key, plan::Item};
 use crate::{
     Options,
     options::{Authorizers, ExecutorGranularity, NilExecutor},
@@ -54,12 +59,17 @@ const LAG: Duration = Duration::from_secs(5);
 /// How long the first listing of RBAC may take.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
+/// What the API server said, and when it was asked.
+#[derive(Clone, Copy)]
+struct Answer {
+    allowed: bool,
+    asked: Instant,
+}
+
 /// What is known about one executor.
 #[derive(Default)]
 struct Known {
-    answers: HashMap<Question, bool>,
-    /// When the first of the answers came.
-    since: Option<Instant>,
+    answers: HashMap<Question, Answer>,
     /// Counts the changes of RBAC that could touch it.
     epoch: u64,
     /// When the last of them came.
@@ -84,7 +94,7 @@ pub struct Gate {
 struct Shared {
     rbac: RwLock<Rbac>,
     known: Mutex<HashMap<ExecutorServiceAccount, Known>>,
-    queue: Arc<Queue<Key>>,
+    queue: Queue<Key>,
     listed: watch::Sender<usize>,
 }
 
@@ -98,7 +108,6 @@ impl Shared {
         for (account, known) in self.known().iter_mut() {
             if touched.includes(account) {
                 known.answers.clear();
-                known.since = None;
                 known.epoch += 1;
                 known.changed = Some(Instant::now());
                 for key in &known.works {
@@ -110,11 +119,20 @@ impl Shared {
 }
 
 impl Shared {
+    /// Looks at every work again: what is protected changed.
+    fn look_again(&self) {
+        for known in self.known().values_mut() {
+            known.epoch += 1;
+            for key in &known.works {
+                self.queue.add(key.clone());
+            }
+        }
+    }
+
     /// Drops every answer.
     fn doubt(&self) {
         for known in self.known().values_mut() {
             known.answers.clear();
-            known.since = None;
             known.epoch += 1;
         }
     }
@@ -122,7 +140,7 @@ impl Shared {
 
 impl Gate {
     /// A gate that has asked nothing yet.
-    pub fn new(client: Client, options: &Options, queue: Arc<Queue<Key>>) -> Self {
+    pub fn new(client: Client, options: &Options, queue: Queue<Key>) -> Self {
         let (listed, ready) = watch::channel(0);
         Self {
             client,
@@ -144,12 +162,14 @@ impl Gate {
         }
     }
 
-    /// Whether these manifests may be written for this executor. An error means: not now.
+    /// Whether these manifests, of a revision that arrived at `since`, may be written for this executor. An error
+    /// means: not now.
     pub async fn check(
         &self,
         key: &Key,
         executor: Option<&Executor>,
         items: &[Item],
+        since: Instant,
     ) -> Result<Verdict, Error> {
         let Some(executor) = executor else {
             self.forget(key);
@@ -170,7 +190,7 @@ impl Gate {
         // A change that comes while questions are under way makes their answers worthless.
         for _ in 0..8 {
             let epoch = self.epoch(account);
-            let verdict = self.decide(account, items).await?;
+            let verdict = self.decide(account, items, since).await?;
             if self.epoch(account) == epoch {
                 return Ok(verdict);
             }
@@ -220,9 +240,14 @@ impl Gate {
         self.shared.known().get(account).map_or(0, |known| known.epoch)
     }
 
-    async fn decide(&self, account: &ExecutorServiceAccount, items: &[Item]) -> Result<Verdict, Error> {
+    async fn decide(
+        &self,
+        account: &ExecutorServiceAccount,
+        items: &[Item],
+        since: Instant,
+    ) -> Result<Verdict, Error> {
+        let (mut answers, epoch) = self.answers(account, since);
         loop {
-            let (answers, epoch) = self.answers(account);
             let outcome = {
                 let rbac = self.shared.rbac.read().unwrap_or_else(PoisonError::into_inner);
                 evaluate(&Inputs {
@@ -239,33 +264,43 @@ impl Gate {
                 Outcome::Verdict(verdict) => return Ok(verdict),
                 Outcome::Ask(questions) => {
                     let asked = self.ask(account, questions).await?;
+                    answers.extend(
+                        asked
+                            .iter()
+                            .map(|(question, answer)| (question.clone(), answer.allowed)),
+                    );
                     self.keep(account, epoch, asked);
                 }
             }
         }
     }
 
-    /// The answers that still hold.
-    fn answers(&self, account: &ExecutorServiceAccount) -> (HashMap<Question, bool>, u64) {
+    /// The answers that hold for a revision that arrived then.
+    fn answers(&self, account: &ExecutorServiceAccount, since: Instant) -> (HashMap<Question, bool>, u64) {
         let mut known = self.shared.known();
         let entry = known.entry(account.clone()).or_default();
-        let too_old = entry.since.is_some_and(|since| since.elapsed() > OTHER_ANSWERS);
-        if self.authorizers == Authorizers::Other && too_old {
-            entry.answers.clear();
-            entry.since = None;
+        if self.authorizers == Authorizers::Other {
+            entry
+                .answers
+                .retain(|_, answer| answer.asked.elapsed() <= OTHER_ANSWERS);
         }
         // A no that RBAC contradicts is worth asking again while the API server may lag behind.
         if entry.changed.is_some_and(|changed| changed.elapsed() < LAG) {
-            entry.answers.retain(|_, allowed| *allowed);
+            entry.answers.retain(|_, answer| answer.allowed);
         }
-        (entry.answers.clone(), entry.epoch)
+        let answers = entry
+            .answers
+            .iter()
+            .filter(|(_, answer)| answer.asked >= since)
+            .map(|(question, answer)| (question.clone(), answer.allowed))
+            .collect();
+        (answers, entry.epoch)
     }
 
-    fn keep(&self, account: &ExecutorServiceAccount, epoch: u64, asked: Vec<(Question, bool)>) {
+    fn keep(&self, account: &ExecutorServiceAccount, epoch: u64, asked: Vec<(Question, Answer)>) {
         let mut known = self.shared.known();
         let entry = known.entry(account.clone()).or_default();
         if entry.epoch == epoch {
-            entry.since.get_or_insert_with(Instant::now);
             entry.answers.extend(asked);
         }
     }
@@ -274,7 +309,7 @@ impl Gate {
         &self,
         account: &ExecutorServiceAccount,
         questions: BTreeSet<Question>,
-    ) -> Result<Vec<(Question, bool)>, Error> {
+    ) -> Result<Vec<(Question, Answer)>, Error> {
         let (user, groups) = (account.user(), account.groups());
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let asked: Vec<_> = questions
@@ -282,6 +317,7 @@ impl Gate {
             .map(|question| {
                 let (api, review) = (api.clone(), question.review(&user, &groups));
                 async move {
+                    let asked = Instant::now();
                     let answer = api
                         .create(&PostParams::default(), &review)
                         .await
@@ -289,7 +325,7 @@ impl Gate {
                     let allowed = answer
                         .status
                         .is_some_and(|status| status.allowed && status.denied != Some(true));
-                    Ok::<_, Error>((question, allowed))
+                    Ok::<_, Error>((question, Answer { allowed, asked }))
                 }
             })
             .collect();
@@ -304,11 +340,11 @@ impl Gate {
         {
             let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
             if watches.is_none() {
-                *watches = Some(follow::start(&self.client, &self.shared));
+                *watches = Some(follow::start(&self.client, &self.shared, &self.agent.namespace));
             }
         }
         let mut ready = self.ready.clone();
-        let listed = ready.wait_for(|listed| *listed >= follow::KINDS);
+        let listed = ready.wait_for(|listed| *listed >= follow::WATCHES);
         match tokio::time::timeout(LISTED_WITHIN, listed).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(Error::Invalid(

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use writ_api::work::ExecutorServiceAccount;
 
 use super::{
-    escalation,
+    escalation, protected,
     question::{Question, verbs},
-    rbac::{self, Rbac},
+    rbac::Rbac,
 };
 use crate::{
     options::{Authorizers, ExecutorGranularity},
@@ -187,7 +187,7 @@ pub fn evaluate(inputs: &Inputs<'_>) -> Outcome {
 
 fn deny(target: &Target, inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option<Denial> {
     if target.written()
-        && let Some(reason) = protected(target, inputs)
+        && let Some(reason) = protected::reason(target, inputs)
     {
         return Some(Denial::Other(reason));
     }
@@ -213,32 +213,6 @@ fn deny(target: &Target, inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option
     escalation::check(target, inputs.items, lookup)
         .err()
         .map(|reason| Denial::Other(format!("permission escalation: {reason}")))
-}
-
-/// Why this object is the agent's own, if it is.
-fn protected(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
-    let agent = inputs.agent;
-    let resource = &target.kind.resource;
-    if target.namespace == agent.namespace
-        || (resource.group.is_empty() && resource.plural == "namespaces" && target.name == agent.namespace)
-    {
-        return Some(format!("namespace {} is the agent's own", agent.namespace));
-    }
-    let place = escalation::place(target)?;
-    if inputs.rbac.belongs_to(&place, agent) {
-        return Some(format!(
-            "{} {} is what the agent's own rights rest on",
-            resource.kind, target.name
-        ));
-    }
-    let subjects = target
-        .object
-        .get("subjects")
-        .cloned()
-        .and_then(|subjects| serde_json::from_value::<Vec<_>>(subjects).ok())
-        .unwrap_or_default();
-    rbac::names(&place, &subjects, agent)
-        .then(|| format!("{} {} names the agent itself", resource.kind, target.name))
 }
 
 fn verdict(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>, unsettled: bool) -> Verdict {

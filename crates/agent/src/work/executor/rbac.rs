@@ -1,6 +1,6 @@
 //! The RBAC objects of the managed cluster, as far as the gate needs them: compiled, and who is bound to what.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject};
 use writ_api::work::ExecutorServiceAccount;
@@ -21,6 +21,7 @@ struct Bound {
 pub struct Rbac {
     index: Index,
     bindings: HashMap<Place, Bound>,
+    own_labels: BTreeMap<String, String>,
 }
 
 impl Default for Rbac {
@@ -29,6 +30,7 @@ impl Default for Rbac {
             // What is stored is what the API server decides by.
             index: Index::new(Aggregation::Stored),
             bindings: HashMap::new(),
+            own_labels: BTreeMap::new(),
         }
     }
 }
@@ -141,6 +143,18 @@ impl Rbac {
         &self.index
     }
 
+    /// The labels of the agent's own namespace.
+    pub fn own_labels(&self) -> &BTreeMap<String, String> {
+        &self.own_labels
+    }
+
+    /// Takes in the labels of the agent's own namespace; returns whether they changed.
+    pub fn set_own_labels(&mut self, labels: BTreeMap<String, String>) -> bool {
+        let changed = self.own_labels != labels;
+        self.own_labels = labels;
+        changed
+    }
+
     /// Takes in an object; returns who that can touch, those it does not name any more included.
     pub fn put(&mut self, object: &Object) -> Touched {
         let place = object.place();
@@ -196,6 +210,16 @@ impl Rbac {
     pub fn belongs_to(&self, place: &Place, account: &ExecutorServiceAccount) -> bool {
         self.bindings.iter().any(|(binding, bound)| {
             (binding == place || bound.role == *place) && names(binding, &bound.subjects, account)
+        })
+    }
+
+    /// Whether a Role or RoleBinding of this name, in any namespace, is one that the account's rights rest on.
+    pub fn name_belongs_to(&self, kind: Kind, name: &str, account: &ExecutorServiceAccount) -> bool {
+        self.bindings.iter().any(|(binding, bound)| {
+            [binding, &bound.role]
+                .iter()
+                .any(|place| place.0 == kind && place.2 == name)
+                && names(binding, &bound.subjects, account)
         })
     }
 }

@@ -342,7 +342,8 @@ fn no_work_grants_more_than_its_executor_holds() {
 #[test]
 fn a_namespace_grant_counts_in_all_namespaces() {
     let grant = json!({"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "metadata": {"name": "g"},
-        "spec": {"namespaceSelector": {}, "name": "g", "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}});
+        "spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "g",
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}});
     let with = |rules: Value| {
         let mut rbac = Rbac::default();
         put(
@@ -403,10 +404,24 @@ fn the_agents_own_things_are_nobody_elses() {
             "subjects": [subject]}),
         );
     }
+    put(
+        &mut rbac,
+        json!({"kind": "RoleBinding", "metadata": {"name": "agents-local", "namespace": "kube-system"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "agent-system", "name": "writ-agent"}]}),
+    );
+    rbac.set_own_labels([("team".to_owned(), "agents".to_owned())].into());
     let refused = |object: Value| {
         let items = manifests(json!([object]));
         Case::new(&items, &rbac).run().0.refusal
     };
+    let grant = |selector: Value, name: &str, subject: &str| {
+        json!({"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "metadata": {"name": "g"},
+            "spec": {"namespaceSelector": selector, "name": name,
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all"},
+                "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": subject}]}})
+    };
+    let shop = json!({"matchLabels": {"team": "shop"}});
     let cluster_binding = |name: &str, subject: Value| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "all"}, "subjects": [subject]})
@@ -414,7 +429,26 @@ fn the_agents_own_things_are_nobody_elses() {
     let someone = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "dave"});
     assert_eq!(refused(config_map("fine")), None);
     assert_eq!(refused(cluster_binding("free", someone.clone())), None);
+    assert_eq!(refused(grant(shop.clone(), "g", "dave")), None);
+    let not_own = json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["agent-system"]}]});
+    assert_eq!(refused(grant(not_own, "g", "dave")), None);
     for object in [
+        // A selector that reaches the agent's namespace: all, by its name, by a label of it.
+        grant(json!({}), "g", "dave"),
+        grant(
+            json!({"matchLabels": {"kubernetes.io/metadata.name": "agent-system"}}),
+            "g",
+            "dave",
+        ),
+        grant(json!({"matchLabels": {"team": "agents"}}), "g", "dave"),
+        grant(
+            json!({"matchExpressions": [{"key": "team", "operator": "Sounds", "values": ["like"]}]}),
+            "g",
+            "dave",
+        ),
+        grant(shop.clone(), "agents-local", "dave"),
+        grant(shop, "g", "system:serviceaccount:agent-system:writ-agent"),
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "agent-system", "name": "x"}}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "agent-system"}}),
         cluster_binding("agents", someone),

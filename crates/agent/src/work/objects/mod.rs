@@ -98,6 +98,8 @@ struct Watched {
     need: Option<Need>,
     /// The newest version that an event showed.
     latest: u64,
+    /// Whether a request about it is under way; its answer tells more than events meanwhile, our own echo included.
+    busy: bool,
     fights: Fights,
 }
 
@@ -239,6 +241,23 @@ impl Objects {
         changed
     }
 
+    /// One more object matters to a key. Returns whether that is new.
+    pub fn also(&self, key: &Key, kind: &Arc<Kind>, name: Name) -> bool {
+        let mut known = self.lock();
+        let interest = known.interests.entry(key.clone()).or_default();
+        if !interest.objects.insert((kind.clone(), name.clone())) {
+            return false;
+        }
+        let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
+        of_kind
+            .objects
+            .entry(name)
+            .or_default()
+            .entry(key.clone())
+            .or_default();
+        true
+    }
+
     /// The part of each kind that has to be watched.
     pub fn scopes(&self) -> Vec<(ApiResource, Scope)> {
         self.lock()
@@ -255,25 +274,27 @@ impl Objects {
             .collect()
     }
 
-    /// Remembers what a write or a read left behind; `None` if it failed.
-    pub fn mark(&self, key: &Key, resource: &ApiResource, name: &Name, mark: Option<Mark>) {
+    /// A request about an object begins; [`Self::mark`] ends it.
+    pub fn begin(&self, key: &Key, resource: &ApiResource, name: &Name) {
+        if let Some(watched) = self.lock().watched(key, resource, name) {
+            watched.busy = true;
+        }
+    }
+
+    /// Remembers what a write or a read left behind; `None` if it failed. Returns whether somebody changed the object
+    /// meanwhile, so that it has to be looked at again.
+    pub fn mark(&self, key: &Key, resource: &ApiResource, name: &Name, mark: Option<Mark>) -> bool {
         let mut known = self.lock();
-        let Some(watched) = known
-            .kinds
-            .get_mut(resource)
-            .and_then(|of_kind| of_kind.objects.get_mut(name))
-            .and_then(|keys| keys.get_mut(key))
-        else {
-            return;
+        let Some(watched) = known.watched(key, resource, name) else {
+            return false;
         };
-        // A change that came while the request was under way is looked at again.
+        watched.busy = false;
         let newer = mark
             .as_ref()
             .is_some_and(|mark| watched.latest > mark.seen.version);
-        if !newer {
-            watched.need = None;
-        }
+        watched.need = newer.then_some(Need::Write);
         watched.mark = mark;
+        newer
     }
 
     /// The mark, if there is one.
@@ -327,6 +348,9 @@ impl Objects {
         let seen = Seen::of(metadata);
         for (key, watched) in of_kind.objects.get_mut(&name).into_iter().flatten() {
             watched.latest = watched.latest.max(seen.version);
+            if watched.busy && seen.version != 0 {
+                continue;
+            }
             let need = match &watched.mark {
                 // Nothing is known of it: whoever waits for it to appear or to go wants to know.
                 None => Need::Write,
@@ -381,6 +405,10 @@ impl Objects {
 }
 
 impl Known {
+    fn watched(&mut self, key: &Key, resource: &ApiResource, name: &Name) -> Option<&mut Watched> {
+        self.kinds.get_mut(resource)?.objects.get_mut(name)?.get_mut(key)
+    }
+
     fn drop_object(&mut self, key: &Key, resource: &ApiResource, name: &Name) {
         let Some(of_kind) = self.kinds.get_mut(resource) else {
             return;

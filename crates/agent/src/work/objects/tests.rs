@@ -161,3 +161,23 @@ fn the_smallest_part_that_holds_everything_is_watched() {
     assert!(Scope::Namespace("a".into()).covers(&Scope::Object(name("a", "x"))));
     assert!(!Scope::Object(name("a", "x")).covers(&Scope::Namespace("a".into())));
 }
+
+#[test]
+fn the_echo_of_our_own_write_wakes_nobody_and_a_change_under_way_is_not_lost() {
+    let key = Key::work("w");
+    let (kind, web) = (kind(), name("shop", "web"));
+    let resource = &kind.resource;
+    let objects = Objects::default();
+    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
+    objects.begin(&key, resource, &web);
+    assert!(objects.seen(resource, &metadata(10, Some(1), "a")).is_empty());
+    let mark = Mark::of(&metadata(10, Some(1), "a"), 7, false);
+    assert!(!objects.mark(&key, resource, &web, Some(mark)));
+    assert_eq!(objects.need(&key, resource, &web, 7), Need::Nothing);
+    // Somebody is faster than the answer.
+    objects.begin(&key, resource, &web);
+    assert!(objects.deleted(resource, &metadata(12, Some(1), "a")).is_empty());
+    let mark = Mark::of(&metadata(11, Some(1), "a"), 7, false);
+    assert!(objects.mark(&key, resource, &web, Some(mark)));
+    assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
+}

@@ -1,0 +1,93 @@
+//! What is the agent's own: nobody touches it under a named executor, whatever RBAC says.
+
+use k8s_openapi::api::rbac::v1::Subject;
+use kube::core::{Selector, SelectorExt as _};
+use serde_json::Value;
+use writ_api::writ::NamespaceGrant;
+use writ_authz::Kind;
+
+use super::{
+    escalation,
+    plan::Inputs,
+    rbac::{self, Place},
+};
+use crate::work::plan::Target;
+
+/// The label that every namespace has.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Why this object is the agent's own, if it is.
+pub fn reason(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
+    let agent = inputs.agent;
+    let resource = &target.kind.resource;
+    if target.namespace == agent.namespace
+        || (resource.group.is_empty() && resource.plural == "namespaces" && target.name == agent.namespace)
+    {
+        return Some(format!("namespace {} is the agent's own", agent.namespace));
+    }
+    if escalation::is_namespace_grant(target) {
+        return namespace_grant(target, inputs);
+    }
+    let place = escalation::place(target)?;
+    if inputs.rbac.belongs_to(&place, agent) {
+        return Some(format!(
+            "{} {} is what the agent's own rights rest on",
+            resource.kind, target.name
+        ));
+    }
+    names_agent(target, inputs, &place, target.object.get("subjects"))
+}
+
+fn names_agent(
+    target: &Target,
+    inputs: &Inputs<'_>,
+    place: &Place,
+    subjects: Option<&Value>,
+) -> Option<String> {
+    let subjects: Vec<Subject> = subjects
+        .cloned()
+        .and_then(|subjects| serde_json::from_value(subjects).ok())
+        .unwrap_or_default();
+    rbac::names(place, &subjects, inputs.agent).then(|| {
+        format!(
+            "{} {} names the agent itself",
+            target.kind.resource.kind, target.name
+        )
+    })
+}
+
+/// A grant makes roles or bindings wherever its selector selects: not in the agent's namespace, not to the agent, and
+/// not in place of what the agent's rights rest on.
+fn namespace_grant(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
+    let agent = inputs.agent;
+    let grant: NamespaceGrant = match serde_json::from_value(target.object.clone()) {
+        Ok(grant) => grant,
+        Err(error) => return Some(format!("the NamespaceGrant cannot be understood: {error}")),
+    };
+    let selector = match Selector::try_from(grant.spec.namespace_selector) {
+        Ok(selector) => selector,
+        Err(error) => return Some(format!("spec.namespaceSelector cannot be understood: {error}")),
+    };
+    let mut labels = inputs.rbac.own_labels().clone();
+    labels.insert(NAME_LABEL.into(), agent.namespace.clone());
+    if selector.matches(&labels) {
+        return Some(format!(
+            "it selects namespace {0}, which is the agent's own; leave it out with the matchExpression \
+             {{key: {NAME_LABEL}, operator: NotIn, values: [{0}]}}",
+            agent.namespace
+        ));
+    }
+    let kind = if grant.spec.rules.is_some() {
+        Kind::Role
+    } else {
+        Kind::RoleBinding
+    };
+    if inputs.rbac.name_belongs_to(kind, &grant.spec.name, agent) {
+        return Some(format!(
+            "a {kind} {:?} is what the agent's own rights rest on",
+            grant.spec.name
+        ));
+    }
+    let place = (Kind::RoleBinding, String::new(), grant.spec.name);
+    names_agent(target, inputs, &place, target.object.pointer("/spec/subjects"))
+}

@@ -1,0 +1,101 @@
+//! Keeps a cache in step with a watch. Objects are read one by one: one that cannot be understood stops nothing but
+//! itself.
+
+use std::collections::HashSet;
+
+use futures::{StreamExt, pin_mut};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    core::{ApiResource, DynamicObject},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::cache::Cache;
+
+/// A change of a watched object.
+pub enum Change<K> {
+    /// It came or changed.
+    Put(K),
+    /// It came or changed, and cannot be understood: its name, and why. The cache knows its metadata.
+    Broken(String, String),
+    /// It went.
+    Gone(String),
+    /// All that there is has been seen.
+    Listed,
+}
+
+/// Follows a watch for ever.
+pub async fn follow<K>(api: Api<K>, cache: &Cache<K>, changed: impl Fn(Change<K>))
+where
+    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Send + 'static,
+{
+    let kind = K::kind(&()).into_owned();
+    let resource = ApiResource::erase::<K>(&());
+    let client: Client = api.clone().into_client();
+    let raw: Api<DynamicObject> = match api.namespace() {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    };
+    let events = watcher(raw, watcher::Config::default().page_size(100)).default_backoff();
+    pin_mut!(events);
+    let mut listed = HashSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                listed.insert(object.name_any());
+                put(object, cache, &changed);
+            }
+            Ok(watcher::Event::Apply(object)) => put(object, cache, &changed),
+            Ok(watcher::Event::InitDone) => {
+                for name in cache.names() {
+                    if !listed.contains(&name) {
+                        cache.remove(&name);
+                        changed(Change::Gone(name));
+                    }
+                }
+                listed.clear();
+                changed(Change::Listed);
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                cache.remove(&object.name_any());
+                changed(Change::Gone(object.name_any()));
+            }
+            Err(error) => tracing::warn!(kind, %error, "watch interrupted, will try again"),
+        }
+    }
+}
+
+fn put<K>(mut object: DynamicObject, cache: &Cache<K>, changed: &impl Fn(Change<K>))
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    object.metadata.managed_fields = None;
+    let name = object.name_any();
+    let metadata = json!({"metadata": object.metadata, "spec": {}, "status": object.data.get("status")});
+    let (object, problem) = match serde_json::to_value(object).and_then(serde_json::from_value::<K>) {
+        Ok(object) => (Ok(object), None),
+        // Without what it asks for: that it exists and whether it is on its way out counts all the same.
+        Err(error) => (bare(metadata), Some(error.to_string())),
+    };
+    let kept = object.and_then(|object| Ok((cache.put(&object).map_err(|e| e.to_string())?, object)));
+    match (kept, problem) {
+        (Ok((true, object)), None) => changed(Change::Put(object)),
+        (Ok((true, _)), Some(problem)) => changed(Change::Broken(name, problem)),
+        (Ok((false, _)), _) => {}
+        (Err(error), _) => tracing::error!(name, error, "an object cannot be kept"),
+    }
+}
+
+/// An object without its spec, and without its status if that is what cannot be understood.
+fn bare<K: DeserializeOwned>(mut rest: Value) -> Result<K, String> {
+    if let Ok(object) = serde_json::from_value(rest.clone()) {
+        return Ok(object);
+    }
+    if let Some(rest) = rest.as_object_mut() {
+        rest.remove("status");
+    }
+    serde_json::from_value(rest).map_err(|error| error.to_string())
+}
