@@ -4,7 +4,7 @@ mod accounts;
 mod clusters;
 mod foundation;
 mod permission;
-mod work;
+pub mod work;
 
 use crate::Scenario;
 

@@ -3,18 +3,20 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
+    core::{ApiResource, DynamicObject},
 };
 use serde_json::json;
-use writ_api::work::{AppliedManifestWork, MANIFEST_WORK_FINALIZER};
+use writ_api::work::{AppliedManifestWork, MANIFEST_WORK_FINALIZER, ManifestWork};
 
 use super::support::{
     agent, change, condition, config_map, config_maps, create, delete, gone, holds, manifest_condition,
     spoke, works,
 };
-use crate::Fleet;
+use crate::{Fleet, wait};
 
 /// Delivered with an owner, reported, changed, pruned, removed.
 pub async fn life(fleet: Fleet) -> Result<()> {
@@ -131,6 +133,64 @@ pub async fn appears(fleet: Fleet) -> Result<()> {
     // One manifest that cannot be mapped does not keep the others from being pruned.
     delete(&works, "web").await?;
     Ok(())
+}
+
+/// A work of a newer API than the agent's says so itself, holds up nobody, loses nothing and can be deleted.
+pub async fn not_understood(fleet: Fleet) -> Result<()> {
+    let options = writ_agent::Options {
+        work: writ_agent::options::WorkOptions {
+            eviction_grace_period: Duration::from_secs(1),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let _agent = agent(&fleet, options).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    let maps = config_maps(&client, "default");
+    let of = |name: &str| json!({"workload": {"manifests": [config_map("default", name, "1")]}});
+    create(&works, "newer", of("newer")).await?;
+    condition(&works, "newer", "Applied", "True").await?;
+
+    // A hub whose API has one strategy more.
+    let admin = fleet.hub.admin().await?;
+    let definitions: Api<DynamicObject> = Api::all_with(
+        admin.clone(),
+        &ApiResource::erase::<CustomResourceDefinition>(&()),
+    );
+    let name = "manifestworks.work.open-cluster-management.io";
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/manifestConfigs/items\
+                /properties/updateStrategy/properties/type/enum/-";
+    let more = Patch::Json::<()>(serde_json::from_value(
+        json!([{"op": "add", "path": path, "value": "Future"}]),
+    )?);
+    definitions.patch(name, &PatchParams::default(), &more).await?;
+    let raw: Api<DynamicObject> =
+        Api::namespaced_with(admin, "cluster1", &ApiResource::erase::<ManifestWork>(&()));
+    let future = json!({"spec": {"manifestConfigs": [{"updateStrategy": {"type": "Future"},
+        "resourceIdentifier": {"resource": "configmaps", "namespace": "default", "name": "newer"}}]}});
+    wait::until_true("the hub takes it", || async {
+        raw.patch("newer", &PatchParams::default(), &Patch::Merge(&future))
+            .await?;
+        Ok(true)
+    })
+    .await?;
+    wait::until_true("the work says that it is not understood", || async {
+        let status = serde_json::to_string(&raw.get("newer").await?.data)?;
+        ensure!(status.contains("cannot understand it"), "{status}");
+        Ok(true)
+    })
+    .await?;
+    create(&works, "other", of("other")).await?;
+    holds(&maps, "other", "1").await?;
+    // Longer than what is gone from the hub may stay.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    holds(&maps, "newer", "1").await?;
+    raw.delete("newer", &DeleteParams::default()).await?;
+    gone(&maps, "newer").await?;
+    wait::until_true("the work is gone", || async {
+        Ok(raw.get_opt("newer").await?.is_none())
+    })
+    .await
 }
 
 const TOYS: &str = "

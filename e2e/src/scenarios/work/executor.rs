@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use writ_agent::options::{ExecutorGranularity, NilExecutor, WorkOptions};
+use writ_agent::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOptions};
 
 use super::support::{
     agent, change, condition, config_map, config_maps, create, delete, gone, holds, manifest_condition,
@@ -245,6 +245,28 @@ subjects:
         "subjects": []});
     create(&works, "takeover", spec("a", &json!([takeover]))).await?;
     condition(&works, "takeover", "Applied", "False").await?;
+    // A grant that reaches the agent's namespace by its selector.
+    let grant = |selector: Value| {
+        json!({"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "metadata": {"name": "reach"},
+            "spec": {"namespaceSelector": selector, "name": "reach",
+                "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}})
+    };
+    create(&works, "reach", spec("a", &json!([grant(json!({}))]))).await?;
+    let work = condition(&works, "reach", "Applied", "False").await?;
+    ensure!(
+        manifest_condition(&work, 0, "Applied")?
+            .2
+            .contains("is the agent's own")
+    );
+    let elsewhere = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
+        "values": [crate::fleet::AGENT_NAMESPACE]}]});
+    change(
+        &works,
+        "reach",
+        json!({"spec": {"workload": {"manifests": [grant(elsewhere)]}}}),
+    )
+    .await?;
+    condition(&works, "reach", "Applied", "True").await?;
     // Without an executor the agent acts as itself, and may.
     create(&works, "itself", json!({"workload": {"manifests": [own]}})).await?;
     condition(&works, "itself", "Applied", "True").await?;
@@ -273,6 +295,39 @@ subjects:
     ensure!(!text.contains("hunter2"), "{text}");
     let secrets: Api<Secret> = Api::namespaced(client, "default");
     ensure!(secrets.get_opt("bad").await?.is_none());
+    Ok(())
+}
+
+/// Where others than RBAC decide too, only exact questions count; granted, revoked and granted again all the same.
+pub async fn other_authorizers(fleet: Fleet) -> Result<()> {
+    let options = writ_agent::Options {
+        work: WorkOptions {
+            authorizers: Authorizers::Other,
+            ..WorkOptions::default()
+        },
+        ..writ_agent::Options::default()
+    };
+    let _agent = agent(&fleet, options).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    let maps = config_maps(&client, "default");
+    let manifests = json!([
+        config_map("default", "one", "1"),
+        config_map("default", "two", "1")
+    ]);
+    create(&works, "w", spec("a", &manifests)).await?;
+    condition(&works, "w", "Applied", "False").await?;
+    yaml::apply(&client, &grant("a", ALL)).await?;
+    condition(&works, "w", "Applied", "True").await?;
+    holds(&maps, "two", "1").await?;
+    yaml::apply(&client, &grant("a", "create, update, patch, get")).await?;
+    let work = condition(&works, "w", "Applied", "False").await?;
+    ensure!(
+        manifest_condition(&work, 0, "Applied")?
+            .2
+            .contains("may not delete")
+    );
+    yaml::apply(&client, &grant("a", ALL)).await?;
+    condition(&works, "w", "Applied", "True").await?;
     Ok(())
 }
 

@@ -7,9 +7,12 @@ use crate::Scenario;
 mod admission;
 mod delivery;
 mod executor;
+mod link;
+mod outage;
+mod random;
 mod replica_set;
 mod strategies;
-mod support;
+pub mod support;
 
 /// The scenarios of this folder.
 pub fn all() -> Vec<Scenario> {
@@ -30,6 +33,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| delivery::appears(fleet).boxed(),
         },
         Scenario {
+            name: "work/what_is_not_understood_says_so_and_holds_up_nobody",
+            clusters: 1,
+            run: |fleet| delivery::not_understood(fleet).boxed(),
+        },
+        Scenario {
             name: "work/an_executor_is_granted_and_revoked_within_a_second",
             clusters: 1,
             run: |fleet| executor::grants(fleet).boxed(),
@@ -48,6 +56,11 @@ pub fn all() -> Vec<Scenario> {
             name: "work/switches_of_the_gate",
             clusters: 1,
             run: |fleet| executor::switches(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/other_authorizers_are_asked_exactly",
+            clusters: 1,
+            run: |fleet| executor::other_authorizers(fleet).boxed(),
         },
         Scenario {
             name: "work/four_strategies_and_ignored_fields",
@@ -78,6 +91,31 @@ pub fn all() -> Vec<Scenario> {
             name: "work/admission_that_is_down_refuses_specs_and_nothing_else",
             clusters: 1,
             run: |fleet| admission::down(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_hub_that_is_away_stops_nothing_and_nothing_is_lost",
+            clusters: 1,
+            run: |fleet| outage::hub_away(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/an_agent_that_starts_again_repeats_nothing",
+            clusters: 1,
+            run: |fleet| outage::restart(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/edits_in_a_row_end_in_the_last",
+            clusters: 1,
+            run: |fleet| outage::edits_in_a_row(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_thousand_manifests_converge",
+            clusters: 1,
+            run: |fleet| outage::large(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/random_edits_of_rbac_leave_no_stale_answer",
+            clusters: 1,
+            run: |fleet| random::edits(fleet).boxed(),
         },
         Scenario {
             name: "work/a_replica_set_rolls_out_step_by_step",

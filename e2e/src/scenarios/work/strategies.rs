@@ -109,6 +109,50 @@ pub async fn strategies(fleet: Fleet) -> Result<()> {
     })
     .await?;
     holds(&maps, "loose", "edited").await?;
+
+    // A field that is left as somebody changed it, until the manifest changes; in the other two path languages.
+    for (name, paths) in [
+        (
+            "pointer",
+            json!({"condition": "OnSpokeChange", "jsonPointers": ["/data/key"]}),
+        ),
+        (
+            "path",
+            json!({"condition": "OnSpokeChange", "jsonPaths": [".data.key"]}),
+        ),
+    ] {
+        let leaving =
+            json!({"type": "ServerSideApply", "serverSideApply": {"force": true, "ignoreFields": [paths]}});
+        create(
+            &works,
+            name,
+            with_strategy(&config_map("default", name, "1"), &leaving),
+        )
+        .await?;
+        condition(&works, name, "Applied", "True").await?;
+        maps.patch(name, &PatchParams::default(), &Patch::Merge(&edit))
+            .await?;
+        // A new revision with the same manifest makes the agent look at the object again.
+        change(
+            &works,
+            name,
+            json!({"spec": {"deleteOption": {"propagationPolicy": "Orphan"}}}),
+        )
+        .await?;
+        condition(&works, name, "Applied", "True").await?;
+        holds(&maps, name, "edited").await?;
+        let mut changed = config_map("default", name, "1");
+        if let Some(data) = changed.get_mut("data") {
+            *data = json!({"key": "1", "more": "x"});
+        }
+        change(
+            &works,
+            name,
+            json!({"spec": {"workload": {"manifests": [changed]}}}),
+        )
+        .await?;
+        holds(&maps, name, "1").await?;
+    }
     Ok(())
 }
 

@@ -1,0 +1,232 @@
+//! The hub goes away and comes back, the agent ends and starts again, a work is large.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use writ_agent::options::WorkOptions;
+use writ_api::work::{AppliedManifestWork, ManifestWork};
+
+use super::{
+    link::Link,
+    support::{
+        accept, agent, change, condition, config_map, config_maps, create, delete, gone, holds, spoke, works,
+    },
+};
+use crate::{
+    Fleet, cluster,
+    fleet::{self, Running},
+    wait,
+};
+
+const GRACE: Duration = Duration::from_secs(1);
+
+/// An agent whose hub is at the other end of a line.
+async fn agent_over(fleet: &Fleet, link: &Link) -> Result<Running> {
+    accept(fleet, "cluster1").await?;
+    let groups = ["system:open-cluster-management:cluster1", "system:authenticated"];
+    let identity = fleet
+        .hub
+        .kubeconfig_as("system:open-cluster-management:cluster1:agent", &groups);
+    let hub = cluster::client(link.over(identity)).await?;
+    let spoke = fleet
+        .cluster(1)?
+        .service_account(fleet::AGENT_NAMESPACE, "writ-agent")
+        .await?;
+    let options = writ_agent::Options {
+        cluster_name: "cluster1".into(),
+        controllers: vec!["work".into()],
+        work: WorkOptions {
+            eviction_grace_period: GRACE,
+            ..WorkOptions::default()
+        },
+        ..writ_agent::Options::default()
+    };
+    fleet::start("the agent", |health, shutdown| {
+        writ_agent::run(hub, spoke, options, health, shutdown)
+    })
+    .await
+}
+
+fn one(name: &str, value: &str) -> Value {
+    json!({"workload": {"manifests": [config_map("default", name, value)]}})
+}
+
+/// What was applied stays and is kept true while the hub is away; then nothing is lost, and nothing repeated.
+pub async fn hub_away(fleet: Fleet) -> Result<()> {
+    let link = Link::to(&fleet.hub.url()).await?;
+    let _agent = agent_over(&fleet, &link).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    let maps = config_maps(&client, "default");
+    for name in ["kept", "changed", "dropped", "untouched"] {
+        create(&works, name, one(name, "1")).await?;
+        condition(&works, name, "Available", "True").await?;
+    }
+    let before = (
+        maps.get("untouched").await?.resource_version(),
+        works.get("untouched").await?.resource_version(),
+    );
+
+    link.cut();
+    change(&works, "changed", json!({"spec": one("changed", "2")})).await?;
+    works.delete("dropped", &DeleteParams::default()).await?;
+    create(&works, "new", one("new", "1")).await?;
+    let edit = json!({"data": {"key": "drift"}});
+    maps.patch("kept", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    holds(&maps, "kept", "1").await?;
+    maps.delete("changed", &DeleteParams::default()).await?;
+    holds(&maps, "changed", "1").await?;
+    // Longer than what is gone from the hub may stay.
+    tokio::time::sleep(GRACE * 3).await;
+    holds(&maps, "untouched", "1").await?;
+    ensure!(maps.get_opt("new").await?.is_none());
+    ensure!(maps.get_opt("dropped").await?.is_some());
+
+    link.mend();
+    holds(&maps, "changed", "2").await?;
+    holds(&maps, "new", "1").await?;
+    gone(&maps, "dropped").await?;
+    condition(&works, "changed", "Applied", "True").await?;
+    condition(&works, "new", "Applied", "True").await?;
+    wait::until_true("the deleted work is gone", || async {
+        Ok(works.get_opt("dropped").await?.is_none())
+    })
+    .await?;
+    let after = (
+        maps.get("untouched").await?.resource_version(),
+        works.get("untouched").await?.resource_version(),
+    );
+    ensure!(before == after, "{before:?} was written again: {after:?}");
+    Ok(())
+}
+
+/// The versions of everything that the agent writes.
+async fn versions(works: &Api<ManifestWork>, maps: &Api<ConfigMap>) -> Result<BTreeMap<String, String>> {
+    let anchors: Api<AppliedManifestWork> = Api::all(maps.clone().into_client());
+    let mut versions = BTreeMap::new();
+    let all = ListParams::default();
+    for work in works.list(&all).await? {
+        versions.insert(
+            format!("work {}", work.name_any()),
+            work.resource_version().unwrap_or_default(),
+        );
+    }
+    for anchor in anchors.list(&all).await? {
+        versions.insert(
+            format!("anchor {}", anchor.name_any()),
+            anchor.resource_version().unwrap_or_default(),
+        );
+    }
+    for map in maps.list(&all).await? {
+        versions.insert(
+            format!("map {}", map.name_any()),
+            map.resource_version().unwrap_or_default(),
+        );
+    }
+    Ok(versions)
+}
+
+/// An agent that starts again writes nothing that is there already, and goes on.
+pub async fn restart(fleet: Fleet) -> Result<()> {
+    let running = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    fleet.cluster(1)?.namespace("shop").await?;
+    let maps = config_maps(&client, "shop");
+    // Two objects each: one that stays as it is, one that drifts while nobody looks.
+    let of = |name: &str, strategy: &str| {
+        let drifts = format!("{name}-drifts");
+        json!({"workload": {"manifests": [config_map("shop", name, "1"), config_map("shop", &drifts, "1")]},
+            "manifestConfigs": [{"resourceIdentifier": {"resource": "configmaps", "namespace": "shop", "name": "*"},
+                "updateStrategy": {"type": strategy, "serverSideApply": {"force": true}},
+                "feedbackRules": [{"type": "JSONPaths", "jsonPaths": [{"name": "key", "path": ".data.key"}]}]}]})
+    };
+    let strategies = [("update", "Update"), ("apply", "ServerSideApply")];
+    for (name, strategy) in strategies {
+        create(&works, name, of(name, strategy)).await?;
+        condition(&works, name, "Available", "True").await?;
+    }
+    running.stop().await?;
+    let before = versions(&works, &maps).await?;
+    let edit = json!({"data": {"key": "drift while nobody looked"}});
+    for (name, _) in strategies {
+        let name = format!("{name}-drifts");
+        maps.patch(&name, &PatchParams::default(), &Patch::Merge(&edit))
+            .await?;
+    }
+
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    for (name, _) in strategies {
+        holds(&maps, &format!("{name}-drifts"), "1").await?;
+    }
+    create(&works, "new", one("new", "1")).await?;
+    condition(&works, "new", "Available", "True").await?;
+    let after = versions(&works, &maps).await?;
+    for (what, version) in before.iter().filter(|(what, _)| !what.ends_with("-drifts")) {
+        let now = after.get(what).with_context(|| format!("{what} is gone"))?;
+        ensure!(now == version, "{what} was written again");
+    }
+    Ok(())
+}
+
+/// Edits that come faster than reports are written: the last one counts, of the spec and of the labels.
+pub async fn edits_in_a_row(fleet: Fleet) -> Result<()> {
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    let maps = config_maps(&client, "default");
+    let anchors: Api<AppliedManifestWork> = Api::all(client.clone());
+    create(&works, "web", one("web", "0")).await?;
+    for burst in 0..10 {
+        for edit in 0..5 {
+            let value = format!("{burst}-{edit}");
+            change(&works, "web", json!({"spec": one("web", &value)})).await?;
+            change(&works, "web", json!({"metadata": {"labels": {"edit": value}}})).await?;
+        }
+        let last = format!("{burst}-4");
+        holds(&maps, "web", &last).await?;
+        condition(&works, "web", "Applied", "True").await?;
+        wait::until_true("the last label arrives", || async {
+            let found = anchors.list(&ListParams::default()).await?.items;
+            Ok(found
+                .iter()
+                .all(|anchor| anchor.labels().get("edit") == Some(&last)))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// A thousand manifests: applied, changed, half of them pruned, deleted.
+pub async fn large(fleet: Fleet) -> Result<()> {
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    fleet.cluster(1)?.namespace("shop").await?;
+    let maps = config_maps(&client, "shop");
+    let spec = |count: usize, value: &str| {
+        let manifests: Vec<_> = (0..count)
+            .map(|n| config_map("shop", &format!("m{n}"), value))
+            .collect();
+        json!({"workload": {"manifests": manifests}})
+    };
+    let count = || async {
+        let all = maps.list_metadata(&ListParams::default()).await?;
+        anyhow::Ok(all.iter().filter(|map| map.name_any().starts_with('m')).count())
+    };
+    create(&works, "large", spec(1000, "1")).await?;
+    let work = condition(&works, "large", "Available", "True").await?;
+    ensure!(count().await? == 1000);
+    let reported = work.status.unwrap_or_default().resource_status.manifests.len();
+    ensure!(reported == 1000, "{reported} manifests are reported");
+    change(&works, "large", json!({"spec": spec(500, "2")})).await?;
+    condition(&works, "large", "Applied", "True").await?;
+    holds(&maps, "m499", "2").await?;
+    wait::until_true("the other half is pruned", || async { Ok(count().await? == 500) }).await?;
+    delete(&works, "large").await?;
+    ensure!(count().await? == 0);
+    Ok(())
+}
