@@ -1,1 +1,3 @@
 //! What writ costs, as ratios measured in one run.
+
+pub mod limits;

@@ -39,6 +39,8 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// The port of the API server; 0 picks a free one.
     pub port: u16,
+    /// More arguments of the API server, such as those of an audit log.
+    pub apiserver_args: Vec<String>,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             controllers: true,
             data: None,
             port: 0,
+            apiserver_args: Vec::new(),
         }
     }
 }
@@ -114,28 +117,25 @@ impl ControlPlane {
             ],
         )?;
         let file = |name: &str| folder.join(name).display().to_string();
-        let apiserver = spawn(
-            assets,
-            &folder,
-            "kube-apiserver",
-            &[
-                format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
-                format!("--secure-port={port}"),
-                "--bind-address=127.0.0.1".into(),
-                "--advertise-address=127.0.0.1".into(),
-                format!("--cert-dir={}", folder.display()),
-                format!("--tls-cert-file={}", file("serving.crt")),
-                format!("--tls-private-key-file={}", file("serving.key")),
-                format!("--client-ca-file={}", file("ca.crt")),
-                format!("--service-account-key-file={}", file("sa.pub")),
-                format!("--service-account-signing-key-file={}", file("sa.key")),
-                "--service-account-issuer=https://kubernetes.default.svc".into(),
-                "--authorization-mode=RBAC".into(),
-                "--service-cluster-ip-range=10.0.0.0/24".into(),
-                "--endpoint-reconciler-type=none".into(),
-                "--allow-privileged=true".into(),
-            ],
-        )?;
+        let mut apiserver_args = vec![
+            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+            format!("--secure-port={port}"),
+            "--bind-address=127.0.0.1".into(),
+            "--advertise-address=127.0.0.1".into(),
+            format!("--cert-dir={}", folder.display()),
+            format!("--tls-cert-file={}", file("serving.crt")),
+            format!("--tls-private-key-file={}", file("serving.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            format!("--service-account-key-file={}", file("sa.pub")),
+            format!("--service-account-signing-key-file={}", file("sa.key")),
+            "--service-account-issuer=https://kubernetes.default.svc".into(),
+            "--authorization-mode=RBAC".into(),
+            "--service-cluster-ip-range=10.0.0.0/24".into(),
+            "--endpoint-reconciler-type=none".into(),
+            "--allow-privileged=true".into(),
+        ];
+        apiserver_args.extend(options.apiserver_args.iter().cloned());
+        let apiserver = spawn(assets, &folder, "kube-apiserver", &apiserver_args)?;
         let mut plane = Self {
             assets: assets.clone(),
             authority,
@@ -245,6 +245,11 @@ impl ControlPlane {
         cluster
             .and_then(|cluster| cluster.server.clone())
             .unwrap_or_default()
+    }
+
+    /// Where its credentials and logs are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The binaries that this control plane runs.

@@ -67,13 +67,20 @@ impl Guarded {
 
     /// Sends a signal (`STOP`, `CONT`, `TERM`) to the program itself.
     pub fn signal(&self, signal: &str) -> io::Result<()> {
+        Command::new("kill")
+            .args([format!("-{signal}"), self.id()?.to_string()])
+            .status()
+            .map(drop)
+    }
+
+    /// The id of the program itself, once it runs.
+    pub fn id(&self) -> io::Result<u32> {
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.watchdog.id()))?;
         // The first child is the program, the second the one that waits for our end.
         let program = children.split_whitespace().next().unwrap_or_default();
-        Command::new("kill")
-            .args([&format!("-{signal}"), program])
-            .status()
-            .map(drop)
+        program
+            .parse()
+            .map_err(|_| io::Error::new(io::ErrorKind::NotFound, format!("{} does not run", self.name)))
     }
 
     /// Kills the program and waits for its end.
