@@ -31,7 +31,9 @@ fn control_plane() -> Result<()> {
         println!("{} is complete", target.display());
         return Ok(());
     }
-    needs_go()?;
+    ensure_go("the control plane").context(
+        "or set KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl",
+    )?;
     // Built beside the target and moved at the end, so that an interrupted build leaves nothing half done.
     let work = target.with_extension(format!("build-{}", std::process::id()));
     fs::create_dir_all(&work).with_context(|| format!("create {}", work.display()))?;
@@ -49,18 +51,6 @@ fn control_plane() -> Result<()> {
     built
 }
 
-fn needs_go() -> Result<()> {
-    ensure!(
-        Command::new("go")
-            .arg("version")
-            .output()
-            .is_ok_and(|output| output.status.success()),
-        "building the control plane needs Go 1.26 or later, and there is no `go` here. Install it, or set \
-         KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl"
-    );
-    Ok(())
-}
-
 /// A kubectl ten minors older: people keep theirs for years. It is its library with a `main`, without the rest of Kubernetes.
 fn older_kubectl() -> Result<()> {
     let version = version("kubectl-older")?;
@@ -69,7 +59,7 @@ fn older_kubectl() -> Result<()> {
         println!("{} is complete", target.display());
         return Ok(());
     }
-    needs_go()?;
+    ensure_go("an older kubectl")?;
     println!("building kubectl {version}");
     let work = target.with_extension(format!("build-{}", std::process::id()));
     fs::create_dir_all(&work).with_context(|| format!("create {}", work.display()))?;
@@ -233,7 +223,19 @@ fn upstream_go_mod(work: &Path, version: &str) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("read {file}"))
 }
 
-fn go(folder: &Path, args: &[&str]) -> Result<()> {
+/// Says so if there is no Go here.
+pub fn ensure_go(what: &str) -> Result<()> {
+    ensure!(
+        Command::new("go")
+            .arg("version")
+            .output()
+            .is_ok_and(|output| output.status.success()),
+        "building {what} needs Go 1.26 or later, and there is no `go` here: install it"
+    );
+    Ok(())
+}
+
+pub fn go(folder: &Path, args: &[&str]) -> Result<()> {
     let status = Command::new("go")
         .args(args)
         .current_dir(folder)
@@ -265,7 +267,7 @@ pub fn version(of: &str) -> Result<&'static str> {
         .with_context(|| format!("no version of {of} is pinned"))
 }
 
-fn cache_folder() -> Result<PathBuf> {
+pub fn cache_folder() -> Result<PathBuf> {
     let set = |name: &str| {
         env::var_os(name)
             .filter(|value| !value.is_empty())
@@ -277,7 +279,7 @@ fn cache_folder() -> Result<PathBuf> {
         .context("neither WRIT_CACHE_DIR nor HOME is set: there is no cache folder")
 }
 
-fn path(path: &Path) -> String {
+pub fn path(path: &Path) -> String {
     path.display().to_string()
 }
 

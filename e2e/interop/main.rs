@@ -1,0 +1,54 @@
+//! writ and OCM side by side: OCM's agent under writ's hub, writ's agent under OCM's hub. Real control planes, and
+//! OCM's own `work` binary (`cargo xtask interop`); without it every test here is ignored by name.
+
+mod ocm;
+mod ocm_agent;
+mod ocm_hub;
+
+use std::future::Future;
+
+use anyhow::Result;
+use libtest_mimic::Trial;
+use writ_e2e::{Fleet, Kind};
+use writ_testenv::harness;
+
+fn main() {
+    harness::run(vec![
+        trial(
+            "interop/ocm_agent_delivers_works_of_writs_hub",
+            ocm_agent::delivery,
+        ),
+        trial(
+            "interop/ocm_agent_obeys_its_executor_gate_under_writs_admission",
+            ocm_agent::executor,
+        ),
+        trial(
+            "interop/ocm_agent_hands_over_to_writs_agent_and_back",
+            ocm_agent::hand_over,
+        ),
+        trial("interop/ocm_hub_drives_writs_agent", ocm_hub::replica_set),
+        trial(
+            "interop/ocm_webhook_guards_works_of_writs_agent",
+            ocm_hub::webhook,
+        ),
+    ]);
+}
+
+fn trial<F, Fut>(name: &'static str, test: F) -> Trial
+where
+    F: FnOnce(Fleet) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<()>>,
+{
+    let built = ocm::binary().is_some();
+    if !built {
+        eprintln!("{name}: OCM's work binary is not there, `cargo xtask interop` builds it");
+    }
+    let trial = harness::real(name, move || async move {
+        test(Fleet::start(Kind::Real, 1).await?).await
+    });
+    if built {
+        trial
+    } else {
+        trial.with_ignored_flag(true)
+    }
+}
