@@ -203,10 +203,11 @@ impl Worker {
         let mut state = self.known.lock();
         for (grant, generation) in generations {
             let table = state.outcomes.entry(grant.clone()).or_default();
-            let outcome = plan
-                .outcomes
-                .remove(&grant)
-                .map(|failure| Outcome { generation, failure });
+            let outcome = plan.outcomes.remove(&grant).map(|failure| Outcome {
+                generation,
+                failure,
+                roleless: plan.roleless.contains(&grant),
+            });
             let before = match &outcome {
                 Some(outcome) => table.insert(name.to_owned(), outcome.clone()),
                 None => table.remove(name),

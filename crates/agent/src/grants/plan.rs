@@ -135,10 +135,19 @@ fn selector(spec: &NamespaceGrantSpec) -> Option<Selector> {
         .filter(|_| complete)
 }
 
-/// Whether a grant made this object.
+/// Whether a grant made this object: the owner says so, or the label where somebody took the owner away.
 pub fn is_granted(meta: &ObjectMeta) -> bool {
+    is_owned(meta) || granted_label(meta) == Some("true")
+}
+
+fn is_owned(meta: &ObjectMeta) -> bool {
     let owners = meta.owner_references.as_deref().unwrap_or_default();
     owners.iter().any(is_grant)
+}
+
+fn granted_label(meta: &ObjectMeta) -> Option<&str> {
+    let labels = meta.labels.as_ref()?;
+    labels.get(GRANTED_LABEL).map(String::as_str)
 }
 
 fn is_grant(owner: &OwnerReference) -> bool {
@@ -184,6 +193,8 @@ pub struct NamespacePlan {
     pub steps: Vec<(Step, Vec<String>)>,
     /// For each grant in force here: nothing, or why it cannot have its object.
     pub outcomes: BTreeMap<String, Option<String>>,
+    /// The grants that ask for it and bind a Role which is not here.
+    pub roleless: BTreeSet<String>,
 }
 
 /// Plans one namespace. `labels` are `None` when it is gone or going.
@@ -200,6 +211,14 @@ pub fn namespace(
         if let Some(content) = &active.content {
             let key = (content.kind(), active.grant.spec.name.clone());
             wanted.entry(key).or_default().push(active);
+            let role = match content {
+                Content::Binding(role, _) if role.kind == "Role" => Some((Kind::Role, role.name.clone())),
+                _ => None,
+            };
+            if active.grant.spec.validate == Some(true) && role.is_some_and(|role| !live.contains_key(&role))
+            {
+                plan.roleless.insert(active.grant.name_any());
+            }
         }
     }
     let mut kept = BTreeSet::new();
@@ -244,7 +263,8 @@ pub fn namespace(
             Live::Role(role) => &role.metadata,
             Live::RoleBinding(binding) => &binding.metadata,
         };
-        if meta.deletion_timestamp.is_none() {
+        // A label alone may have been copied by somebody.
+        if meta.deletion_timestamp.is_none() && is_owned(meta) {
             let step = Step::Delete {
                 kind: key.0,
                 name: key.1.clone(),
@@ -312,12 +332,11 @@ fn step(object: Object, live: Option<&Live>) -> Option<Step> {
 }
 
 fn same_meta(have: &ObjectMeta, want: &ObjectMeta) -> bool {
-    let label = |meta: &ObjectMeta| meta.labels.as_ref().and_then(|l| l.get(GRANTED_LABEL).cloned());
     let owners = |meta: &ObjectMeta| -> BTreeSet<Option<String>> {
         let owners = meta.owner_references.iter().flatten().filter(|o| is_grant(o));
         owners.map(|o| Some(o.uid.clone())).collect()
     };
-    label(have) == label(want) && owners(have) == owners(want)
+    granted_label(have) == granted_label(want) && owners(have) == owners(want)
 }
 
 /// What is known of one namespace that a grant selects.
@@ -327,6 +346,8 @@ pub struct Outcome {
     pub generation: Option<i64>,
     /// Why it failed, if it did.
     pub failure: Option<String>,
+    /// Whether the Role that it binds is not there, if that was asked for.
+    pub roleless: bool,
 }
 
 /// The status of a grant, or `None` while a namespace that it selects has not been worked on.
@@ -347,6 +368,16 @@ pub fn status(
         });
     }
     namespaces.sort_by_key(|n| n.ready);
+    let roles_missing = active.grant.spec.validate.filter(|asked| *asked).map(|_| {
+        let without = selected
+            .iter()
+            .filter(|name| outcomes.get(*name).is_some_and(|o| o.roleless));
+        let role = active.grant.spec.role_ref.as_ref().map(|r| r.name.as_str());
+        let names: Vec<String> = without
+            .map(|name| format!("{name}/{}", role.unwrap_or_default()))
+            .collect();
+        clip(&names.join(", "), MAX_SUMMARY)
+    });
     let count = |n: usize| i64::try_from(n).ok();
     let total = namespaces.len();
     let failed = namespaces.iter().filter(|n| !n.ready).count();
@@ -382,6 +413,7 @@ pub fn status(
         ready: count(total - failed),
         failed: count(failed),
         summary,
+        roles_missing,
         namespaces,
         omitted: count(omitted).filter(|n| *n > 0),
         conditions,

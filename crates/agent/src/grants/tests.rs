@@ -201,6 +201,7 @@ fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
     let grant = role_grant("g", "get");
     let selected: BTreeSet<String> = (0..1500).map(|i| format!("n{i:04}")).collect();
     let outcome = |failure: Option<&str>| Outcome {
+        roleless: false,
         generation: Some(2),
         failure: failure.map(ToOwned::to_owned),
     };
@@ -221,6 +222,7 @@ fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
     outcomes.insert(
         "n0003".into(),
         Outcome {
+            roleless: false,
             generation: Some(1),
             failure: None,
         },
@@ -248,4 +250,58 @@ fn only_objects_of_grants_are_kept_whole() {
     let role: Role = serde_json::from_value(owned).unwrap();
     assert!(plan::is_granted(&role.metadata));
     assert!(!plan::is_granted(&RoleBinding::default().metadata));
+}
+
+#[test]
+fn an_owner_that_was_taken_away_is_put_back_and_a_copied_label_deletes_nothing() {
+    let grant = role_grant("g", "get");
+    let mut live = Objects::new();
+    act(Some(&team("a")), &[&grant], &mut live);
+    let strip = |live: &mut Objects| {
+        for object in live.values_mut() {
+            if let Live::Role(role) = object {
+                role.metadata.owner_references = None;
+                assert!(plan::is_granted(&role.metadata), "the label tells");
+            }
+        }
+    };
+    strip(&mut live);
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), Vec::<String>::new());
+    strip(&mut live);
+    assert_eq!(
+        act(Some(&team("b")), &[&grant], &mut live),
+        Vec::<String>::new(),
+        "somebody may have copied it with its labels"
+    );
+}
+
+#[test]
+fn a_grant_that_asks_learns_where_its_role_is_missing() {
+    let mut grant = binding_grant("reader");
+    let missing = |grant: &Active, live: &Objects| {
+        let plan = plan::namespace("n", Some(&BTreeMap::new()), &[grant], live);
+        plan.roleless.contains("b")
+    };
+    let mut live = Objects::new();
+    assert!(!missing(&grant, &live), "it did not ask");
+    grant.grant.spec.validate = Some(true);
+    assert!(missing(&grant, &live));
+    live.insert((Kind::Role, "reader".into()), Live::Foreign);
+    assert!(!missing(&grant, &live));
+
+    let outcome = |roleless| Outcome {
+        generation: Some(2),
+        failure: None,
+        roleless,
+    };
+    let selected: BTreeSet<String> = ["m".into(), "n".into()].into();
+    let status = |roleless| {
+        let outcomes = BTreeMap::from([("m".into(), outcome(false)), ("n".into(), outcome(roleless))]);
+        plan::status(&grant, &selected, &outcomes, Timestamp::UNIX_EPOCH)
+            .unwrap()
+            .roles_missing
+    };
+    assert_eq!(status(true).as_deref(), Some("n/reader"));
+    assert_eq!(status(false).as_deref(), Some(""), "it heals");
 }

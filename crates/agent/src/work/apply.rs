@@ -118,7 +118,7 @@ pub async fn write(
     owner: &Owner,
 ) -> Result<Option<DynamicObject>, Failure> {
     let api = api(client, &target.kind, &target.namespace);
-    not_foreign(&api, target).await?;
+    not_foreign(&api, target, owner).await?;
     let written = match target.config.strategy.type_ {
         UpdateStrategyType::ReadOnly => return Ok(api.get_opt(&target.name).await?),
         UpdateStrategyType::Update => update(&api, target, owner).await?,
@@ -136,8 +136,9 @@ pub async fn write(
     own(&api, target, owner, written).await.map(Some)
 }
 
-/// What is not ours is not overwritten, if the manifest says so.
-async fn not_foreign(api: &Api<DynamicObject>, target: &Target) -> Result<(), Failure> {
+/// What is not ours is not overwritten, if the manifest says so. An object that this work has written stays ours when
+/// somebody takes the owner reference off it: who wrote its fields is known to the server.
+async fn not_foreign(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Result<(), Failure> {
     let annotations = target.object.pointer("/metadata/annotations");
     let refuse = annotations
         .and_then(|annotations| annotations.get(ON_CONFLICT_ANNOTATION))
@@ -152,7 +153,11 @@ async fn not_foreign(api: &Api<DynamicObject>, target: &Target) -> Result<(), Fa
     let delivered = owners.iter().any(|o| {
         o.kind == "AppliedManifestWork" && o.api_version.starts_with("work.open-cluster-management.io/")
     });
-    if delivered {
+    let manager = owner.manager();
+    let written = live.metadata.managed_fields.iter().flatten().any(|fields| {
+        fields.manager.as_deref() == Some(manager.as_str()) && fields.operation.as_deref() == Some("Apply")
+    });
+    if delivered || written {
         return Ok(());
     }
     Err(Failure::Foreign(format!(

@@ -53,6 +53,10 @@ pub struct NamespaceGrantSpec {
     /// Whether an object of that name that this grant did not make is taken over. Otherwise it is left alone and reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopt: Option<bool>,
+
+    /// Whether the status names the Roles of roleRef that are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate: Option<bool>,
 }
 
 /// In how many namespaces the object is as wanted, and where it is not.
@@ -78,6 +82,10 @@ pub struct NamespaceGrantStatus {
     /// The first namespaces that fail and why, at most 900 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
+
+    /// The Roles of roleRef that are missing, if validate asks for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roles_missing: Option<String>,
 
     /// Every selected namespace, failing ones first, at most 1000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
