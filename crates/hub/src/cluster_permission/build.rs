@@ -1,6 +1,6 @@
 //! From a spec to the objects that it wants. Each entry is built on its own: a bad one is a problem, the rest goes on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::rbac::v1::{RoleRef, Subject},
@@ -19,7 +19,7 @@ use writ_api::{
 
 pub use super::id::Id;
 use super::{
-    manifest::{self, Content},
+    manifest::{self, Asked, Content},
     names,
     plan::{AddOn, HubRole, Observation},
     validate::{self, Problem, filled},
@@ -100,17 +100,18 @@ fn is_built_in(kind: &str, name: &str) -> bool {
         }
 }
 
-struct Builder<'a> {
-    seen: &'a Observation<'a>,
-    name: String,
+/// Makes objects of entries, one after the other.
+pub(super) struct Builder<'a> {
+    pub(super) seen: &'a Observation<'a>,
+    pub(super) name: String,
     adopt: bool,
-    out: Built,
+    pub(super) out: Built,
     /// Which entry made an object.
-    taken: BTreeMap<Id, String>,
+    pub(super) taken: BTreeMap<Id, String>,
 }
 
 impl<'a> Builder<'a> {
-    fn permission(&self) -> &'a ClusterPermission {
+    pub(super) fn permission(&self) -> &'a ClusterPermission {
         self.seen.permission
     }
 
@@ -240,58 +241,6 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A stub for each role that a binding names and that this permission does not make.
-    fn checks(&mut self) {
-        let mut wanted = BTreeSet::new();
-        for (field, binding) in validate::cluster_role_bindings(self.permission()) {
-            if let Some(role) = binding
-                .role_ref
-                .as_ref()
-                .filter(|role| role.kind == "ClusterRole")
-            {
-                wanted.insert((String::new(), role.name.clone(), field));
-            }
-        }
-        for (i, binding) in self.permission().spec.role_bindings.iter().enumerate() {
-            let field = format!("spec.roleBindings[{i}]");
-            let name = filled(binding.role_ref.name.as_deref())
-                .unwrap_or(&self.name)
-                .to_owned();
-            match (
-                binding.role_ref.kind.as_str(),
-                filled(binding.namespace.as_deref()),
-            ) {
-                ("ClusterRole", _) => wanted.insert((String::new(), name, field)),
-                ("Role", Some(namespace)) => wanted.insert((namespace.into(), name, field)),
-                _ => false,
-            };
-        }
-        for (namespace, name, field) in wanted {
-            let kind = if namespace.is_empty() {
-                "ClusterRole"
-            } else {
-                "Role"
-            };
-            let id = Id {
-                kind: kind.into(),
-                namespace,
-                name,
-            };
-            if id.name.is_empty() || self.taken.contains_key(&id) {
-                continue;
-            }
-            self.taken.insert(id.clone(), field.clone());
-            let (manifest, config) = manifest::stub(&id);
-            self.out.items.push(Item {
-                id,
-                field,
-                purpose: Purpose::Check,
-                manifest,
-                config: Some(config),
-            });
-        }
-    }
-
     /// The subjects of a binding as the managed cluster knows them; the ones that are not there are left out.
     fn subjects(
         &mut self,
@@ -373,15 +322,7 @@ impl<'a> Builder<'a> {
             self.grant(field, kind, name, labels, content);
             return;
         };
-        // Validated before: a selector that cannot be evaluated never gets here.
-        let Ok(selector) = validate::selector(field, labels) else {
-            return;
-        };
-        let selected: Vec<&str> = namespaces
-            .iter()
-            .filter(|(_, labels)| selector.matches(labels))
-            .map(|(name, _)| name.as_str())
-            .collect();
+        let selected = selected(field, namespaces, labels);
         self.out.selected_by_hub.push((field.to_owned(), selected.len()));
         for namespace in selected {
             self.deliver(field, kind, namespace, name.to_owned(), content);
@@ -403,7 +344,16 @@ impl<'a> Builder<'a> {
         self.out.items.push(Item {
             field: field.to_owned(),
             purpose: Purpose::Grant,
-            manifest: manifest::grant(self.metadata(&id), name, labels, self.adopt, content),
+            manifest: manifest::grant(
+                self.metadata(&id),
+                name,
+                labels,
+                Asked {
+                    adopt: self.adopt,
+                    validate: self.permission().spec.validate == Some(true),
+                },
+                content,
+            ),
             config: Some(manifest::grant_config(&id.name)),
             id,
         });
@@ -471,4 +421,21 @@ fn role_ref(role: &RoleRef) -> RoleRef {
         api_group: Some(RBAC_GROUP.into()),
         ..role.clone()
     }
+}
+
+/// The namespaces of the hub that a selector selects.
+pub(super) fn selected<'a>(
+    field: &str,
+    namespaces: &'a [(String, BTreeMap<String, String>)],
+    labels: &LabelSelector,
+) -> Vec<&'a str> {
+    // Validated before: one that cannot be evaluated selects nothing.
+    let Ok(selector) = validate::selector(field, labels) else {
+        return Vec::new();
+    };
+    namespaces
+        .iter()
+        .filter(|(_, labels)| selector.matches(labels))
+        .map(|(name, _)| name.as_str())
+        .collect()
 }

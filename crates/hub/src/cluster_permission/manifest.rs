@@ -53,23 +53,33 @@ pub fn object(metadata: ObjectMeta, namespaced: bool, content: Content<'_>) -> V
     }
 }
 
+/// What a permission asks of its grants.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Take over what was there before.
+    pub adopt: bool,
+    /// Report roles that are not there.
+    pub validate: bool,
+}
+
 /// A grant that the agent expands.
 pub fn grant(
     metadata: ObjectMeta,
     name: &str,
     labels: &LabelSelector,
-    adopt: bool,
+    asked: Asked,
     content: Content<'_>,
 ) -> Value {
     let mut spec = NamespaceGrantSpec {
         namespace_selector: labels.clone(),
         name: name.into(),
-        adopt: adopt.then_some(true),
+        adopt: asked.adopt.then_some(true),
         ..NamespaceGrantSpec::default()
     };
     match content {
         Content::Rules(rules) => spec.rules = Some(rules.to_vec()),
         Content::Binding(role, subjects) => {
+            spec.validate = (asked.validate && role.kind == "Role").then_some(true);
             spec.role_ref = Some(role.clone());
             spec.subjects = subjects.to_vec();
         }
@@ -117,6 +127,7 @@ pub fn grant_config(name: &str) -> ManifestConfig {
                 path("selected", ".status.selected"),
                 path("ready", ".status.ready"),
                 path("summary", ".status.summary"),
+                path("rolesMissing", ".status.rolesMissing"),
             ],
         }],
         feedback_scrape_type: ScrapeType::Watch,

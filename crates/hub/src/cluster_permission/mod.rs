@@ -12,6 +12,7 @@
 //! [`plan`] joins these, [`status`] folds the agent's reports, [`controller`] watches and writes differences.
 
 pub mod build;
+mod checks;
 pub mod controller;
 pub mod id;
 pub mod manifest;

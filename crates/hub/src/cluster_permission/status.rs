@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kube::ResourceExt as _;
+use serde_json::Value;
 use writ_api::{
     cluster::managed_cluster::CONDITION_AVAILABLE,
     rbac::cluster_permission::{ClusterPermissionStatus, NamespaceSelection},
@@ -346,6 +347,24 @@ fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
             Some("False") if id.namespace.is_empty() => checked.missing.push(id.name.clone()),
             Some("False") => checked.missing.push(format!("{}/{}", id.namespace, id.name)),
             _ => checked.unknown = true,
+        }
+    }
+    let grants = plan.built.items.iter().filter(|item| {
+        let asked = item.manifest.pointer("/spec/validate") == Some(&Value::Bool(true));
+        item.purpose == Purpose::Grant && kind == "Role" && asked
+    });
+    for Item { id, .. } in grants {
+        let values = reports
+            .get(id)
+            .map(|(r, _)| r.status_feedback.values.as_slice())
+            .unwrap_or_default();
+        let find = |name: &str| values.iter().find(|v| v.name == name).map(|v| &v.value);
+        let number = |name: &str| find(name).and_then(|v| v.integer);
+        let observed = number("observedGeneration").filter(|o| Some(*o) >= number("generation"));
+        match (observed, find("rolesMissing").and_then(|v| v.string.as_deref())) {
+            (None, _) => checked.unknown = true,
+            (Some(_), None | Some("")) => {}
+            (Some(_), Some(names)) => checked.missing.push(names.to_owned()),
         }
     }
     Some(checked)

@@ -323,6 +323,54 @@ fn validate_looks_only_at_roles_that_the_permission_does_not_make() {
 }
 
 #[test]
+fn validate_looks_at_roles_behind_a_selector() {
+    let selector = json!({"matchLabels": {"team": "a"}});
+    let entry = json!({"namespaceSelector": selector, "roleRef": {"kind": "Role", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}, "subject": user("u")});
+    let mut world = World::new(json!({"validate": true, "roleBindings": [entry]}));
+
+    // The agent expands the grant, so it is the agent that looks.
+    world.reconcile();
+    world.agent(&[]);
+    let report = |world: &mut World, missing: Option<&str>| {
+        let work = world.works.get_mut(&1).unwrap();
+        assert_eq!(work.spec.workload.manifests[0].0["spec"]["validate"], json!(true));
+        let number = |name: &str| json!({"name": name, "fieldValue": {"type": "Integer", "integer": 1}});
+        let mut values = vec![
+            number("generation"),
+            number("observedGeneration"),
+            number("selected"),
+            number("ready"),
+        ];
+        values.extend(
+            missing.map(|m| json!({"name": "rolesMissing", "fieldValue": {"type": "String", "string": m}})),
+        );
+        let status = work.status.as_mut().unwrap();
+        status.resource_status.manifests[0].status_feedback =
+            serde_json::from_value(json!({"values": values})).unwrap();
+    };
+    assert_eq!(
+        world.condition("ValidateRolesExist").0,
+        "Unknown",
+        "nobody has looked yet"
+    );
+    report(&mut world, Some("n/reader"));
+    let (status, reason, message) = world.condition("ValidateRolesExist");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "RolesNotFound"));
+    assert!(message.ends_with("were not found: n/reader"), "{message}");
+    assert_eq!(world.condition("Ready").0, "False");
+    report(&mut world, Some(""));
+    assert_eq!(world.condition("ValidateRolesExist").0, "True");
+
+    // Where the hub expands it, there is a stub in each namespace.
+    world.works.clear();
+    world.hub_namespaces = Some(vec![
+        ("n".into(), [("team".to_owned(), "a".to_owned())].into()),
+        ("m".into(), [].into()),
+    ]);
+    assert_eq!(world.ids(), ["RoleBinding n/p", "Role n/reader"]);
+}
+
+#[test]
 fn subjects_are_told_in_a_few_words() {
     let world = World::new(
         json!({"clusterRoleBinding": {"subjects": [user("a"), user("b"), user("a"), user("c"), user("d"), user("e")]}}),
