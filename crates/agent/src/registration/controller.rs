@@ -176,6 +176,7 @@ impl State {
         self.facts.claims = plan::claims(
             self.claims.iter().map(|(_, claim)| claim),
             &self.context.running_controllers(),
+            &self.context.options.agent_namespace,
         );
         self.facts.labels = self.apply_labels(&cluster).await?;
         if let Some(patch) = plan::status_patch(&cluster, &self.facts, Timestamp::now()) {

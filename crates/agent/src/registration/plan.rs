@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use writ_api::cluster::{
     ClusterClaim, ManagedCluster,
-    cluster_claim::{CLAIM_AGENT, SPOKE_ONLY_LABEL},
+    cluster_claim::{CLAIM_AGENT, CLAIM_AGENT_NAMESPACE, SPOKE_ONLY_LABEL},
     managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ManagedClusterVersion, ReportedClaim},
 };
 use writ_runtime::{
@@ -26,8 +26,9 @@ pub const CONDITION_LABELS: &str = "ClusterLabelsApplied";
 /// How many claims are reported besides the reserved ones.
 const MAX_CLAIMS: usize = 20;
 /// The claims that are always reported, first.
-const RESERVED: [&str; 5] = [
+const RESERVED: [&str; 6] = [
     CLAIM_AGENT,
+    CLAIM_AGENT_NAMESPACE,
     "id.k8s.io",
     "kubeversion.open-cluster-management.io",
     "platform.open-cluster-management.io",
@@ -94,6 +95,7 @@ fn add(sums: &mut BTreeMap<String, Quantity>, of_node: Option<&BTreeMap<String, 
 pub fn claims<'a>(
     found: impl Iterator<Item = &'a ClusterClaim>,
     controllers: &[String],
+    namespace: &str,
 ) -> Vec<ReportedClaim> {
     let mut all: BTreeMap<String, String> = found
         .filter(|claim| !claim.labels().contains_key(SPOKE_ONLY_LABEL))
@@ -101,6 +103,7 @@ pub fn claims<'a>(
         .filter(|(_, value)| !value.is_empty())
         .collect();
     all.insert(CLAIM_AGENT.into(), controllers.join(","));
+    all.insert(CLAIM_AGENT_NAMESPACE.into(), namespace.to_owned());
     let mut claims: Vec<ReportedClaim> = RESERVED
         .iter()
         .filter_map(|name| {

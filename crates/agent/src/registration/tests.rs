@@ -36,14 +36,18 @@ fn claims_are_sorted_bounded_and_hidden_on_request() {
         json!({"open-cluster-management.io/spoke-only": ""}),
     ));
     found.push(claim("agent.writ.dev", "forged", json!({})));
-    let claims = plan::claims(found.iter(), &["registration".into(), "work".into()]);
-    assert_eq!(claims.len(), 22);
+    let claims = plan::claims(found.iter(), &["registration".into(), "work".into()], "agents");
+    assert_eq!(claims.len(), 23);
     assert_eq!(
         (claims[0].name.as_str(), claims[0].value.as_str()),
         ("agent.writ.dev", "registration,work")
     );
-    assert_eq!(claims[1].name, "id.k8s.io");
-    assert_eq!(claims[2].name, "custom00.example.com");
+    assert_eq!(
+        (claims[1].name.as_str(), claims[1].value.as_str()),
+        ("namespace.agent.writ.dev", "agents")
+    );
+    assert_eq!(claims[2].name, "id.k8s.io");
+    assert_eq!(claims[3].name, "custom00.example.com");
     assert!(!claims.iter().any(|c| c.name == "a-secret"));
 }
 

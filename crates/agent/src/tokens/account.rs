@@ -12,13 +12,15 @@ use kube::{
     runtime::reflector::Store,
 };
 use writ_api::authentication::{ANNOTATION_REPAIR, KEY_TOKEN, ManagedServiceAccount, digest};
-use writ_runtime::{Error, apply, backoff::Backoff, clock::Clock, error::Context as _};
+use writ_runtime::{Error, apply, clock::Clock, error::Context as _};
 
+pub use super::state::{Next, State};
 use super::{
-    claims::{self, Claims},
-    plan::{self, Existing, Facts, Refusal, Settings, Verdict, Wish},
+    claims,
+    plan::{self, Existing, Facts, Settings, Verdict, Wish},
     report::Report,
     secret::{self, Cluster},
+    state::{Held, Stop},
 };
 
 /// An account as it is watched: one that cannot be read does not stop the others.
@@ -44,93 +46,28 @@ pub struct Worker {
     pub skew: ArcSwap<SignedDuration>,
 }
 
-/// What is remembered of an account between looks. It holds no token, except one that could not be written yet.
-pub struct State {
-    account: Option<String>,
-    held: Option<Held>,
-    pending: Option<Minted>,
-    uid: Option<String>,
-    repair: Option<String>,
-    look: bool,
-    malformed_since: Option<Timestamp>,
-    rejections: Backoff,
-    rejected_until: Option<Timestamp>,
-    backoff: Backoff,
-    failures: u32,
-}
-
-impl Default for State {
-    fn default() -> Self {
+impl Worker {
+    /// A worker that knows what these stores hold.
+    pub fn new(
+        (hub, spoke): (Client, Client),
+        settings: Settings,
+        clock: Clock,
+        accounts: Store<Watched>,
+        service_accounts: Store<ServiceAccount>,
+        ca: Option<Arc<Vec<u8>>>,
+    ) -> Self {
         Self {
-            account: None,
-            held: None,
-            pending: None,
-            uid: None,
-            repair: None,
-            look: false,
-            malformed_since: None,
-            rejections: Backoff::new(Duration::from_secs(10), Duration::from_mins(30)),
-            rejected_until: None,
-            backoff: Backoff::new(Duration::from_millis(500), Duration::from_mins(5)),
-            failures: 0,
+            hub,
+            spoke,
+            settings,
+            clock,
+            accounts,
+            service_accounts,
+            ca: ArcSwapOption::new(ca),
+            skew: ArcSwap::from_pointee(SignedDuration::ZERO),
         }
     }
-}
 
-impl State {
-    /// Forgets failures: what failed may work now.
-    pub fn hope(&mut self) {
-        self.backoff.reset();
-    }
-}
-
-/// What the Secret is known to hold.
-#[derive(Clone)]
-pub(super) struct Held {
-    pub(super) claims: Claims,
-    pub(super) wish: Wish,
-    pub(super) ca: Arc<Vec<u8>>,
-    pub(super) digest: String,
-    pub(super) review_at: Timestamp,
-    pub(super) authenticates: Option<bool>,
-}
-
-/// A token that is not written yet.
-pub(super) struct Minted {
-    pub(super) token: Vec<u8>,
-    pub(super) claims: Claims,
-    pub(super) request: String,
-    pub(super) uid: String,
-}
-
-/// When to look again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Next {
-    /// The time; none means when something happens.
-    pub due: Option<Timestamp>,
-    /// When the token expires: the urgency.
-    pub expires: Option<Timestamp>,
-}
-
-/// Why a look ended early.
-pub(super) enum Stop {
-    Refused(Refusal),
-    Failed(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl Worker {
     /// Whether there is such an account.
     pub fn knows(&self, name: &str) -> bool {
         self.accounts.get(&self.account_ref(name)).is_some()

@@ -3,13 +3,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
 use futures::{
     FutureExt, StreamExt,
     future::BoxFuture,
     stream::{self, FuturesUnordered},
 };
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::{
     Api, ResourceExt,
@@ -82,16 +80,14 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
         .clone()
         .map(String::into_bytes)
         .map(Arc::new);
-    let worker = Worker {
-        hub: ctx.hub.clone(),
-        spoke: ctx.spoke.clone(),
+    let worker = Worker::new(
+        (ctx.hub.clone(), ctx.spoke.clone()),
         settings,
-        clock: options.tokens.clock,
+        options.tokens.clock,
         accounts,
         service_accounts,
-        ca: ArcSwapOption::new(fallback.clone()),
-        skew: ArcSwap::from_pointee(SignedDuration::ZERO),
-    };
+        fallback.clone(),
+    );
     let controller = Controller {
         worker: Arc::new(worker),
         schedule: Schedule::default(),

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod report;
 mod requests;
 pub mod secret;
+pub mod state;
 #[cfg(test)]
 mod tests;
 

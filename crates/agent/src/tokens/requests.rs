@@ -16,11 +16,12 @@ use writ_api::authentication::ManagedServiceAccount;
 use writ_runtime::{Error, apply, error::Context as _};
 
 use super::{
-    account::{Held, Minted, Stop, Watched, Worker},
+    account::{Watched, Worker},
     claims::{self, Claims},
     plan::{self, Facts, Wish},
     report::{self, Report},
     secret,
+    state::{Held, Minted, Stop},
 };
 use crate::MANAGER;
 

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub const SPOKE_ONLY_LABEL: &str = "open-cluster-management.io/spoke-only";
 /// The claim with the names of the controllers that the agent runs, separated by commas.
 pub const CLAIM_AGENT: &str = "agent.writ.dev";
+/// The claim with the namespace of the agent on its cluster.
+pub const CLAIM_AGENT_NAMESPACE: &str = "namespace.agent.writ.dev";
 
 /// The value of the fact; its name is the name of the object.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,9 @@ use writ_api::{
         Registration, RegistrationSubject,
     },
     cluster::{
-        CLUSTER_NAME_LABEL, ManagedCluster, cluster_claim::CLAIM_AGENT, managed_cluster::CONDITION_AVAILABLE,
+        CLUSTER_NAME_LABEL, ManagedCluster,
+        cluster_claim::{CLAIM_AGENT, CLAIM_AGENT_NAMESPACE},
+        managed_cluster::CONDITION_AVAILABLE,
     },
     work::{Manifest, ManifestWork, ManifestWorkSpec, Workload},
 };
@@ -35,8 +37,8 @@ pub const WORK: &str = "addon-managed-serviceaccount-deploy-0";
 /// Who signs its credential.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// The namespace of our own agent, where an account's ServiceAccount is if the agent runs there.
-pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
+/// The namespace of our own agent where it does not say another one.
+const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 
 /// Whether our own agent keeps the accounts on this cluster, as its claim says.
 pub fn runs_our_agent(cluster: &ManagedCluster) -> bool {
@@ -46,6 +48,15 @@ pub fn runs_our_agent(cluster: &ManagedCluster) -> bool {
         .flat_map(|status| &status.cluster_claims)
         .filter(|claim| claim.name == CLAIM_AGENT)
         .any(|claim| claim.value.split(',').any(|name| name.trim() == "tokens"))
+}
+
+/// The namespace of our own agent on this cluster, which is that of the accounts' ServiceAccounts.
+fn agent_namespace(cluster: &ManagedCluster) -> &str {
+    let claims = cluster.status.iter().flat_map(|status| &status.cluster_claims);
+    let mut claimed = claims.filter(|claim| claim.name == CLAIM_AGENT_NAMESPACE);
+    claimed
+        .next()
+        .map_or(AGENT_NAMESPACE, |claim| claim.value.as_str())
 }
 
 /// The ManagedClusterAddOn that a cluster gets by default.
@@ -90,7 +101,7 @@ pub fn status(
         "",
     )];
     if ours {
-        status.namespace = Some(AGENT_NAMESPACE.into());
+        status.namespace = Some(agent_namespace(cluster).to_owned());
         status.registrations = Vec::new();
         let conditions = cluster
             .status

@@ -8,6 +8,7 @@ use std::{
 
 use futures::{
     FutureExt, StreamExt,
+    channel::mpsc,
     future::BoxFuture,
     stream::{self, BoxStream, FuturesUnordered},
 };
@@ -41,6 +42,7 @@ use super::{
     mirror::{Id, Mirror},
     plan::SeenSecret,
     rights,
+    strangers::Strangers,
     work::Worker,
 };
 use crate::Context;
@@ -152,13 +154,21 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
     let world = Shared::default();
     let options = ctx.options.managed_service_account.clone();
     let clock = options.clock;
+    let (wake, woken) = mpsc::channel::<Key>(64);
     let worker = Arc::new(Worker::new(
         ctx.client.clone(),
         world.clone(),
         options,
         ctx.options.guards.default_key,
+        Strangers::new(wake, ctx.shutdown.clone()),
     ));
-    let mut changes = stream::select_all(watches(&ctx.client));
+    let mut watches = watches(&ctx.client);
+    watches.push(
+        woken
+            .map(|key| Box::new(move |_: &mut World| vec![key]) as Change)
+            .boxed(),
+    );
+    let mut changes = stream::select_all(watches);
     let mut schedule = Schedule::<Key>::default();
     let mut backoffs: BTreeMap<Key, Backoff> = BTreeMap::new();
     let mut running: FuturesUnordered<Work> = FuturesUnordered::new();

@@ -16,6 +16,8 @@ mod controller;
 pub mod mirror;
 pub mod plan;
 pub mod rights;
+mod secrets;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod work;

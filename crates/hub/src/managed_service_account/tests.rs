@@ -345,6 +345,13 @@ fn where_our_agent_runs_nothing_is_installed() {
     let ours = addon::status(&mca, &cluster("tokens"), None, at(1));
     assert_eq!(ours.namespace.as_deref(), Some("open-cluster-management-agent"));
     assert!(ours.registrations.is_empty() && condition::is_true(&ours.conditions, "Available"));
+    let mut elsewhere = cluster("tokens");
+    let claims = &mut elsewhere.status.as_mut().unwrap().cluster_claims;
+    claims.push(
+        serde_json::from_value(json!({ "name": "namespace.agent.writ.dev", "value": "agents" })).unwrap(),
+    );
+    let elsewhere = addon::status(&mca, &elsewhere, None, at(1));
+    assert_eq!(elsewhere.namespace.as_deref(), Some("agents"));
     let theirs = addon::status(&mca, &cluster("work"), None, at(1));
     assert_eq!(
         theirs.namespace.as_deref(),

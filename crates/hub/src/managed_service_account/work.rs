@@ -8,24 +8,15 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::{
-    certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
-    core::v1::Secret,
-};
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    api::{Patch, PatchParams},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use writ_api::{
-    authentication::{
-        ANNOTATION_ADOPT, ANNOTATION_REFUSED, ANNOTATION_REPAIR, LABEL_MANAGED, ManagedServiceAccount,
-    },
-    proxy,
-    work::ManifestWork,
-};
+use writ_api::{authentication::ManagedServiceAccount, proxy, work::ManifestWork};
 use writ_runtime::{Error, apply, error::Context as _};
 
 use super::{
@@ -33,31 +24,39 @@ use super::{
     controller::{Key, Shared, read},
     mirror::Id,
     plan::{self, Place},
-    rights, write,
+    rights,
+    strangers::{RECHECK, Strangers},
+    write,
 };
 use crate::{MANAGER, options::AccountOptions};
 
-/// How soon a name that a Secret of somebody else has is looked at again.
-const FOREIGN_RECHECK: SignedDuration = SignedDuration::from_secs(30);
-
 /// Does the work.
 pub struct Worker {
-    client: Client,
-    world: Shared,
-    options: AccountOptions,
+    pub(super) client: Client,
+    pub(super) world: Shared,
+    pub(super) options: AccountOptions,
     /// The hub's option of that name.
     guard_default_key: bool,
     /// Accounts whose Secret looks wrong, why, and since when.
-    suspects: Mutex<BTreeMap<Id, (String, Timestamp)>>,
+    pub(super) suspects: Mutex<BTreeMap<Id, (String, Timestamp)>>,
     /// Accounts (by uid) whose name no other Secret had when they were first seen.
-    cleared: Mutex<BTreeSet<String>>,
+    pub(super) cleared: Mutex<BTreeSet<String>>,
+    /// Secrets of somebody else that have the name of an account.
+    pub(super) strangers: Strangers,
 }
 
-type Due = Result<Option<Timestamp>, Error>;
+/// When to come back, if by itself.
+pub(super) type Due = Result<Option<Timestamp>, Error>;
 
 impl Worker {
     /// A worker on this world.
-    pub fn new(client: Client, world: Shared, options: AccountOptions, guard_default_key: bool) -> Self {
+    pub fn new(
+        client: Client,
+        world: Shared,
+        options: AccountOptions,
+        guard_default_key: bool,
+        strangers: Strangers,
+    ) -> Self {
         Self {
             client,
             world,
@@ -65,6 +64,7 @@ impl Worker {
             guard_default_key,
             suspects: Mutex::default(),
             cleared: Mutex::default(),
+            strangers,
         }
     }
 
@@ -163,7 +163,7 @@ impl Worker {
             return Ok(None);
         };
         let owner = addon::owner(addon);
-        let (names, foreign) = self.secret_names(name).await?;
+        let (names, refused) = self.secret_names(name).await?;
         if !self.policy_holds()? {
             return Err(Error::Invalid(
                 "the policy on Secrets is not in place yet; without it no agent may create any".into(),
@@ -194,7 +194,8 @@ impl Worker {
         }
         let status = addon::status(addon, cluster, work.as_ref(), self.options.clock.now());
         apply::ensure_status(&apply::namespaced(&self.client, name), addon, &status, MANAGER).await?;
-        Ok(foreign.then(|| later(self.options.clock.now(), FOREIGN_RECHECK)))
+        let followed = self.strangers.follow(&self.client, name, &refused);
+        Ok((!followed).then(|| later(self.options.clock.now(), RECHECK)))
     }
 
     async fn forget<K>(&self, namespace: &str, object: &K) -> Result<(), Error>
@@ -206,77 +207,6 @@ impl Worker {
     {
         let api: Api<K> = apply::namespaced(&self.client, namespace);
         apply::delete(&api, &object.name_any(), object.uid().as_deref()).await
-    }
-
-    /// The names of Secrets that the agent of a cluster may write, and whether some name was left out because a
-    /// Secret of somebody else has it.
-    async fn secret_names(&self, cluster: &str) -> Result<(BTreeSet<String>, bool), Error> {
-        let (accounts, unknown) = {
-            let world = read(&self.world);
-            let mut cleared = self.cleared.lock().unwrap_or_else(PoisonError::into_inner);
-            let accounts: Vec<ManagedServiceAccount> = world
-                .accounts
-                .within(cluster)
-                .map(|(_, account)| account.clone())
-                .collect();
-            let mut unknown = false;
-            for account in &accounts {
-                let uid = account.uid().unwrap_or_default();
-                let known = world.secrets.get(cluster, &account.name_any()).is_some()
-                    || account
-                        .status
-                        .as_ref()
-                        .is_some_and(|status| status.token_secret_ref.is_some())
-                    || account
-                        .annotations()
-                        .get(ANNOTATION_ADOPT)
-                        .is_some_and(|adopt| adopt == "true");
-                if known {
-                    cleared.insert(uid);
-                } else {
-                    unknown |= !cleared.contains(&uid);
-                }
-            }
-            (accounts, unknown)
-        };
-        // Only names matter, and only of Secrets that are no account's.
-        let mut strangers = BTreeSet::new();
-        if unknown {
-            let api: Api<Secret> = apply::namespaced(&self.client, cluster);
-            let others = api
-                .list_metadata(&ListParams::default().labels(&format!("{LABEL_MANAGED}!=true")))
-                .await
-                .context(|| format!("list the Secrets of namespace {cluster}"))?;
-            strangers.extend(others.items.iter().map(ResourceExt::name_any));
-        }
-        let mut names = BTreeSet::new();
-        let mut left_out = false;
-        for account in &accounts {
-            let (name, uid) = (account.name_any(), account.uid().unwrap_or_default());
-            let refused = {
-                let mut cleared = self.cleared.lock().unwrap_or_else(PoisonError::into_inner);
-                let refused = !cleared.contains(&uid) && strangers.contains(&name);
-                if !refused {
-                    cleared.insert(uid);
-                }
-                refused
-            };
-            let why = refused.then(|| {
-                format!(
-                    "the Secret {name} exists and was not made for this account; delete it, or set the annotation \
-                     {ANNOTATION_ADOPT}: \"true\" to overwrite it"
-                )
-            });
-            if account.annotations().get(ANNOTATION_REFUSED) != why.as_ref() {
-                self.annotate(account, ANNOTATION_REFUSED, why.as_deref()).await?;
-            }
-            if refused {
-                left_out = true;
-            } else {
-                names.insert(name);
-            }
-        }
-        Ok((names, left_out))
     }
 
     async fn request(&self, name: &str) -> Due {
@@ -443,41 +373,7 @@ impl Worker {
         failed.map_or(Ok(ends), Err)
     }
 
-    /// Asks the agent to look at the Secret if it is not as reported. Returns when to look again ourselves.
-    async fn repair(
-        &self,
-        id: &Id,
-        account: &ManagedServiceAccount,
-        seen: Option<&plan::SeenSecret>,
-        now: Timestamp,
-    ) -> Due {
-        let since = {
-            let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(why) = plan::suspicion(account, seen) else {
-                suspects.remove(id);
-                return Ok(None);
-            };
-            match suspects.get(id) {
-                Some((before, since)) if *before == why => *since,
-                _ => {
-                    suspects.insert(id.clone(), (why, now));
-                    now
-                }
-            }
-        };
-        let ask_at = later(since, plan::REPORT_LAG);
-        if now < ask_at {
-            return Ok(Some(ask_at));
-        }
-        let why = plan::suspicion(account, seen).unwrap_or_default();
-        let wanted = format!("{why}-{}", since.as_second());
-        if account.annotations().get(ANNOTATION_REPAIR) != Some(&wanted) {
-            self.annotate(account, ANNOTATION_REPAIR, Some(&wanted)).await?;
-        }
-        Ok(None)
-    }
-
-    async fn annotate(
+    pub(super) async fn annotate(
         &self,
         account: &ManagedServiceAccount,
         key: &str,
@@ -498,6 +394,7 @@ impl Worker {
     }
 }
 
-fn later(time: Timestamp, delay: SignedDuration) -> Timestamp {
+/// A time and a while.
+pub(super) fn later(time: Timestamp, delay: SignedDuration) -> Timestamp {
     time.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
