@@ -37,15 +37,21 @@ pub async fn server_of(hub: &Client, cluster: &str) -> Result<Access, Error> {
     })
 }
 
-/// A kubeconfig for an account: `program` is run as `program token get CLUSTER NAME`, with `options` in between, each
-/// time a token is needed.
-pub fn exec_kubeconfig(
-    cluster: &str,
-    name: &str,
-    access: &Access,
-    program: &str,
-    options: &[String],
-) -> Value {
+/// What a kubeconfig runs when it needs a token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// The program.
+    pub command: String,
+    /// Its options.
+    pub options: Vec<String>,
+    /// Variables of its environment. `KUBECONFIG` belongs here: a program that inherits it may find the very kubeconfig
+    /// that runs it, and run itself for ever.
+    pub environment: Vec<(String, String)>,
+}
+
+/// A kubeconfig for an account: the program is run as `program token get CLUSTER NAME`, with its options in between,
+/// each time a token is needed.
+pub fn exec_kubeconfig(cluster: &str, name: &str, access: &Access, program: &Program) -> Value {
     let mut server = json!({ "server": access.url });
     if let (Some(ca), Some(server)) = (&access.ca, server.as_object_mut()) {
         server.insert(
@@ -54,9 +60,11 @@ pub fn exec_kubeconfig(
         );
     }
     let mut args: Vec<String> = vec!["token".into(), "get".into()];
-    args.extend(options.iter().cloned());
+    args.extend(program.options.iter().cloned());
     args.extend([cluster.to_owned(), name.to_owned()]);
     let context = format!("{name}@{cluster}");
+    let variable = |(name, value): &(String, String)| json!({ "name": name, "value": value });
+    let environment: Vec<Value> = program.environment.iter().map(variable).collect();
     json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -64,8 +72,9 @@ pub fn exec_kubeconfig(
         "clusters": [{ "name": cluster, "cluster": server }],
         "users": [{ "name": context, "user": { "exec": {
             "apiVersion": API_VERSION,
-            "command": program,
+            "command": program.command,
             "args": args,
+            "env": environment,
             "interactiveMode": "Never",
         } } }],
         "contexts": [{ "name": context, "context": { "cluster": cluster, "user": context } }],
@@ -82,7 +91,12 @@ mod tests {
             url: "https://c1:6443".into(),
             ca: Some(b"CA".to_vec()),
         };
-        let config = exec_kubeconfig("c1", "robot", &access, "writ", &["--kubeconfig=hub".into()]);
+        let program = Program {
+            command: "writ".into(),
+            options: vec!["--kubeconfig=hub".into()],
+            environment: vec![("KUBECONFIG".into(), "hub".into())],
+        };
+        let config = exec_kubeconfig("c1", "robot", &access, &program);
         assert!(!config.to_string().contains("\"token\":"));
         let read: kube::config::Kubeconfig = serde_json::from_value(config).unwrap();
         let exec = read.auth_infos[0]

@@ -38,7 +38,7 @@ use writ_api::authentication::{KEY_CA, KEY_TOKEN, ManagedServiceAccount};
 pub use error::Error;
 pub use exec::{API_VERSION, exec_credential};
 pub use follow::{Change, Tokens};
-pub use kubeconfig::{Access, exec_kubeconfig, server_of};
+pub use kubeconfig::{Access, Program, exec_kubeconfig, server_of};
 
 /// A token of an account on a managed cluster. Its text does not show in `Debug`.
 #[derive(Clone, PartialEq, Eq)]

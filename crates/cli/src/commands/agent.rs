@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use writ_agent::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOptions};
+use writ_agent::options::{Authorizers, ExecutorGranularity, NilExecutor, TokenOptions, WorkOptions};
 
 use crate::{
     connect::Connection,
@@ -51,6 +51,15 @@ pub struct Agent {
     /// What decides about requests on the managed cluster: rbac, or other for more than RBAC.
     #[arg(long, default_value = "rbac")]
     authorizers: Authorizers,
+    /// Where others reach this cluster's API server, for the optional keys of accounts' Secrets.
+    #[arg(long, value_name = "URL")]
+    api_server_url: Option<String>,
+    /// A file with the CA of this cluster's API server, where the ConfigMap kube-root-ca.crt does not tell it.
+    #[arg(long, value_name = "FILE")]
+    cluster_ca: Option<PathBuf>,
+    /// Further ServiceAccounts of the agent's namespace that are never managed as accounts.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    reserved_accounts: Vec<String>,
     #[command(flatten)]
     process: ProcessFlags,
 }
@@ -68,7 +77,17 @@ impl Agent {
             context: None,
         };
         let spoke = spoke.client().await.context("connect to the managed cluster")?;
+        let mut tokens = TokenOptions {
+            api_server_url: self.api_server_url,
+            ..TokenOptions::default()
+        };
+        tokens.reserved.extend(self.reserved_accounts);
+        if let Some(file) = &self.cluster_ca {
+            let pem = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+            tokens.cluster_ca = Some(pem);
+        }
         let options = writ_agent::Options {
+            tokens,
             cluster_name: self.cluster_name,
             agent_namespace: self.agent_namespace,
             controllers: self.controllers,

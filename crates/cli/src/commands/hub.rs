@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
-use writ_hub::options::AdmissionOptions;
+use writ_hub::options::{AccountOptions, AdmissionOptions};
 use writ_runtime::webhook::{self, Source, Target};
 
 use crate::{
@@ -48,6 +48,12 @@ pub struct Hub {
     /// The executor of the works of ClusterPermissions, for agents that deny works without one.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     permission_executor: Option<String>,
+    /// Which clusters get the add-on `managed-serviceaccount`: all, or only those for which somebody makes it.
+    #[arg(long, value_enum, default_value_t = AccountAddon::All)]
+    account_addon: AccountAddon,
+    /// The image of the add-on's agent, for clusters on which the agent of writ does not keep accounts.
+    #[arg(long, value_name = "IMAGE", default_value_t = AccountOptions::default().agent_image)]
+    account_agent_image: String,
     #[command(flatten)]
     process: ProcessFlags,
 }
@@ -56,6 +62,14 @@ pub struct Hub {
 enum Switch {
     On,
     Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AccountAddon {
+    /// Every accepted cluster.
+    All,
+    /// Clusters with a ManagedClusterAddOn `managed-serviceaccount` that somebody made.
+    Manual,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -100,6 +114,11 @@ impl Hub {
                 NamespaceSelector::Hub => writ_hub::options::NamespaceSelector::Hub,
             },
             permission_executor: self.permission_executor,
+            managed_service_account: AccountOptions {
+                install_everywhere: self.account_addon == AccountAddon::All,
+                agent_image: self.account_agent_image,
+                ..AccountOptions::default()
+            },
             ..writ_hub::Options::default()
         };
         let (health, shutdown) = process::start(&self.process).await?;

@@ -7,7 +7,9 @@ mod completion;
 mod crds;
 mod get;
 mod hub;
+mod kubeconfig;
 mod sync;
+mod token;
 mod up;
 
 use std::process::ExitCode;
@@ -29,6 +31,10 @@ pub enum Command {
     Why(access::Why),
     /// List clusters, permissions, works, accounts, sets or syncs.
     Get(get::Get),
+    /// Use the tokens that the hub holds for accounts on managed clusters.
+    Token(token::Token),
+    /// Print a kubeconfig for a managed cluster that asks the hub for a token whenever it needs one.
+    Kubeconfig(kubeconfig::Kubeconfig),
     /// Run the controllers and the admission of a hub.
     Hub(Box<hub::Hub>),
     /// Run the agent of a managed cluster.
@@ -54,6 +60,8 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Why(command) => command.run().await,
         Command::Get(command) => command.run().await,
         Command::Apiserver(command) => command.run().await,
+        Command::Token(command) => command.run().await,
+        Command::Kubeconfig(command) => command.run().await,
         Command::Hub(command) => command.run().await,
         Command::Agent(command) => command.run().await,
         Command::Sync(command) => command.run().await,
