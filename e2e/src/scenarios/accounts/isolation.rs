@@ -88,6 +88,52 @@ pub async fn an_agent_reaches_nothing_else(fleet: Fleet) -> Result<()> {
             .await,
     )?;
 
+    // Its own Secret stays an account's: no ServiceAccount of the hub, no other owner.
+    let change = async |patch: Value| {
+        own.patch("robot", &PatchParams::default(), &Patch::Merge(patch))
+            .await
+    };
+    forbidden(
+        "name a ServiceAccount of the hub in its Secret",
+        change(
+            json!({ "metadata": { "annotations": { "kubernetes.io/service-account.name": "powerful" } } }),
+        )
+        .await,
+    )?;
+    forbidden(
+        "take its Secret from its account",
+        change(json!({ "metadata": { "ownerReferences": null } })).await,
+    )?;
+    // Nothing else on the hub.
+    let everywhere: Api<Secret> = Api::all(agent.clone());
+    forbidden("list all Secrets", everywhere.list(&ListParams::default()).await)?;
+    let hub_own: Api<Secret> = Api::namespaced(agent.clone(), crate::fleet::HUB_NAMESPACE);
+    forbidden(
+        "list the hub's own Secrets",
+        hub_own.list(&ListParams::default()).await,
+    )?;
+    let roles: Api<k8s_openapi::api::rbac::v1::Role> = Api::namespaced(agent.clone(), "cluster1");
+    forbidden(
+        "widen its own Role",
+        roles
+            .patch(
+                "managed-serviceaccount-addon-agent",
+                &PatchParams::default(),
+                &touch,
+            )
+            .await,
+    )?;
+    let hub_accounts: Api<ServiceAccount> = Api::namespaced(agent.clone(), "cluster1");
+    forbidden(
+        "make a ServiceAccount on the hub",
+        hub_accounts
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(json!({ "metadata": { "name": "mine" } }))?,
+            )
+            .await,
+    )?;
+
     // No Secret of a name, type, annotation or owner that is not an account's; above all no token of the hub.
     let hub_account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": "powerful" } }))?;
     Api::namespaced(stage.admin.clone(), "cluster1")

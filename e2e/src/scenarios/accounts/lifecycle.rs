@@ -1,8 +1,12 @@
 //! One account from its first token to its end.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use writ_runtime::condition;
 
 use super::{Stage, gone};
 use crate::{Fleet, fleet::AGENT_NAMESPACE, wait::until};
@@ -80,4 +84,40 @@ pub async fn a_token_works(fleet: Fleet) -> Result<()> {
         Ok(stage.user_of(1, &third).await?.is_none().then_some(()))
     })
     .await
+}
+
+/// A Secret of somebody else is not taken over; the account has its token the moment it goes.
+pub async fn a_foreign_secret(fleet: Fleet) -> Result<()> {
+    let stage = Stage::set(fleet).await?;
+    let secrets = stage.secrets("cluster1");
+    let theirs: Secret =
+        serde_json::from_value(json!({ "metadata": { "name": "robot" }, "stringData": { "k": "v" } }))?;
+    let theirs = secrets.create(&PostParams::default(), &theirs).await?;
+    stage
+        .create("cluster1", "robot", json!({ "rotation": {} }))
+        .await?;
+    until("the condition to say why", || async {
+        let status = stage
+            .accounts("cluster1")
+            .get("robot")
+            .await?
+            .status
+            .unwrap_or_default();
+        let said = condition::find(&status.conditions, "SecretCreated").cloned();
+        Ok(said
+            .filter(|c| c.status == "False" && c.reason == "SecretNotOurs")
+            .map(drop))
+    })
+    .await?;
+    ensure!(secrets.get("robot").await?.data == theirs.data, "it was changed");
+    secrets.delete("robot", &DeleteParams::default()).await?;
+    let started = Instant::now();
+    let token = stage.token("cluster1", "robot", &[]).await?;
+    ensure!(stage.user_of(1, &token).await?.is_some());
+    let took = started.elapsed();
+    ensure!(
+        took < Duration::from_secs(10),
+        "it took {took:?}: nobody was watching"
+    );
+    Ok(())
 }

@@ -6,12 +6,9 @@ use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec},
     core::v1::{Secret, ServiceAccount},
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
-use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
+use writ_api::authentication::ManagedServiceAccount;
 use writ_runtime::condition;
 
 use crate::{
@@ -20,6 +17,8 @@ use crate::{
     wait::until,
 };
 
+mod addon;
+mod input;
 mod isolation;
 mod lifecycle;
 mod sets;
@@ -36,6 +35,21 @@ pub fn all() -> Vec<Scenario> {
             name: "accounts/an_agent_reaches_nothing_but_its_own_accounts",
             clusters: 2,
             run: |fleet| isolation::an_agent_reaches_nothing_else(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/a_foreign_secret_is_left_alone_until_it_goes",
+            clusters: 1,
+            run: |fleet| lifecycle::a_foreign_secret(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/bad_input_is_refused_with_the_bound_named",
+            clusters: 0,
+            run: |fleet| input::refused(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/the_addon_is_delivered_where_no_agent_of_ours_keeps_accounts",
+            clusters: 2,
+            run: |fleet| addon::delivered(fleet).boxed(),
         },
         Scenario {
             name: "accounts/an_account_of_a_set_follows_its_clusters",
@@ -61,18 +75,9 @@ struct Stage {
 impl Stage {
     async fn set(fleet: Fleet) -> Result<Self> {
         let admin = fleet.hub.admin().await?;
-        for cluster in &fleet.clusters {
-            accept(&fleet, &admin, cluster.name(), &json!({})).await?;
-        }
         let mut running = vec![fleet.run_hub(writ_hub::Options::default()).await?];
         for number in 1..=fleet.clusters.len() {
-            until("the agent's rights", || async {
-                let name = format!("cluster{number}");
-                let bindings: Api<k8s_openapi::api::rbac::v1::RoleBinding> =
-                    Api::namespaced(admin.clone(), &name);
-                Ok(bindings.get_opt("managed-serviceaccount-addon-agent").await?)
-            })
-            .await?;
+            fleet.accept(number).await?;
             running.push(fleet.run_agent(number, writ_agent::Options::default()).await?);
         }
         Ok(Self {
@@ -138,25 +143,6 @@ impl Stage {
             .then(|| status.user.and_then(|user| user.username))
             .flatten())
     }
-}
-
-/// Makes a cluster known and accepted, as registration does, with a claim that our agent keeps its accounts.
-async fn accept(fleet: &Fleet, admin: &Client, name: &str, labels: &Value) -> Result<()> {
-    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
-    fleet.hub.namespace(name).await?;
-    let cluster: ManagedCluster = serde_json::from_value(json!({
-        "apiVersion": "cluster.open-cluster-management.io/v1",
-        "kind": "ManagedCluster",
-        "metadata": { "name": name, "labels": labels },
-        "spec": { "hubAcceptsClient": true },
-    }))?;
-    clusters.create(&PostParams::default(), &cluster).await?;
-    let claims =
-        json!({ "status": { "clusterClaims": [{ "name": "agent.writ.dev", "value": "tokens,work" }] } });
-    clusters
-        .patch_status(name, &PatchParams::default(), &Patch::Merge(&claims))
-        .await?;
-    Ok(())
 }
 
 fn token_of(secret: &Secret) -> Option<String> {

@@ -11,7 +11,14 @@ use serde_json::json;
 use writ_api::authentication::ManagedServiceAccount;
 
 use super::support::{condition, permission, start};
-use crate::{Fleet, fleet::AGENT_NAMESPACE, wait, yaml};
+use crate::{Fleet, wait, yaml};
+
+const ROBOT: &str = r"
+apiVersion: authentication.open-cluster-management.io/v1beta1
+kind: ManagedServiceAccount
+metadata: {name: robot, namespace: cluster1}
+spec: {rotation: {enabled: true}}
+";
 
 fn code<T>(answer: Result<T, kube::Error>) -> u16 {
     match answer {
@@ -43,23 +50,7 @@ pub async fn primary_use_case(fleet: Fleet) -> Result<()> {
         "ManagedServiceAccount cluster1/robot does not exist",
     )
     .await?;
-    yaml::apply(
-        &admin,
-        &format!(
-            r"
-apiVersion: authentication.open-cluster-management.io/v1beta1
-kind: ManagedServiceAccount
-metadata: {{name: robot, namespace: cluster1}}
-spec: {{rotation: {{enabled: true}}}}
----
-apiVersion: addon.open-cluster-management.io/v1alpha1
-kind: ManagedClusterAddOn
-metadata: {{name: managed-serviceaccount, namespace: cluster1}}
-spec: {{installNamespace: {AGENT_NAMESPACE}}}
-"
-        ),
-    )
-    .await?;
+    yaml::apply(&admin, ROBOT).await?;
     condition(&fleet, "p", "Ready", "True", "Granted").await?;
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "cluster1");
     let token = wait::until("the token is on the hub", || async {
@@ -106,16 +97,7 @@ spec: {{installNamespace: {AGENT_NAMESPACE}}}
     })
     .await?;
     ensure!([401, 403].contains(&code(others.list(&ListParams::default()).await)));
-    yaml::apply(
-        &admin,
-        r"
-apiVersion: authentication.open-cluster-management.io/v1beta1
-kind: ManagedServiceAccount
-metadata: {name: robot, namespace: cluster1}
-spec: {rotation: {enabled: true}}
-",
-    )
-    .await?;
+    yaml::apply(&admin, ROBOT).await?;
     condition(&fleet, "p", "Ready", "True", "Granted").await?;
     wait::until_true("the binding is back", || async {
         Ok(bindings.get_opt("p").await?.is_some())

@@ -154,6 +154,24 @@ pub async fn change_and_drift(fleet: Fleet) -> Result<()> {
         "{:?}",
         started.elapsed()
     );
+
+    // Who takes the owner reference off does not make it his own.
+    for rules in [json!([]), pods("get")] {
+        let strip = json!({"metadata": {"ownerReferences": null}, "rules": rules});
+        roles
+            .patch("p", &PatchParams::default(), &Patch::Merge(strip))
+            .await?;
+        wait::until_true("the Role and its owner are put right", || async {
+            let role = roles.get("p").await?;
+            let owned = role
+                .metadata
+                .owner_references
+                .is_some_and(|owners| owners.len() == 1);
+            Ok(owned && role.rules.is_some_and(|rules| rules.len() == 1))
+        })
+        .await?;
+    }
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
     Ok(())
 }
 

@@ -6,7 +6,10 @@ use crate::Scenario;
 
 mod account;
 mod conflict;
+mod executor;
 mod grant;
+mod large;
+mod migration;
 mod selector;
 mod support;
 
@@ -37,6 +40,31 @@ pub fn all() -> Vec<Scenario> {
             name: "permission/what_is_not_ours_is_not_overwritten",
             clusters: 1,
             run: |fleet| conflict::left_alone(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/the_agent_selects_also_while_the_hub_is_away",
+            clusters: 1,
+            run: |fleet| selector::without_a_hub(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/validate_looks_behind_selectors",
+            clusters: 1,
+            run: |fleet| selector::validated(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/the_hub_may_write_works_by_exactly_the_rule_of_the_design",
+            clusters: 1,
+            run: |fleet| executor::exactly_the_rule(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/upstreams_controller_and_ours_change_places_without_a_gap",
+            clusters: 1,
+            run: |fleet| migration::no_gap(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_permission_of_600_kib_is_split",
+            clusters: 1,
+            run: |fleet| large::split(fleet).boxed(),
         },
     ]
 }

@@ -1,14 +1,19 @@
 //! Namespace selectors, expanded where the namespaces are.
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Namespace;
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::{
+    core::v1::Namespace,
+    rbac::v1::{Role, RoleBinding},
+};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
-use super::support::{allowed, condition, delete, permission, pods, spoke, start, user};
+use super::support::{
+    allowed, allowed_on, condition, delete, hub_controllers, permission, pods, spoke, start, user,
+};
 use crate::{Fleet, wait};
 
 pub async fn by_agent(fleet: Fleet) -> Result<()> {
@@ -64,11 +69,36 @@ pub async fn by_agent(fleet: Fleet) -> Result<()> {
     allowed(&fleet, "alice", "get", "one", false).await?;
     let _hub = fleet
         .run_hub(writ_hub::Options {
-            controllers: vec!["cluster_permission".into()],
+            controllers: hub_controllers(),
             ..writ_hub::Options::default()
         })
         .await?;
     selected(1).await?;
+
+    // A namespace that goes and comes again.
+    namespaces.delete("two", &DeleteParams::default()).await?;
+    wait::until_true("the namespace is gone", || async {
+        Ok(namespaces.get_opt("two").await?.is_none())
+    })
+    .await?;
+    selected(0).await?;
+    cluster.namespace("two").await?;
+    label("two", json!("managed")).await?;
+    allowed(&fleet, "alice", "get", "two", true).await?;
+    selected(1).await?;
+
+    // What the agent made is repaired, also when its owner was taken away.
+    let bindings: Api<RoleBinding> = Api::namespaced(spoke(&fleet).await?, "two");
+    let strip = json!({"metadata": {"ownerReferences": null}, "subjects": [user("mallory")]});
+    bindings
+        .patch("p", &PatchParams::default(), &Patch::Merge(strip))
+        .await?;
+    allowed(&fleet, "mallory", "get", "two", false).await?;
+    allowed(&fleet, "alice", "get", "two", true).await?;
+    wait::until_true("the owner is back", || async {
+        Ok(bindings.get("p").await?.metadata.owner_references.is_some())
+    })
+    .await?;
 
     // Another selector: no gap where both select.
     let other = json!({"matchLabels": {"foo.com/managed-state": "managed"}});
@@ -87,4 +117,69 @@ pub async fn by_agent(fleet: Fleet) -> Result<()> {
     allowed(&fleet, "alice", "get", "two", false).await?;
     ensure!(namespaces.get_opt("two").await?.is_some());
     Ok(())
+}
+
+/// The hub is gone, its API server included: the agent goes on.
+pub async fn without_a_hub(fleet: Fleet) -> Result<()> {
+    let parts = start(&fleet).await?;
+    let selector = json!({"matchLabels": {"team": "a"}});
+    permission(
+        &fleet,
+        "p",
+        json!({
+            "roles": [{"namespaceSelector": selector, "rules": pods("get")}],
+            "roleBindings": [{"namespaceSelector": selector, "roleRef": {"kind": "Role"}, "subject": user("alice")}],
+        }),
+    )
+    .await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    parts.hub.stop().await?;
+    let Fleet { hub, clusters } = fleet;
+    drop(hub);
+    let cluster = clusters.first().context("no cluster")?;
+    cluster.namespace("late").await?;
+    let namespaces: Api<Namespace> = Api::all(cluster.admin().await?);
+    let label = async |value: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"team": value}}}));
+        namespaces.patch("late", &PatchParams::default(), &patch).await
+    };
+    label(json!("a")).await?;
+    allowed_on(cluster, "alice", "get", "late", true).await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(cluster.admin().await?, "late");
+    bindings.delete("p", &DeleteParams::default()).await?;
+    allowed_on(cluster, "alice", "get", "late", true).await?;
+    label(Value::Null).await?;
+    allowed_on(cluster, "alice", "get", "late", false).await
+}
+
+/// `validate` looks at Roles in the namespaces that the agent selects.
+pub async fn validated(fleet: Fleet) -> Result<()> {
+    let _parts = start(&fleet).await?;
+    let cluster = fleet.cluster(1)?;
+    cluster.namespace("one").await?;
+    let namespaces: Api<Namespace> = Api::all(spoke(&fleet).await?);
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
+    namespaces.patch("one", &PatchParams::default(), &patch).await?;
+    let reader = json!({"kind": "Role", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"});
+    permission(
+        &fleet,
+        "p",
+        json!({"validate": true, "roleBindings": [
+            {"namespaceSelector": {"matchLabels": {"team": "a"}}, "roleRef": reader, "subject": user("alice")}]}),
+    )
+    .await?;
+    condition(
+        &fleet,
+        "p",
+        "ValidateRolesExist",
+        "False",
+        "not found: one/reader",
+    )
+    .await?;
+    let roles: Api<Role> = Api::namespaced(spoke(&fleet).await?, "one");
+    let role: Role = serde_json::from_value(json!({"metadata": {"name": "reader"}, "rules": pods("get")}))?;
+    roles.create(&PostParams::default(), &role).await?;
+    condition(&fleet, "p", "ValidateRolesExist", "True", "AllRolesFound").await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    allowed(&fleet, "alice", "get", "one", true).await
 }

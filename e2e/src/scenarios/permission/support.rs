@@ -1,16 +1,16 @@
 //! What the scenarios of permissions share.
 
 use anyhow::{Result, anyhow};
-use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use writ_api::rbac::ClusterPermission;
 use writ_runtime::condition;
 
-use crate::{Fleet, fleet::Running, wait, yaml};
+use crate::{Cluster, Fleet, fleet::Running, wait};
 
 /// What runs in a scenario; it stops when it is dropped.
 pub struct Parts {
@@ -20,67 +20,47 @@ pub struct Parts {
     _agent: Running,
 }
 
-/// Accepts `cluster1` as registration does, and starts hub and agent with the parts that permissions need.
+/// The controllers of the hub that permissions need.
+pub fn hub_controllers() -> Vec<String> {
+    ["cluster_permission", "managed_service_account", "registration"]
+        .map(str::to_owned)
+        .into()
+}
+
+/// Starts hub and agent with the parts that permissions need; `cluster1` joins and says what its agent can.
 pub async fn start(fleet: &Fleet) -> Result<Parts> {
-    let admin = fleet.hub.admin().await?;
-    fleet.hub.namespace("cluster1").await?;
-    yaml::apply(
-        &admin,
-        r#"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: "e2e:agent", namespace: cluster1}
-rules:
-- apiGroups: [work.open-cluster-management.io]
-  resources: [manifestworks, manifestworks/status]
-  verbs: [get, list, watch, update, patch]
-- apiGroups: [authentication.open-cluster-management.io]
-  resources: [managedserviceaccounts, managedserviceaccounts/status]
-  verbs: [get, list, watch, update, patch]
-- apiGroups: [addon.open-cluster-management.io]
-  resources: [managedclusteraddons, managedclusteraddons/status]
-  verbs: [get, list, watch, update, patch]
-- apiGroups: [""]
-  resources: [secrets, events]
-  verbs: [get, list, watch, create, update, patch, delete]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: "e2e:agent", namespace: cluster1}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: "e2e:agent"}
-subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:open-cluster-management:cluster1"}
----
-apiVersion: cluster.open-cluster-management.io/v1
-kind: ManagedCluster
-metadata: {name: cluster1}
-spec: {hubAcceptsClient: true}
-"#,
-    )
-    .await?;
-    let clusters: Api<writ_api::cluster::ManagedCluster> = Api::all(admin);
-    let status = json!({"status": {
-        "clusterClaims": [{"name": "agent.writ.dev", "value": "grants,tokens,work"}],
-        "conditions": [{"type": "ManagedClusterConditionAvailable", "status": "True", "reason": "Up", "message": "up",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    clusters
-        .patch_status("cluster1", &PatchParams::default(), &Patch::Merge(&status))
-        .await?;
-    let hub = fleet
-        .run_hub(writ_hub::Options {
-            controllers: vec!["cluster_permission".into()],
+    start_with(
+        fleet,
+        writ_hub::Options {
+            controllers: hub_controllers(),
             ..writ_hub::Options::default()
-        })
-        .await?;
+        },
+    )
+    .await
+}
+
+/// The same with a hub of one's own choice; it must accept clusters.
+pub async fn start_with(fleet: &Fleet, options: writ_hub::Options) -> Result<Parts> {
+    let hub = fleet.run_hub(options).await?;
+    fleet.accept(1).await?;
     let agent = fleet
         .run_agent(
             1,
             writ_agent::Options {
-                controllers: vec!["grants".into(), "tokens".into(), "work".into()],
+                controllers: ["grants", "registration", "tokens", "work"]
+                    .map(str::to_owned)
+                    .into(),
                 ..writ_agent::Options::default()
             },
         )
         .await?;
+    let clusters: Api<writ_api::cluster::ManagedCluster> = Api::all(fleet.hub.admin().await?);
+    wait::until_true("the agent says what it can", || async {
+        let status = clusters.get("cluster1").await?.status.unwrap_or_default();
+        let mut claims = status.cluster_claims.iter();
+        Ok(claims.any(|claim| claim.name == "agent.writ.dev" && claim.value.contains("grants")))
+    })
+    .await?;
     Ok(Parts { hub, _agent: agent })
 }
 
@@ -136,20 +116,45 @@ pub async fn condition(
 
 /// Waits until the managed cluster's authorizer answers like this when this user asks for pods in a namespace.
 pub async fn allowed(fleet: &Fleet, user: &str, verb: &str, namespace: &str, wanted: bool) -> Result<()> {
-    let cluster = fleet.cluster(1)?;
+    allowed_on(fleet.cluster(1)?, user, verb, namespace, wanted).await
+}
+
+/// The same on one cluster, whatever became of the hub.
+pub async fn allowed_on(
+    cluster: &Cluster,
+    user: &str,
+    verb: &str,
+    namespace: &str,
+    wanted: bool,
+) -> Result<()> {
+    let client = cluster.admin().await?;
     wait::until_true(
         &format!("{user} may {verb} pods in {namespace}: {wanted}"),
-        || async {
-            let what = ResourceAttributes {
+        || async { Ok(may(&client, user, verb, namespace).await? == wanted) },
+    )
+    .await
+}
+
+/// What the authorizer says now.
+pub async fn may(client: &Client, user: &str, verb: &str, namespace: &str) -> Result<bool> {
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user.into()),
+            groups: Some(vec!["system:authenticated".into()]),
+            resource_attributes: Some(ResourceAttributes {
                 verb: Some(verb.into()),
                 resource: Some("pods".into()),
                 namespace: Some(namespace.into()).filter(|ns: &String| !ns.is_empty()),
                 ..ResourceAttributes::default()
-            };
-            Ok(cluster.allows(user, &["system:authenticated"], what).await? == wanted)
+            }),
+            ..SubjectAccessReviewSpec::default()
         },
-    )
-    .await
+        ..SubjectAccessReview::default()
+    };
+    let answer = Api::all(client.clone())
+        .create(&PostParams::default(), &review)
+        .await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 /// A client of `cluster1` with all rights.

@@ -1,0 +1,177 @@
+//! The add-on on a cluster whose agent does not keep accounts: delivered by a work, with a credential that the hub grants
+//! only for exactly the right request, and then doing its work with nothing but what it was given.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, certificates::v1::CertificateSigningRequest, core::v1::Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, PostParams},
+    config::AuthInfo,
+};
+use serde_json::json;
+use writ_agent::registration::identity;
+use writ_api::addon::ManagedClusterAddOn;
+use writ_runtime::condition;
+
+use super::{Stage, forbidden};
+use crate::{
+    Fleet,
+    cluster::client,
+    fleet::{Running, start},
+    wait::until,
+};
+
+/// Where the add-on is installed by default.
+const NAMESPACE: &str = "open-cluster-management-agent-addon";
+
+/// A stage on which the agents deliver works and keep no accounts.
+async fn stage(fleet: Fleet) -> Result<Stage> {
+    let admin = fleet.hub.admin().await?;
+    let mut running = vec![
+        fleet
+            .run_hub(writ_hub::Options {
+                controllers: vec!["managed_service_account".into(), "registration".into()],
+                ..writ_hub::Options::default()
+            })
+            .await?,
+    ];
+    for number in 1..=fleet.clusters.len() {
+        fleet.accept(number).await?;
+        let options = writ_agent::Options {
+            controllers: vec!["registration".into(), "work".into()],
+            ..writ_agent::Options::default()
+        };
+        running.push(fleet.run_agent(number, options).await?);
+    }
+    Ok(Stage {
+        fleet,
+        admin,
+        _running: running,
+    })
+}
+
+/// What a klusterlet files for the add-on of a cluster, as its `status.registrations` says.
+fn request(cluster: &str, key: &str) -> Result<CertificateSigningRequest> {
+    let addon = format!("cluster:{cluster}:addon:managed-serviceaccount");
+    let mut request = identity::request(&addon, "agent:addon-agent", key)?;
+    request.metadata.generate_name = Some(format!("addon-{cluster}-"));
+    request.metadata.labels = Some(
+        [
+            ("open-cluster-management.io/cluster-name", cluster),
+            ("open-cluster-management.io/addon-name", "managed-serviceaccount"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
+    );
+    Ok(request)
+}
+
+async fn file(by: &Client, request: &CertificateSigningRequest) -> Result<String> {
+    let api: Api<CertificateSigningRequest> = Api::all(by.clone());
+    Ok(api.create(&PostParams::default(), request).await?.name_any())
+}
+
+pub async fn delivered(fleet: Fleet) -> Result<()> {
+    let stage = stage(fleet).await?;
+    let spoke = stage.fleet.cluster(1)?.admin().await?;
+    let deployments: Api<Deployment> = Api::namespaced(spoke, NAMESPACE);
+    let deployed = until("the Deployment of the add-on", || async {
+        Ok(deployments.get_opt("managed-serviceaccount-addon-agent").await?)
+    })
+    .await?;
+    let pod = deployed
+        .spec
+        .context("no spec")?
+        .template
+        .spec
+        .context("no pod")?;
+    let arguments = pod
+        .containers
+        .first()
+        .and_then(|c| c.args.clone())
+        .unwrap_or_default();
+    for argument in ["agent", "--cluster-name=cluster1", "--controllers=tokens"] {
+        ensure!(arguments.iter().any(|a| a == argument), "{arguments:?}");
+    }
+    ensure!(arguments.contains(&format!("--agent-namespace={NAMESPACE}")));
+    let addons: Api<ManagedClusterAddOn> = Api::namespaced(stage.admin.clone(), "cluster1");
+    let status = until("the add-on to be reported as applied", || async {
+        let status = addons
+            .get("managed-serviceaccount")
+            .await?
+            .status
+            .unwrap_or_default();
+        Ok(condition::is_true(&status.conditions, "ManifestApplied").then_some(status))
+    })
+    .await?;
+    ensure!(status.namespace.as_deref() == Some(NAMESPACE));
+    ensure!(status.registrations.len() == 1, "{:?}", status.registrations);
+
+    // Requests that are not exactly right: by the agent of another cluster, or for another cluster.
+    let (one, two) = (
+        stage.fleet.agent_identity("cluster1").await?,
+        stage.fleet.agent_identity("cluster2").await?,
+    );
+    let key = identity::new_key()?;
+    let stolen = file(&two, &request("cluster1", &key)?).await?;
+    let foreign = file(&one, &request("cluster2", &key)?).await?;
+    let mut signer = request("cluster1", &key)?;
+    signer.spec.signer_name = "example.com/other".into();
+    let signer = file(&one, &signer).await?;
+    let right = file(&one, &request("cluster1", &key)?).await?;
+    let requests: Api<CertificateSigningRequest> = Api::all(stage.admin.clone());
+    let certificate = until("the certificate", || async {
+        let status = requests.get(&right).await?.status.unwrap_or_default();
+        Ok(status.certificate)
+    })
+    .await?;
+    for wrong in [&stolen, &foreign, &signer] {
+        let status = requests.get(wrong).await?.status.unwrap_or_default();
+        ensure!(
+            status.conditions.unwrap_or_default().is_empty(),
+            "{wrong} was decided"
+        );
+    }
+
+    // The pod, as the kubelet would run it: the credential for the hub, its ServiceAccount for the cluster.
+    let hub = client(stage.fleet.hub.kubeconfig_with(AuthInfo {
+        client_certificate_data: Some(base64(&certificate.0)),
+        client_key_data: Some(base64(key.as_bytes()).into()),
+        ..AuthInfo::default()
+    }))
+    .await?;
+    let _agent = run(&stage, hub.clone()).await?;
+    stage
+        .create("cluster1", "robot", json!({ "rotation": {} }))
+        .await?;
+    let token = stage.token("cluster1", "robot", &[]).await?;
+    let user = format!("system:serviceaccount:{NAMESPACE}:robot");
+    ensure!(stage.user_of(1, &token).await?.as_deref() == Some(user.as_str()));
+    let secrets: Api<Secret> = Api::namespaced(hub.clone(), "cluster1");
+    forbidden("list Secrets", secrets.list(&ListParams::default()).await)?;
+    let others: Api<Secret> = Api::namespaced(hub, "cluster2");
+    forbidden("read another cluster's Secret", others.get("robot").await)
+}
+
+async fn run(stage: &Stage, hub: Client) -> Result<Running> {
+    let spoke = stage
+        .fleet
+        .cluster(1)?
+        .service_account(NAMESPACE, "managed-serviceaccount")
+        .await?;
+    let options = writ_agent::Options {
+        cluster_name: "cluster1".into(),
+        agent_namespace: NAMESPACE.into(),
+        controllers: vec!["tokens".into()],
+        ..writ_agent::Options::default()
+    };
+    start("the add-on's agent", |health, shutdown| {
+        writ_agent::run(hub, spoke, options, health, shutdown)
+    })
+    .await
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    STANDARD.encode(bytes)
+}

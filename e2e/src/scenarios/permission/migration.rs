@@ -1,0 +1,172 @@
+//! Upstream's controller is replaced by ours, and back: nobody loses access in between.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::{
+    Api, Client, Resource as _, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use writ_api::{rbac::ClusterPermission, work::ManifestWork};
+
+use super::support::{
+    allowed, cluster_role, condition, hub_controllers, may, permission, pods, spoke, start_with, user,
+};
+use crate::{Fleet, wait};
+
+/// What upstream's controller writes for the spec below: typed Go objects, no annotations, times that are null.
+fn upstream(permission: &ClusterPermission) -> Result<ManifestWork> {
+    let name = permission.name_any();
+    let uid: String = permission.uid().unwrap_or_default().chars().take(5).collect();
+    let meta = |namespace: Option<&str>| {
+        let mut meta = json!({"name": name, "creationTimestamp": null});
+        if let (Some(namespace), Some(map)) = (namespace, meta.as_object_mut()) {
+            map.insert("namespace".into(), json!(namespace));
+        }
+        meta
+    };
+    let object = |kind: &str, namespace: Option<&str>, mut rest: Value| {
+        if let Some(map) = rest.as_object_mut() {
+            map.insert("apiVersion".into(), json!("rbac.authorization.k8s.io/v1"));
+            map.insert("kind".into(), json!(kind));
+            map.insert("metadata".into(), meta(namespace));
+        }
+        rest
+    };
+    let role = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    let manifests = [
+        object("ClusterRole", None, json!({"rules": pods("list")})),
+        object(
+            "ClusterRoleBinding",
+            None,
+            json!({"subjects": [user("everywhere")], "roleRef": role("ClusterRole")}),
+        ),
+        object("Role", Some("a"), json!({"rules": pods("watch")})),
+        object(
+            "RoleBinding",
+            Some("a"),
+            json!({"subjects": [user("here")], "roleRef": role("Role")}),
+        ),
+        object(
+            "RoleBinding",
+            Some("b"),
+            json!({"subjects": [user("viewer")], "roleRef": cluster_role("view")}),
+        ),
+    ];
+    let owner = permission.controller_owner_ref(&()).context("no uid")?;
+    let mut owner = serde_json::to_value(owner)?;
+    if let Some(map) = owner.as_object_mut() {
+        map.insert("blockOwnerDeletion".into(), json!(true));
+    }
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": format!("{name}-{uid}"), "namespace": "cluster1", "ownerReferences": [owner]},
+        "spec": {"workload": {"manifests": manifests}},
+    }))?)
+}
+
+/// What was granted, and to whom.
+const GRANTED: [(&str, &str, &str); 3] = [
+    ("everywhere", "list", ""),
+    ("here", "watch", "a"),
+    ("viewer", "get", "b"),
+];
+
+/// Asks the authorizer all the time, until it is told to stop; fails if it ever says no.
+fn watched(client: Client, stop: Arc<AtomicBool>) -> JoinHandle<Result<usize>> {
+    tokio::spawn(async move {
+        let mut asked = 0;
+        while !stop.load(Ordering::Relaxed) {
+            for (who, verb, namespace) in GRANTED {
+                ensure!(may(&client, who, verb, namespace).await?, "{who} lost access");
+                asked += 1;
+            }
+        }
+        Ok(asked)
+    })
+}
+
+/// The uids of the bindings: an object that was deleted and made again has another one.
+async fn identities(fleet: &Fleet) -> Result<Vec<Option<String>>> {
+    let client = spoke(fleet).await?;
+    let all: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let mut uids = vec![all.get("p").await?.uid()];
+    for namespace in ["a", "b"] {
+        let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+        uids.push(bindings.get("p").await?.uid());
+    }
+    Ok(uids)
+}
+
+pub async fn no_gap(fleet: Fleet) -> Result<()> {
+    let hub = |controllers: Vec<String>| writ_hub::Options {
+        controllers,
+        ..writ_hub::Options::default()
+    };
+    // No controller of ours for permissions: this test is upstream's.
+    let parts = start_with(&fleet, hub(vec!["registration".into()])).await?;
+    for namespace in ["a", "b"] {
+        fleet.cluster(1)?.namespace(namespace).await?;
+    }
+    permission(
+        &fleet,
+        "p",
+        json!({
+            "clusterRole": {"rules": pods("list")},
+            "clusterRoleBinding": {"subject": user("everywhere")},
+            "roles": [{"namespace": "a", "rules": pods("watch")}],
+            "roleBindings": [
+                {"namespace": "a", "roleRef": {"kind": "Role"}, "subject": user("here")},
+                {"namespace": "b", "roleRef": cluster_role("view"), "subject": user("viewer")},
+            ],
+        }),
+    )
+    .await?;
+    let admin = fleet.hub.admin().await?;
+    let permissions: Api<ClusterPermission> = Api::namespaced(admin.clone(), "cluster1");
+    let works: Api<ManifestWork> = Api::namespaced(admin, "cluster1");
+    let theirs = upstream(&permissions.get("p").await?)?;
+    works.create(&PostParams::default(), &theirs).await?;
+    for (who, verb, namespace) in GRANTED {
+        allowed(&fleet, who, verb, namespace, true).await?;
+    }
+    let before = identities(&fleet).await?;
+
+    // Ours comes.
+    let stop = Arc::new(AtomicBool::new(false));
+    let asking = watched(spoke(&fleet).await?, stop.clone());
+    parts.hub.stop().await?;
+    let ours = fleet.run_hub(hub(hub_controllers())).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    let adopted = works.list(&ListParams::default()).await?;
+    let named = |name: &str| adopted.items.iter().any(|work| work.name_any() == name);
+    ensure!(named(&theirs.name_any()), "the work keeps its name");
+    ensure!(identities(&fleet).await? == before, "nothing was made again");
+
+    // Upstream's comes back: it finds a work of that name whose spec is not its own, and replaces the spec.
+    ours.stop().await?;
+    let mut current = works.get(&theirs.name_any()).await?;
+    current.spec = theirs.spec.clone();
+    let replaced = works
+        .replace(&theirs.name_any(), &PostParams::default(), &current)
+        .await?;
+    wait::until_true("the agent has applied upstream's work", || async {
+        let status = works.get(&theirs.name_any()).await?.status.unwrap_or_default();
+        let applied = writ_runtime::condition::find(&status.conditions, "Applied").cloned();
+        Ok(applied
+            .is_some_and(|c| c.status == "True" && c.observed_generation == replaced.metadata.generation))
+    })
+    .await?;
+    ensure!(identities(&fleet).await? == before, "nothing was made again");
+    stop.store(true, Ordering::Relaxed);
+    let asked = asking.await??;
+    println!("asked {asked} times while controllers changed: always allowed");
+    ensure!(asked > 0);
+    Ok(())
+}
