@@ -1,3 +1,4 @@
 //! What writ costs, as ratios measured in one run.
 
 pub mod limits;
+pub mod month;

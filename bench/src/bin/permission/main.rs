@@ -1,7 +1,10 @@
 //! From a ClusterPermission on the hub to the answer of the managed cluster's authorizer, next to a bare client that
-//! writes the same object directly to the managed cluster. Two real control planes, one process, one run.
+//! writes the same object directly to the managed cluster. Two real control planes, one process, one run. Then the
+//! restart of a hub process that has nothing to do.
 //!
-//! `KUBEBUILDER_ASSETS=... cargo run --release -p writ-bench --bin permission [rounds]`
+//! `cargo build --release -p writ -p writ-bench && target/release/permission [rounds]`
+
+mod restart;
 
 use std::{
     future::Future,
@@ -31,6 +34,21 @@ use writ_testenv::{ControlPlane, Options};
 #[tokio::main]
 async fn main() -> Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(100), |n| n.parse())?;
+    let mut broken = Vec::new();
+    if rounds > 0 {
+        broken.extend(latency(rounds).await?);
+    }
+    broken.extend(restart::measure().await?.report());
+    ensure!(broken.is_empty(), "limits are broken: {}", broken.join("; "));
+    Ok(())
+}
+
+/// How many times a bare client's time may pass: median, and the worst of a hundred.
+const LIMITS: (f64, f64) = (3.0, 6.0);
+
+/// Grants and revocations; returns the limits that are broken.
+#[expect(clippy::too_many_lines, reason = "one measurement, told in order")]
+async fn latency(rounds: usize) -> Result<Vec<String>> {
     let (hub, spoke) = tokio::try_join!(
         ControlPlane::start(Options::default()),
         ControlPlane::start(Options::default())
@@ -140,6 +158,7 @@ async fn main() -> Result<()> {
     for task in running {
         task.await??;
     }
+    let mut broken = Vec::new();
     println!("| {rounds} rounds | p50 | p99 | p50 / bare | p99 / bare |");
     println!("| --- | --- | --- | --- | --- |");
     let names = [
@@ -154,13 +173,16 @@ async fn main() -> Result<()> {
         let (p50, p99) = quantiles(times);
         let (b50, b99) = if matches!(index, 0 | 2) { bare[0] } else { bare[1] };
         let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
-        println!(
-            "| {name} | {p50:.1?} | {p99:.1?} | {:.1} | {:.1} |",
-            ratio(p50, b50),
-            ratio(p99, b99)
-        );
+        let (median, worst) = (ratio(p50, b50), ratio(p99, b99));
+        println!("| {name} | {p50:.1?} | {p99:.1?} | {median:.1} | {worst:.1} |");
+        if median > LIMITS.0 || worst > LIMITS.1 {
+            broken.push(format!(
+                "{name}: {median:.1} and {worst:.1} times the bare client, at most {} and {} are allowed",
+                LIMITS.0, LIMITS.1
+            ));
+        }
     }
-    Ok(())
+    Ok(broken)
 }
 
 fn quantiles(times: &mut [Duration]) -> (Duration, Duration) {
