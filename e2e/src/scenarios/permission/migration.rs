@@ -110,7 +110,8 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
         ..writ_hub::Options::default()
     };
     // No controller of ours for permissions: this test is upstream's.
-    let parts = start_with(&fleet, hub(vec!["registration".into()])).await?;
+    let others = vec!["managed_service_account".into(), "registration".into()];
+    let parts = start_with(&fleet, hub(others)).await?;
     for namespace in ["a", "b"] {
         fleet.cluster(1)?.namespace(namespace).await?;
     }
