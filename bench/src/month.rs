@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -90,6 +90,7 @@ struct Agent {
 
 struct World {
     clock: Clock,
+    seconds: &'static AtomicI64,
     hand: Hand,
     hub: Client,
     agents: Vec<Agent>,
@@ -100,17 +101,19 @@ struct World {
     outage: (Timestamp, Timestamp),
 }
 
-/// Lets a month pass. The clock of the runtime must be paused.
+/// Lets a month pass.
 pub async fn simulate(clusters: usize, accounts: usize) -> Result<Month> {
     let start = Timestamp::from_second(1_800_000_000)?;
+    // One small number for the rest of the process, so that the clock can be copied into every agent.
+    let seconds: &'static AtomicI64 = Box::leak(Box::new(AtomicI64::new(start.as_second())));
     let hand = Hand::manual(start);
     let server = Server::builder().clock(hand.clone()).start().await?;
     let hub = server.client();
     install(&hub).await?;
     let away = Arc::new(AtomicBool::new(false));
-    let clock = Clock::simulated(start);
     let mut world = World {
-        clock,
+        clock: Clock::Hand(seconds),
+        seconds,
         hand,
         hub: hub.clone(),
         agents: Vec::new(),
@@ -236,12 +239,11 @@ impl World {
             self.serve(index, &mut due).await?;
         }
         let mut next_review = self.clock.now();
-        loop {
-            let Some((at, index)) = due.pop_first() else { break };
+        while let Some((at, index)) = due.pop_first() {
             if at > end {
                 break;
             }
-            self.advance(at).await;
+            self.advance(at);
             if self.away.load(Ordering::Relaxed) != self.is_away() {
                 self.away.store(self.is_away(), Ordering::Relaxed);
                 if !self.is_away() {
@@ -268,12 +270,12 @@ impl World {
         self.outage.0 <= now && now < self.outage.1
     }
 
-    async fn advance(&mut self, to: Timestamp) {
+    fn advance(&mut self, to: Timestamp) {
         // Never past the end of the outage: the watches see it at once.
-        let now = self.clock.now();
         let to = if self.is_away() { to.min(self.outage.1) } else { to };
-        let left = Duration::try_from(to.duration_since(now)).unwrap_or_default();
-        tokio::time::advance(left).await;
+        // The clock shows whole seconds; what is due is due when the second is full.
+        let second = to.as_second() + i64::from(to.subsec_nanosecond() > 0);
+        self.seconds.fetch_max(second, Ordering::Relaxed);
         let passed = self.clock.now().duration_since(self.hand.now());
         self.hand.advance(passed);
     }

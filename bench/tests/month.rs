@@ -9,7 +9,7 @@
 
 use jiff::SignedDuration;
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn no_account_is_ever_without_a_valid_token() {
     let clusters = std::env::var("WRIT_MONTH_CLUSTERS").map_or(10, |n| n.parse().unwrap());
     let month = writ_bench::month::simulate(clusters, 5).await.unwrap();

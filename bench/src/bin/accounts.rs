@@ -29,22 +29,12 @@ const SPOKE_REQUESTS: f64 = 2.0;
 /// How long nothing may be asked once everything is done.
 const QUIET: Duration = Duration::from_secs(20);
 
-fn main() -> Result<()> {
+#[tokio::main]
+async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some("month") => {
-            let clusters = arguments.next().map_or(Ok(1000), |n| n.parse())?;
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .start_paused(true)
-                .build()?;
-            runtime.block_on(a_month(clusters))
-        }
-        number => {
-            let accounts = number.map_or(Ok(1000), str::parse)?;
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(first_tokens(accounts))
-        }
+        Some("month") => a_month(arguments.next().map_or(Ok(1000), |n| n.parse())?).await,
+        number => first_tokens(number.map_or(Ok(1000), str::parse)?).await,
     }
 }
 

@@ -1,6 +1,9 @@
 //! What time it is: the system's, or one that a test moves.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -18,6 +21,9 @@ pub enum Clock {
         /// When it began.
         origin: Instant,
     },
+    /// Shows these seconds since 1970, until somebody writes others: for simulations that decide themselves what happens
+    /// next, without a runtime whose clock is paused.
+    Hand(&'static AtomicI64),
 }
 
 impl Clock {
@@ -37,6 +43,9 @@ impl Clock {
                 let passed = SignedDuration::try_from(origin.elapsed()).unwrap_or(SignedDuration::MAX);
                 start.saturating_add(passed).unwrap_or(Timestamp::MAX)
             }
+            Self::Hand(seconds) => {
+                Timestamp::from_second(seconds.load(Ordering::Relaxed)).unwrap_or(Timestamp::MAX)
+            }
         }
     }
 
@@ -46,10 +55,16 @@ impl Clock {
         let Some(time) = time else {
             return std::future::pending().await;
         };
+        if let Self::Hand(_) = self {
+            while self.now() < time {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            return;
+        }
         let left = Duration::try_from(time.duration_since(self.now())).unwrap_or_default();
         tokio::time::sleep(match self {
             Self::System => left.min(Duration::from_mins(1)),
-            Self::Simulated { .. } => left,
+            Self::Simulated { .. } | Self::Hand(_) => left,
         })
         .await;
     }

@@ -111,8 +111,7 @@ struct Reconciler {
 
 impl Reconciler {
     async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
-        let reference = ObjectRef::new(&key.name).within(&key.namespace);
-        let Some(permission) = self.watches.permissions.get(&reference) else {
+        let Some(permission) = self.watches.permissions.get(&key.namespace, &key.name) else {
             return self.gone(key).await;
         };
         if permission.metadata.deletion_timestamp.is_some() {
@@ -125,7 +124,7 @@ impl Reconciler {
             return Ok(Next::Wait);
         }
         let works = self.works(&permission);
-        let borrowed: BTreeMap<usize, &ManifestWork> = works.iter().map(|(n, w)| (*n, w.as_ref())).collect();
+        let borrowed: BTreeMap<usize, &ManifestWork> = works.iter().map(|(n, w)| (*n, w)).collect();
         let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
         let add_on = self
             .watches
@@ -283,14 +282,12 @@ impl Reconciler {
         apply::delete(&api, &work.name_any(), work.metadata.uid.as_deref()).await
     }
 
-    fn works(&self, permission: &ClusterPermission) -> BTreeMap<usize, Arc<ManifestWork>> {
+    fn works(&self, permission: &ClusterPermission) -> BTreeMap<usize, ManifestWork> {
         let namespace = permission.namespace().unwrap_or_default();
         let mut works = BTreeMap::new();
         for part in 1..=MAX_PARTS {
-            let reference = ObjectRef::new(&names::work(permission, part)).within(&namespace);
-            if let Some(work) = self.watches.works.get(&reference) {
-                works.insert(part, work);
-            }
+            let work = self.watches.works.get(&namespace, &names::work(permission, part));
+            works.extend(work.map(|work| (part, work)));
         }
         works
     }

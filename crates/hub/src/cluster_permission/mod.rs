@@ -17,6 +17,7 @@ pub mod controller;
 pub mod id;
 pub mod manifest;
 pub mod names;
+mod packed;
 pub mod plan;
 pub mod report;
 pub mod split;

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _, stream::BoxStream};
 use k8s_openapi::api::{
     core::v1::Namespace,
     rbac::v1::{ClusterRole, Role},
@@ -23,7 +23,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Notify;
 use writ_api::{
     addon::ManagedClusterAddOn,
@@ -37,6 +37,7 @@ use writ_runtime::queue::Queue;
 use super::{
     controller::{OWNER_GROUP, account_names, uses_selector},
     names,
+    packed::Packed,
     validate::filled,
 };
 use crate::Context;
@@ -98,8 +99,8 @@ impl Index {
 
 /// The caches of everything that is watched.
 pub struct Watches {
-    pub(super) permissions: Store<ClusterPermission>,
-    pub(super) works: Store<ManifestWork>,
+    pub(super) permissions: Packed<ClusterPermission>,
+    pub(super) works: Packed<ManifestWork>,
     pub(super) clusters: Store<ManagedCluster>,
     pub(super) accounts: Store<ManagedServiceAccount>,
     pub(super) add_ons: Store<ManagedClusterAddOn>,
@@ -144,8 +145,9 @@ impl Watches {
         };
         let cluster = |namespace: Option<String>| Dependency::Cluster(namespace.unwrap_or_default());
         let own_index = index.clone();
-        let permissions = starter.follow(
+        let permissions = starter.follow_packed(
             PERMISSIONS,
+            |_: &ClusterPermission| None,
             |_: &mut ClusterPermission| {},
             move |permission, gone| {
                 let key = key_of(permission);
@@ -158,7 +160,7 @@ impl Watches {
                 Concerned::Keys(vec![key])
             },
         );
-        let works = starter.follow(WORKS, prune_work, |work, _| owners(work));
+        let works = starter.follow_packed(WORKS, owner, prune_work, |work, _| owners(work));
         let clusters = starter.follow(
             CLUSTERS,
             |_: &mut ManagedCluster| {},
@@ -236,10 +238,8 @@ impl Watches {
     }
 
     /// The works that a permission of this name owns.
-    pub fn works_of(&self, key: &Key) -> Vec<Arc<ManifestWork>> {
-        self.works.state_filter(|work| {
-            work.metadata.namespace.as_deref() == Some(&key.namespace) && owner(work) == Some(&key.name)
-        })
+    pub fn works_of(&self, key: &Key) -> Vec<ManifestWork> {
+        self.works.owned(&key.namespace, &key.name)
     }
 }
 
@@ -259,6 +259,7 @@ struct Starter<'a> {
 }
 
 impl Starter<'_> {
+    /// Follows a kind of which there are few, or whose objects are small.
     fn follow<K>(
         &self,
         what: &'static str,
@@ -269,6 +270,58 @@ impl Starter<'_> {
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
     {
+        let (store, writer) = reflector::store::<K>();
+        let stream = reflector::reflector(writer, self.events(prune)).default_backoff();
+        self.spawn(what, stream, concerned);
+        store
+    }
+
+    /// Follows a kind of which there are many.
+    fn follow_packed<K>(
+        &self,
+        what: &'static str,
+        owner: fn(&K) -> Option<&String>,
+        prune: impl Fn(&mut K) + Send + 'static,
+        concerned: impl Fn(&K, bool) -> Concerned + Send + 'static,
+    ) -> Packed<K>
+    where
+        K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
+        K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
+    {
+        let store = Packed::new(owner);
+        let sink = store.clone();
+        let stream = self.events(prune).default_backoff().inspect(move |event| {
+            if let Ok(event) = event {
+                sink.take(event);
+            }
+        });
+        self.spawn(what, stream, concerned);
+        store
+    }
+
+    fn events<K>(
+        &self,
+        prune: impl Fn(&mut K) + Send + 'static,
+    ) -> BoxStream<'static, Result<Event<K>, watcher::Error>>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
+    {
+        let api = Api::<K>::all(self.context.client.clone());
+        watcher::watcher(api, watcher::Config::default())
+            .modify(move |object| {
+                object.meta_mut().managed_fields = None;
+                prune(object);
+            })
+            .boxed()
+    }
+
+    fn spawn<K: Send + Sync + 'static>(
+        &self,
+        what: &'static str,
+        stream: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
+        concerned: impl Fn(&K, bool) -> Concerned + Send + 'static,
+    ) {
         let flag = Arc::new(AtomicBool::new(false));
         lock(&self.ready.flags).insert(what, flag.clone());
         let changed = self.ready.changed.clone();
@@ -276,18 +329,8 @@ impl Starter<'_> {
             .context
             .health
             .gate(format!("cluster_permission: watch {what}"));
-        let (store, writer) = reflector::store::<K>();
-        let api = Api::<K>::all(self.context.client.clone());
         let (queue, index) = (self.queue.clone(), self.index.clone());
         let shutdown = self.context.shutdown.clone();
-        let stream = reflector::reflector(
-            writer,
-            watcher::watcher(api, watcher::Config::default()).modify(move |object| {
-                object.meta_mut().managed_fields = None;
-                prune(object);
-            }),
-        )
-        .default_backoff();
         tokio::spawn(async move {
             let mut stream = std::pin::pin!(stream);
             loop {
@@ -331,7 +374,6 @@ impl Starter<'_> {
                 }
             }
         });
-        store
     }
 }
 
