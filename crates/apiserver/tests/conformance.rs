@@ -17,6 +17,8 @@ mod compare;
 mod exchange;
 #[path = "conformance/random.rs"]
 mod random;
+#[path = "conformance/tally.rs"]
+mod tally;
 #[path = "conformance/transcript.rs"]
 mod transcript;
 #[path = "conformance/webhook.rs"]
@@ -50,7 +52,7 @@ fn main() {
                 .unwrap_or_else(|error| panic!("cannot start the servers: {error:?}")),
         )
     });
-    let tally = Arc::new(Mutex::new(transcript::Tally::default()));
+    let tally = Arc::new(Mutex::new(tally::Tally::default()));
     let mut trials = Vec::new();
     for transcript in transcript::all() {
         let (pair, tally, handle) = (pair.clone(), tally.clone(), runtime.handle().clone());

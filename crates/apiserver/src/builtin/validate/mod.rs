@@ -3,6 +3,7 @@
 mod admission;
 mod core;
 mod crd;
+mod policies;
 mod rbac;
 mod schema;
 mod workloads;
@@ -45,8 +46,8 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
             causes.extend(admission::webhooks(new));
         }
-        "ValidatingAdmissionPolicy" => causes.extend(admission::policy(new)),
-        "ValidatingAdmissionPolicyBinding" => causes.extend(admission::policy_binding(new)),
+        "ValidatingAdmissionPolicy" => causes.extend(policies::policy(new)),
+        "ValidatingAdmissionPolicyBinding" => causes.extend(policies::policy_binding(new)),
         "CustomResourceDefinition" => causes.extend(crd::validate(new, old)),
         "Pod" => causes.extend(workloads::pod(new, old)),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
