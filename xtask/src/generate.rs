@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 /// What is generated: the arguments of `writ` that write it, and the folder.
-const GENERATED: [(&[&str], &str); 1] = [(&["crds", "--dir"], "deploy/crds")];
+const GENERATED: [(&[&str], &str); 2] = [
+    (&["crds", "--dir"], "deploy/crds"),
+    (&["reference", "--dir"], "docs/reference"),
+];
 
 /// Writes the generated files in place.
 pub fn write() -> Result<()> {

@@ -1,6 +1,9 @@
 //! Which clusters a command is about, and how they are reached.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
@@ -8,9 +11,12 @@ use kube::{
     api::ListParams,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use writ_api::cluster::ManagedCluster;
+use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
 
 use crate::connect::{Connection, explain};
+
+/// A hint is not worth a longer wait.
+const HINT: Duration = Duration::from_secs(2);
 
 /// The clusters a question is about.
 #[derive(Clone, Debug, Args)]
@@ -71,8 +77,27 @@ async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) ->
         Some(account) => with_token(connection, cluster, account).await,
         None => bail!(
             "cluster {cluster} cannot be reached: the kubeconfig has no context {cluster:?} or \"writ-{cluster}\"; \
-             add one, or name a ManagedServiceAccount of that cluster with --account"
+             add one, or name a ManagedServiceAccount of that cluster with --account{}",
+            accounts(connection, cluster).await
         ),
+    }
+}
+
+/// The accounts that could be named, for a hint; nothing if they cannot be read.
+async fn accounts(connection: &Connection, cluster: &str) -> String {
+    let Ok(hub) = connection.client().await else {
+        return String::new();
+    };
+    let api: Api<ManagedServiceAccount> = Api::namespaced(hub, cluster);
+    let listed = tokio::time::timeout(HINT, api.list(&ListParams::default())).await;
+    let names: Vec<_> = match listed {
+        Ok(Ok(accounts)) => accounts.iter().map(ResourceExt::name_any).collect(),
+        _ => return String::new(),
+    };
+    if names.is_empty() {
+        format!(" (there is none in the namespace {cluster} of the hub)")
+    } else {
+        format!(" (there are: {})", names.join(", "))
     }
 }
 
@@ -83,11 +108,11 @@ async fn with_token(connection: &Connection, cluster: &str, account: &str) -> Re
         .get(cluster)
         .await
         .map_err(|e| explain(&format!("read ManagedCluster {cluster}"), &e))?;
-    let Some(url) = found
+    let Some((url, ca)) = found
         .spec
         .managed_cluster_client_configs
         .first()
-        .map(|config| config.url.clone())
+        .map(|config| (config.url.clone(), config.ca_bundle.clone()))
     else {
         bail!(
             "ManagedCluster {cluster} names no URL in spec.managedClusterClientConfigs: nobody says where its API server is"
@@ -115,9 +140,11 @@ async fn with_token(connection: &Connection, cluster: &str, account: &str) -> Re
             "Secret {cluster}/{account} holds no token yet; `writ describe account {account} -n {cluster}` says why"
         );
     };
+    // The bundle on the ManagedCluster is for this address; the Secret's is what pods in the cluster see.
+    let ca = ca.or_else(|| part("ca.crt").map(|pem| STANDARD.encode(pem)));
     let kubeconfig = kubeconfig(
         &url,
-        part("ca.crt").as_deref(),
+        ca.as_deref(),
         AuthInfo {
             token: Some(token.into()),
             ..AuthInfo::default()
@@ -127,12 +154,12 @@ async fn with_token(connection: &Connection, cluster: &str, account: &str) -> Re
     Ok(Client::try_from(config)?)
 }
 
-/// A kubeconfig with one context.
+/// A kubeconfig with one context; the CA is PEM in base64.
 fn kubeconfig(url: &str, ca: Option<&str>, auth: AuthInfo) -> Kubeconfig {
     let document = serde_json::json!({
         "clusters": [{"name": "cluster", "cluster": {
             "server": url,
-            "certificate-authority-data": ca.map(|ca| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, ca)),
+            "certificate-authority-data": ca,
         }}],
         "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": "account"}}],
         "users": [{"name": "account", "user": {}}],

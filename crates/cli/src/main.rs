@@ -2,17 +2,23 @@
 
 mod commands;
 mod connect;
+mod describe;
+mod example;
 mod fleet;
+mod grant;
 mod kinds;
 mod live;
 mod output;
 mod process;
+mod progress;
 mod question;
+mod reference;
+mod tour;
 mod webhook;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 /// Agents live long and must stay small: this allocator gives memory back.
 #[global_allocator]
@@ -27,7 +33,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = arguments();
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("WRIT_LOG")
@@ -50,4 +56,17 @@ fn main() -> ExitCode {
         eprintln!("error: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// The command line. As a plugin of kubectl, the help speaks of `kubectl writ`.
+fn arguments() -> Arguments {
+    let program = std::env::args_os().next().unwrap_or_default();
+    let plugin = std::path::Path::new(&program)
+        .file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("kubectl-"));
+    let mut command = Arguments::command();
+    if plugin {
+        command = command.bin_name("kubectl writ").display_name("kubectl-writ");
+    }
+    Arguments::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }

@@ -1,8 +1,12 @@
 //! One API server of either kind, behind one face.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+};
 
 use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -15,10 +19,16 @@ use kube::{
     Api, Client, Config, ResourceExt,
     api::{Patch, PatchParams, PostParams},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
-    runtime::wait::{await_condition, conditions},
+    runtime::wait::{Condition, await_condition, conditions},
 };
 use writ_apiserver::{Recorder, Server};
 use writ_testenv::{ControlPlane, Options};
+
+/// The definitions, made once: a fleet installs them on every cluster.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(writ_api::crds);
+
+/// How many definitions are installed at a time.
+const CRDS_AT_ONCE: usize = 8;
 
 /// The two kinds of cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +43,16 @@ pub enum Kind {
 enum Plane {
     Embedded(Server),
     Real(Box<ControlPlane>),
+    /// Another process runs it.
+    Elsewhere,
 }
 
 /// An API server. It stops when it is dropped.
 pub struct Cluster {
     name: String,
     kubeconfig: Kubeconfig,
+    /// One client for everything an admin does here: a connection costs more than a request.
+    admin: Client,
     _plane: Plane,
 }
 
@@ -80,13 +94,23 @@ impl Cluster {
                 )
             }
         };
-        let cluster = Self {
-            name: name.into(),
-            kubeconfig,
-            _plane: plane,
-        };
+        let cluster = Self::new(name, kubeconfig, plane).await?;
         cluster.install_crds().await?;
         Ok(cluster)
+    }
+
+    /// An API server that another process runs, with the kubeconfig of its admin.
+    pub async fn attach(name: &str, kubeconfig: Kubeconfig) -> Result<Self> {
+        Self::new(name, kubeconfig, Plane::Elsewhere).await
+    }
+
+    async fn new(name: &str, kubeconfig: Kubeconfig, plane: Plane) -> Result<Self> {
+        Ok(Self {
+            name: name.into(),
+            admin: client(kubeconfig.clone()).await?,
+            kubeconfig,
+            _plane: plane,
+        })
     }
 
     /// `hub`, `cluster1`, ...
@@ -123,8 +147,12 @@ impl Cluster {
     }
 
     /// A client with all rights: the person who set the fleet up. Nothing of writ runs with it.
+    #[expect(
+        clippy::unused_async,
+        reason = "scenarios await it; a client may have to be made"
+    )]
     pub async fn admin(&self) -> Result<Client> {
-        client(self.kubeconfig.clone()).await
+        Ok(self.admin.clone())
     }
 
     /// A client that acts as this user in these groups.
@@ -219,20 +247,25 @@ impl Cluster {
     }
 
     async fn install_crds(&self) -> Result<()> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.admin().await?);
-        for crd in writ_api::crds() {
-            api.patch(
-                &crd.name_any(),
-                &PatchParams::apply("writ").force(),
-                &Patch::Apply(&crd),
-            )
+        let api: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
+        let install = |crd: &'static CustomResourceDefinition| {
+            let api = api.clone();
+            async move {
+                let name = crd.name_any();
+                let made = api
+                    .patch(&name, &PatchParams::apply("writ").force(), &Patch::Apply(crd))
+                    .await
+                    .with_context(|| format!("install CRD {name}"))?;
+                if !conditions::is_crd_established().matches_object(Some(&made)) {
+                    await_condition(api, &name, conditions::is_crd_established()).await?;
+                }
+                anyhow::Ok(())
+            }
+        };
+        stream::iter(CRDS.iter().map(install))
+            .buffer_unordered(CRDS_AT_ONCE)
+            .try_collect()
             .await
-            .with_context(|| format!("install CRD {}", crd.name_any()))?;
-        }
-        for crd in writ_api::crds() {
-            await_condition(api.clone(), &crd.name_any(), conditions::is_crd_established()).await?;
-        }
-        Ok(())
     }
 }
 

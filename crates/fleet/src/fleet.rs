@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
-use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Config,
-    config::{AuthInfo, KubeConfigOptions},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,9 @@ pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 
 /// Where the syncs' own things live.
 pub const SYNC_NAMESPACE: &str = "config-management-system";
+
+/// How many clusters are started at a time: more would only wait for the same processors.
+const AT_ONCE: usize = 8;
 
 /// What to start.
 #[derive(Clone)]
@@ -95,6 +98,7 @@ impl Fleet {
 
     /// Starts the clusters in parallel and installs CRDs and roles.
     pub async fn start_with(options: Options) -> Result<Self> {
+        let options = &options;
         let start = |number: usize| {
             let name = if number == 0 {
                 "hub".to_owned()
@@ -111,12 +115,35 @@ impl Fleet {
                 Cluster::start(options.kind, &name, port, data, recorder).await
             }
         };
-        let (hub, clusters) = tokio::try_join!(start(0), try_join_all((1..=options.clusters).map(start)))?;
-        hub.namespace(HUB_NAMESPACE).await?;
-        apply_folder(&hub.admin().await?, "hub").await?;
-        for cluster in &clusters {
+        let hub = async {
+            let hub = start(0).await?;
+            hub.namespace(HUB_NAMESPACE).await?;
+            apply_folder(&hub.admin().await?, "hub").await?;
+            anyhow::Ok(hub)
+        };
+        let managed = |number: usize| async move {
+            let cluster = start(number).await?;
             cluster.namespace(AGENT_NAMESPACE).await?;
             apply_folder(&cluster.admin().await?, "agent").await?;
+            anyhow::Ok(cluster)
+        };
+        let clusters = stream::iter((1..=options.clusters).map(managed))
+            .buffered(AT_ONCE)
+            .try_collect();
+        let (hub, clusters) = tokio::try_join!(hub, clusters)?;
+        Ok(Self { hub, clusters })
+    }
+
+    /// The fleet that another process runs: the contexts `writ-hub`, `writ-cluster1`, ... of a kubeconfig.
+    pub async fn attach(kubeconfig: &Kubeconfig) -> Result<Self> {
+        let hub = attach(kubeconfig, "hub").await?;
+        let mut clusters = Vec::new();
+        for number in 1.. {
+            let name = format!("cluster{number}");
+            if !has_context(kubeconfig, &name) {
+                break;
+            }
+            clusters.push(attach(kubeconfig, &name).await?);
         }
         Ok(Self { hub, clusters })
     }
@@ -218,4 +245,36 @@ impl Fleet {
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
         self.hub.user(&format!("{prefix}:{cluster}:agent"), &groups).await
     }
+}
+
+/// Whether a kubeconfig knows this cluster of a fleet.
+pub fn has_context(kubeconfig: &Kubeconfig, cluster: &str) -> bool {
+    let wanted = context_name(cluster);
+    kubeconfig.contexts.iter().any(|context| context.name == wanted)
+}
+
+/// The name of a cluster's context in the kubeconfig of a fleet.
+pub fn context_name(cluster: &str) -> String {
+    format!("writ-{cluster}")
+}
+
+async fn attach(kubeconfig: &Kubeconfig, cluster: &str) -> Result<Cluster> {
+    let wanted = context_name(cluster);
+    let context = kubeconfig.contexts.iter().find(|named| named.name == wanted);
+    let context = context.with_context(|| format!("the kubeconfig has no context {wanted}"))?;
+    let inside = context.context.clone().unwrap_or_default();
+    let only = Kubeconfig {
+        clusters: named(&kubeconfig.clusters, |named| named.name == inside.cluster),
+        auth_infos: named(&kubeconfig.auth_infos, |named| {
+            Some(&named.name) == inside.user.as_ref()
+        }),
+        contexts: vec![context.clone()],
+        current_context: Some(wanted),
+        ..Kubeconfig::default()
+    };
+    Cluster::attach(cluster, only).await
+}
+
+fn named<T: Clone>(all: &[T], is: impl Fn(&T) -> bool) -> Vec<T> {
+    all.iter().filter(|one| is(one)).cloned().collect()
 }

@@ -4,9 +4,11 @@
 //! `deploy/` ships, never more.
 
 pub mod cluster;
+pub mod everything;
 pub mod fleet;
 pub mod manifests;
 pub mod wait;
 
 pub use cluster::{Cluster, Kind};
+pub use everything::Everything;
 pub use fleet::{Fleet, Running};

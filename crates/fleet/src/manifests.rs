@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
     core::GroupVersionKind,
     discovery::{Discovery, Scope},
 };
@@ -33,8 +33,9 @@ pub fn folder(folder: &str) -> Vec<(String, String)> {
 
 /// Applies the files of `deploy/<folder>`, in order.
 pub async fn apply_folder(client: &Client, name: &str) -> Result<()> {
+    let discovery = discover(client).await?;
     for (file, text) in folder(name) {
-        apply(client, &text)
+        apply_with(client, &discovery, &text)
             .await
             .with_context(|| format!("apply deploy/{file}"))?;
     }
@@ -43,34 +44,70 @@ pub async fn apply_folder(client: &Client, name: &str) -> Result<()> {
 
 /// Applies every document as `kubectl apply --server-side` would, in the order of the text.
 pub async fn apply(client: &Client, text: &str) -> Result<()> {
-    let objects: Vec<DynamicObject> = writ_runtime::yaml::documents(text)?;
-    let discovery = Discovery::new(client.clone())
+    let discovery = discover(client).await?;
+    apply_with(client, &discovery, text).await
+}
+
+/// Deletes every document's object, the last one first; one that is not there is no error.
+pub async fn delete(client: &Client, text: &str) -> Result<()> {
+    let discovery = discover(client).await?;
+    let mut objects: Vec<DynamicObject> = writ_runtime::yaml::documents(text)?;
+    objects.reverse();
+    for object in objects {
+        let (api, kind) = api_of(client, &discovery, &object)?;
+        let name = object.name_any();
+        match api.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            answer => {
+                answer.with_context(|| format!("delete {kind} {name}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn discover(client: &Client) -> Result<Discovery> {
+    Discovery::new(client.clone())
         .run_aggregated()
         .await
-        .context("discover what the server serves")?;
+        .context("discover what the server serves")
+}
+
+async fn apply_with(client: &Client, discovery: &Discovery, text: &str) -> Result<()> {
+    let objects: Vec<DynamicObject> = writ_runtime::yaml::documents(text)?;
     for object in objects {
-        let types = object
-            .types
-            .clone()
-            .context("a document without apiVersion and kind")?;
+        let (api, kind) = api_of(client, discovery, &object)?;
         let name = object.name_any();
-        let (resource, capabilities) = discovery
-            .resolve_gvk(&GroupVersionKind::try_from(&types)?)
-            .with_context(|| format!("the server has no {} {}", types.api_version, types.kind))?;
-        let api: Api<DynamicObject> = match capabilities.scope {
-            Scope::Cluster => Api::all_with(client.clone(), &resource),
-            Scope::Namespaced => {
-                let namespace = object.namespace().unwrap_or_else(|| "default".into());
-                Api::namespaced_with(client.clone(), &namespace, &resource)
-            }
-        };
         api.patch(
             &name,
             &PatchParams::apply(MANAGER).force(),
             &Patch::Apply(&object),
         )
         .await
-        .with_context(|| format!("apply {} {name}", types.kind))?;
+        .with_context(|| format!("apply {kind} {name}"))?;
     }
     Ok(())
+}
+
+/// Where an object lives, and its kind.
+fn api_of(
+    client: &Client,
+    discovery: &Discovery,
+    object: &DynamicObject,
+) -> Result<(Api<DynamicObject>, String)> {
+    let types = object
+        .types
+        .as_ref()
+        .context("a document without apiVersion and kind")?;
+    let (resource, capabilities) = discovery
+        .resolve_gvk(&GroupVersionKind::try_from(types)?)
+        .with_context(|| format!("the server has no {} {}", types.api_version, types.kind))?;
+    let api = match capabilities.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => {
+            let namespace = object.namespace().unwrap_or_else(|| "default".into());
+            Api::namespaced_with(client.clone(), &namespace, &resource)
+        }
+    };
+    Ok((api, types.kind.clone()))
 }

@@ -26,7 +26,7 @@ where
                 Ok(_) => bail!("waited for: {what}"),
             }
         }
-        tokio::time::sleep(Duration::from_millis(25)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

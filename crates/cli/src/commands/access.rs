@@ -2,17 +2,70 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
-use writ_authz::{Explanation, Missing};
+use writ_authz::{Explanation, Index, Missing};
 
 use crate::{
     connect::Connection,
     fleet::{self, Choice},
     output::{self, Format},
-    question::{self, Question, subject},
+    progress,
+    question::{self, Question, Resolved, subject},
 };
+
+/// How many clusters are asked at a time.
+const AT_ONCE: usize = 16;
+
+/// The flags that the three questions share.
+#[derive(Debug, Args)]
+struct Asked {
+    #[command(flatten)]
+    question: Question,
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// What is known about one cluster: the question as it understands it, and its RBAC.
+struct Known {
+    cluster: String,
+    question: Resolved,
+    index: Index,
+}
+
+impl Asked {
+    /// Reads the RBAC of every chosen cluster. One that cannot be read fails the whole: a missing answer is no `no`.
+    async fn ask(&self) -> Result<Vec<Known>> {
+        let chosen = fleet::choose(&self.connection, &self.choice).await?;
+        let bar = progress::spinner(format!("reading the roles of {} clusters", chosen.len()));
+        let known = stream::iter(chosen)
+            .map(|(cluster, client)| async move {
+                let answer = async {
+                    let (question, index) =
+                        tokio::try_join!(self.question.resolve(&client), question::index(&client))?;
+                    anyhow::Ok((question, index))
+                };
+                let (question, index) = answer.await.with_context(|| cluster.clone())?;
+                anyhow::Ok(Known {
+                    cluster,
+                    question,
+                    index,
+                })
+            })
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await;
+        bar.finish_and_clear();
+        known
+    }
+}
 
 /// May this subject do that?
 #[derive(Debug, Args)]
@@ -21,17 +74,10 @@ use crate::{
 )]
 pub struct CanI {
     #[command(flatten)]
-    question: Question,
+    asked: Asked,
     /// Who: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
     #[arg(long = "as", value_name = "SUBJECT")]
     subject: String,
-    #[command(flatten)]
-    choice: Choice,
-    #[command(flatten)]
-    connection: Connection,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
 }
 
 #[derive(Serialize)]
@@ -45,9 +91,12 @@ impl CanI {
     pub async fn run(self) -> Result<ExitCode> {
         let who = subject(&self.subject)?;
         let mut verdicts = Vec::new();
-        for (cluster, client) in fleet::choose(&self.connection, &self.choice).await? {
-            let question = self.question.resolve(&client).await?;
-            let index = question::index(&client).await?;
+        for known in self.asked.ask().await? {
+            let Known {
+                cluster,
+                question,
+                index,
+            } = known;
             let explanation = index.explain(&who.user, &who.groups, &question.attributes());
             verdicts.push(Verdict {
                 cluster,
@@ -55,7 +104,7 @@ impl CanI {
                 because: short(&explanation),
             });
         }
-        output::value(self.output, &verdicts, || {
+        output::value(self.asked.output, &verdicts, || {
             let rows: Vec<_> = verdicts
                 .iter()
                 .map(|v| {
@@ -81,14 +130,7 @@ impl CanI {
 #[command(after_help = "Example:\n  writ who-can delete secrets -n web --cluster cluster1")]
 pub struct WhoCan {
     #[command(flatten)]
-    question: Question,
-    #[command(flatten)]
-    choice: Choice,
-    #[command(flatten)]
-    connection: Connection,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    asked: Asked,
 }
 
 #[derive(Serialize)]
@@ -101,16 +143,19 @@ struct HolderOn {
 impl WhoCan {
     pub async fn run(self) -> Result<ExitCode> {
         let mut holders = Vec::new();
-        for (cluster, client) in fleet::choose(&self.connection, &self.choice).await? {
-            let question = self.question.resolve(&client).await?;
-            let index = question::index(&client).await?;
+        for known in self.asked.ask().await? {
+            let Known {
+                cluster,
+                question,
+                index,
+            } = known;
             let found = index.who_can(&question.attributes());
             holders.extend(found.into_iter().map(|holder| HolderOn {
                 cluster: cluster.clone(),
                 holder,
             }));
         }
-        output::value(self.output, &holders, || {
+        output::value(self.asked.output, &holders, || {
             let rows: Vec<_> = holders
                 .iter()
                 .flat_map(|on| {
@@ -135,17 +180,10 @@ impl WhoCan {
 #[command(after_help = "Example:\n  writ why get secrets --as user:alice -n web --cluster cluster1")]
 pub struct Why {
     #[command(flatten)]
-    question: Question,
+    asked: Asked,
     /// Who: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
     #[arg(long = "as", value_name = "SUBJECT")]
     subject: String,
-    #[command(flatten)]
-    choice: Choice,
-    #[command(flatten)]
-    connection: Connection,
-    /// How to print.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
 }
 
 #[derive(Serialize)]
@@ -159,9 +197,12 @@ impl Why {
     pub async fn run(self) -> Result<ExitCode> {
         let who = subject(&self.subject)?;
         let (mut all, mut text) = (Vec::new(), String::new());
-        for (cluster, client) in fleet::choose(&self.connection, &self.choice).await? {
-            let question = self.question.resolve(&client).await?;
-            let index = question::index(&client).await?;
+        for known in self.asked.ask().await? {
+            let Known {
+                cluster,
+                question,
+                index,
+            } = known;
             let explanation = index.explain(&who.user, &who.groups, &question.attributes());
             let verdict = if explanation.allowed { "may" } else { "may not" };
             text.extend([
@@ -174,7 +215,7 @@ impl Why {
             ]);
             all.push(ExplanationOn { cluster, explanation });
         }
-        output::value(self.output, &all, || text)?;
+        output::value(self.asked.output, &all, || text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

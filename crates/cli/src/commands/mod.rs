@@ -5,11 +5,16 @@ mod agent;
 mod apiserver;
 mod completion;
 mod crds;
+mod describe;
 mod get;
+mod grant;
 mod hub;
+mod install;
 mod kubeconfig;
+mod reference;
 mod sync;
 mod token;
+mod tour;
 mod up;
 
 use std::process::ExitCode;
@@ -22,6 +27,8 @@ use clap::Subcommand;
 pub enum Command {
     /// Run a hub and managed clusters on this machine.
     Up(up::Up),
+    /// Walk through what writ does, with a proof at every step.
+    Tour(tour::Tour),
     /// May this subject do that?
     #[command(name = "can-i")]
     CanI(access::CanI),
@@ -35,6 +42,14 @@ pub enum Command {
     Token(token::Token),
     /// Print a kubeconfig for a managed cluster that asks the hub for a token whenever it needs one.
     Kubeconfig(kubeconfig::Kubeconfig),
+    /// Show one object, what each cluster says about it, and what to do next.
+    Describe(describe::Describe),
+    /// Grant a role on managed clusters.
+    Grant(grant::Grant),
+    /// Take a role on managed clusters away.
+    Revoke(grant::Revoke),
+    /// Print or apply the manifests of a hub, an agent or the syncs.
+    Install(install::Install),
     /// Run the controllers and the admission of a hub.
     Hub(Box<hub::Hub>),
     /// Run the agent of a managed cluster.
@@ -47,6 +62,9 @@ pub enum Command {
     Crds(crds::Crds),
     /// Print the completion script of a shell.
     Completion(completion::Completion),
+    /// Write the references of the command line and of the API.
+    #[command(hide = true)]
+    Reference(reference::Reference),
     /// Print the version.
     Version,
 }
@@ -55,10 +73,15 @@ pub enum Command {
 pub async fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Up(command) => command.run().await,
+        Command::Tour(command) => command.run().await,
         Command::CanI(command) => command.run().await,
         Command::WhoCan(command) => command.run().await,
         Command::Why(command) => command.run().await,
         Command::Get(command) => command.run().await,
+        Command::Describe(command) => command.run().await,
+        Command::Grant(command) => command.run().await,
+        Command::Revoke(command) => command.run().await,
+        Command::Install(command) => command.run().await,
         Command::Apiserver(command) => command.run().await,
         Command::Token(command) => command.run().await,
         Command::Kubeconfig(command) => command.run().await,
@@ -67,6 +90,7 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Sync(command) => command.run().await,
         Command::Crds(command) => command.run(),
         Command::Completion(command) => command.run(),
+        Command::Reference(command) => command.run(),
         Command::Version => {
             println!("writ {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)

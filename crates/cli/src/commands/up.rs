@@ -8,12 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kube::config::Kubeconfig;
 use writ_fleet::{Cluster, Fleet, Kind, fleet::Options};
 use writ_runtime::supervise;
 
-use crate::live;
+use crate::{example, live};
 
 /// Run a hub and managed clusters on this machine, with everything of writ running on them.
 #[derive(Debug, Args)]
@@ -31,7 +31,21 @@ pub struct Up {
     /// The port of the hub; the clusters take the next ones. Default: free ports.
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
+    /// What is applied at the start.
+    #[arg(long, value_enum, default_value_t = Example::Tour)]
+    example: Example,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Example {
+    /// Nothing.
+    None,
+    /// One object of each kind that people meet first.
+    Tour,
+}
+
+/// How many clusters are listed one by one.
+const SHOWN: usize = 10;
 
 impl Up {
     pub async fn run(self) -> Result<ExitCode> {
@@ -50,37 +64,41 @@ impl Up {
         let file = self.data.as_deref().unwrap_or(scratch.path()).join("kubeconfig");
         write_kubeconfig(&fleet, &file)?;
 
-        let mut running = vec![fleet.run_hub(Fleet::hub_options()).await?];
-        for number in 1..=self.clusters {
-            fleet.accept(number).await?;
-            running.push(fleet.run_agent(number, writ_agent::Options::default()).await?);
-            let clones = scratch.path().join(format!("sync{number}"));
-            let options = writ_sync::Options {
-                cache: clones,
-                ..writ_sync::Options::default()
-            };
-            running.push(fleet.run_sync(number, options).await?);
-        }
-
-        println!("ready after {} ms", started.elapsed().as_millis());
-        for cluster in std::iter::once(&fleet.hub).chain(&fleet.clusters) {
-            println!("  {:<10} {}", cluster.name(), cluster.url());
-        }
-        println!("\nexport KUBECONFIG={}\n", file.display());
-        println!("Try next, in another terminal:");
-        println!("  writ get clusters");
-        println!("  writ why create secrets --as user:alice --cluster cluster1");
-        println!("  kubectl --context writ-cluster1 get namespaces\n");
-        println!("Ctrl-C stops the fleet.\n");
+        let running = fleet.run_everything(&scratch.path().join("clones")).await?;
+        let repository = match self.example {
+            Example::Tour => example::apply(&fleet).await?,
+            Example::None => None,
+        };
+        self.greet(&fleet, started, &file);
 
         tokio::select! {
             () = shutdown.cancelled() => {}
             shown = live::show(&fleet) => shown?,
         }
-        for part in running.into_iter().rev() {
-            part.stop().await?;
-        }
+        eprintln!("stopping");
+        running.stop().await?;
+        drop(repository);
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// What runs, where, and what to try.
+    fn greet(&self, fleet: &Fleet, started: Instant, file: &Path) {
+        println!("ready after {} ms", started.elapsed().as_millis());
+        for cluster in std::iter::once(&fleet.hub).chain(&fleet.clusters).take(SHOWN) {
+            println!("  {:<10} {}", cluster.name(), cluster.url());
+        }
+        if fleet.clusters.len() >= SHOWN {
+            println!("  ... and {} more", fleet.clusters.len() + 1 - SHOWN);
+        }
+        println!("\nexport KUBECONFIG={}\n", file.display());
+        println!("Try next, in another terminal:");
+        println!("  writ get clusters");
+        match self.example {
+            Example::Tour => println!("  writ why list pods --as user:alice -n web --cluster cluster1"),
+            Example::None => println!("  writ why list pods --as user:alice --cluster cluster1"),
+        }
+        println!("  writ tour\n");
+        println!("Ctrl-C stops the fleet.\n");
     }
 }
 
@@ -101,7 +119,7 @@ fn write_kubeconfig(fleet: &Fleet, file: &Path) -> Result<()> {
 }
 
 fn renamed(cluster: &Cluster) -> Kubeconfig {
-    let name = format!("writ-{}", cluster.name());
+    let name = writ_fleet::fleet::context_name(cluster.name());
     let mut config = cluster.kubeconfig().clone();
     for named in &mut config.clusters {
         named.name.clone_from(&name);

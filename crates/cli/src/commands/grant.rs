@@ -1,0 +1,313 @@
+//! `writ grant` and `writ revoke`: the permission of a subject on clusters.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use writ_api::rbac::{ClusterPermission, cluster_permission::ClusterPermissionSpec};
+use writ_runtime::condition;
+
+use crate::{
+    connect::{Connection, explain},
+    grant::{self, Grant as Wanted},
+    output::{self, Format},
+    progress,
+};
+
+/// How often a permission that somebody else changed meanwhile is read again.
+const TRIES: usize = 5;
+
+/// The flags of both commands.
+#[derive(Debug, Args)]
+struct What {
+    /// Who: user:NAME, group:NAME, serviceaccount:NAMESPACE/NAME, or account:NAME for a ManagedServiceAccount.
+    #[arg(long, visible_alias = "from", value_name = "SUBJECT")]
+    to: String,
+    /// The role on the managed cluster: a ClusterRole, or role:NAME.
+    #[arg(long, value_name = "NAME")]
+    role: String,
+    /// The namespace on the managed cluster; without it, all namespaces.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// The managed cluster; may be repeated.
+    #[arg(long = "cluster", value_name = "NAME", required = true)]
+    clusters: Vec<String>,
+    /// Print what would be written, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+impl What {
+    fn grant(&self) -> Result<Wanted> {
+        let (role_kind, role) = grant::role(&self.role);
+        Ok(Wanted {
+            subject: grant::subject(&self.to)?,
+            role_kind,
+            role: role.into(),
+            namespace: self.namespace.clone(),
+        })
+    }
+
+    /// Prints what was written; a dry run prints it whole.
+    fn print(&self, done: &[Done]) -> Result<()> {
+        let format = match (self.output, self.dry_run) {
+            (Format::Table, true) => Format::Yaml,
+            (format, _) => format,
+        };
+        match format {
+            Format::Table => done.iter().for_each(|done| println!("{}", done.words)),
+            Format::Name => done.iter().for_each(|done| {
+                println!(
+                    "clusterpermissions.rbac.open-cluster-management.io/{}",
+                    done.permission.name_any()
+                );
+            }),
+            _ => match done {
+                [only] => output::value(format, &only.permission, String::new)?,
+                many => {
+                    let items: Vec<_> = many.iter().map(|done| &done.permission).collect();
+                    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+                    output::value(format, &list, String::new)?;
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+/// What became of one cluster's permission.
+struct Done {
+    permission: ClusterPermission,
+    words: String,
+}
+
+/// Grant a role on managed clusters: writes or extends a ClusterPermission.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  writ grant --to user:alice --role view --namespace web --cluster cluster1\n  writ grant --to account:robot --role edit --cluster cluster1 --cluster cluster2 --wait\n  writ grant --to group:team-a --role view --cluster cluster1 --dry-run"
+)]
+pub struct Grant {
+    #[command(flatten)]
+    what: What,
+    /// The ClusterPermission; default: one per subject, such as user-alice.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Wait until the clusters have it.
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Grant {
+    pub async fn run(self) -> Result<ExitCode> {
+        let wanted = self.what.grant()?;
+        let name = self
+            .name
+            .clone()
+            .unwrap_or_else(|| grant::permission_name(&wanted.subject));
+        let client = self.what.connection.client().await?;
+        let mut done = Vec::new();
+        for cluster in &self.what.clusters {
+            let api: Api<ClusterPermission> = Api::namespaced(client.clone(), cluster);
+            done.push(self.write(&api, cluster, &name, &wanted).await?);
+        }
+        if self.wait && !self.what.dry_run {
+            for cluster in &self.what.clusters {
+                wait(&Api::namespaced(client.clone(), cluster), cluster, &name).await?;
+            }
+        }
+        self.what.print(&done)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn write(
+        &self,
+        api: &Api<ClusterPermission>,
+        cluster: &str,
+        name: &str,
+        wanted: &Wanted,
+    ) -> Result<Done> {
+        let what = format!("write ClusterPermission {cluster}/{name}");
+        for _ in 0..TRIES {
+            let found = api.get_opt(name).await.map_err(|e| explain(&what, &e))?;
+            let new = found.is_none();
+            let mut permission = found.unwrap_or_else(|| {
+                let mut permission = ClusterPermission::new(name, ClusterPermissionSpec::default());
+                permission.metadata.namespace = Some(cluster.into());
+                permission
+            });
+            let changed = wanted.add(name, &mut permission.spec)?;
+            let words = |verb: &str| {
+                format!(
+                    "ClusterPermission {cluster}/{name} {verb}: {} has {} on {cluster}",
+                    self.what.to,
+                    wanted.words()
+                )
+            };
+            if self.what.dry_run {
+                permission.metadata.managed_fields = None;
+                permission.status = None;
+                return Ok(Done {
+                    permission,
+                    words: words("would be written"),
+                });
+            }
+            if !changed {
+                return Ok(Done {
+                    permission,
+                    words: words("unchanged"),
+                });
+            }
+            let params = PostParams::default();
+            let (answer, verb) = if new {
+                (api.create(&params, &permission).await, "created")
+            } else {
+                (api.replace(name, &params, &permission).await, "extended")
+            };
+            match answer {
+                // Somebody wrote in between: look again.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                answer => {
+                    return Ok(Done {
+                        permission: answer.map_err(|e| explain(&what, &e))?,
+                        words: words(verb),
+                    });
+                }
+            }
+        }
+        bail!("{what}: somebody else changes it all the time; try again")
+    }
+}
+
+/// Waits until the agent reported that the permission is in place.
+async fn wait(api: &Api<ClusterPermission>, cluster: &str, name: &str) -> Result<()> {
+    let bar = progress::spinner(format!("waiting for {cluster}"));
+    let mut last = String::from("the hub has not looked at it yet");
+    let ready = async {
+        loop {
+            let permission = api.get(name).await?;
+            let conditions = permission.status.unwrap_or_default().conditions;
+            if let Some(ready) = condition::find(&conditions, "Ready")
+                && ready.observed_generation == permission.metadata.generation
+            {
+                if ready.status == "True" {
+                    return Ok::<_, kube::Error>(());
+                }
+                last.clone_from(&ready.message);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let answer = tokio::time::timeout(Duration::from_mins(1), ready).await;
+    bar.finish_and_clear();
+    match answer {
+        Ok(answer) => answer.map_err(|e| explain(&format!("read ClusterPermission {cluster}/{name}"), &e)),
+        Err(_) => bail!(
+            "{cluster} does not have it after a minute: {last}\n`writ describe permission {name} -n {cluster}` says more"
+        ),
+    }
+}
+
+/// Take a role on managed clusters away: from every ClusterPermission that grants it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  writ revoke --from user:alice --role view --namespace web --cluster cluster1\n\nExit code: 0 if it was taken away, 1 if nothing grants it, 2 on an error."
+)]
+pub struct Revoke {
+    #[command(flatten)]
+    what: What,
+}
+
+impl Revoke {
+    pub async fn run(self) -> Result<ExitCode> {
+        let wanted = self.what.grant()?;
+        let client = self.what.connection.client().await?;
+        let (mut done, mut missing) = (Vec::new(), Vec::new());
+        for cluster in &self.what.clusters {
+            let api: Api<ClusterPermission> = Api::namespaced(client.clone(), cluster);
+            let found = api
+                .list(&ListParams::default())
+                .await
+                .map_err(|e| explain(&format!("read the ClusterPermissions of {cluster}"), &e))?;
+            let before = done.len();
+            for permission in found {
+                done.extend(self.take(&api, cluster, permission, &wanted).await?);
+            }
+            if done.len() == before {
+                missing.push(cluster);
+            }
+        }
+        self.what.print(&done)?;
+        for cluster in &missing {
+            eprintln!(
+                "no ClusterPermission grants {} {} on {cluster}; `writ why` shows where a right comes from",
+                self.what.to,
+                wanted.words()
+            );
+        }
+        Ok(if missing.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
+    async fn take(
+        &self,
+        api: &Api<ClusterPermission>,
+        cluster: &str,
+        mut permission: ClusterPermission,
+        wanted: &Wanted,
+    ) -> Result<Option<Done>> {
+        let name = permission.name_any();
+        let what = format!("change ClusterPermission {cluster}/{name}");
+        for _ in 0..TRIES {
+            if !wanted.remove(&mut permission.spec) {
+                return Ok(None);
+            }
+            let done = |permission: ClusterPermission, verb: &str| {
+                let words = format!(
+                    "ClusterPermission {cluster}/{name} {verb}: {} has no longer {} through it",
+                    self.what.to,
+                    wanted.words()
+                );
+                Ok(Some(Done { permission, words }))
+            };
+            if self.what.dry_run {
+                permission.metadata.managed_fields = None;
+                permission.status = None;
+                return done(permission, "would be changed");
+            }
+            let (answer, verb) = if grant::is_empty(&permission.spec) {
+                // Only the version that was read: whoever extended it meanwhile keeps it.
+                let params = DeleteParams {
+                    preconditions: Some(kube::api::Preconditions {
+                        resource_version: permission.resource_version(),
+                        uid: permission.uid(),
+                    }),
+                    ..DeleteParams::default()
+                };
+                let deleted = api.delete(&name, &params).await;
+                (deleted.map(|_| permission.clone()), "deleted")
+            } else {
+                let replaced = api.replace(&name, &PostParams::default(), &permission).await;
+                (replaced, "changed")
+            };
+            match answer {
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    permission = api.get(&name).await.map_err(|e| explain(&what, &e))?;
+                }
+                answer => return done(answer.map_err(|e| explain(&what, &e))?, verb),
+            }
+        }
+        bail!("{what}: somebody else changes it all the time; try again")
+    }
+}

@@ -1,0 +1,234 @@
+//! What to do next, told from an object's conditions.
+
+use serde_json::Value;
+
+use super::{Condition, conditions, list, text};
+
+/// What a person can do, the most useful first; empty where nothing is wrong.
+pub fn advice(word: &str, object: &Value) -> Vec<String> {
+    let namespace = text(object, "/metadata/namespace");
+    let name = text(object, "/metadata/name");
+    let conditions = conditions(object);
+    let is = |kind: &str, status: &str| {
+        conditions
+            .iter()
+            .find(|condition| condition.name == kind && condition.status == status)
+    };
+    let mut all = Vec::new();
+    if let Some(deleted) = object
+        .pointer("/metadata/deletionTimestamp")
+        .and_then(Value::as_str)
+    {
+        let holders: Vec<_> = list(object, "/metadata/finalizers")
+            .filter_map(Value::as_str)
+            .collect();
+        all.push(format!(
+            "It is being deleted since {deleted} and waits for: {}.",
+            holders.join(", ")
+        ));
+    }
+    match word {
+        "clusters" => {
+            if object.pointer("/spec/hubAcceptsClient") != Some(&Value::Bool(true)) {
+                all.push(format!(
+                    "Nobody has accepted it: `writ accept {name}`, or `writ deny {name}`."
+                ));
+            } else if is("ManagedClusterJoined", "True").is_none() {
+                all.push("Its agent has not joined yet: is `writ agent` running there?".into());
+            } else if is("ManagedClusterConditionAvailable", "True").is_none() {
+                all.push("Its agent does not renew its lease: is `writ agent` running there, and does it reach the hub?".into());
+            }
+        }
+        "permissions" => permission(&namespace, &name, is, &mut all),
+        "works" => work(&namespace, object, is, &mut all),
+        "accounts" => {
+            if conditions.is_empty() {
+                all.push(no_answer(&namespace));
+            } else if is("TokenReported", "True").is_none() {
+                all.push(format!(
+                    "There is no token yet: `writ describe cluster {namespace}` says whether its agent runs."
+                ));
+            } else {
+                all.push(format!(
+                    "Give it rights: `writ grant --to account:{name} --role view --cluster {namespace}`."
+                ));
+            }
+        }
+        "sets" if is("ClusterSetEmpty", "True").is_some() => {
+            let key = match text(object, "/spec/exclusiveKey") {
+                key if key.is_empty() => "cluster.open-cluster-management.io/clusterset".to_owned(),
+                key => key,
+            };
+            all.push(format!(
+                "No cluster is in it: `kubectl label managedcluster CLUSTER {key}={name}`."
+            ));
+        }
+        "syncs" | "reposyncs" => sync(object, &conditions, &mut all),
+        _ => {}
+    }
+    if let Some(old) = conditions.iter().find(|condition| condition.outdated) {
+        all.push(format!(
+            "{} speaks of an older spec: the answer to the last change is still to come.",
+            old.name
+        ));
+    }
+    all
+}
+
+fn no_answer(cluster: &str) -> String {
+    format!(
+        "Nobody has answered yet: is the hub running, and is {cluster} a managed cluster? `writ get clusters`"
+    )
+}
+
+fn permission<'c>(
+    cluster: &str,
+    name: &str,
+    is: impl Fn(&str, &str) -> Option<&'c Condition>,
+    all: &mut Vec<String>,
+) {
+    if is("Ready", "True").is_some() {
+        all.push(format!(
+            "It is in place. Try `writ who-can list pods --cluster {cluster}`."
+        ));
+        return;
+    }
+    if is("SubjectPresent", "False").is_some() {
+        all.push(format!("A ManagedServiceAccount is missing: create it in the namespace {cluster}; what it is granted waits for it."));
+    }
+    if is("Validation", "False").is_some() {
+        all.push(format!(
+            "The spec cannot be used: `kubectl -n {cluster} edit clusterpermission {name}`."
+        ));
+    }
+    if is("ValidateRolesExist", "False").is_some() || is("ValidateClusterRolesExist", "False").is_some() {
+        all.push(format!(
+            "A role is missing on {cluster}: create it there, or name another one."
+        ));
+    }
+    if let Some(applied) = is("AppliedRBACManifestWork", "False") {
+        all.push(format!("{cluster} says: {}", applied.message));
+    }
+    if all.is_empty() {
+        all.push(no_answer(cluster));
+    }
+}
+
+fn work<'c>(
+    cluster: &str,
+    object: &Value,
+    is: impl Fn(&str, &str) -> Option<&'c Condition>,
+    all: &mut Vec<String>,
+) {
+    match is("Applied", "False") {
+        Some(refused) if refused.message.contains("may not") => {
+            let account = object
+                .pointer("/spec/executor/subject/serviceAccount")
+                .unwrap_or(&Value::Null);
+            let (home, name) = (text(account, "/namespace"), text(account, "/name"));
+            all.push(format!(
+                "Its executor lacks rights on {cluster}: `writ grant --to serviceaccount:{home}/{name} --role ROLE --namespace NAMESPACE --cluster {cluster}`."
+            ));
+        }
+        Some(failed) => all.push(format!("{cluster} says: {}", failed.message)),
+        None if is("Applied", "True").is_none() => all.push(no_answer(cluster)),
+        None => {}
+    }
+}
+
+fn sync(object: &Value, conditions: &[Condition], all: &mut Vec<String>) {
+    for role in list(object, "/status/roleRefs").filter(|role| text(role, "/state") != "Bound") {
+        all.push(format!(
+            "The role {} is {}: {}",
+            text(role, "/name"),
+            text(role, "/state"),
+            text(role, "/message")
+        ));
+    }
+    let account = text(object, "/status/reconciler");
+    let refused =
+        list(object, "/status/sync/errors").any(|error| text(error, "/errorMessage").contains("forbidden"));
+    if refused && !account.is_empty() {
+        all.push(format!(
+            "The API server refused something: `writ why create RESOURCE --as serviceaccount:config-management-system/{account} -n NAMESPACE` shows what is missing; add a role to spec.override.roleRefs."
+        ));
+    }
+    if conditions.is_empty() {
+        all.push("Nobody has answered yet: is `writ sync` running on this cluster?".into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(conditions: &Value) -> Value {
+        json!({"metadata": {"name": "x", "namespace": "cluster1", "generation": 2}, "status": {"conditions": conditions}})
+    }
+
+    #[test]
+    fn every_kind_of_trouble_has_a_way_out() {
+        let condition = |kind: &str, status: &str, message: &str| json!([{"type": kind, "status": status, "reason": "R", "message": message, "observedGeneration": 2}]);
+        let rows = [
+            (
+                "clusters",
+                json!({"metadata": {"name": "x"}, "spec": {}}),
+                "writ accept x",
+            ),
+            (
+                "clusters",
+                json!({"metadata": {"name": "x"}, "spec": {"hubAcceptsClient": true}}),
+                "has not joined",
+            ),
+            ("permissions", object(&json!([])), "Nobody has answered yet"),
+            (
+                "permissions",
+                object(&condition("SubjectPresent", "False", "")),
+                "create it in the namespace cluster1",
+            ),
+            (
+                "permissions",
+                object(&condition("Ready", "True", "")),
+                "It is in place",
+            ),
+            (
+                "accounts",
+                object(&condition("TokenReported", "True", "")),
+                "--to account:x",
+            ),
+            (
+                "accounts",
+                object(&condition("TokenReported", "False", "")),
+                "no token yet",
+            ),
+            (
+                "works",
+                object(&condition("Applied", "False", "a may not delete")),
+                "writ grant --to serviceaccount:",
+            ),
+            (
+                "works",
+                object(&condition("Applied", "False", "no such kind")),
+                "cluster1 says: no such kind",
+            ),
+            (
+                "sets",
+                object(&condition("ClusterSetEmpty", "True", "")),
+                "kubectl label managedcluster",
+            ),
+            ("syncs", object(&json!([])), "is `writ sync` running"),
+        ];
+        for (word, object, wanted) in rows {
+            let all = advice(word, &object).join("\n");
+            assert!(all.contains(wanted), "{word}: {all:?} lacks {wanted:?}");
+        }
+        assert!(advice("works", &object(&condition("Applied", "True", ""))).is_empty());
+    }
+
+    #[test]
+    fn an_answer_to_an_older_spec_is_called_so() {
+        let old = object(&json!([{"type": "Applied", "status": "True", "observedGeneration": 1}]));
+        assert!(advice("works", &old).join("").contains("older spec"));
+    }
+}

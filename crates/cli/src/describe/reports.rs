@@ -1,0 +1,157 @@
+//! What the clusters say, read from an object's status.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{list, text};
+
+/// What a cluster says about one thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Which cluster.
+    pub cluster: String,
+    /// About what.
+    pub about: String,
+    /// What it says.
+    pub says: String,
+}
+
+/// What the clusters say, by the kind's usual word.
+pub fn reports(word: &str, object: &Value) -> Vec<Report> {
+    let namespace = text(object, "/metadata/namespace");
+    let name = text(object, "/metadata/name");
+    match word {
+        "permissions" => permission(&namespace, object),
+        "works" => work(&namespace, object),
+        "accounts" => account(&namespace, object),
+        "clusters" => cluster(&name, object),
+        "syncs" | "reposyncs" => sync(object),
+        _ => Vec::new(),
+    }
+}
+
+fn report(cluster: &str, about: String, says: String) -> Report {
+    Report {
+        cluster: cluster.into(),
+        about,
+        says,
+    }
+}
+
+fn named(object: &Value, kind: &str) -> String {
+    match text(object, "/namespace").as_str() {
+        "" => format!("{kind} {}", text(object, "/name")),
+        namespace => format!("{kind} {namespace}/{}", text(object, "/name")),
+    }
+}
+
+/// The condition in short: its reason where it holds, its message where it does not.
+fn short(condition: &Value) -> String {
+    match text(condition, "/status").as_str() {
+        "True" => text(condition, "/reason"),
+        status => format!(
+            "{}={status}: {}",
+            text(condition, "/type"),
+            text(condition, "/message")
+        ),
+    }
+}
+
+fn permission(cluster: &str, object: &Value) -> Vec<Report> {
+    let kinds = [
+        ("clusterRoles", "ClusterRole"),
+        ("clusterRoleBindings", "ClusterRoleBinding"),
+        ("roles", "Role"),
+        ("roleBindings", "RoleBinding"),
+    ];
+    let objects = kinds.into_iter().flat_map(|(field, kind)| {
+        list(object, &format!("/status/resourceStatus/{field}")).map(move |one| {
+            let says = list(one, "/condition").map(short).collect::<Vec<_>>().join("; ");
+            report(cluster, named(one, kind), says)
+        })
+    });
+    let selections = list(object, "/status/namespaceSelections").map(|selection| {
+        let counts = format!(
+            "{} of {} namespaces, selected by the {} {}",
+            text(selection, "/ready"),
+            text(selection, "/selected"),
+            text(selection, "/by"),
+            text(selection, "/message")
+        );
+        report(cluster, text(selection, "/field"), counts.trim_end().to_owned())
+    });
+    objects.chain(selections).collect()
+}
+
+fn work(cluster: &str, object: &Value) -> Vec<Report> {
+    list(object, "/status/resourceStatus/manifests")
+        .map(|manifest| {
+            let meta = manifest.pointer("/resourceMeta").unwrap_or(&Value::Null);
+            let says = list(manifest, "/conditions").map(short).collect::<Vec<_>>();
+            report(cluster, named(meta, &text(meta, "/kind")), says.join("; "))
+        })
+        .collect()
+}
+
+fn account(cluster: &str, object: &Value) -> Vec<Report> {
+    let mut all = Vec::new();
+    let expires = text(object, "/status/expirationTimestamp");
+    if !expires.is_empty() {
+        all.push(report(cluster, "token".into(), format!("valid until {expires}")));
+    }
+    if let Some(clusters) = object.pointer("/status/clusters") {
+        let counts = format!(
+            "{} of {} clusters",
+            text(clusters, "/ready"),
+            text(clusters, "/total")
+        );
+        all.push(report("all", "tokens".into(), counts));
+        all.extend(list(clusters, "/failing").map(|failing| {
+            let says = format!("{}: {}", text(failing, "/reason"), text(failing, "/message"));
+            report(&text(failing, "/name"), "token".into(), says)
+        }));
+    }
+    all
+}
+
+fn cluster(name: &str, object: &Value) -> Vec<Report> {
+    let version = text(object, "/status/version/kubernetes");
+    let version = (!version.is_empty()).then(|| report(name, "version".into(), version));
+    let claims = list(object, "/status/clusterClaims").map(|claim| {
+        report(
+            name,
+            format!("claim {}", text(claim, "/name")),
+            text(claim, "/value"),
+        )
+    });
+    version.into_iter().chain(claims).collect()
+}
+
+fn sync(object: &Value) -> Vec<Report> {
+    let here = "this cluster";
+    let mut all: Vec<Report> = ["source", "rendering", "sync"]
+        .into_iter()
+        .filter_map(|part| {
+            let commit = text(object, &format!("/status/{part}/commit"));
+            (!commit.is_empty()).then(|| report(here, part.into(), format!("commit {commit}")))
+        })
+        .collect();
+    all.extend(list(object, "/status/roleRefs").map(|role| {
+        let says = format!("{} {}", text(role, "/state"), text(role, "/message"));
+        report(
+            here,
+            named(role, &text(role, "/kind")),
+            says.trim_end().to_owned(),
+        )
+    }));
+    for part in ["source", "rendering", "sync"] {
+        all.extend(list(object, &format!("/status/{part}/errors")).map(|error| {
+            report(
+                here,
+                format!("{part} error {}", text(error, "/code")),
+                text(error, "/errorMessage"),
+            )
+        }));
+    }
+    all
+}

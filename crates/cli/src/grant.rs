@@ -1,0 +1,345 @@
+//! A grant as people think of it, and the ClusterPermission that says it: pure, no I/O.
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
+use writ_api::rbac::cluster_permission::{
+    BindingRoleRef, ClusterPermissionSpec, ClusterRoleBinding, MANAGED_SERVICE_ACCOUNT_GROUP,
+    MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP, RoleBinding,
+};
+
+/// Who gets which role, where on a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grant {
+    /// Who.
+    pub subject: Subject,
+    /// `Role` or `ClusterRole`.
+    pub role_kind: &'static str,
+    /// The role's name on the managed cluster.
+    pub role: String,
+    /// In this namespace; in all, if there is none.
+    pub namespace: Option<String>,
+}
+
+/// `user:NAME`, `group:NAME`, `serviceaccount:NAMESPACE/NAME`, `account:NAME` (a ManagedServiceAccount).
+pub fn subject(text: &str) -> Result<Subject> {
+    let (kind, name) = text.split_once(':').with_context(|| {
+        format!("{text:?} is no subject: write user:NAME, group:NAME, serviceaccount:NAMESPACE/NAME or account:NAME (a ManagedServiceAccount)")
+    })?;
+    if name.is_empty() {
+        bail!("{text:?} names nobody");
+    }
+    let of = |kind: &str, group: Option<&str>, namespace: Option<&str>, name: &str| Subject {
+        kind: kind.into(),
+        api_group: group.map(Into::into),
+        namespace: namespace.map(Into::into),
+        name: name.into(),
+    };
+    Ok(match kind {
+        "user" => of("User", Some(RBAC_GROUP), None, name),
+        "group" => of("Group", Some(RBAC_GROUP), None, name),
+        "serviceaccount" | "sa" => {
+            let (namespace, name) = name.split_once('/').with_context(|| {
+                format!("{text:?}: a ServiceAccount is written serviceaccount:NAMESPACE/NAME")
+            })?;
+            of("ServiceAccount", None, Some(namespace), name)
+        }
+        "account" => of(
+            MANAGED_SERVICE_ACCOUNT_KIND,
+            Some(MANAGED_SERVICE_ACCOUNT_GROUP),
+            None,
+            name,
+        ),
+        _ => bail!("{text:?}: {kind:?} is none of user, group, serviceaccount, account"),
+    })
+}
+
+/// `NAME` or `clusterrole:NAME`, `role:NAME`.
+pub fn role(text: &str) -> (&'static str, &str) {
+    match text.split_once(':') {
+        Some(("role", name)) => ("Role", name),
+        Some(("clusterrole", name)) => ("ClusterRole", name),
+        // Roles of the system have colons in their names.
+        _ => ("ClusterRole", text),
+    }
+}
+
+/// The usual name of the permission of a subject: `user-alice`.
+pub fn permission_name(subject: &Subject) -> String {
+    let kind = match subject.kind.as_str() {
+        MANAGED_SERVICE_ACCOUNT_KIND => "account".to_owned(),
+        kind => kind.to_lowercase(),
+    };
+    let parts = [Some(kind), subject.namespace.clone(), Some(subject.name.clone())];
+    let text = parts.into_iter().flatten().collect::<Vec<_>>().join("-");
+    slug(&text)
+}
+
+fn slug(text: &str) -> String {
+    let plain: String = text
+        .to_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(200)
+        .collect();
+    plain.trim_matches('-').to_owned()
+}
+
+fn subjects(one: Option<&Subject>, many: Option<&Vec<Subject>>) -> Vec<Subject> {
+    match many {
+        Some(many) if !many.is_empty() => many.clone(),
+        _ => one.into_iter().cloned().collect(),
+    }
+}
+
+fn same(a: &Subject, b: &Subject) -> bool {
+    (&a.kind, &a.name, &a.namespace) == (&b.kind, &b.name, &b.namespace)
+}
+
+impl Grant {
+    /// Says it in words: `view in namespace web`.
+    pub fn words(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{} in namespace {namespace}", self.role),
+            None => format!("{} in all namespaces", self.role),
+        }
+    }
+
+    fn is_role(&self, kind: &str, name: Option<&str>) -> bool {
+        kind == self.role_kind && name == Some(&self.role)
+    }
+
+    fn is_here(&self, binding: &RoleBinding) -> bool {
+        binding.namespace_selector.is_none()
+            && binding.namespace == self.namespace
+            && self.is_role(&binding.role_ref.kind, binding.role_ref.name.as_deref())
+    }
+
+    fn is_everywhere(&self, binding: &ClusterRoleBinding) -> bool {
+        let role = binding.role_ref.as_ref();
+        role.is_some_and(|role| self.is_role(&role.kind, Some(&role.name)))
+    }
+
+    /// Adds it to a permission; false if it was there.
+    pub fn add(&self, permission: &str, spec: &mut ClusterPermissionSpec) -> Result<bool> {
+        if self.namespace.is_none() && self.role_kind == "Role" {
+            bail!("a Role is bound in a namespace: add --namespace");
+        }
+        // The singular field does not count once the plural one has entries.
+        if let (None, Some(only)) = (&self.namespace, spec.cluster_role_binding.take()) {
+            spec.cluster_role_bindings.insert(0, only);
+        }
+        let name = self.binding_name(permission, spec);
+        let (one, many) = if self.namespace.is_some() {
+            let bindings = &mut spec.role_bindings;
+            let found = bindings.iter().position(|binding| self.is_here(binding));
+            let at = found.unwrap_or(bindings.len());
+            if found.is_none() {
+                bindings.push(self.role_binding(name));
+            }
+            let binding = bindings.get_mut(at).context("the binding")?;
+            (&mut binding.subject, &mut binding.subjects)
+        } else {
+            let bindings = &mut spec.cluster_role_bindings;
+            let found = bindings.iter().position(|binding| self.is_everywhere(binding));
+            let at = found.unwrap_or(bindings.len());
+            if found.is_none() {
+                bindings.push(self.cluster_role_binding(name));
+            }
+            let binding = bindings.get_mut(at).context("the binding")?;
+            (&mut binding.subject, &mut binding.subjects)
+        };
+        let mut all = subjects(one.as_ref(), many.as_ref());
+        if all.iter().any(|subject| same(subject, &self.subject)) {
+            return Ok(false);
+        }
+        all.push(self.subject.clone());
+        (*one, *many) = (None, Some(all));
+        Ok(true)
+    }
+
+    fn role_binding(&self, name: String) -> RoleBinding {
+        RoleBinding {
+            name: Some(name),
+            namespace: self.namespace.clone(),
+            role_ref: BindingRoleRef {
+                api_group: Some(RBAC_GROUP.into()),
+                kind: self.role_kind.into(),
+                name: Some(self.role.clone()),
+            },
+            ..RoleBinding::default()
+        }
+    }
+
+    fn cluster_role_binding(&self, name: String) -> ClusterRoleBinding {
+        ClusterRoleBinding {
+            name: Some(name),
+            role_ref: Some(RoleRef {
+                api_group: Some(RBAC_GROUP.into()),
+                kind: self.role_kind.into(),
+                name: self.role.clone(),
+            }),
+            ..ClusterRoleBinding::default()
+        }
+    }
+
+    /// Takes it away; false if it was not there.
+    pub fn remove(&self, spec: &mut ClusterPermissionSpec) -> bool {
+        let mut removed = false;
+        let mut take = |one: &mut Option<Subject>, many: &mut Option<Vec<Subject>>| {
+            let mut all = subjects(one.as_ref(), many.as_ref());
+            let before = all.len();
+            all.retain(|subject| !same(subject, &self.subject));
+            if all.len() < before {
+                removed = true;
+                let left = !all.is_empty();
+                (*one, *many) = (None, Some(all));
+                return left;
+            }
+            true
+        };
+        if self.namespace.is_some() {
+            spec.role_bindings.retain_mut(|binding| {
+                !self.is_here(binding) || take(&mut binding.subject, &mut binding.subjects)
+            });
+        } else {
+            spec.cluster_role_bindings.retain_mut(|binding| {
+                !self.is_everywhere(binding) || take(&mut binding.subject, &mut binding.subjects)
+            });
+            if let Some(binding) = &mut spec.cluster_role_binding
+                && self.is_everywhere(binding)
+                && !take(&mut binding.subject, &mut binding.subjects)
+            {
+                spec.cluster_role_binding = None;
+            }
+        }
+        removed
+    }
+
+    /// A name that no binding of the permission has there.
+    fn binding_name(&self, permission: &str, spec: &ClusterPermissionSpec) -> String {
+        let taken: Vec<&str> = spec
+            .role_bindings
+            .iter()
+            .filter_map(|binding| binding.name.as_deref())
+            .chain(
+                spec.cluster_role_bindings
+                    .iter()
+                    .filter_map(|binding| binding.name.as_deref()),
+            )
+            .collect();
+        let first = format!("{permission}-{}", slug(&self.role));
+        let mut name = first.clone();
+        let mut number = 1;
+        while taken.contains(&name.as_str()) {
+            number += 1;
+            name = format!("{first}-{number}");
+        }
+        name
+    }
+}
+
+/// Whether a permission grants nothing to anybody.
+pub fn is_empty(spec: &ClusterPermissionSpec) -> bool {
+    spec.role_bindings.is_empty()
+        && spec.cluster_role_bindings.is_empty()
+        && spec.cluster_role_binding.is_none()
+        && spec.roles.is_empty()
+        && spec.cluster_role.is_none()
+        && spec.role_refs.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn grant(who: &str, role_text: &str, namespace: Option<&str>) -> Grant {
+        let (role_kind, name) = role(role_text);
+        Grant {
+            subject: subject(who).unwrap(),
+            role_kind,
+            role: name.into(),
+            namespace: namespace.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn a_grant_is_written_extended_and_taken_back() {
+        let mut spec = ClusterPermissionSpec::default();
+        let alice = grant("user:alice", "view", Some("web"));
+        assert!(alice.add("p", &mut spec).unwrap());
+        assert!(!alice.add("p", &mut spec).unwrap(), "it is there already");
+        assert!(
+            grant("group:team", "view", Some("web"))
+                .add("p", &mut spec)
+                .unwrap()
+        );
+        assert!(
+            grant("user:alice", "view", Some("shop"))
+                .add("p", &mut spec)
+                .unwrap()
+        );
+        assert!(grant("user:alice", "edit", None).add("p", &mut spec).unwrap());
+        let text = serde_json::to_value(&spec).unwrap();
+        let names: Vec<_> = [
+            "/roleBindings/0/name",
+            "/roleBindings/1/name",
+            "/clusterRoleBindings/0/name",
+        ]
+        .map(|path| text.pointer(path).unwrap().clone())
+        .into();
+        assert_eq!(names, [json!("p-view"), json!("p-view-2"), json!("p-edit")]);
+        assert_eq!(
+            text.pointer("/roleBindings/0/subjects").unwrap(),
+            &json!([
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"},
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "team"},
+            ])
+        );
+        for one in [
+            grant("user:alice", "view", Some("shop")),
+            grant("user:alice", "edit", None),
+            grant("group:team", "view", Some("web")),
+        ] {
+            assert!(one.remove(&mut spec) && !is_empty(&spec));
+        }
+        assert!(!grant("user:bob", "view", Some("web")).remove(&mut spec));
+        assert!(alice.remove(&mut spec));
+        assert!(is_empty(&spec));
+    }
+
+    #[test]
+    fn a_binding_in_the_singular_field_keeps_counting() {
+        let mut spec: ClusterPermissionSpec = serde_json::from_value(json!({"clusterRoleBinding": {
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "view"},
+            "subject": {"apiGroup": RBAC_GROUP, "kind": "User", "name": "bob"},
+        }}))
+        .unwrap();
+        assert!(grant("user:alice", "edit", None).add("p", &mut spec).unwrap());
+        assert!(spec.cluster_role_binding.is_none());
+        assert_eq!(spec.cluster_role_bindings.len(), 2);
+        assert!(grant("user:bob", "view", None).remove(&mut spec));
+        assert_eq!(spec.cluster_role_bindings.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_in_words() {
+        let refused = |text: &str| subject(text).unwrap_err().to_string();
+        assert!(refused("alice").contains("write user:NAME"));
+        assert!(refused("team:a").contains("none of user, group"));
+        assert!(refused("sa:deployer").contains("serviceaccount:NAMESPACE/NAME"));
+        let error = grant("user:alice", "role:local", None)
+            .add("p", &mut ClusterPermissionSpec::default())
+            .unwrap_err();
+        assert!(error.to_string().contains("add --namespace"));
+        assert_eq!(
+            permission_name(&subject("user:Alice@example.com").unwrap()),
+            "user-alice-example-com"
+        );
+        assert_eq!(
+            permission_name(&subject("sa:web/deployer").unwrap()),
+            "serviceaccount-web-deployer"
+        );
+        assert_eq!(role("system:node"), ("ClusterRole", "system:node"));
+    }
+}

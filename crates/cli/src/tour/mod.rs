@@ -1,0 +1,65 @@
+//! The tour: each of the five design documents on a running fleet, step by step, with proofs.
+//!
+//! A chapter is a file: it says what is written, writes it, and proves what became of it with a SubjectAccessReview
+//! and a real request of the subject, before and after. What it wrote is taken away at its end.
+
+mod account;
+mod executor;
+mod guide;
+mod permission;
+mod proof;
+mod sets;
+mod sync;
+
+use anyhow::Result;
+use futures::{FutureExt, future::LocalBoxFuture};
+use writ_fleet::Fleet;
+
+use guide::Guide;
+
+/// One chapter: its title, and what happens in it.
+type Chapter = (
+    &'static str,
+    for<'g, 'f> fn(&'g mut Guide<'f>) -> LocalBoxFuture<'g, Result<()>>,
+);
+
+const CHAPTERS: &[Chapter] = &[
+    ("a permission reaches a cluster, and is revoked", |guide| {
+        permission::show(guide).boxed_local()
+    }),
+    ("a work waits for the rights of its executor", |guide| {
+        executor::show(guide).boxed_local()
+    }),
+    (
+        "an account on a cluster, with a token that works and rotates",
+        |guide| account::show(guide).boxed_local(),
+    ),
+    (
+        "overlapping sets of clusters, and a join that is refused",
+        |guide| sets::show(guide).boxed_local(),
+    ),
+    (
+        "a RootSync that may write only into its tenant's namespace",
+        |guide| sync::show(guide).boxed_local(),
+    ),
+];
+
+/// Walks through every chapter; a proof that fails ends its chapter, and the tour fails in the end.
+pub async fn walk(fleet: &Fleet, yes: bool) -> Result<bool> {
+    let mut guide = Guide::new(fleet, yes);
+    let mut failed = Vec::new();
+    for (number, (title, show)) in (1..).zip(CHAPTERS) {
+        println!("\n== {number}. {title}");
+        let outcome = show(&mut guide).await;
+        let cleaned = guide.clean_up().await;
+        if let Err(error) = outcome.and(cleaned) {
+            println!("  {error:#}");
+            failed.push(format!("{number}. {title}"));
+        }
+    }
+    println!("\n{} proofs held", guide.proven());
+    for chapter in &failed {
+        println!("FAILED: {chapter}");
+    }
+    Ok(failed.is_empty())
+}

@@ -1,0 +1,162 @@
+//! What the tests of the binary share: a fleet of `writ up`, as a person starts it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+/// The binary.
+pub const WRIT: &str = env!("CARGO_BIN_EXE_writ");
+
+/// A running `writ up`.
+pub struct Up {
+    child: Child,
+    /// The kubeconfig that it printed.
+    pub kubeconfig: PathBuf,
+    /// What it said until it was ready.
+    pub greeting: String,
+    output: Option<std::sync::mpsc::Receiver<String>>,
+    _folder: Option<TempDir>,
+}
+
+impl Up {
+    /// Starts it with these arguments and waits until it says that it is ready.
+    pub fn start(args: &[&str]) -> Result<Self> {
+        let log = tempfile::tempfile()?;
+        let mut child = Command::new(WRIT)
+            .arg("up")
+            .args(args)
+            .env("WRIT_LOG", "warn")
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        let (send, output) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let (mut greeting, mut kubeconfig) = (String::new(), None);
+        let started = Instant::now();
+        loop {
+            let left = Duration::from_mins(3).saturating_sub(started.elapsed());
+            let Ok(line) = output.recv_timeout(left) else {
+                let _ = child.kill();
+                bail!("writ up {args:?} was not ready: {greeting}");
+            };
+            if let Some(file) = line.strip_prefix("export KUBECONFIG=") {
+                kubeconfig = Some(PathBuf::from(file));
+            }
+            let last = line.starts_with("Ctrl-C");
+            greeting.push_str(&line);
+            greeting.push('\n');
+            if last {
+                break;
+            }
+        }
+        Ok(Self {
+            child,
+            kubeconfig: kubeconfig.context("no export line")?,
+            greeting,
+            output: Some(output),
+            _folder: None,
+        })
+    }
+
+    /// Waits for a line of the live picture.
+    pub fn line(&self, wanted: &str) -> Result<String> {
+        let output = self.output.as_ref().context("its output")?;
+        let started = Instant::now();
+        let mut seen = Vec::new();
+        while started.elapsed() < Duration::from_mins(1) {
+            if let Ok(line) = output.recv_timeout(Duration::from_secs(1)) {
+                if line.contains(wanted) {
+                    return Ok(line);
+                }
+                seen.push(line);
+            }
+        }
+        bail!("no line with {wanted:?} in:\n{}", seen.join("\n"))
+    }
+
+    /// Sends a signal, by name, and waits for the end.
+    pub fn signal(mut self, signal: &str) -> Result<std::process::ExitStatus> {
+        let sent = Command::new("kill")
+            .args([format!("-{signal}"), self.child.id().to_string()])
+            .status()?;
+        ensure!(sent.success(), "kill -{signal}");
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(
+                started.elapsed() < Duration::from_secs(30),
+                "it did not stop after {signal}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a command answered.
+pub struct Output {
+    /// Its exit code.
+    pub code: i32,
+    /// What it printed.
+    pub out: String,
+    /// What it complained about.
+    pub err: String,
+}
+
+/// Runs the binary with this kubeconfig.
+pub fn writ(kubeconfig: &Path, args: &[&str]) -> Result<Output> {
+    let mut command = Command::new(WRIT);
+    command
+        .args(args)
+        .env("KUBECONFIG", kubeconfig)
+        .env("WRIT_LOG", "warn")
+        .stdin(Stdio::null());
+    run(&mut command)
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Result<Output> {
+    let output = command.output()?;
+    Ok(Output {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout)?,
+        err: String::from_utf8(output.stderr)?,
+    })
+}
+
+/// A folder with the binary under this name, for `PATH`.
+pub fn named(name: &str) -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    std::os::unix::fs::symlink(WRIT, folder.path().join(name))?;
+    Ok(folder)
+}
+
+/// Reads a file of the repository.
+pub fn read(path: &str) -> Result<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    fs::read_to_string(&file).with_context(|| file.display().to_string())
+}

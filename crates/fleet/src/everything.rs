@@ -1,0 +1,107 @@
+//! Everything of writ on a fleet, started as fast as the machine allows.
+
+use std::path::Path;
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+
+use crate::{Fleet, Running, wait};
+
+/// How many clusters are brought up at a time.
+const AT_ONCE: usize = 16;
+
+/// All that runs on a fleet.
+pub struct Everything {
+    hub: Running,
+    on_clusters: Vec<Running>,
+}
+
+impl Everything {
+    /// Stops the agents and syncs, then the hub.
+    pub async fn stop(self) -> Result<()> {
+        try_join_all(self.on_clusters.into_iter().map(Running::stop)).await?;
+        self.hub.stop().await
+    }
+}
+
+impl Fleet {
+    /// Runs the hub; then accepts every cluster, and runs its agent and its syncs.
+    ///
+    /// Clones are kept below `clones`.
+    pub async fn run_everything(&self, clones: &Path) -> Result<Everything> {
+        let hub = self.run_hub(Self::hub_options()).await?;
+        let on_clusters: Vec<[Running; 2]> = stream::iter(1..=self.clusters.len())
+            .map(|number| self.run_on(number, clones))
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await?;
+        Ok(Everything {
+            hub,
+            on_clusters: on_clusters.into_iter().flatten().collect(),
+        })
+    }
+
+    async fn run_on(&self, number: usize, clones: &Path) -> Result<[Running; 2]> {
+        let agent = async {
+            self.accept(number).await?;
+            self.rights(number).await?;
+            self.run_agent(number, writ_agent::Options::default()).await
+        };
+        let options = writ_sync::Options {
+            cache: clones.join(format!("cluster{number}")),
+            ..writ_sync::Options::default()
+        };
+        let (agent, sync) = tokio::try_join!(agent, self.run_sync(number, options))?;
+        Ok([agent, sync])
+    }
+
+    /// Waits until the hub has given the agent its rights: an agent that is refused waits long before it asks again.
+    async fn rights(&self, number: usize) -> Result<()> {
+        let cluster = self.cluster(number)?.name();
+        let user = format!("system:open-cluster-management:{cluster}:agent");
+        let group = format!("system:open-cluster-management:{cluster}");
+        let groups = [group.as_str(), "system:open-cluster-management:managed-clusters"];
+        let of = |group: &str, resource: &str, verb: &str, namespace: Option<&str>, name: Option<&str>| {
+            ResourceAttributes {
+                group: Some(group.into()),
+                resource: Some(resource.into()),
+                verb: Some(verb.into()),
+                namespace: namespace.map(Into::into),
+                name: name.map(Into::into),
+                ..ResourceAttributes::default()
+            }
+        };
+        let here = Some(cluster);
+        let needed = [
+            of(
+                "cluster.open-cluster-management.io",
+                "managedclusters",
+                "get",
+                None,
+                here,
+            ),
+            of(
+                "work.open-cluster-management.io",
+                "manifestworks",
+                "watch",
+                here,
+                None,
+            ),
+            of(
+                "authentication.open-cluster-management.io",
+                "managedserviceaccounts",
+                "watch",
+                here,
+                None,
+            ),
+        ];
+        for what in needed {
+            wait::until_true(&format!("the rights of the agent of {cluster}: {what:?}"), || {
+                self.hub.allows(&user, &groups, what.clone())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
