@@ -277,7 +277,7 @@ fn through_an_account() -> Result<()> {
 
 fn up_stops() -> Result<()> {
     for signal in ["INT", "TERM"] {
-        let up = Up::start(&["--clusters", "1"])?;
+        let mut up = Up::start(&["--clusters", "1"])?;
         for part in [
             "ready after",
             "  hub ",

@@ -21,8 +21,8 @@ pub struct Up {
     pub kubeconfig: PathBuf,
     /// What it said until it was ready.
     pub greeting: String,
-    output: Option<std::sync::mpsc::Receiver<String>>,
-    _folder: Option<TempDir>,
+    output: std::sync::mpsc::Receiver<String>,
+    seen: Vec<String>,
 }
 
 impl Up {
@@ -69,25 +69,24 @@ impl Up {
             child,
             kubeconfig: kubeconfig.context("no export line")?,
             greeting,
-            output: Some(output),
-            _folder: None,
+            output,
+            seen: Vec::new(),
         })
     }
 
-    /// Waits for a line of the live picture.
-    pub fn line(&self, wanted: &str) -> Result<String> {
-        let output = self.output.as_ref().context("its output")?;
+    /// Waits for a line of the live picture, or finds one that came before.
+    pub fn line(&mut self, wanted: &str) -> Result<String> {
         let started = Instant::now();
-        let mut seen = Vec::new();
-        while started.elapsed() < Duration::from_mins(1) {
-            if let Ok(line) = output.recv_timeout(Duration::from_secs(1)) {
-                if line.contains(wanted) {
-                    return Ok(line);
-                }
-                seen.push(line);
+        loop {
+            if let Some(line) = self.seen.iter().find(|line| line.contains(wanted)) {
+                return Ok(line.clone());
             }
+            if started.elapsed() > Duration::from_mins(1) {
+                bail!("no line with {wanted:?} in:\n{}", self.seen.join("\n"));
+            }
+            self.seen
+                .extend(self.output.recv_timeout(Duration::from_secs(1)).into_iter());
         }
-        bail!("no line with {wanted:?} in:\n{}", seen.join("\n"))
     }
 
     /// Sends a signal, by name, and waits for the end.
