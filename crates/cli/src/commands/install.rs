@@ -127,7 +127,7 @@ impl Install {
         }
         if self.part == Part::Agent && self.apply {
             eprintln!(
-                "the agent waits for the Secret open-cluster-management-agent/bootstrap-hub-kubeconfig with the key `kubeconfig`; docs/install.md says how to make it"
+                "the agent waits for the Secret open-cluster-management-agent/hub-kubeconfig-secret with the key `kubeconfig`; docs/install.md says how it is made"
             );
         }
         Ok(ExitCode::SUCCESS)

@@ -5,12 +5,20 @@ use futures::FutureExt;
 use crate::Scenario;
 
 mod design_documents;
+mod election;
 
 /// The scenarios of this folder.
 pub fn all() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "foundation/examples_of_the_design_documents_are_accepted",
-        clusters: 0,
-        run: |fleet| design_documents::accepted(fleet).boxed(),
-    }]
+    vec![
+        Scenario {
+            name: "foundation/examples_of_the_design_documents_are_accepted",
+            clusters: 0,
+            run: |fleet| design_documents::accepted(fleet).boxed(),
+        },
+        Scenario {
+            name: "foundation/the_hub_that_acts_keeps_its_lease",
+            clusters: 0,
+            run: |fleet| election::keeps_the_lease(fleet).boxed(),
+        },
+    ]
 }
