@@ -11,6 +11,7 @@ pub mod options;
 pub mod placement;
 pub mod registration;
 pub mod replica_set;
+mod upsert;
 pub mod work_ttl;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Pure: keys, certificate requests, and what an identity says about itself.
 
+use std::fmt::Write;
+
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -11,7 +13,8 @@ use kube::{
     config::{AuthInfo, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
 };
 use rand::RngExt;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData};
+use sha2::{Digest, Sha256};
 use writ_api::cluster::CLUSTER_NAME_LABEL;
 use writ_runtime::Error;
 
@@ -108,10 +111,38 @@ pub fn certificate(pem: &str) -> Option<(Lifetime, String)> {
     Some((lifetime, user))
 }
 
+/// SHA-256 of the public key that belongs to a private key in PEM: what a person compares with `writ accept`.
+pub fn fingerprint(key: &str) -> Result<String, Error> {
+    let key = KeyPair::from_pem(key).map_err(|e| Error::io("read a key", e))?;
+    let digest = Sha256::digest(key.subject_public_key_info());
+    Ok(digest.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+/// The address of the hub in a kubeconfig.
+pub fn server(config: &Kubeconfig) -> Option<&str> {
+    let current = config.current_context.as_ref()?;
+    let context = config.contexts.iter().find(|c| c.name == *current)?;
+    let cluster = &context.context.as_ref()?.cluster;
+    let named = config.clusters.iter().find(|c| c.name == *cluster)?;
+    named.cluster.as_ref()?.server.as_deref()
+}
+
+fn claims(token: &str) -> Option<serde_json::Value> {
+    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    serde_json::from_slice(&payload).ok()
+}
+
+/// The user of a ServiceAccount token, as it says itself.
+pub fn token_subject(token: &str) -> Option<String> {
+    Some(claims(token)?.get("sub")?.as_str()?.to_owned())
+}
+
 /// The lifetime of a ServiceAccount token, as it says itself.
 pub fn token(token: &str) -> Option<Lifetime> {
-    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    let claims: serde_json::Value = serde_json::from_slice(&payload).ok()?;
+    let claims = claims(token)?;
     let time = |name: &str| Timestamp::from_second(claims.get(name)?.as_i64()?).ok();
     Some(Lifetime {
         from: time("iat")?,

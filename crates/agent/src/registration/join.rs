@@ -23,6 +23,7 @@ use writ_api::cluster::{
 use writ_runtime::{
     Error,
     backoff::{Backoff, jitter},
+    clock::Clock,
     error::Context as _,
 };
 
@@ -33,8 +34,21 @@ use super::{
 
 /// The account of an agent on a hub with the token driver.
 const AGENT_ACCOUNT: &str = "managed-cluster-agent";
+/// The least time between two renewals.
+const BETWEEN_RENEWALS: Duration = Duration::from_secs(5);
 /// How long a renewed token lives.
 const TOKEN_SECONDS: i64 = 3600;
+
+/// How the hub lets agents prove who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// A client certificate, asked for with a CertificateSigningRequest.
+    #[default]
+    Csr,
+    /// A token of the cluster's own ServiceAccount, on hubs that sign no certificates. The identity to start with
+    /// must be this account's, or one that may ask for its tokens: a shared one never is.
+    Token,
+}
 
 /// What it takes to join.
 #[derive(Clone)]
@@ -47,6 +61,10 @@ pub struct Joining {
     pub store: Store,
     /// Where the API server of this cluster can be reached, if the hub shall know.
     pub client_configs: Vec<ClientConfig>,
+    /// How the hub lets agents prove who they are.
+    pub driver: Driver,
+    /// What time it is.
+    pub clock: Clock,
 }
 
 /// Joins the hub and returns the kubeconfig with the own identity. Waits until the cluster is accepted.
@@ -55,15 +73,81 @@ pub struct Joining {
 /// cluster finds one request and not several.
 pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
     let mut kept = joining.store.load().await?;
-    if let Some(config) = kept.kubeconfig.as_ref().filter(|c| is_good(c, &joining.cluster)) {
+    if let Some(config) = kept.kubeconfig.as_ref().filter(|c| is_good(c, joining)) {
         return Ok(config.clone());
     }
     kept.kubeconfig = None;
     let hub = client(&joining.bootstrap).await?;
-    ensure_cluster(&hub, joining).await?;
+    let ensured = ensure_cluster(&hub, joining).await;
+    if joining.driver == Driver::Token {
+        // A token that was handed over is of a cluster that is there, and may count some moments later.
+        ensured.or_else(|error| if error.is_code(403) { Ok(()) } else { Err(error) })?;
+        let config = with_token(joining, &mut kept, &first_token(&hub, &joining.cluster).await?).await?;
+        wait_accepted(&client(&config).await?, &joining.cluster).await;
+        return Ok(config);
+    }
+    ensured?;
     let certificate = obtain(&hub, joining, &mut kept).await?;
     let config = finish(joining, &mut kept, &certificate).await?;
     wait_accepted(&client(&config).await?, &joining.cluster).await;
+    Ok(config)
+}
+
+/// What is kept from an earlier [`join`], if it is an identity of this cluster that is still good.
+pub async fn joined_before(store: &Store, cluster: &str) -> Result<Option<Kubeconfig>, Error> {
+    let kept = store.load().await?;
+    Ok(kept
+        .kubeconfig
+        .filter(|config| is_of(config, cluster) && is_alive(config, Timestamp::now())))
+}
+
+/// Waits for a token of the cluster's own account: it is there once the cluster is accepted.
+async fn first_token(hub: &Client, cluster: &str) -> Result<String, Error> {
+    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+    let mut told = false;
+    loop {
+        match request_token(hub, cluster).await {
+            Err(error) if error.is_code(403) || error.is_code(404) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!(%cluster, %error, "no token yet: the cluster is not accepted, or this identity may \
+                        not ask for tokens of {cluster}/{AGENT_ACCOUNT}");
+                }
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// A token of the cluster's own account.
+async fn request_token(hub: &Client, cluster: &str) -> Result<String, Error> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(hub.clone(), cluster);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            expiration_seconds: Some(TOKEN_SECONDS),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
+    };
+    let answer = accounts
+        .create_token_request(AGENT_ACCOUNT, &PostParams::default(), &request)
+        .await
+        .context(|| format!("ask for a token of {cluster}/{AGENT_ACCOUNT}"))?;
+    answer
+        .status
+        .and_then(|s| s.token)
+        .ok_or_else(|| Error::Invalid("the hub answered without a token".into()))
+}
+
+/// Keeps a token as the identity of this agent.
+async fn with_token(joining: &Joining, kept: &mut Kept, token: &str) -> Result<Kubeconfig, Error> {
+    let auth = AuthInfo {
+        token: Some(token.to_owned().into()),
+        ..AuthInfo::default()
+    };
+    let config = identity::kubeconfig(&joining.bootstrap, auth)?;
+    kept.kubeconfig = Some(config.clone());
+    joining.store.save(&joining.cluster, kept).await?;
     Ok(config)
 }
 
@@ -110,10 +194,15 @@ async fn renew(joining: &Joining, config: &Kubeconfig, hub: &Client) {
     let Some(lifetime) = lifetime(config) else {
         return std::future::pending().await;
     };
-    let part = rand::rng().random_range(0.7..=0.8);
-    sleep_until(lifetime.renew_at(part)).await;
+    let clock = joining.clock;
+    let renew_at = lifetime.renew_at(rand::rng().random_range(0.7..=0.8));
+    // Clocks that disagree must not make the agent ask in a loop.
+    tokio::time::sleep(jitter(BETWEEN_RENEWALS)).await;
+    while clock.now() < renew_at {
+        clock.sleep_until(Some(renew_at)).await;
+    }
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(2));
-    while Timestamp::now() < lifetime.until {
+    while clock.now() < lifetime.until {
         match renew_once(joining, config, hub).await {
             Ok(()) => return,
             Err(error) => tracing::warn!(%error, "could not renew the identity, trying again"),
@@ -125,28 +214,9 @@ async fn renew(joining: &Joining, config: &Kubeconfig, hub: &Client) {
 async fn renew_once(joining: &Joining, config: &Kubeconfig, hub: &Client) -> Result<(), Error> {
     let mut kept = joining.store.load().await?;
     if auth_of(config).is_some_and(|auth| auth.token.is_some()) {
-        let accounts: Api<ServiceAccount> = Api::namespaced(hub.clone(), &joining.cluster);
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(TOKEN_SECONDS),
-                ..TokenRequestSpec::default()
-            }),
-            ..TokenRequest::default()
-        };
-        let answer = accounts
-            .create_token_request(AGENT_ACCOUNT, &PostParams::default(), &request)
-            .await
-            .context(|| "renew the token".into())?;
-        let token = answer
-            .status
-            .and_then(|s| s.token)
-            .ok_or_else(|| Error::Invalid("the hub answered without a token".into()))?;
-        let auth = AuthInfo {
-            token: Some(token.into()),
-            ..AuthInfo::default()
-        };
-        kept.kubeconfig = Some(identity::kubeconfig(config, auth)?);
-        return joining.store.save(&joining.cluster, &kept).await;
+        let token = request_token(hub, &joining.cluster).await?;
+        with_token(joining, &mut kept, &token).await?;
+        return Ok(());
     }
     let certificate = obtain(hub, joining, &mut kept).await?;
     finish(joining, &mut kept, &certificate).await?;
@@ -171,6 +241,9 @@ async fn obtain(hub: &Client, joining: &Joining, kept: &mut Kept) -> Result<Stri
         joining.store.save(&joining.cluster, kept).await?;
     }
     let name = kept.pending.as_ref().map(|p| p.name.clone()).unwrap_or_default();
+    let fingerprint = kept.pending.as_ref().map(|p| identity::fingerprint(&p.key));
+    tracing::info!(cluster = %joining.cluster, request = %name, key = fingerprint.transpose()?.unwrap_or_default(),
+        "waiting for the hub to answer the certificate request");
     let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
     loop {
         let request = api
@@ -259,14 +332,30 @@ async fn wait_accepted(hub: &Client, cluster: &str) {
     }
 }
 
-/// Whether a kubeconfig holds an identity of this cluster that is good for a while.
-fn is_good(config: &Kubeconfig, cluster: &str) -> bool {
-    let of_this_cluster = auth_of(config)
-        .and_then(|auth| auth.client_certificate_data.as_ref())
-        .and_then(|data| String::from_utf8(STANDARD.decode(data).ok()?).ok())
-        .and_then(|pem| identity::certificate(&pem))
-        .is_none_or(|(_, user)| user.starts_with(&identity::user(cluster, "")));
-    of_this_cluster && lifetime(config).is_some_and(|life| life.until > Timestamp::now())
+/// Whether a kubeconfig holds a live identity of this cluster, for the hub that the agent is told to join.
+fn is_good(config: &Kubeconfig, joining: &Joining) -> bool {
+    is_of(config, &joining.cluster)
+        && is_alive(config, joining.clock.now())
+        && identity::server(config) == identity::server(&joining.bootstrap)
+}
+
+fn is_of(config: &Kubeconfig, cluster: &str) -> bool {
+    let Some(auth) = auth_of(config) else {
+        return false;
+    };
+    if let Some(data) = &auth.client_certificate_data {
+        return STANDARD
+            .decode(data)
+            .ok()
+            .and_then(|pem| identity::certificate(&String::from_utf8(pem).ok()?))
+            .is_some_and(|(_, user)| user.starts_with(&identity::user(cluster, "")));
+    }
+    let account = format!("system:serviceaccount:{cluster}:{AGENT_ACCOUNT}");
+    store::token(auth).and_then(|token| identity::token_subject(&token)) == Some(account)
+}
+
+fn is_alive(config: &Kubeconfig, now: Timestamp) -> bool {
+    lifetime(config).is_some_and(|life| life.until > now)
 }
 
 fn lifetime(config: &Kubeconfig) -> Option<Lifetime> {
@@ -276,20 +365,6 @@ fn lifetime(config: &Kubeconfig) -> Option<Lifetime> {
         return identity::certificate(&pem).map(|(life, _)| life);
     }
     identity::token(&store::token(auth)?)
-}
-
-/// Sleeps until a time of the clock, in small steps, so that a clock that is set does not matter much.
-async fn sleep_until(time: Timestamp) {
-    loop {
-        let left = time.duration_since(Timestamp::now());
-        let Ok(left) = Duration::try_from(left) else {
-            return;
-        };
-        if left.is_zero() {
-            return;
-        }
-        tokio::time::sleep(jitter(Duration::from_secs(30)).min(left)).await;
-    }
 }
 
 async fn client(config: &Kubeconfig) -> Result<Client, Error> {

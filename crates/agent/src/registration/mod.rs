@@ -17,4 +17,4 @@ pub mod store;
 mod tests;
 
 pub use controller::run;
-pub use join::{Joining, join, keep};
+pub use join::{Driver, Joining, join, joined_before, keep};

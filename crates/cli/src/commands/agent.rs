@@ -1,11 +1,20 @@
 //! `writ agent`
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use writ_agent::options::{Authorizers, ExecutorGranularity, NilExecutor, TokenOptions, WorkOptions};
+use kube::config::Kubeconfig;
+use writ_agent::{
+    options::{Authorizers, ExecutorGranularity, NilExecutor, TokenOptions, WorkOptions},
+    registration::{identity, joined_before, keep, store::Store},
+};
 
+use super::join::HowToJoin;
 use crate::{
     connect::Connection,
     process::{self, ProcessFlags},
@@ -14,16 +23,24 @@ use crate::{
 /// Run the agent of a managed cluster: it delivers works, expands grants, keeps accounts and their tokens.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  writ agent --cluster-name cluster1 --hub-kubeconfig hub.kubeconfig --spoke-kubeconfig cluster1.kubeconfig"
+    after_help = "Examples:\n  writ agent --cluster-name cluster1 --hub-kubeconfig hub.kubeconfig --spoke-kubeconfig cluster1.kubeconfig\n  writ agent --cluster-name cluster1 --bootstrap-kubeconfig bootstrap.kubeconfig --cluster-label region=apac"
 )]
 #[expect(clippy::struct_field_names, reason = "the flags are named as OCM's")]
 pub struct Agent {
     /// The name of this cluster on the hub.
     #[arg(long, visible_alias = "spoke-cluster-name", value_name = "NAME")]
     cluster_name: String,
-    /// The kubeconfig of the hub.
+    /// The kubeconfig of the hub. With a bootstrap kubeconfig: where to keep it; else the Secret `hub-kubeconfig-secret`.
     #[arg(long, value_name = "FILE")]
-    hub_kubeconfig: PathBuf,
+    hub_kubeconfig: Option<PathBuf>,
+    /// Join the hub with this kubeconfig, as `writ join` does; the own identity is kept renewed.
+    #[arg(long, value_name = "FILE")]
+    bootstrap_kubeconfig: Option<PathBuf>,
+    /// Set this label on the own ManagedCluster, where the agent was given the right; may be repeated.
+    #[arg(long = "cluster-label", value_name = "KEY=VALUE", value_parser = label)]
+    cluster_labels: Vec<(String, String)>,
+    #[command(flatten)]
+    how: HowToJoin,
     /// The kubeconfig of the managed cluster; default: this pod's own account.
     #[arg(long, value_name = "FILE")]
     spoke_kubeconfig: Option<PathBuf>,
@@ -66,12 +83,6 @@ pub struct Agent {
 
 impl Agent {
     pub async fn run(self) -> Result<ExitCode> {
-        let hub_connection = Connection {
-            kubeconfig: Some(self.hub_kubeconfig),
-            context: None,
-        };
-        let hub_server = hub_connection.server()?;
-        let hub = hub_connection.client().await.context("connect to the hub")?;
         let spoke = Connection {
             kubeconfig: self.spoke_kubeconfig,
             context: None,
@@ -86,9 +97,37 @@ impl Agent {
             let pem = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
             tokens.cluster_ca = Some(pem);
         }
+        let store = match &self.hub_kubeconfig {
+            Some(file) => Store::File(file.clone()),
+            None => Store::Secret {
+                client: spoke.clone(),
+                namespace: self.agent_namespace.clone(),
+            },
+        };
+        let start = match (&self.bootstrap_kubeconfig, &self.hub_kubeconfig) {
+            (Some(file), _) => Start::Join(Box::new(at(file).read()?)),
+            (None, hub) => match (joined_before(&store, &self.cluster_name).await, hub) {
+                (Ok(Some(config)), _) => Start::Join(Box::new(config)),
+                // An identity that was given and not asked for: nothing to renew.
+                (_, Some(file)) => Start::With(file.clone()),
+                (joined, None) => bail!(
+                    "there is no identity for the hub in Secret {}/{}{}\nrun `writ join` first, or give --bootstrap-kubeconfig or --hub-kubeconfig",
+                    self.agent_namespace,
+                    writ_agent::registration::store::SECRET,
+                    joined.err().map(|e| format!(": {e}")).unwrap_or_default()
+                ),
+            },
+        };
+        let hub_server = match &start {
+            Start::Join(config) => identity::server(config)
+                .map(str::to_owned)
+                .context("the current context of the hub's kubeconfig names no server")?,
+            Start::With(file) => at(file).server()?,
+        };
         let options = writ_agent::Options {
             tokens,
-            cluster_name: self.cluster_name,
+            cluster_name: self.cluster_name.clone(),
+            cluster_labels: self.cluster_labels.into_iter().collect(),
             agent_namespace: self.agent_namespace,
             controllers: self.controllers,
             work: WorkOptions {
@@ -104,13 +143,48 @@ impl Agent {
             ..writ_agent::Options::default()
         };
         let (health, shutdown) = process::start(&self.process).await?;
-        writ_agent::run(hub, spoke, options, health, shutdown).await?;
+        match start {
+            Start::With(file) => {
+                let hub = at(&file).client().await.context("connect to the hub")?;
+                writ_agent::run(hub, spoke, options, health, shutdown).await?;
+            }
+            Start::Join(config) => {
+                let joining = self.how.joining(self.cluster_name, *config, store)?;
+                keep(&joining, shutdown, |hub, until| {
+                    writ_agent::run(hub, spoke.clone(), options.clone(), health.clone(), until)
+                })
+                .await?;
+            }
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// How the agent comes to its identity on the hub.
+enum Start {
+    /// It has one, or gets one, and keeps it renewed.
+    Join(Box<Kubeconfig>),
+    /// It is given one.
+    With(PathBuf),
+}
+
+fn at(file: &Path) -> Connection {
+    Connection {
+        kubeconfig: Some(file.to_owned()),
+        context: None,
+    }
+}
+
+/// A label as people write it.
+fn label(text: &str) -> Result<(String, String)> {
+    text.split_once('=')
+        .filter(|(key, _)| !key.is_empty())
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .ok_or_else(|| anyhow!("{text:?} is not KEY=VALUE"))
+}
+
 /// A duration as Go and people write it: `1h`, `90s`, `1h30m0s`.
-fn duration(text: &str) -> Result<Duration> {
+pub fn duration(text: &str) -> Result<Duration> {
     let parsed: jiff::SignedDuration = text
         .parse()
         .map_err(|error| anyhow!("{text:?} is no duration such as 90s or 1h30m: {error}"))?;

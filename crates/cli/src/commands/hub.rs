@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
-use writ_hub::options::{AccountOptions, AdmissionOptions};
+use writ_hub::options::{
+    AccountOptions, AdmissionOptions, AgentRights, Guards, KeyGrants, RegistrationDriver,
+};
 use writ_runtime::webhook::{self, Source, Target};
 
 use crate::{
@@ -54,8 +56,35 @@ pub struct Hub {
     /// The image of the add-on's agent, for clusters on which the agent of writ does not keep accounts.
     #[arg(long, value_name = "IMAGE", default_value_t = AccountOptions::default().agent_image)]
     account_agent_image: String,
+    /// What the agent of an accepted cluster may do: minimal, or ocm for what upstream's agents expect besides.
+    #[arg(long, default_value = "minimal", value_parser = agent_rights)]
+    agent_rights: AgentRights,
+    /// How agents prove who they are: csr, or token on hubs that sign no certificates.
+    #[arg(long, default_value = "csr", value_parser = registration_driver)]
+    registration_driver: RegistrationDriver,
+    /// Ask for the rights on keys for sets with the default key too.
+    #[arg(long)]
+    guard_default_key: bool,
+    /// Ask for join for label changes that move a cluster between sets with a LabelSelector too.
+    #[arg(long)]
+    guard_selector_sets: bool,
+    /// Which grants on managedclustersets/exclusiveKey count: any, or pair for `key:set` only.
+    #[arg(long, default_value = "any", value_parser = key_grants)]
+    exclusive_key_grants: KeyGrants,
     #[command(flatten)]
     process: ProcessFlags,
+}
+
+fn agent_rights(text: &str) -> Result<AgentRights, String> {
+    text.parse()
+}
+
+fn registration_driver(text: &str) -> Result<RegistrationDriver, String> {
+    text.parse()
+}
+
+fn key_grants(text: &str) -> Result<KeyGrants, String> {
+    text.parse()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -119,6 +148,14 @@ impl Hub {
                 agent_image: self.account_agent_image,
                 ..AccountOptions::default()
             },
+            guards: Guards {
+                default_key: self.guard_default_key,
+                selector_sets: self.guard_selector_sets,
+                key_grants: self.exclusive_key_grants,
+                ..Guards::default()
+            },
+            agent_rights: self.agent_rights,
+            registration_driver: self.registration_driver,
             ..writ_hub::Options::default()
         };
         let (health, shutdown) = process::start(&self.process).await?;

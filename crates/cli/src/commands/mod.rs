@@ -1,16 +1,21 @@
 //! The commands, one file each.
 
+mod accept;
 mod access;
 mod agent;
 mod apiserver;
 mod completion;
 mod crds;
+mod deny;
 mod describe;
+mod detach;
 mod get;
 mod grant;
 mod hub;
 mod install;
+mod join;
 mod kubeconfig;
+mod placement;
 mod reference;
 mod sync;
 mod token;
@@ -50,6 +55,16 @@ pub enum Command {
     Revoke(grant::Revoke),
     /// Print or apply the manifests of a hub, an agent or the syncs.
     Install(install::Install),
+    /// Join a hub: ask for an identity, and wait until somebody accepts.
+    Join(Box<join::Join>),
+    /// Accept a cluster that wants to join.
+    Accept(accept::Accept),
+    /// Take every right away from the agent of a cluster.
+    Deny(deny::Deny),
+    /// Let a cluster leave the hub.
+    Detach(detach::Detach),
+    /// Ask about placements.
+    Placement(placement::Placement),
     /// Run the controllers and the admission of a hub.
     Hub(Box<hub::Hub>),
     /// Run the agent of a managed cluster.
@@ -82,6 +97,11 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Grant(command) => command.run().await,
         Command::Revoke(command) => command.run().await,
         Command::Install(command) => command.run().await,
+        Command::Join(command) => command.run().await,
+        Command::Accept(command) => command.run().await,
+        Command::Deny(command) => command.run().await,
+        Command::Detach(command) => command.run().await,
+        Command::Placement(command) => command.run().await,
         Command::Apiserver(command) => command.run().await,
         Command::Token(command) => command.run().await,
         Command::Kubeconfig(command) => command.run().await,

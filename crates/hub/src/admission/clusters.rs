@@ -162,6 +162,12 @@ pub(super) async fn validate_set(context: Context, request: Request) -> Result<A
     };
     let before = objects.old.as_ref().map(Selection::of);
     let after = objects.new.as_ref().map(Selection::of);
+    // A set that is wrong in itself is told so: its clusters could not even be counted.
+    if before != after
+        && let Some(Err(message)) = objects.new.as_ref().map(managed_cluster_set::check_object)
+    {
+        return Ok(Decision::invalid(message).into());
+    }
     let (mut gained, mut members) = (0, 0);
     if before != after {
         let (gains, leaves) = count(&context.client, before.as_ref(), after.as_ref()).await?;

@@ -101,6 +101,14 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
     {
         return Decision::invalid(message);
     }
+    if (change.old.is_none() || (accepts(change.new) && !accepts(change.old)))
+        && change.new.is_some()
+        && let Some(why) = reserved(&name)
+    {
+        return Decision::invalid(format!(
+            "the name {name:?} cannot be the name of a cluster: {why}"
+        ));
+    }
     if let Some(identity) = cluster_identity(change.user)
         && let Err(message) = check_agent(identity, &name, change, &observed.sets)
     {
@@ -355,6 +363,17 @@ fn changed_keys<'a>(old: &'a Labels, new: &'a Labels) -> BTreeSet<&'a str> {
 
 fn find<'a>(sets: &'a [ManagedClusterSet], name: &str) -> Option<&'a ManagedClusterSet> {
     sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))
+}
+
+/// Why a cluster cannot have this name: its agent would get rights in a namespace, or through a group, of others.
+pub fn reserved(name: &str) -> Option<&'static str> {
+    if name == "default" || name.starts_with("kube-") {
+        return Some("its namespace belongs to Kubernetes");
+    }
+    if matches!(name, "open-cluster-management" | "open-cluster-management-hub") {
+        return Some("its namespace belongs to the hub");
+    }
+    (name == "managed-clusters").then_some("its group would be the one of all agents")
 }
 
 /// Whether a name can be a namespace's: a DNS label.

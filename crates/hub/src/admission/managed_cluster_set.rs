@@ -163,7 +163,12 @@ fn decide_update(
             "spec.exclusiveKey cannot be changed, added or removed; create another set",
         );
     }
-    if Selection::of(old) == Selection::of(new) && old.spec.cluster_label == new.spec.cluster_label {
+    // A set with its own key selects by the key whatever its selector says, but upstream's components read that:
+    // a selector that was written anew is looked at, too.
+    if Selection::of(old) == Selection::of(new)
+        && old.spec.cluster_label == new.spec.cluster_label
+        && old.spec.cluster_selector == new.spec.cluster_selector
+    {
         return Decision::ALLOW;
     }
     if let Err(message) = check_object(new) {
@@ -226,7 +231,8 @@ fn surprise(user: &Requester, name: &str, gained: usize) -> Option<Need> {
     })
 }
 
-fn check_object(set: &ManagedClusterSet) -> Result<(), String> {
+/// What is wrong with a set, whoever writes it.
+pub fn check_object(set: &ManagedClusterSet) -> Result<(), String> {
     let name = set.name_any();
     if let Some(key) = set.spec.key() {
         if name.len() > 63 {

@@ -26,7 +26,10 @@ use super::{
     membership::{JOINED_ANNOTATION, Labels, REMOVE_LABELS_ANNOTATION, SetView},
     plan,
 };
-use crate::{Context, MANAGER};
+use crate::{
+    Context, MANAGER,
+    upsert::{upsert, will_try_again},
+};
 
 /// The field manager of the one condition that this controller writes on clusters.
 const CONDITION_MANAGER: &str = "writ-hub-cluster-set";
@@ -224,7 +227,7 @@ impl State {
             match result {
                 Ok(()) => self.queue.done(&item),
                 Err(error) => {
-                    tracing::warn!(?item, %error, "will try again");
+                    will_try_again(&item, &error);
                     self.queue.failed(item);
                 }
             }
@@ -258,7 +261,7 @@ impl State {
         for wanted in plan::standing_sets() {
             match self.sets.get(&wanted.name_any()) {
                 None => {
-                    apply::ensure(&api, None, &wanted, MANAGER).await?;
+                    upsert(&api, None, &wanted).await?;
                 }
                 Some(current)
                     if plan::may_roll_back(current)
@@ -295,7 +298,7 @@ impl State {
         }
         let roles: Api<ClusterRole> = Api::all(self.context.client.clone());
         for role in plan::roles(set) {
-            apply::ensure(&roles, self.roles.get(&role.name_any()), &role, MANAGER).await?;
+            upsert(&roles, self.roles.get(&role.name_any()), &role).await?;
         }
         let status = plan::set_status(set, &self.fleet, Timestamp::now());
         apply::ensure_status(&sets, set, &status, MANAGER).await?;

@@ -15,6 +15,8 @@ use serde_json::json;
 use writ_api::authentication::GROUP;
 use writ_runtime::Error;
 
+use crate::admission::access::AGENT_ACCOUNT;
+
 /// The name of Role and RoleBinding in every cluster namespace.
 pub const NAME: &str = "managed-serviceaccount-addon-agent";
 
@@ -88,6 +90,13 @@ pub fn role_binding(cluster: &str, owner: &OwnerReference) -> RoleBinding {
         subjects: Some(vec![
             subject("Group", cluster_group(cluster)),
             subject("User", addon_user(cluster)),
+            // The agent on a hub with the token driver.
+            Subject {
+                api_group: None,
+                kind: "ServiceAccount".into(),
+                name: AGENT_ACCOUNT.into(),
+                namespace: Some(cluster.into()),
+            },
         ]),
     }
 }
@@ -133,7 +142,9 @@ pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyB
             "matchConditions": [{
                 "name": "by-an-agent",
                 "expression": "(has(request.userInfo.groups) && \
-                    ('system:open-cluster-management:' + request.namespace) in request.userInfo.groups) || \
+                    ('system:open-cluster-management:' + request.namespace in request.userInfo.groups || \
+                    'open-cluster-management:' + request.namespace in request.userInfo.groups)) || \
+                    request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':managed-cluster-agent' || \
                     request.userInfo.username == 'system:open-cluster-management:cluster:' + request.namespace + \
                     ':addon:managed-serviceaccount:agent:addon-agent'",
             }],

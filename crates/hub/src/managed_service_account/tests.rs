@@ -216,7 +216,9 @@ fn rights_name_every_secret_and_never_all() {
     );
     let subjects = rights::role_binding("c1", &owner).subjects.unwrap();
     assert!(
-        subjects.iter().all(|subject| subject.name.contains(":c1")),
+        subjects
+            .iter()
+            .all(|subject| subject.name.contains(":c1") || subject.namespace.as_deref() == Some("c1")),
         "of this one cluster only: {subjects:?}"
     );
     rights::policy().unwrap();

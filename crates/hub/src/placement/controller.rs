@@ -1,8 +1,11 @@
 //! Watches clusters, sets, bindings, placements, decisions and scores; schedules what a change touches.
 
+mod kept;
 mod state;
+#[cfg(test)]
+mod tests;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use futures::{
     FutureExt, StreamExt,
@@ -17,7 +20,7 @@ use kube::{
 use writ_api::cluster::{
     AddOnPlacementScore, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement,
     PlacementDecision,
-    placement::{CONDITION_MISCONFIGURED, PlacementStatus, SortBy},
+    placement::{CONDITION_MISCONFIGURED, DecisionGroupStatus, PlacementStatus, SortBy},
     placement_decision::{
         ClusterDecision, GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL, PlacementDecisionStatus,
     },
@@ -28,22 +31,30 @@ use writ_runtime::{
     watching::{Queue, events},
 };
 
-use self::state::State;
+pub use self::state::Scheduler;
 use super::{
     groups::Object,
     plan::{self, Outcome},
+    rate,
 };
-use crate::{Context, MANAGER};
+use crate::{Context, MANAGER, upsert::will_try_again};
 
 /// How many placements are written at once.
 const CONCURRENCY: usize = 8;
 
-pub(super) enum Event {
+/// What happened on the hub.
+pub enum Event {
+    /// To a cluster.
     Cluster(watcher::Event<ManagedCluster>),
+    /// To a set.
     Set(watcher::Event<ManagedClusterSet>),
+    /// To a binding.
     Binding(watcher::Event<ManagedClusterSetBinding>),
+    /// To a placement.
     Placement(watcher::Event<Placement>),
+    /// To a decision.
     Decision(watcher::Event<PlacementDecision>),
+    /// To a score of an add-on.
     Score(watcher::Event<AddOnPlacementScore>),
 }
 
@@ -51,7 +62,7 @@ pub(super) enum Event {
 pub async fn run(context: Context) -> Result<(), Error> {
     let gate = context.health.gate("watch Placements");
     let mut watched = watch_all(&context);
-    let mut state = State::new(context.options.guards.default_key);
+    let mut state = Scheduler::new(context.options.guards.default_key);
     let mut queue: Queue<String> = Queue::default();
     loop {
         tokio::select! {
@@ -97,7 +108,7 @@ fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> 
     ])
 }
 
-async fn work(context: &Context, state: &mut State, queue: &mut Queue<String>) {
+async fn work(context: &Context, state: &mut Scheduler, queue: &mut Queue<String>) {
     let now = Timestamp::now();
     let mut writes = Vec::new();
     for key in queue.take_due() {
@@ -120,9 +131,15 @@ async fn work(context: &Context, state: &mut State, queue: &mut Queue<String>) {
         .await;
     for (key, result) in results {
         match result {
-            Ok(()) => queue.done(&key),
+            Ok(again) => {
+                queue.done(&key);
+                if let Some(again) = again {
+                    queue.push_after(key, again + Duration::from_millis(50));
+                }
+            }
             Err(error) => {
-                tracing::warn!(placement = %key, %error, "will try again");
+                will_try_again(&key, &error);
+                state.look_anew(&key);
                 queue.failed(key);
             }
         }
@@ -130,33 +147,47 @@ async fn work(context: &Context, state: &mut State, queue: &mut Queue<String>) {
 }
 
 /// What is to be written for one placement.
-pub(super) enum Wanted {
+pub enum Wanted {
     /// The decisions, and the conditions.
     Scheduled(Outcome, Vec<condition::Wanted>),
+    /// Some clusters came or went, in these objects; the others stay as they are.
+    Changed {
+        /// The objects that change.
+        objects: Vec<Object>,
+        /// The group, as the status tells it.
+        group: DecisionGroupStatus,
+        /// The conditions.
+        conditions: Vec<condition::Wanted>,
+    },
     /// The placement cannot be understood: its decisions stay.
     Misconfigured(String),
 }
 
 async fn write(
     context: &Context,
-    state: &State,
+    state: &Scheduler,
     key: &str,
     wanted: &Wanted,
     now: Timestamp,
-) -> Result<(), Error> {
+) -> Result<Option<Duration>, Error> {
     let Some(placement) = state.placement(key) else {
-        return Ok(());
+        return Ok(None);
     };
+    let mut again = None;
     let namespace = placement.namespace().unwrap_or_default();
     let placements: Api<Placement> = apply::namespaced(&context.client, &namespace);
     let generation = placement.metadata.generation;
     let mut status = placement.status.clone().unwrap_or_default();
     match wanted {
+        Wanted::Changed { .. } => {}
         Wanted::Misconfigured(why) => {
             condition::set(&mut status.conditions, &plan::misconfigured(why), generation, now);
         }
         Wanted::Scheduled(outcome, conditions) => {
-            write_decisions(context, state, placement, outcome).await?;
+            again = held_back(state, placement, outcome, &mut status, now);
+            if again.is_none() {
+                write_decisions(context, state, placement, outcome).await?;
+            }
             for wanted in conditions {
                 condition::set(&mut status.conditions, wanted, generation, now);
             }
@@ -167,15 +198,104 @@ async fn write(
             };
         }
     }
+    if let Wanted::Changed {
+        objects,
+        group,
+        conditions,
+    } = wanted
+    {
+        let outcome = Outcome {
+            objects: objects.clone(),
+            ..Outcome::default()
+        };
+        write_objects(context, state, placement, &outcome).await?;
+        for wanted in conditions {
+            condition::set(&mut status.conditions, wanted, generation, now);
+        }
+        status.number_of_selected_clusters = group.cluster_count;
+        status.decision_groups = vec![group.clone()];
+    }
     debug_assert!(condition::find(&status.conditions, CONDITION_MISCONFIGURED).is_some());
     apply::ensure_status(&placements, placement, &status, MANAGER).await?;
-    Ok(())
+    Ok(again)
+}
+
+/// For how long the decisions stay as they are because only scores differ; notes in the status when they do change.
+fn held_back(
+    state: &Scheduler,
+    placement: &Placement,
+    outcome: &Outcome,
+    status: &mut PlacementStatus,
+    now: Timestamp,
+) -> Option<Duration> {
+    if placement.spec.sort_by != Some(SortBy::Score) {
+        return None;
+    }
+    let (namespace, name) = (placement.namespace().unwrap_or_default(), placement.name_any());
+    let wanted: Vec<(String, Vec<ClusterDecision>)> = outcome
+        .objects
+        .iter()
+        .map(|object| {
+            (
+                plan::decision_name(&name, object.slot),
+                decisions(object, outcome, true),
+            )
+        })
+        .collect();
+    let wanted = wanted
+        .iter()
+        .map(|(name, d)| (name.clone(), d.as_slice()))
+        .collect();
+    let current = state
+        .decisions_of(&namespace, &name)
+        .map(|d| {
+            (
+                d.name_any(),
+                d.status
+                    .as_ref()
+                    .map(|s| s.decisions.as_slice())
+                    .unwrap_or_default(),
+            )
+        })
+        .collect();
+    if !rate::only_scores_differ(&current, &wanted) {
+        return None;
+    }
+    let limit = rate::limit(placement.spec.score_rate_limit.as_deref()).unwrap_or_default();
+    let left = rate::wait(status.last_score_update_time.as_deref(), limit, now);
+    if left.is_none() {
+        status.last_score_update_time = Some(crate::admission::managed_cluster::seconds(now));
+    }
+    left
 }
 
 /// Writes the decision objects: first what gains clusters, then what only loses some, then what goes.
 async fn write_decisions(
     context: &Context,
-    state: &State,
+    state: &Scheduler,
+    placement: &Placement,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    write_objects(context, state, placement, outcome).await?;
+    let namespace = placement.namespace().unwrap_or_default();
+    let name = placement.name_any();
+    let api: Api<PlacementDecision> = apply::namespaced(&context.client, &namespace);
+    for decision in state.decisions_of(&namespace, &name) {
+        let wanted = outcome
+            .objects
+            .iter()
+            .any(|object| plan::decision_name(&name, object.slot) == decision.name_any());
+        if !wanted {
+            apply::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes these objects and leaves all others alone.
+async fn write_objects(
+    context: &Context,
+    state: &Scheduler,
     placement: &Placement,
     outcome: &Outcome,
 ) -> Result<(), Error> {
@@ -183,14 +303,12 @@ async fn write_decisions(
     let name = placement.name_any();
     let api: Api<PlacementDecision> = apply::namespaced(&context.client, &namespace);
     let by_score = placement.spec.sort_by == Some(SortBy::Score);
-    let current: Vec<&PlacementDecision> = state.decisions_of(&namespace, &name).collect();
     let mut changes = Vec::new();
     for object in &outcome.objects {
         let wanted = decision(placement, object);
-        let there = current
-            .iter()
-            .find(|d| d.name_any() == wanted.name_any())
-            .copied();
+        let there = state
+            .decision(&namespace, &wanted.name_any())
+            .filter(|d| d.labels().get(PLACEMENT_LABEL) == Some(&name));
         let status = PlacementDecisionStatus {
             decisions: decisions(object, outcome, by_score),
         };
@@ -198,10 +316,11 @@ async fn write_decisions(
             .and_then(|d| d.status.as_ref())
             .map(|s| s.decisions.as_slice())
             .unwrap_or_default();
+        let known: BTreeSet<&str> = known.iter().map(|k| k.cluster_name.as_str()).collect();
         let gains = status
             .decisions
             .iter()
-            .any(|d| !known.iter().any(|k| k.cluster_name == d.cluster_name));
+            .any(|d| !known.contains(d.cluster_name.as_str()));
         changes.push((!gains, wanted, there, status));
     }
     changes.sort_by_key(|(loses, ..)| *loses);
@@ -221,14 +340,6 @@ async fn write_decisions(
             },
         };
         apply::ensure_status(&api, &made, status, MANAGER).await?;
-    }
-    for decision in current {
-        let wanted = changes
-            .iter()
-            .any(|(_, wanted, ..)| wanted.name_any() == decision.name_any());
-        if !wanted {
-            apply::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
-        }
     }
     Ok(())
 }

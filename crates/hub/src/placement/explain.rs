@@ -1,6 +1,6 @@
 //! Why a placement chose what it chose: the same scheduler, run by whoever asks, with what they can read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kube::{Api, Client, ResourceExt, api::ListParams};
@@ -12,6 +12,7 @@ use writ_runtime::{Error, error::Context as _};
 
 use super::{
     facts::Facts,
+    groups::Object,
     plan::{Compiled, Outcome, Surroundings, Verdict, slot_of},
 };
 use crate::cluster_set::membership::{JOINED_ANNOTATION, Membership, SetView};
@@ -23,6 +24,10 @@ pub struct Explanation {
     pub sets: Vec<String>,
     /// What comes out, with a reason for every cluster that is left out.
     pub outcome: Outcome,
+    /// Why the placement cannot be understood; it then keeps the decisions that `outcome` shows.
+    pub misconfigured: Option<String>,
+    /// What the person who asks should know about the answer.
+    pub note: Option<String>,
 }
 
 /// Explains the placement `namespace/name`.
@@ -33,7 +38,6 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         .get(name)
         .await
         .context(|| format!("read Placement {namespace}/{name}"))?;
-    let compiled = Compiled::of(&placement.spec).map_err(Error::Invalid)?;
     let bindings: Api<ManagedClusterSetBinding> = Api::namespaced(client.clone(), namespace);
     let bindings = bindings
         .list(&everything)
@@ -49,11 +53,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         .list(&everything)
         .await
         .context(|| "list ManagedClusters".into())?;
-    let decisions: Api<PlacementDecision> = Api::namespaced(client.clone(), namespace);
-    let decisions = decisions
-        .list(&ListParams::default().labels(&format!("{PLACEMENT_LABEL}={name}")))
-        .await
-        .context(|| "list PlacementDecisions".into())?;
+    let (decisions, note) = decisions_to_compare(client, namespace).await?;
     let scores: Api<AddOnPlacementScore> = Api::all(client.clone());
     let scores = scores
         .list(&everything)
@@ -70,12 +70,38 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         })
         .map(|set| SetView::of(set, false))
         .collect();
+    let is_own = |d: &&PlacementDecision| {
+        d.namespace().as_deref() == Some(namespace)
+            && d.labels().get(PLACEMENT_LABEL).is_some_and(|p| p == name)
+    };
     let before: BTreeMap<String, usize> = decisions
-        .items
         .iter()
+        .filter(is_own)
         .filter_map(|d| Some((slot_of(name, &d.name_any())?, d.status.clone()?)))
         .flat_map(|(slot, status)| status.decisions.into_iter().map(move |d| (d.cluster_name, slot)))
         .collect();
+    let sets: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
+    let compiled = match Compiled::of(&placement.spec) {
+        Ok(compiled) => compiled,
+        Err(why) => {
+            return Ok(Explanation {
+                sets,
+                outcome: kept(&before),
+                misconfigured: Some(why),
+                note,
+            });
+        }
+    };
+    let mut elsewhere: BTreeMap<&str, BTreeSet<(Option<String>, &str)>> = BTreeMap::new();
+    for decision in decisions.iter().filter(|d| !is_own(d)) {
+        let Some(of) = decision.labels().get(PLACEMENT_LABEL) else {
+            continue;
+        };
+        for chosen in decision.status.iter().flat_map(|s| &s.decisions) {
+            let placements = elsewhere.entry(&chosen.cluster_name).or_default();
+            placements.insert((decision.namespace(), of));
+        }
+    }
     let now = Timestamp::now();
     let judged: Vec<(Facts, Verdict)> = clusters
         .items
@@ -102,11 +128,53 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
     };
     let around = Surroundings {
         before: &before,
-        chosen_elsewhere: &|_| 0,
+        chosen_elsewhere: &|cluster| elsewhere.get(cluster).map_or(0, BTreeSet::len),
         add_on_score: &add_on_score,
     };
     Ok(Explanation {
-        sets: views.into_iter().map(|view| view.name).collect(),
+        sets,
         outcome: compiled.schedule(&candidates, &around),
+        misconfigured: None,
+        note,
     })
+}
+
+/// The decisions of all namespaces, which the balance is made of; where they may not be read, those of one.
+async fn decisions_to_compare(
+    client: &Client,
+    namespace: &str,
+) -> Result<(Vec<PlacementDecision>, Option<String>), Error> {
+    let everything = ListParams::default();
+    let what = || "list PlacementDecisions".to_owned();
+    let all: Api<PlacementDecision> = Api::all(client.clone());
+    match all.list(&everything).await {
+        Ok(list) => Ok((list.items, None)),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            let own: Api<PlacementDecision> = Api::namespaced(client.clone(), namespace);
+            let list = own.list(&everything).await.context(what)?;
+            let note = format!(
+                "you may not list PlacementDecisions in all namespaces: the balance is told from {namespace} alone, and \
+                 scores may differ from the hub's"
+            );
+            Ok((list.items, Some(note)))
+        }
+        Err(error) => Err(error).context(what),
+    }
+}
+
+/// The decisions that are there, as an outcome.
+fn kept(before: &BTreeMap<String, usize>) -> Outcome {
+    let mut objects: BTreeMap<usize, Object> = BTreeMap::new();
+    for (cluster, slot) in before {
+        let object = objects.entry(*slot).or_insert_with(|| Object {
+            slot: *slot,
+            ..Object::default()
+        });
+        object.clusters.push(cluster.clone());
+    }
+    Outcome {
+        selected: before.len(),
+        objects: objects.into_values().collect(),
+        ..Outcome::default()
+    }
 }

@@ -1,12 +1,15 @@
 //! What the scheduler knows of a cluster.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use writ_api::cluster::{ManagedCluster, managed_cluster::TaintEffect};
-use writ_runtime::quantity::Quantity;
+use writ_runtime::{cel::Variable, quantity::Quantity};
 
 use crate::cluster_set::membership::Labels;
 
@@ -29,6 +32,25 @@ pub struct Facts {
     pub object: Arc<ManagedCluster>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// The object as expressions see it, made when the first one asks.
+    pub seen: Seen,
+}
+
+/// What expressions see of a cluster. It follows from the object, so that it never makes two clusters differ.
+#[derive(Clone, Debug, Default)]
+pub struct Seen(OnceLock<Variable>);
+
+impl PartialEq for Seen {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Seen {
+    /// The value, made by `make` if it was not asked for yet.
+    pub fn get_or_init(&self, make: impl FnOnce() -> Variable) -> &Variable {
+        self.0.get_or_init(make)
+    }
 }
 
 /// A taint.
@@ -79,6 +101,7 @@ impl Facts {
             memory: quantity("memory"),
             deleting: cluster.metadata.deletion_timestamp.is_some(),
             object: cluster,
+            seen: Seen::default(),
         }
     }
 }

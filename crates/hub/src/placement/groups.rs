@@ -66,9 +66,16 @@ impl Groups {
         Ok(Self { named, size })
     }
 
-    /// Whether clusters are sorted into groups by what they are like.
-    pub fn has_names(&self) -> bool {
-        !self.named.is_empty()
+    /// Whether there is only one group, whatever is chosen.
+    pub fn is_one(&self) -> bool {
+        self.named.is_empty() && matches!(self.size, Size::Percent(100))
+    }
+
+    /// The number of the named group that a cluster belongs to.
+    pub fn group_of(&self, cluster: &Facts) -> Option<usize> {
+        self.named.iter().position(|(_, labels, claims)| {
+            labels.matches(&cluster.labels) && claims.matches(&cluster.claims)
+        })
     }
 
     /// Divides the chosen clusters into groups, in order, and each group into objects of at most a hundred.

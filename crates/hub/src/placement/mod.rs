@@ -13,12 +13,14 @@ mod controller;
 pub mod explain;
 pub mod facts;
 pub mod groups;
+pub mod layout;
 pub mod plan;
 pub mod predicates;
 pub mod prioritizers;
+pub mod rate;
 pub mod spread;
 pub mod taints;
 #[cfg(test)]
 mod tests;
 
-pub use controller::run;
+pub use controller::{Event, Scheduler, Wanted, run};

@@ -17,7 +17,7 @@ use super::{
     groups::{Groups, Object},
     predicates::Predicates,
     prioritizers::{self, Source},
-    spread, taints,
+    rate, spread, taints,
 };
 
 /// A placement, ready to be scheduled.
@@ -71,6 +71,7 @@ impl Compiled {
     /// Reads a placement; `Err` names what cannot be understood.
     pub fn of(spec: &PlacementSpec) -> Result<Self, String> {
         taints::validate(&spec.tolerations)?;
+        rate::limit(spec.score_rate_limit.as_deref())?;
         let wanted = match spec.number_of_clusters {
             None => None,
             Some(number) => Some(
@@ -211,24 +212,37 @@ impl Compiled {
         sums
     }
 
-    /// Whether the choice depends on more of a cluster than its verdict.
-    pub fn looks_at_more_than_verdicts(&self) -> bool {
-        !self.constraints.is_empty() || self.wanted.is_some() || self.groups.has_names()
+    /// Whether every cluster that qualifies is chosen, into one group: then each stands for itself.
+    pub fn is_plain(&self) -> bool {
+        self.wanted.is_none() && self.constraints.is_empty() && self.groups.is_one()
+    }
+
+    /// Whether two states of a cluster can lead to different choices although the verdict on both is the same.
+    pub fn tells_apart(&self, old: &Facts, new: &Facts) -> bool {
+        let topology = |cluster| -> Vec<Option<String>> {
+            let values = self.constraints.iter().map(|c| spread::topology(cluster, c));
+            values.map(|value| value.map(str::to_owned)).collect()
+        };
+        let ranked = self.wanted.is_some() || !self.constraints.is_empty();
+        (ranked && self.weights.contains_key(&Source::Cpu) && old.cpu != new.cpu)
+            || (ranked && self.weights.contains_key(&Source::Memory) && old.memory != new.memory)
+            || (!self.constraints.is_empty() && topology(old) != topology(new))
+            || self.groups.group_of(old) != self.groups.group_of(new)
+    }
+
+    /// Whether the choice looks at this score of an add-on.
+    pub fn looks_at(&self, resource: &str) -> bool {
+        self.weights
+            .keys()
+            .any(|source| matches!(source, Source::AddOn(name, _) if name == resource))
     }
 
     /// The conditions of a placement that was scheduled.
-    pub fn conditions(
-        &self,
-        outcome: &Outcome,
-        candidates: usize,
-        none: Option<&NoCandidates>,
-    ) -> Vec<Wanted> {
+    pub fn conditions(&self, selected: usize, candidates: usize, none: Option<&NoCandidates>) -> Vec<Wanted> {
         let satisfied = |holds: bool, reason: &str, message: String| {
             Wanted::new(CONDITION_SATISFIED, holds, reason, message)
         };
-        let missing = self
-            .wanted
-            .map_or(0, |wanted| wanted.saturating_sub(outcome.selected));
+        let missing = self.wanted.map_or(0, |wanted| wanted.saturating_sub(selected));
         let state = match none {
             Some(NoCandidates::NoBindings) => satisfied(
                 false,
@@ -245,17 +259,11 @@ impl Compiled {
                 "AllManagedClusterSetsEmpty",
                 format!("All ManagedClusterSets {sets:?} have no member ManagedCluster"),
             ),
-            None if outcome.selected == 0
-                && candidates > 0
-                && outcome.left_out.len() == candidates
-                && missing == 0 =>
-            {
-                satisfied(
-                    false,
-                    "NoManagedClusterMatched",
-                    "No ManagedCluster matches any of the cluster predicate".into(),
-                )
-            }
+            None if selected == 0 && candidates > 0 && missing == 0 => satisfied(
+                false,
+                "NoManagedClusterMatched",
+                "No ManagedCluster matches any of the cluster predicate".into(),
+            ),
             None if missing > 0 => satisfied(
                 false,
                 "NotAllDecisionsScheduled",

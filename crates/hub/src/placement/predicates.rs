@@ -70,10 +70,12 @@ impl Predicate {
         if self.expressions.is_empty() {
             return Ok(());
         }
-        let object = serde_json::to_value(&*cluster.object).map_err(|e| e.to_string())?;
-        let cluster = Variable::from(&object);
+        let variable = cluster.seen.get_or_init(|| {
+            let object = serde_json::to_value(&*cluster.object).unwrap_or_default();
+            Variable::from(&object)
+        });
         for (text, expression) in &self.expressions {
-            match expression.evaluate(&[("managedCluster", &cluster)]) {
+            match expression.evaluate(&[("managedCluster", variable)]) {
                 Ok(Answer::Bool(true)) => {}
                 Ok(Answer::Bool(false)) => return Err(format!("the expression {text:?} is false")),
                 Ok(_) => return Err(format!("the expression {text:?} is not true or false")),

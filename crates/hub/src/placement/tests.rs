@@ -306,7 +306,7 @@ fn conditions_use_upstreams_reasons() {
     let reason = |wanted: Value, clusters: &[Facts], none: Option<&NoCandidates>| {
         let compiled = Compiled::of(&spec(wanted.clone())).unwrap();
         let outcome = schedule(wanted, clusters);
-        let conditions = compiled.conditions(&outcome, clusters.len(), none);
+        let conditions = compiled.conditions(outcome.selected, clusters.len(), none);
         conditions[0].reason.clone()
     };
     let one = [cluster("a", json!({}))];

@@ -3,7 +3,7 @@
 mod writes;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -35,7 +35,7 @@ use super::{
     plan::{Observed, plan},
     rights,
 };
-use crate::Context;
+use crate::{Context, upsert::will_try_again};
 
 /// How many clusters are worked on at once.
 const CONCURRENCY: usize = 8;
@@ -78,6 +78,8 @@ struct State {
     events: Events,
     seen: Seen,
     beats: BTreeMap<String, Beat>,
+    /// The certificate requests of each cluster, by name.
+    requests_of: BTreeMap<String, BTreeSet<String>>,
     queue: Queue<String>,
 }
 
@@ -91,6 +93,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         context,
         seen: Seen::default(),
         beats: BTreeMap::new(),
+        requests_of: BTreeMap::new(),
         queue: Queue::default(),
     };
     loop {
@@ -227,8 +230,18 @@ impl State {
             }
             Event::Request(event) => {
                 for change in seen.requests.apply(event, |request| request) {
-                    touched.extend(seen.requests.get(&change.key).and_then(cluster_of));
+                    let of = |request: Option<&CertificateSigningRequest>| request.and_then(cluster_of);
+                    let (was, is) = (of(change.old.as_ref()), of(seen.requests.get(&change.key)));
+                    if let Some(names) = was.and_then(|cluster| self.requests_of.get_mut(&cluster)) {
+                        names.remove(&change.key);
+                    }
+                    if let Some(cluster) = is {
+                        let names = self.requests_of.entry(cluster.clone()).or_default();
+                        names.insert(change.key);
+                        touched.push(cluster);
+                    }
                 }
+                self.requests_of.retain(|_, names| !names.is_empty());
             }
             Event::Role(event) => {
                 for change in seen.roles.apply(event, |role| role) {
@@ -277,7 +290,7 @@ impl State {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%cluster, %error, "will try again");
+                    will_try_again(&cluster, &error);
                     self.queue.failed(cluster);
                 }
             }
@@ -296,29 +309,30 @@ impl State {
             addons: self.seen.addons.in_namespace(name).count(),
         };
         let plan = plan(cluster, &observed);
+        // Each write tells the version that the next one carries.
+        let mut latest = cluster.clone();
         if plan.finalizer {
-            self.write_finalizer(cluster, true).await?;
+            self.write_finalizer(&mut latest, true).await?;
         }
         if plan.home {
             self.write_home(name, observed.silent_for.is_some()).await?;
         }
         self.write_rights(name, plan.level).await?;
-        self.write_taints(cluster, plan.taints.as_deref()).await?;
-        self.write_conditions(cluster, &plan.conditions).await?;
+        self.write_taints(&mut latest, plan.taints.as_deref()).await?;
+        self.write_conditions(&mut latest, &plan.conditions).await?;
         self.delete(name, plan.delete).await?;
+        self.answer_requests(&latest).await?;
         if !plan.finalizer {
-            self.write_finalizer(cluster, false).await?;
+            self.write_finalizer(&mut latest, false).await?;
         }
-        self.answer_requests(cluster).await?;
         Ok(plan.again_in)
     }
 
     /// The requests of a cluster that nobody decided about and that are well-formed.
     fn pending(&self, cluster: &str) -> Vec<Asked> {
-        self.seen
-            .requests
-            .iter()
-            .filter(|(_, request)| cluster_of(*request).as_deref() == Some(cluster))
+        let names = self.requests_of.get(cluster).into_iter().flatten();
+        names
+            .filter_map(|name| Some((name, self.seen.requests.get(name)?)))
             .filter(|(_, request)| csr::is_pending(request))
             .filter_map(|(name, request)| {
                 csr::recognise(request)

@@ -31,8 +31,10 @@ pub struct Pending {
 /// What accepting came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// The cluster is accepted; no certificate request is waiting.
+    /// The cluster is accepted; no certificate request is waiting, and the first that matches is approved.
     Waiting,
+    /// The cluster is accepted, and the agent that was let in before is let in again.
+    Again,
     /// The cluster is accepted, and this request is the one that is approved.
     Chosen(Pending),
     /// Several requests match. Nothing was changed: pick one.
@@ -42,10 +44,11 @@ pub enum Accepted {
 /// Accepts a cluster and chooses its certificate request: `csr` by name, or the only one that matches.
 pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result<Accepted, Error> {
     let clusters: Api<ManagedCluster> = Api::all(client.clone());
-    clusters
+    let there = clusters
         .get(cluster)
         .await
         .context(|| format!("read ManagedCluster {cluster}"))?;
+    let known = there.annotations().contains_key(ISSUED_ANNOTATION);
     let mut pending = pending(client, cluster).await?;
     if let Some(wanted) = csr {
         let names: Vec<_> = pending.iter().map(|p| p.name.clone()).collect();
@@ -72,7 +75,11 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
         .patch(cluster, &PatchParams::default(), &Patch::Merge(patch))
         .await
         .context(|| format!("accept ManagedCluster {cluster}"))?;
-    Ok(chosen.map_or(Accepted::Waiting, Accepted::Chosen))
+    Ok(match chosen {
+        Some(chosen) => Accepted::Chosen(chosen),
+        None if known => Accepted::Again,
+        None => Accepted::Waiting,
+    })
 }
 
 /// The certificate requests that would let an agent of this cluster in.
@@ -99,13 +106,11 @@ pub async fn pending(client: &Client, cluster: &str) -> Result<Vec<Pending>, Err
         .collect())
 }
 
-/// Denies a cluster: its agent loses every right at once, and needs to be accepted anew.
+/// Denies a cluster: its agent loses every right at once, and needs to be accepted anew. That takes `update` on the
+/// cluster and nothing else: whoever sees something wrong can stop it.
 pub async fn deny(client: &Client, cluster: &str) -> Result<(), Error> {
     let api: Api<ManagedCluster> = Api::all(client.clone());
-    let patch = json!({
-        "metadata": {"annotations": {ACCEPT_CSR_ANNOTATION: null, ISSUED_ANNOTATION: null}},
-        "spec": {"hubAcceptsClient": false},
-    });
+    let patch = json!({"spec": {"hubAcceptsClient": false}});
     api.patch(cluster, &PatchParams::default(), &Patch::Merge(patch))
         .await
         .context(|| format!("deny ManagedCluster {cluster}"))?;

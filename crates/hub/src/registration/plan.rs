@@ -12,6 +12,7 @@ use writ_api::cluster::{
 use writ_runtime::condition::{self, Status, Wanted};
 
 use super::{FORCE_ANNOTATION, rights::Level};
+use crate::admission::managed_cluster::reserved;
 
 /// Keeps a cluster that is deleted until everything of it is gone.
 pub const FINALIZER: &str = "cluster.open-cluster-management.io/api-resource-cleanup";
@@ -73,9 +74,17 @@ pub fn plan(cluster: &ManagedCluster, observed: &Observed) -> Plan {
         .as_ref()
         .map(|s| s.conditions.as_slice())
         .unwrap_or_default();
-    let accepted = cluster.spec.hub_accepts_client;
+    let reserved = reserved(&cluster.name_any());
+    let accepted = cluster.spec.hub_accepts_client && reserved.is_none();
     let mut wanted = Vec::new();
-    if accepted {
+    if let Some(why) = reserved.filter(|_| cluster.spec.hub_accepts_client) {
+        wanted.push(Wanted::new(
+            CONDITION_HUB_ACCEPTED,
+            false,
+            "Error",
+            format!("its name cannot be the name of a cluster: {why}"),
+        ));
+    } else if accepted {
         wanted.push(Wanted::new(
             CONDITION_HUB_ACCEPTED,
             true,

@@ -44,6 +44,12 @@ pub struct Rights {
     pub account: Option<ServiceAccount>,
 }
 
+/// Every name that a cluster-wide object of ours for this cluster can have.
+pub fn names(cluster: &str) -> [String; 2] {
+    let own = format!("open-cluster-management:managedcluster:{cluster}");
+    [format!("{own}:certificates"), own]
+}
+
 /// What grants the agent of `cluster` this level.
 pub fn of(cluster: &str, level: Level, kind: AgentRights, driver: RegistrationDriver) -> Rights {
     if level == Level::Nothing {

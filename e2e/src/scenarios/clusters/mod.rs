@@ -1,4 +1,27 @@
 //! Clusters join; sets with exclusive keys; who may move what.
+//!
+//! Where each case that must be shown is shown:
+//!
+//! | case | scenario |
+//! | --- | --- |
+//! | the three stories of the design document, as the people named there | `stories` |
+//! | sets created, changed, deleted with and without the right on the key; the key never changes | `permissions::keys` |
+//! | the permission leak, without and with each of its two cures | `permissions::leak`, `sets::pairs` |
+//! | join without permission on the set left; on create and delete | `permissions::moves` |
+//! | a bootstrap credential that tries to join a set | `permissions::moves` |
+//! | an agent that tries to relabel itself, with minimal and with upstream's rights | `registration`, `leaving::upstream_rights` |
+//! | requests with a similar name, another signer, usage, organization, label or requester | `identity::attacks`, `registration::requests` |
+//! | several requests that match | `registration::requests` |
+//! | renewal by the own identity only; a bootstrap request for an accepted cluster | `identity::renewal` |
+//! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver` |
+//! | deny, detach, detach by force | `registration::lifecycle`, `leaving::detach` |
+//! | an agent with `--cluster-label`, refused and then allowed; silence | `leaving::label_and_silence` |
+//! | `--guard-default-key`, `--guard-selector-sets`; selectors that widen | `sets::guards` |
+//! | a set and a label at the same moment | `sets::race` |
+//! | webhook down | `permissions::keys` |
+//! | status words, stored forms, roles of a set, removal of labels | `sets::shapes` |
+//! | bindings | `sets::bindings` |
+//! | placement | `placement` |
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,8 +36,12 @@ use writ_runtime::webhook::{Options as Webhook, Target};
 
 use crate::{Fleet, Scenario, fleet::Running, wait, yaml};
 
+mod identity;
+mod leaving;
 mod permissions;
+mod placement;
 mod registration;
+mod sets;
 mod stories;
 
 /// The scenarios of this folder.
@@ -59,6 +86,76 @@ pub fn all() -> Vec<Scenario> {
             name: "clusters/only_the_right_certificate_request_is_approved",
             clusters: 0,
             run: |fleet| registration::requests(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/an_identity_is_renewed_by_itself_alone",
+            clusters: 0,
+            run: |fleet| identity::renewal(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/nearly_right_certificate_requests_are_not_approved",
+            clusters: 0,
+            run: |fleet| identity::attacks(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/a_hub_without_a_signer_hands_out_tokens",
+            clusters: 0,
+            run: |fleet| identity::token_driver(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/upstreams_agents_may_update_their_cluster_a_little",
+            clusters: 0,
+            run: |fleet| leaving::upstream_rights(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/a_cluster_leaves_after_its_works_or_by_force",
+            clusters: 0,
+            run: |fleet| leaving::detach(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/an_agent_labels_its_cluster_and_goes_silent",
+            clusters: 1,
+            run: |fleet| leaving::label_and_silence(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/sets_have_shapes_and_say_so",
+            clusters: 0,
+            run: |fleet| sets::shapes(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/selectors_take_nobody_by_surprise",
+            clusters: 0,
+            run: |fleet| sets::guards(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/pairs_are_read_from_the_config_map",
+            clusters: 0,
+            run: |fleet| sets::pairs(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/a_race_never_ends_in_a_silent_member",
+            clusters: 0,
+            run: |fleet| sets::race(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/sets_are_bound_by_those_who_may",
+            clusters: 0,
+            run: |fleet| sets::bindings(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/placements_choose_from_bound_sets",
+            clusters: 0,
+            run: |fleet| placement::candidates(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/placements_rank_and_stay",
+            clusters: 0,
+            run: |fleet| placement::choice(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/placements_are_divided_into_groups",
+            clusters: 0,
+            run: |fleet| placement::groups(fleet).boxed(),
         },
     ]
 }

@@ -4,9 +4,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
 use kube::{Api, Client, ResourceExt, api::PostParams};
 use serde_json::json;
-use writ_agent::registration::{Joining, identity, join, store::Store};
+use writ_agent::registration::{Driver, Joining, identity, join, store::Store};
 use writ_api::cluster::ManagedCluster;
 use writ_hub::registration::people::{self, Accepted};
+
+use writ_runtime::clock::Clock;
 
 use super::{create, refused, relabel, run_hub};
 use crate::{
@@ -16,7 +18,7 @@ use crate::{
     wait,
 };
 
-async fn joining(fleet: &Fleet, name: &str, store: Store) -> Result<Joining> {
+pub(super) async fn joining(fleet: &Fleet, name: &str, store: Store) -> Result<Joining> {
     let token = fleet
         .hub
         .token(HUB_NAMESPACE, "agent-registration-bootstrap")
@@ -30,10 +32,16 @@ async fn joining(fleet: &Fleet, name: &str, store: Store) -> Result<Joining> {
         bootstrap: fleet.hub.kubeconfig_with(auth),
         store,
         client_configs: Vec::new(),
+        driver: Driver::Csr,
+        clock: Clock::System,
     })
 }
 
-async fn condition(clusters: &Api<ManagedCluster>, name: &str, type_: &str) -> Result<Option<String>> {
+pub(super) async fn condition(
+    clusters: &Api<ManagedCluster>,
+    name: &str,
+    type_: &str,
+) -> Result<Option<String>> {
     let status = clusters.get(name).await?.status.unwrap_or_default();
     Ok(status
         .conditions

@@ -3,10 +3,7 @@
 //! Where that role is too small for its own story, what is added is marked and listed in `docs/compatibility.md`.
 
 use anyhow::Result;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
+use kube::Api;
 use serde_json::json;
 
 use super::{create, grant, refused, relabel, rule, run_hub, set_yaml, user, wait_members};
@@ -69,15 +66,15 @@ pub async fn disaster_recovery(fleet: Fleet) -> Result<()> {
     grant(&fleet, "sre1", user("sre1"), &json!(rules)).await?;
     let sre1 = fleet.hub.user("sre1", &[]).await?;
     // 2. The set, by server-side apply: a POST could not match the name in the role.
-    let set: serde_json::Value = writ_runtime::yaml::from_str(&set_yaml("backup", "clusterAttribute"))?;
-    let sets: Api<writ_api::cluster::ManagedClusterSet> = Api::all(sre1.clone());
     wait::until_true("sre1 applies the set", || async {
-        let params = PatchParams::apply("kubectl");
-        let mut set = set.clone();
-        json_version(&mut set);
-        Ok(sets.patch("backup", &params, &Patch::Apply(set)).await.is_ok())
+        apply_as(&fleet, "sre1", &set_yaml("backup", "clusterAttribute")).await?;
+        Ok(true)
     })
     .await?;
+    refused(
+        apply_as(&fleet, "sre1", &set_yaml("backup2", "clusterAttribute")).await,
+        "backup2",
+    )?;
     // 3. and 4. Three clusters in three regions, labelled.
     for (name, region) in [("a", "apac"), ("b", "us"), ("c", "europe")] {
         create(&sre1, name, json!({"region": region})).await?;
@@ -97,14 +94,29 @@ pub async fn disaster_recovery(fleet: Fleet) -> Result<()> {
     hub.stop().await
 }
 
-/// The typed client speaks one version; the document's YAML another with the same schema.
-fn json_version(set: &mut serde_json::Value) {
-    if let Some(set) = set.as_object_mut() {
-        set.insert(
-            "apiVersion".into(),
-            json!("cluster.open-cluster-management.io/v1beta2"),
-        );
-    }
+/// `kubectl apply --server-side` as this user, with kubectl itself where the control plane brought it along.
+async fn apply_as(fleet: &Fleet, user: &str, text: &str) -> Result<()> {
+    let Ok(assets) = writ_testenv::Assets::find() else {
+        return yaml::apply(&fleet.hub.user(user, &[]).await?, text).await;
+    };
+    let folder = tempfile::tempdir()?;
+    let (config, set) = (folder.path().join("kubeconfig"), folder.path().join("set.yaml"));
+    let kubeconfig = fleet.hub.kubeconfig_as(user, &["system:authenticated"]);
+    std::fs::write(&config, writ_runtime::yaml::to_string(&kubeconfig)?)?;
+    std::fs::write(&set, text)?;
+    let output = tokio::process::Command::new(assets.binary("kubectl"))
+        .args(["apply", "--server-side", "-f"])
+        .arg(&set)
+        .env("KUBECONFIG", &config)
+        .env("HOME", folder.path())
+        .output()
+        .await?;
+    anyhow::ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
 }
 
 /// As a developer, I want to group clusters by middleware.

@@ -9,11 +9,13 @@ use jiff::Timestamp;
 use kube::{ResourceExt, runtime::watcher};
 use writ_api::cluster::{
     AddOnPlacementScore, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement,
-    PlacementDecision, placement::SCHEDULING_DISABLE_ANNOTATION, placement_decision::PLACEMENT_LABEL,
+    PlacementDecision,
+    placement::{DecisionGroupStatus, SCHEDULING_DISABLE_ANNOTATION, SortBy},
+    placement_decision::PLACEMENT_LABEL,
 };
 use writ_runtime::watching::Mirror;
 
-use super::{Event, Wanted, score_in};
+use super::{Event, Wanted, kept::Kept, score_in};
 use crate::{
     cluster_set::{
         fleet::Fleet,
@@ -21,12 +23,13 @@ use crate::{
     },
     placement::{
         facts::Facts,
-        plan::{Compiled, NoCandidates, Surroundings, Verdict, slot_of},
+        layout::Layout,
+        plan::{Compiled, NoCandidates, Surroundings, Verdict, decision_name, slot_of},
     },
 };
 
 /// Everything that the controller knows.
-pub(in crate::placement) struct State {
+pub struct Scheduler {
     guard_default_key: bool,
     fleet: Fleet,
     clusters: Mirror<Facts>,
@@ -42,19 +45,9 @@ pub(in crate::placement) struct State {
     dirty: BTreeSet<String>,
 }
 
-/// What is kept of a placement between two looks.
-struct Kept {
-    compiled: Result<Compiled, String>,
-    /// The sets that it chooses from.
-    sets: BTreeSet<String>,
-    /// The verdict on every candidate.
-    verdicts: BTreeMap<String, Verdict>,
-    /// The clusters that it chose last.
-    chosen: BTreeSet<String>,
-}
-
-impl State {
-    pub(in crate::placement) fn new(guard_default_key: bool) -> Self {
+impl Scheduler {
+    /// Knows nothing yet. `guard_default_key` is the hub's option of that name.
+    pub fn new(guard_default_key: bool) -> Self {
         Self {
             guard_default_key,
             fleet: Fleet::default(),
@@ -79,12 +72,17 @@ impl State {
             && self.scores.is_ready()
     }
 
-    pub(in crate::placement) fn take_dirty(&mut self) -> BTreeSet<String> {
+    /// The placements that may have to change, by `namespace/name`.
+    pub fn take_dirty(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.dirty)
     }
 
     pub(super) fn placement(&self, key: &str) -> Option<&Placement> {
         self.placements.get(key)
+    }
+
+    pub(super) fn decision(&self, namespace: &str, name: &str) -> Option<&PlacementDecision> {
+        self.decisions.get(&format!("{namespace}/{name}"))
     }
 
     pub(super) fn decisions_of(
@@ -97,7 +95,8 @@ impl State {
             .filter(move |d| d.labels().get(PLACEMENT_LABEL).is_some_and(|p| p == placement))
     }
 
-    pub(in crate::placement) fn take(&mut self, event: Event) {
+    /// Takes in what happened.
+    pub fn take(&mut self, event: Event) {
         match event {
             Event::Cluster(event) => self.take_cluster(event),
             Event::Set(event) => {
@@ -134,23 +133,32 @@ impl State {
             }
             Event::Decision(event) => {
                 for change in self.decisions.apply(event, |decision| decision) {
-                    let placement = change
-                        .old
-                        .as_ref()
-                        .or_else(|| self.decisions.get(&change.key))
-                        .and_then(|d| {
-                            Some(format!("{}/{}", d.namespace()?, d.labels().get(PLACEMENT_LABEL)?))
-                        });
-                    self.dirty.extend(placement);
+                    let of = |d: &PlacementDecision| {
+                        Some(format!("{}/{}", d.namespace()?, d.labels().get(PLACEMENT_LABEL)?))
+                    };
+                    let now = self.decisions.get(&change.key);
+                    let touched: BTreeSet<String> = change.old.iter().chain(now).filter_map(of).collect();
+                    for placement in touched {
+                        let kept = self.kept.get_mut(&placement);
+                        // What the scheduler itself wrote comes back as an event: nothing to do.
+                        if let Some(kept) = kept {
+                            if now.is_some_and(|now| kept.is_as_laid_out(&placement, now)) {
+                                continue;
+                            }
+                            kept.layout = None;
+                        }
+                        self.dirty.insert(placement);
+                    }
                 }
             }
             Event::Score(event) => {
                 for change in self.scores.apply(event, |score| score) {
-                    let cluster = change.key.split('/').next().unwrap_or_default();
+                    let (cluster, resource) = change.key.split_once('/').unwrap_or_default();
                     let touched: Vec<String> = self
                         .kept
                         .iter()
                         .filter(|(_, kept)| kept.verdicts.contains_key(cluster))
+                        .filter(|(_, kept)| kept.compiled.as_ref().is_ok_and(|c| c.looks_at(resource)))
                         .map(|(key, _)| key.clone())
                         .collect();
                     self.dirty.extend(touched);
@@ -171,10 +179,10 @@ impl State {
             if change.gone {
                 self.fleet.remove_cluster(&change.key);
             }
-            names.push(change.key);
+            names.push((change.key, change.old));
         }
         let now = Timestamp::now();
-        for name in names {
+        for (name, old) in names {
             let sets: BTreeSet<&str> = self.fleet.sets_of(&name).collect();
             let facts = self.clusters.get(&name);
             for (key, kept) in &mut self.kept {
@@ -185,14 +193,15 @@ impl State {
                     .map(|facts| compiled.judge(facts, kept.chosen.contains(&name), now));
                 let known = kept.verdicts.get(&name);
                 let matters = known != verdict.as_ref()
-                    || (verdict.is_some() && compiled.looks_at_more_than_verdicts());
+                    || verdict.as_ref().is_some_and(|v| v.refusal.is_none())
+                        && old
+                            .as_ref()
+                            .zip(facts)
+                            .is_none_or(|(old, new)| compiled.tells_apart(old, new));
                 if !matters {
                     continue;
                 }
-                match verdict {
-                    Some(verdict) => kept.verdicts.insert(name.clone(), verdict),
-                    None => kept.verdicts.remove(&name),
-                };
+                kept.note(&name, verdict);
                 self.dirty.insert(key.clone());
             }
         }
@@ -214,6 +223,13 @@ impl State {
         }
     }
 
+    /// What was planned for a placement may not have been written: the next look is at all of it.
+    pub fn look_anew(&mut self, key: &str) {
+        if let Some(kept) = self.kept.get_mut(key) {
+            kept.layout = None;
+        }
+    }
+
     fn forget(&mut self, key: &str) {
         if let Some(kept) = self.kept.remove(key) {
             for cluster in kept.chosen {
@@ -223,11 +239,7 @@ impl State {
     }
 
     /// What should be written for a placement now, and when to look again because time passes.
-    pub(in crate::placement) fn schedule(
-        &mut self,
-        key: &str,
-        now: Timestamp,
-    ) -> Option<(Wanted, Option<Duration>)> {
+    pub fn schedule(&mut self, key: &str, now: Timestamp) -> Option<(Wanted, Option<Duration>)> {
         let placement = self.placements.get(key)?;
         let disabled = placement
             .annotations()
@@ -238,16 +250,6 @@ impl State {
         }
         let name = placement.name_any();
         let namespace = placement.namespace().unwrap_or_default();
-        let before: BTreeMap<String, usize> = self
-            .decisions_of(&namespace, &name)
-            .filter_map(|d| Some((slot_of(&name, &d.name_any())?, d.status.as_ref()?)))
-            .flat_map(|(slot, status)| {
-                status
-                    .decisions
-                    .iter()
-                    .map(move |d| (d.cluster_name.clone(), slot))
-            })
-            .collect();
         if name.len() > 63 {
             return Some((
                 Wanted::Misconfigured("metadata.name: it has more than 63 characters".into()),
@@ -265,6 +267,21 @@ impl State {
             .iter()
             .filter(|set| wanted_sets.is_empty() || wanted_sets.contains(*set))
             .cloned()
+            .collect();
+        if let Some(changed) = self.change(key, &bound, &sets, now) {
+            return Some(changed);
+        }
+        let placement = self.placements.get(key)?;
+        let by_score = placement.spec.sort_by == Some(SortBy::Score);
+        let before: BTreeMap<String, usize> = self
+            .decisions_of(&namespace, &name)
+            .filter_map(|d| Some((slot_of(&name, &d.name_any())?, d.status.as_ref()?)))
+            .flat_map(|(slot, status)| {
+                status
+                    .decisions
+                    .iter()
+                    .map(move |d| (d.cluster_name.clone(), slot))
+            })
             .collect();
         if !self.kept.contains_key(key) {
             let kept = self.judge_all(placement, sets.clone(), &before, now);
@@ -298,24 +315,64 @@ impl State {
             },
         };
         let outcome = compiled.schedule(&candidates, &around);
-        let none = if bound.is_empty() {
-            Some(NoCandidates::NoBindings)
-        } else if sets.is_empty() {
-            Some(NoCandidates::NoIntersection)
-        } else if candidates.is_empty() {
-            Some(NoCandidates::Empty(sets.into_iter().collect()))
-        } else {
-            None
-        };
-        let conditions = compiled.conditions(&outcome, candidates.len(), none.as_ref());
-        let again = kept.verdicts.values().filter_map(|v| v.until).min();
+        let none = no_candidates(&bound, &sets, candidates.len());
+        let conditions = compiled.conditions(outcome.selected, candidates.len(), none.as_ref());
+        let plain = compiled.is_plain() && !by_score;
+        let again = kept.ends();
         let chosen: BTreeSet<String> = outcome
             .objects
             .iter()
             .flat_map(|o| o.clusters.iter().cloned())
             .collect();
         self.recount(key, chosen);
+        if let Some(kept) = self.kept.get_mut(key) {
+            kept.moved.clear();
+            kept.layout = plain.then(|| Layout::of(&outcome.objects));
+        }
         Some((Wanted::Scheduled(outcome, conditions), again))
+    }
+
+    /// The same for a plain placement of which only some clusters changed; `None` where all must be looked at.
+    fn change(
+        &mut self,
+        key: &str,
+        bound: &BTreeSet<String>,
+        sets: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Option<(Wanted, Option<Duration>)> {
+        self.refresh_expired(key, now);
+        let kept = self.kept.get_mut(key)?;
+        let compiled = kept.compiled.as_ref().ok()?;
+        let mut layout = kept.layout.take()?;
+        let mut touched = BTreeSet::new();
+        for cluster in std::mem::take(&mut kept.moved) {
+            let wanted = kept.verdicts.get(&cluster).is_some_and(|v| v.refusal.is_none());
+            if wanted == layout.contains(&cluster) {
+                continue;
+            }
+            touched.insert(layout.change(&cluster, wanted)?);
+            if wanted {
+                *self.chosen.entry(cluster.clone()).or_default() += 1;
+                kept.chosen.insert(cluster);
+            } else {
+                uncount(&mut self.chosen, &cluster);
+                kept.chosen.remove(&cluster);
+            }
+        }
+        let (_, name) = key.split_once('/')?;
+        let none = no_candidates(bound, sets, kept.verdicts.len());
+        let changed = Wanted::Changed {
+            objects: touched.iter().filter_map(|slot| layout.object(*slot)).collect(),
+            group: DecisionGroupStatus {
+                decisions: layout.slots().map(|slot| decision_name(name, slot)).collect(),
+                cluster_count: i32::try_from(layout.len()).unwrap_or(i32::MAX),
+                ..DecisionGroupStatus::default()
+            },
+            conditions: compiled.conditions(layout.len(), kept.verdicts.len(), none.as_ref()),
+        };
+        let again = kept.ends();
+        kept.layout = Some(layout);
+        Some((changed, again))
     }
 
     fn judge_all(
@@ -343,8 +400,15 @@ impl State {
         Kept {
             compiled,
             sets,
+            timed: verdicts
+                .iter()
+                .filter(|(_, verdict)| verdict.until.is_some())
+                .map(|(name, _)| name.clone())
+                .collect(),
             verdicts,
             chosen: before.keys().cloned().collect(),
+            layout: None,
+            moved: BTreeSet::new(),
         }
     }
 
@@ -354,12 +418,19 @@ impl State {
             return;
         };
         let Ok(compiled) = &kept.compiled else { return };
-        for (name, verdict) in &mut kept.verdicts {
-            if verdict.until.is_some()
-                && let Some(facts) = self.clusters.get(name)
-            {
-                *verdict = compiled.judge(facts, kept.chosen.contains(name), now);
-            }
+        let judged: Vec<(String, Verdict)> = kept
+            .timed
+            .iter()
+            .filter_map(|name| {
+                let facts = self.clusters.get(name)?;
+                Some((
+                    name.clone(),
+                    compiled.judge(facts, kept.chosen.contains(name), now),
+                ))
+            })
+            .collect();
+        for (name, verdict) in judged {
+            kept.note(&name, Some(verdict));
         }
     }
 
@@ -374,6 +445,22 @@ impl State {
             *self.chosen.entry(cluster.clone()).or_default() += 1;
         }
         kept.chosen = chosen;
+    }
+}
+
+fn no_candidates(
+    bound: &BTreeSet<String>,
+    sets: &BTreeSet<String>,
+    candidates: usize,
+) -> Option<NoCandidates> {
+    if bound.is_empty() {
+        Some(NoCandidates::NoBindings)
+    } else if sets.is_empty() {
+        Some(NoCandidates::NoIntersection)
+    } else if candidates == 0 {
+        Some(NoCandidates::Empty(sets.iter().cloned().collect()))
+    } else {
+        None
     }
 }
 

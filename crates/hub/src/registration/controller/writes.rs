@@ -17,7 +17,7 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use writ_api::{
     addon::ManagedClusterAddOn,
@@ -39,6 +39,7 @@ use crate::{
         plan::{self, Delete, FINALIZER},
         rights::{self, Level},
     },
+    upsert::upsert,
 };
 
 impl State {
@@ -46,7 +47,11 @@ impl State {
         Api::all(self.context.client.clone())
     }
 
-    pub(super) async fn write_finalizer(&self, cluster: &ManagedCluster, wanted: bool) -> Result<(), Error> {
+    pub(super) async fn write_finalizer(
+        &self,
+        cluster: &mut ManagedCluster,
+        wanted: bool,
+    ) -> Result<(), Error> {
         if plan::has_finalizer(cluster) == wanted {
             return Ok(());
         }
@@ -63,7 +68,8 @@ impl State {
             "uid": cluster.uid(), "resourceVersion": cluster.resource_version(), "finalizers": finalizers
         }});
         let name = cluster.name_any();
-        self.clusters()
+        *cluster = self
+            .clusters()
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .context(|| format!("change the finalizers of ManagedCluster {name}"))?;
@@ -144,13 +150,19 @@ impl State {
                 apply::delete(&bindings, &binding.name_any(), binding.uid().as_deref()).await?;
             }
         }
-        for (name, binding) in self.seen.cluster_bindings.iter() {
-            if is_own(binding.labels()) && !wanted.cluster_bindings.iter().any(|w| w.name_any() == *name) {
+        for name in &rights::names(cluster) {
+            if let Some(binding) = self.seen.cluster_bindings.get(name)
+                && is_own(binding.labels())
+                && !wanted.cluster_bindings.iter().any(|w| w.name_any() == *name)
+            {
                 apply::delete(&cluster_bindings, name, binding.uid().as_deref()).await?;
             }
         }
-        for (name, role) in self.seen.roles.iter() {
-            if is_own(role.labels()) && !wanted.roles.iter().any(|w| w.name_any() == *name) {
+        for name in &rights::names(cluster) {
+            if let Some(role) = self.seen.roles.get(name)
+                && is_own(role.labels())
+                && !wanted.roles.iter().any(|w| w.name_any() == *name)
+            {
                 apply::delete(&roles, name, role.uid().as_deref()).await?;
             }
         }
@@ -159,7 +171,7 @@ impl State {
 
     pub(super) async fn write_taints(
         &self,
-        cluster: &ManagedCluster,
+        cluster: &mut ManagedCluster,
         taints: Option<&[Taint]>,
     ) -> Result<(), Error> {
         let Some(taints) = taints else { return Ok(()) };
@@ -168,7 +180,8 @@ impl State {
             "metadata": {"uid": cluster.uid(), "resourceVersion": cluster.resource_version()},
             "spec": {"taints": taints},
         });
-        self.clusters()
+        *cluster = self
+            .clusters()
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .context(|| format!("change the taints of ManagedCluster {name}"))?;
@@ -177,7 +190,7 @@ impl State {
 
     pub(super) async fn write_conditions(
         &self,
-        cluster: &ManagedCluster,
+        cluster: &mut ManagedCluster,
         wanted: &[Wanted],
     ) -> Result<(), Error> {
         let mut conditions = cluster
@@ -206,9 +219,10 @@ impl State {
         {
             // Something else of the cluster was just written; its event brings this cluster back.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            answer => answer
-                .map(drop)
-                .context(|| format!("report the status of ManagedCluster {name}")),
+            answer => {
+                *cluster = answer.context(|| format!("report the status of ManagedCluster {name}"))?;
+                Ok(())
+            }
         }
     }
 
@@ -272,6 +286,9 @@ impl State {
                     .await;
             }
             Choice::Record(id) => {
+                if !self.may_join(&name, &pending, &id).await? {
+                    return Ok(());
+                }
                 let patch = json!({"metadata": {
                     "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
                     "annotations": {ISSUED_ANNOTATION: id, ACCEPT_CSR_ANNOTATION: null},
@@ -282,24 +299,34 @@ impl State {
                     .context(|| format!("record the certificate request of ManagedCluster {name}"))?;
             }
             Choice::Approve(id) => {
-                let create = attributes(
-                    "create",
-                    "cluster.open-cluster-management.io",
-                    "managedclusters",
-                    None,
-                    Some(&name),
-                );
-                for asked in pending.iter().filter(|asked| asked.id == id) {
-                    if self.allows(asked, create.clone()).await? {
+                if self.may_join(&name, &pending, &id).await? {
+                    for asked in pending.iter().filter(|asked| asked.id == id) {
                         self.approve(asked, "ApprovedByAcceptance").await?;
-                    } else {
-                        tracing::info!(cluster = %name, request = %asked.id, requester = %asked.requester.name,
-                            "not approved: the requester may not create the cluster");
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the requester may bring this cluster in at all: who may not create it cannot be its agent.
+    async fn may_join(&self, cluster: &str, pending: &[Asked], id: &str) -> Result<bool, Error> {
+        let create = attributes(
+            "create",
+            "cluster.open-cluster-management.io",
+            "managedclusters",
+            None,
+            Some(cluster),
+        );
+        let Some(asked) = pending.iter().find(|asked| asked.id == id) else {
+            return Ok(false);
+        };
+        let may = self.allows(asked, create).await?;
+        if !may {
+            tracing::info!(%cluster, request = %asked.id, requester = %asked.requester.name,
+                "not approved: the requester may not create the cluster");
+        }
+        Ok(may)
     }
 
     async fn allows(&self, asked: &Asked, attributes: ResourceAttributes) -> Result<bool, Error> {
@@ -370,25 +397,6 @@ fn attributes(
         subresource: subresource.map(str::to_owned),
         name: name.map(str::to_owned),
         ..ResourceAttributes::default()
-    }
-}
-
-/// Creates or changes; an object of that name that was there without our label is taken over.
-async fn upsert<K>(api: &Api<K>, current: Option<&K>, wanted: &K) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
-    match apply::ensure(api, current, wanted, MANAGER).await {
-        Err(error) if current.is_none() && error.is_code(409) => {
-            let name = wanted.name_any();
-            let there = api
-                .get(&name)
-                .await
-                .context(|| format!("read {} {name}", K::kind(&())))?;
-            apply::ensure(api, Some(&there), wanted, MANAGER).await?;
-            Ok(())
-        }
-        answer => answer.map(drop),
     }
 }
 

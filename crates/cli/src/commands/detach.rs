@@ -1,0 +1,94 @@
+//! `writ detach`: a cluster leaves the hub.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use kube::Api;
+use serde_json::json;
+use writ_api::cluster::ManagedCluster;
+use writ_hub::registration::{people, plan::CONDITION_DELETING};
+use writ_runtime::condition;
+
+use super::agent::duration;
+use crate::{
+    connect::{Connection, explain},
+    output::{self, Format},
+};
+
+/// Detach a cluster: its agent removes what the hub's works applied, then everything of it on the hub goes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  writ detach cluster1\n  writ detach cluster1 --force   # its agent is gone for good: what it applied stays there\n\nExit code: 0 once detached, 1 if something is left after --timeout, 2 on an error."
+)]
+pub struct Detach {
+    /// The cluster.
+    name: String,
+    /// Do not wait for the agent: works go from the hub, and what they applied stays on the cluster.
+    #[arg(long)]
+    force: bool,
+    /// How long to wait until the cluster is gone; 0s returns at once.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+impl Detach {
+    pub async fn run(self) -> Result<ExitCode> {
+        let client = self.connection.client().await?;
+        people::detach(&client, &self.name, self.force)
+            .await
+            .map_err(|error| anyhow!("{error}"))?;
+        let api: Api<ManagedCluster> = Api::all(client);
+        let waited = tokio::time::timeout(self.timeout, self.wait(&api)).await;
+        let left = match waited {
+            Ok(gone) => {
+                gone?;
+                None
+            }
+            Err(_) => self.look(&api).await?,
+        };
+        let (name, gone) = (&self.name, left.is_none());
+        let answer = json!({"cluster": name, "detached": gone, "left": left});
+        output::value(self.output, &answer, || match (self.output, &left) {
+            (Format::Name, _) => format!("managedclusters.cluster.open-cluster-management.io/{name}"),
+            (_, None) => format!("{name} is detached"),
+            (_, Some(left)) => format!("{name} is being detached: {left}"),
+        })?;
+        Ok(if gone || self.timeout.is_zero() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
+    async fn wait(&self, api: &Api<ManagedCluster>) -> Result<()> {
+        while self.look(api).await?.is_some() {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+        Ok(())
+    }
+
+    /// What is left of the cluster; `None` once it is gone.
+    async fn look(&self, api: &Api<ManagedCluster>) -> Result<Option<String>> {
+        let cluster = api
+            .get_opt(&self.name)
+            .await
+            .map_err(|e| explain(&format!("read ManagedCluster {}", self.name), &e))?;
+        let Some(cluster) = cluster else {
+            return Ok(None);
+        };
+        if cluster.metadata.deletion_timestamp.is_none() {
+            bail!("ManagedCluster {} was made again in the meantime", self.name);
+        }
+        let conditions = cluster.status.map(|s| s.conditions).unwrap_or_default();
+        let message = condition::find(&conditions, CONDITION_DELETING).map(|c| c.message.clone());
+        Ok(Some(
+            message.unwrap_or_else(|| "the hub has not answered yet".into()),
+        ))
+    }
+}

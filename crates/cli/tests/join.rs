@@ -1,0 +1,348 @@
+//! A cluster joins, runs and leaves, with the binary and the roles that are shipped, on both kinds of cluster.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::Secret};
+use kube::{
+    Api, Client,
+    api::{PostParams, ResourceExt},
+    config::{AuthInfo, Kubeconfig},
+};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+use writ_api::cluster::{ManagedCluster, ManagedClusterSetBinding, Placement};
+use writ_fleet::{Cluster, Fleet, Kind, wait};
+use writ_hub::registration::people;
+use writ_testenv::harness;
+
+const HUB: &str = "open-cluster-management-hub";
+const AGENT: &str = "open-cluster-management-agent";
+
+fn main() {
+    harness::run(vec![
+        harness::plain("a_cluster_joins_runs_and_leaves", "embedded", || {
+            whole_life(Kind::Embedded)
+        }),
+        harness::real("a_cluster_joins_runs_and_leaves", || whole_life(Kind::Real)),
+        harness::plain("a_token_is_handed_over", "embedded", || token(Kind::Embedded)),
+        harness::real("a_token_is_handed_over", || token(Kind::Real)),
+    ]);
+}
+
+/// A fleet with a folder of kubeconfigs, and the hub running as a process.
+struct Ground {
+    fleet: Fleet,
+    folder: tempfile::TempDir,
+    admin: Client,
+    _hub: Child,
+}
+
+struct Output {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ground {
+    async fn start(kind: Kind, hub_flags: &[&str]) -> Result<Self> {
+        let fleet = Fleet::start(kind, 1).await?;
+        let folder = tempfile::tempdir()?;
+        let admin = fleet.hub.admin().await?;
+        write(folder.path(), "admin", fleet.hub.kubeconfig())?;
+        let spoke = as_account(fleet.cluster(1)?, AGENT, "writ-agent").await?;
+        write(folder.path(), "spoke", &spoke)?;
+        for (file, account) in [("hub", "writ-hub"), ("bootstrap", "agent-registration-bootstrap")] {
+            write(folder.path(), file, &as_account(&fleet.hub, HUB, account).await?)?;
+        }
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let (listen, url) = (format!("127.0.0.1:{port}"), format!("https://127.0.0.1:{port}"));
+        let hub_file = folder.path().join("hub");
+        let mut flags = vec![
+            "hub",
+            "--no-leader-election",
+            "--webhook-listen",
+            &listen,
+            "--webhook-url",
+            &url,
+        ];
+        flags.extend([
+            "--controllers",
+            "cluster_set,placement,registration",
+            "--kubeconfig",
+        ]);
+        flags.push(hub_file.to_str().context("a path")?);
+        flags.extend(hub_flags);
+        let hub = spawn(&flags, folder.path().join("hub.log"))?;
+        let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+        wait::until_true("the hub decides", || async {
+            let params = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            let bad = ManagedCluster::new("not.a.namespace", serde_json::from_value(json!({}))?);
+            Ok(clusters.create(&params, &bad).await.is_err())
+        })
+        .await?;
+        Ok(Self {
+            fleet,
+            folder,
+            admin,
+            _hub: hub,
+        })
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// Runs the binary on the hub as its administrator.
+    async fn writ(&self, args: &[&str]) -> Result<Output> {
+        let output = command(args)
+            .arg("--kubeconfig")
+            .arg(self.file("admin"))
+            .output()
+            .await?;
+        Ok(Output {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout)?,
+            err: String::from_utf8(output.stderr)?,
+        })
+    }
+
+    async fn wait_available(&self, wanted: &str) -> Result<()> {
+        let clusters: Api<ManagedCluster> = Api::all(self.admin.clone());
+        wait::until_true(&format!("cluster1 is available: {wanted}"), || async {
+            let conditions = clusters
+                .get("cluster1")
+                .await?
+                .status
+                .unwrap_or_default()
+                .conditions;
+            Ok(conditions
+                .iter()
+                .any(|c| c.type_ == "ManagedClusterConditionAvailable" && c.status == wanted))
+        })
+        .await
+    }
+}
+
+async fn as_account(cluster: &Cluster, namespace: &str, name: &str) -> Result<Kubeconfig> {
+    Ok(cluster.kubeconfig_with(AuthInfo {
+        token: Some(cluster.token(namespace, name).await?.into()),
+        ..AuthInfo::default()
+    }))
+}
+
+fn write(folder: &Path, name: &str, config: &Kubeconfig) -> Result<()> {
+    Ok(fs::write(
+        folder.join(name),
+        writ_runtime::yaml::to_string(config)?,
+    )?)
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_writ"));
+    command.args(args).env_remove("KUBECONFIG").kill_on_drop(true);
+    command
+}
+
+/// Starts the binary; what it says goes to a file.
+fn spawn(args: &[&str], log: PathBuf) -> Result<Child> {
+    let log = fs::File::create(log)?;
+    Ok(command(args).stdout(Stdio::null()).stderr(log).spawn()?)
+}
+
+async fn whole_life(kind: Kind) -> Result<()> {
+    let ground = Ground::start(kind, &[]).await?;
+    let (bootstrap, spoke) = (ground.file("bootstrap"), ground.file("spoke"));
+    let join = [
+        "join",
+        "--hub-kubeconfig",
+        &bootstrap,
+        "--cluster-name",
+        "cluster1",
+        "--kubeconfig",
+        &spoke,
+    ];
+    // Nobody accepts in time: it says so, and goes on next time with the same request.
+    let early = command(&join).args(["--timeout", "2s"]).output().await?;
+    ensure!(
+        early.status.code() == Some(1),
+        "{}",
+        String::from_utf8(early.stderr)?
+    );
+    ensure!(String::from_utf8(early.stderr)?.contains("nobody accepted cluster1 in time"));
+    let mut joining = spawn(&join, ground.folder.path().join("join.log"))?;
+    let pending = wait::until("the request", || async {
+        Ok(people::pending(&ground.admin, "cluster1").await?.pop())
+    })
+    .await?;
+    // A second request makes it a question.
+    let config = Kubeconfig::read_from(ground.folder.path().join("bootstrap"))?;
+    let thief = writ_fleet::cluster::client(config).await?;
+    let requests: Api<CertificateSigningRequest> = Api::all(thief);
+    let key = writ_agent::registration::identity::new_key()?;
+    let second = writ_agent::registration::identity::request("cluster1", "thief", &key)?;
+    let second = requests.create(&PostParams::default(), &second).await?.name_any();
+    let asked = ground.writ(&["accept", "cluster1"]).await?;
+    ensure!(asked.code == Some(1), "{}{}", asked.out, asked.err);
+    ensure!(
+        asked.out.contains(&pending.name)
+            && asked.out.contains(&second)
+            && asked.out.contains(&pending.fingerprint)
+    );
+    let log = fs::read_to_string(ground.folder.path().join("join.log"))?;
+    ensure!(
+        log.contains(&pending.fingerprint),
+        "the agent does not tell its key: {log}"
+    );
+    let wrong = ground.writ(&["accept", "cluster1", "--csr", "nothing"]).await?;
+    ensure!(
+        wrong.code == Some(2) && wrong.err.contains("no pending certificate request \"nothing\""),
+        "{}",
+        wrong.err
+    );
+    let accepted = ground
+        .writ(&["accept", "cluster1", "--csr", &pending.name, "-o", "json"])
+        .await?;
+    ensure!(accepted.code == Some(0), "{}", accepted.err);
+    let answer: Value = serde_json::from_str(&accepted.out)?;
+    ensure!(
+        answer["accepted"] == true && answer["requests"][0]["fingerprint"] == pending.fingerprint.as_str()
+    );
+    ensure!(joining.wait().await?.success());
+    let secrets: Api<Secret> = Api::namespaced(ground.fleet.cluster(1)?.admin().await?, AGENT);
+    let kept = secrets
+        .get("hub-kubeconfig-secret")
+        .await?
+        .data
+        .context("no data")?;
+    ensure!(
+        ["kubeconfig", "tls.crt", "tls.key", "cluster-name", "agent-name"]
+            .iter()
+            .all(|k| kept.contains_key(*k))
+    );
+
+    // The agent finds its identity there, and reports.
+    let agent = [
+        "agent",
+        "--cluster-name",
+        "cluster1",
+        "--spoke-kubeconfig",
+        &spoke,
+        "--controllers",
+        "registration",
+    ];
+    let running = spawn(&agent, ground.folder.path().join("agent.log"))?;
+    ground.wait_available("True").await?;
+    explain(&ground).await?;
+    ensure!(ground.writ(&["deny", "cluster1"]).await?.code == Some(0));
+    // The request of the thief still waits: accepting again is a choice, and the agent needs none of it.
+    let thief: Api<CertificateSigningRequest> = Api::all(ground.admin.clone());
+    thief.delete(&second, &kube::api::DeleteParams::default()).await?;
+    let again = ground.writ(&["accept", "cluster1"]).await?;
+    ensure!(
+        again.code == Some(0) && again.out.contains("is in again"),
+        "{}{}",
+        again.out,
+        again.err
+    );
+    ensure!(ground.writ(&["accept", "nobody"]).await?.code == Some(2));
+    drop(running);
+
+    let gone = ground.writ(&["detach", "cluster1", "--timeout", "30s"]).await?;
+    ensure!(
+        gone.code == Some(0) && gone.out.contains("cluster1 is detached"),
+        "{}{}",
+        gone.out,
+        gone.err
+    );
+    Ok(())
+}
+
+/// `writ placement explain`: who is chosen, and why the other is not.
+async fn explain(ground: &Ground) -> Result<()> {
+    let admin = ground.admin.clone();
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let other = serde_json::from_value(json!({"apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster", "metadata": {"name": "other"}, "spec": {}}))?;
+    clusters.create(&PostParams::default(), &other).await?;
+    let bindings: Api<ManagedClusterSetBinding> = Api::namespaced(admin.clone(), "default");
+    let binding = serde_json::from_value(json!({"apiVersion": "cluster.open-cluster-management.io/v1beta2",
+        "kind": "ManagedClusterSetBinding", "metadata": {"name": "global"}, "spec": {"clusterSet": "global"}}))?;
+    bindings.create(&PostParams::default(), &binding).await?;
+    let placements: Api<Placement> = Api::namespaced(admin, "default");
+    let placement =
+        serde_json::from_value(json!({"apiVersion": "cluster.open-cluster-management.io/v1beta1",
+        "kind": "Placement", "metadata": {"name": "web"}, "spec": {"numberOfClusters": 1}}))?;
+    placements.create(&PostParams::default(), &placement).await?;
+    wait::until_true("the explanation", || async {
+        let answer = ground.writ(&["placement", "explain", "web"]).await?;
+        let line = |name: &str| {
+            answer
+                .out
+                .lines()
+                .find(|l| l.starts_with(name))
+                .map(str::to_owned)
+                .unwrap_or_default()
+        };
+        Ok(answer.code == Some(0)
+            && answer.out.contains("chooses from the sets global")
+            && line("cluster1").contains("yes")
+            && line("other").contains("unreachable"))
+    })
+    .await?;
+    let missing = ground.writ(&["placement", "explain", "nothing"]).await?;
+    ensure!(
+        missing.code == Some(2) && missing.err.contains("read Placement default/nothing"),
+        "{}",
+        missing.err
+    );
+    Ok(())
+}
+
+/// A hub that signs nothing: the person who accepts hands the first token over.
+async fn token(kind: Kind) -> Result<()> {
+    let ground = Ground::start(kind, &["--registration-driver", "token"]).await?;
+    let (first, spoke, kept) = (ground.file("first"), ground.file("spoke"), ground.file("kept"));
+    let clusters: Api<ManagedCluster> = Api::all(ground.admin.clone());
+    let cluster = serde_json::from_value(json!({"apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster", "metadata": {"name": "cluster1"}, "spec": {}}))?;
+    clusters.create(&PostParams::default(), &cluster).await?;
+    let accepted = ground
+        .writ(&["accept", "cluster1", "--hub-kubeconfig-out", &first])
+        .await?;
+    ensure!(accepted.code == Some(0), "{}", accepted.err);
+    let _agent = spawn(
+        &[
+            "agent",
+            "--cluster-name",
+            "cluster1",
+            "--registration-driver",
+            "token",
+            "--bootstrap-kubeconfig",
+            &first,
+            "--hub-kubeconfig",
+            &kept,
+            "--spoke-kubeconfig",
+            &spoke,
+            "--controllers",
+            "registration",
+        ],
+        ground.folder.path().join("agent.log"),
+    )?;
+    ground.wait_available("True").await
+}

@@ -1,0 +1,136 @@
+//! Tables: who asks for what, and what must be allowed for it.
+
+mod agents;
+mod clusters;
+mod pairs;
+mod race;
+mod sets;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
+
+use super::{
+    access::{Decision, Requester, cluster_identity},
+    managed_cluster, managed_cluster_set,
+    pairs::Pairs,
+};
+use crate::options::{Guards, KeyGrants};
+
+fn user(name: &str) -> Requester {
+    Requester {
+        name: name.into(),
+        groups: vec!["system:authenticated".into()],
+    }
+}
+
+fn cluster(name: &str, labels: &[(&str, &str)]) -> ManagedCluster {
+    let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"hubAcceptsClient": false},
+    }))
+    .unwrap()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
+fn set(name: &str, spec: Value) -> ManagedClusterSet {
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta2",
+        "kind": "ManagedClusterSet",
+        "metadata": {"name": name, "uid": format!("uid-{name}")},
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn sets() -> Vec<ManagedClusterSet> {
+    vec![
+        set("apac", json!({"exclusiveKey": "region"})),
+        set("us", json!({"exclusiveKey": "region"})),
+        set("backup", json!({"exclusiveKey": "clusterAttribute"})),
+        set(
+            "prod",
+            json!({"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"env": "prod"}}}}),
+        ),
+        set(
+            "global",
+            json!({"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}}}),
+        ),
+    ]
+}
+
+/// The names of what is asked for, or the refusal.
+fn asked(decision: Decision) -> Result<Vec<String>, String> {
+    match decision {
+        Decision::Refuse { message, .. } => Err(message),
+        Decision::AllowIf { needs, .. } => Ok(needs
+            .into_iter()
+            .map(|need| {
+                let options: Vec<_> = need
+                    .any_of
+                    .into_iter()
+                    .map(|a| {
+                        format!(
+                            "{} {} {}",
+                            a.verb,
+                            a.resource,
+                            a.name.unwrap_or_else(|| "*".into())
+                        )
+                    })
+                    .collect();
+                options.join(" or ")
+            })
+            .collect()),
+    }
+}
+
+fn moved(
+    old: Option<&[(&str, &str)]>,
+    new: Option<&[(&str, &str)]>,
+    guards: &Guards,
+) -> Result<Vec<String>, String> {
+    let (old, new) = (old.map(|l| cluster("mc1", l)), new.map(|l| cluster("mc1", l)));
+    let user = user("dev1");
+    let change = managed_cluster::Change {
+        user: &user,
+        old: old.as_ref(),
+        new: new.as_ref(),
+    };
+    let observed = managed_cluster::Observed {
+        sets: sets(),
+        namespace_terminating: false,
+    };
+    asked(managed_cluster::decide(&change, &observed, guards))
+}
+
+const KEY: &str = "cluster.open-cluster-management.io/clusterset";
+type Labels<'a> = Option<&'a [(&'a str, &'a str)]>;
+
+fn create(
+    spec: Value,
+    name: &str,
+    gained: usize,
+    pairs: Option<Result<Pairs, String>>,
+    guards: &Guards,
+) -> Result<Vec<String>, String> {
+    let mut new = set(name, spec);
+    managed_cluster_set::mutate(None, &mut new, false, guards);
+    let user = user("sre1");
+    let change = managed_cluster_set::Change {
+        user: &user,
+        old: None,
+        new: Some(&new),
+    };
+    let observed = managed_cluster_set::Observed {
+        pairs,
+        gained,
+        members: 0,
+    };
+    asked(managed_cluster_set::decide(&change, &observed, guards))
+}

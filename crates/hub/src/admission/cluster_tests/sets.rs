@@ -1,0 +1,206 @@
+//! Who makes which set, and in which form it is stored.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::*;
+
+#[test]
+fn who_creates_a_set() {
+    let plain = Guards::default();
+    let pair = Guards {
+        key_grants: KeyGrants::Pair,
+        ..Guards::default()
+    };
+    let guarded = Guards {
+        default_key: true,
+        ..Guards::default()
+    };
+    let region = json!({"exclusiveKey": "region"});
+    let any =
+        "create managedclustersets/exclusiveKey region or create managedclustersets/exclusiveKey region:apac";
+    let update_all = "update managedclusters *";
+    let selector = json!({"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"a": "b"}}}});
+    for (spec, gained, guards, expected) in [
+        (&region, 0, &plain, vec![any]),
+        (&region, 2, &plain, vec![any, update_all]),
+        (
+            &region,
+            0,
+            &pair,
+            vec!["create managedclustersets/exclusiveKey region:apac"],
+        ),
+        // Nothing changes for those who do not use it.
+        (&json!({}), 3, &plain, vec![]),
+        (&json!({"exclusiveKey": ""}), 3, &plain, vec![]),
+        (&json!({"exclusiveKey": KEY}), 3, &plain, vec![]),
+        (
+            &json!({}),
+            3,
+            &guarded,
+            vec![
+                "create managedclustersets/exclusiveKey cluster.open-cluster-management.io/clusterset or create managedclustersets/exclusiveKey cluster.open-cluster-management.io/clusterset:apac",
+                update_all,
+            ],
+        ),
+        (&selector, 0, &plain, vec![]),
+        (&selector, 1, &plain, vec![update_all]),
+    ] {
+        let expected = expected.into_iter().map(str::to_owned).collect();
+        assert_eq!(
+            create(spec.clone(), "apac", gained, None, guards),
+            Ok(expected),
+            "{spec}"
+        );
+    }
+}
+
+#[test]
+fn what_no_set_may_be() {
+    let refused = |spec: Value, name: &str| create(spec, name, 0, None, &Guards::default()).unwrap_err();
+    let long = "a".repeat(64);
+    assert!(refused(json!({}), &long).contains("63"));
+    assert!(refused(json!({"exclusiveKey": "not a key"}), "a").contains("key of a label"));
+    assert!(refused(json!({"exclusiveKey": "a/b/c"}), "a").contains("key of a label"));
+    let other = json!({"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"region": "us"}}});
+    assert!(
+        refused(
+            json!({"exclusiveKey": "region", "clusterSelector": other}),
+            "apac"
+        )
+        .contains("select exactly region=apac")
+    );
+    assert!(
+        refused(
+            json!({"exclusiveKey": "region", "clusterLabel": {"key": "region", "value": "us"}}),
+            "apac"
+        )
+        .contains("must be region=apac")
+    );
+    let broken = json!({"selectorType": "LabelSelector", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}});
+    assert!(refused(json!({"clusterSelector": broken}), "a").contains("0 values"));
+}
+
+#[test]
+fn updates_and_deletes_of_a_set() {
+    let guards = Guards::default();
+    let user = user("sre1");
+    let decide = |old: Option<&ManagedClusterSet>,
+                  new: Option<&ManagedClusterSet>,
+                  gained: usize,
+                  members: usize,
+                  guards: &Guards| {
+        let change = managed_cluster_set::Change {
+            user: &user,
+            old,
+            new,
+        };
+        let observed = managed_cluster_set::Observed {
+            pairs: None,
+            gained,
+            members,
+        };
+        managed_cluster_set::decide(&change, &observed, guards)
+    };
+    let apac = set("apac", json!({"exclusiveKey": "region"}));
+    let mut labelled = apac.clone();
+    labelled.labels_mut().insert("team".into(), "a".into());
+    assert_eq!(
+        decide(Some(&apac), Some(&labelled), 0, 5, &guards),
+        Decision::ALLOW
+    );
+    let vendor = set("apac", json!({"exclusiveKey": "vendor"}));
+    let plain = set("apac", json!({}));
+    for (old, new) in [(&apac, &vendor), (&plain, &apac), (&apac, &plain)] {
+        let refused = asked(decide(Some(old), Some(new), 0, 0, &guards)).unwrap_err();
+        assert!(refused.contains("cannot be changed"));
+    }
+    let join = Ok(vec!["create managedclustersets/join apac".to_owned()]);
+    assert_eq!(asked(decide(Some(&apac), None, 0, 2, &guards)), join);
+    assert_eq!(decide(Some(&apac), None, 0, 0, &guards), Decision::ALLOW);
+    assert_eq!(asked(decide(Some(&plain), None, 0, 2, &guards)), Ok(vec![]));
+    let guarded = Guards {
+        default_key: true,
+        ..Guards::default()
+    };
+    assert_eq!(asked(decide(Some(&plain), None, 0, 2, &guarded)), join);
+    let Decision::AllowIf { warnings, .. } = decide(Some(&apac), None, 0, 2, &guards) else {
+        panic!("refused");
+    };
+    assert!(warnings[0].contains("2 clusters keep the label region=apac"));
+
+    // Widening a selector takes update on all clusters.
+    let selector = |value: &str| {
+        set(
+            "prod",
+            json!({"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"env": value}}}}),
+        )
+    };
+    let (old, new) = (selector("prod"), selector("dev"));
+    let all = Ok(vec!["update managedclusters *".to_owned()]);
+    assert_eq!(asked(decide(Some(&old), Some(&new), 1, 0, &guards)), all);
+    assert_eq!(asked(decide(Some(&old), Some(&new), 0, 0, &guards)), Ok(vec![]));
+}
+
+/// Upstream's components read the selector: nobody makes a set with its own key look like another.
+#[test]
+fn the_selector_beside_a_key_cannot_be_changed() {
+    let mut old = set("apac", json!({"exclusiveKey": "region"}));
+    managed_cluster_set::mutate(None, &mut old, true, &Guards::default());
+    let mut new = old.clone();
+    new.spec.cluster_selector.label_selector = Some(LabelSelector::default());
+    managed_cluster_set::mutate(Some(&old), &mut new, false, &Guards::default());
+    let user = user("with update on the set");
+    let change = managed_cluster_set::Change {
+        user: &user,
+        old: Some(&old),
+        new: Some(&new),
+    };
+    let observed = managed_cluster_set::Observed {
+        pairs: None,
+        gained: 0,
+        members: 0,
+    };
+    let refusal = asked(managed_cluster_set::decide(
+        &change,
+        &observed,
+        &Guards::default(),
+    ))
+    .unwrap_err();
+    assert!(refusal.contains("select exactly region=apac"), "{refusal}");
+}
+
+#[test]
+fn the_stored_form_of_a_set() {
+    let guards = Guards::default();
+    let annotation = |set: &ManagedClusterSet| set.annotations().get("writ.dev/members-confirmed").cloned();
+    let mut new = set("apac", json!({"exclusiveKey": "region"}));
+    new.annotations_mut()
+        .insert("writ.dev/members-confirmed".into(), "true".into());
+    managed_cluster_set::mutate(None, &mut new, false, &guards);
+    assert_eq!(
+        new.spec.cluster_selector,
+        managed_cluster_set::selector_of("region", "apac")
+    );
+    assert_eq!(annotation(&new).as_deref(), Some("false"), "put back");
+
+    let mut confirmed = new.clone();
+    confirmed
+        .annotations_mut()
+        .insert("writ.dev/members-confirmed".into(), "true".into());
+    let mut refused = confirmed.clone();
+    managed_cluster_set::mutate(Some(&new), &mut refused, false, &guards);
+    assert_eq!(annotation(&refused).as_deref(), Some("false"));
+    managed_cluster_set::mutate(Some(&new), &mut confirmed, true, &guards);
+    assert_eq!(annotation(&confirmed).as_deref(), Some("true"));
+
+    let mut legacy = set(
+        "team",
+        json!({"clusterSelector": {"selectorType": "LegacyClusterSetLabel"}}),
+    );
+    managed_cluster_set::mutate(None, &mut legacy, true, &guards);
+    assert_eq!(
+        serde_json::to_value(&legacy.spec.cluster_selector).unwrap(),
+        json!({"selectorType": "ExclusiveClusterSetLabel"})
+    );
+    assert_eq!(annotation(&legacy), None);
+}

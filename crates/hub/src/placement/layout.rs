@@ -1,0 +1,93 @@
+//! Which decision object each cluster of a plain placement is written in, changed one cluster at a time.
+//!
+//! A placement that takes every cluster that qualifies, in one group, need not look at the fleet when one cluster
+//! comes or goes: the cluster enters the first object with room, or leaves the one that it is in. That is what
+//! [`super::groups`] comes to as well, which divides the whole fleet anew and decides wherever this cannot.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use writ_api::cluster::placement_decision::MAX_DECISIONS;
+
+use super::groups::Object;
+
+/// The clusters of each object of one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    objects: BTreeMap<usize, BTreeSet<String>>,
+    slots: BTreeMap<String, usize>,
+}
+
+impl Layout {
+    /// Takes over what was divided anew.
+    pub fn of(objects: &[Object]) -> Self {
+        let mut layout = Self::default();
+        for object in objects {
+            for cluster in &object.clusters {
+                layout.slots.insert(cluster.clone(), object.slot);
+            }
+            layout
+                .objects
+                .insert(object.slot, object.clusters.iter().cloned().collect());
+        }
+        layout
+    }
+
+    /// How many clusters there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Whether the cluster is in.
+    pub fn contains(&self, cluster: &str) -> bool {
+        self.slots.contains_key(cluster)
+    }
+
+    /// The numbers of the objects, in order.
+    pub fn slots(&self) -> impl Iterator<Item = usize> {
+        self.objects.keys().copied()
+    }
+
+    /// One object, as it is to be written.
+    pub fn object(&self, slot: usize) -> Option<Object> {
+        let clusters = self.objects.get(&slot)?;
+        Some(Object {
+            slot,
+            clusters: clusters.iter().cloned().collect(),
+            ..Object::default()
+        })
+    }
+
+    /// Whether the object holds exactly these clusters.
+    pub fn holds<'a>(&self, slot: usize, clusters: impl ExactSizeIterator<Item = &'a str>) -> bool {
+        self.objects.get(&slot).is_some_and(|known| {
+            known.len() == clusters.len() && clusters.into_iter().all(|cluster| known.contains(cluster))
+        })
+    }
+
+    /// Lets a cluster in or out; returns the object that changes. `None` if an object would come or go: then all is
+    /// divided anew.
+    pub fn change(&mut self, cluster: &str, wanted: bool) -> Option<usize> {
+        if !wanted {
+            let slot = *self.slots.get(cluster)?;
+            let of_slot = self
+                .objects
+                .get_mut(&slot)
+                .filter(|clusters| clusters.len() > 1)?;
+            of_slot.remove(cluster);
+            self.slots.remove(cluster);
+            return Some(slot);
+        }
+        let (slot, of_slot) = self
+            .objects
+            .iter_mut()
+            .find(|(_, clusters)| clusters.len() < MAX_DECISIONS)?;
+        of_slot.insert(cluster.to_owned());
+        self.slots.insert(cluster.to_owned(), *slot);
+        Some(*slot)
+    }
+}

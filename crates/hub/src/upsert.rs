@@ -1,0 +1,39 @@
+//! Creating what a watch has not shown yet.
+
+use std::fmt::Debug;
+
+use kube::{Api, Resource, ResourceExt};
+use serde::{Serialize, de::DeserializeOwned};
+use writ_runtime::{Error, apply, error::Context as _};
+
+use crate::MANAGER;
+
+/// Creates or changes. A view that is behind is no error: what turns out to be there already is read, and taken
+/// over if it was there without our label.
+pub async fn upsert<K>(api: &Api<K>, current: Option<&K>, wanted: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    match apply::ensure(api, current, wanted, MANAGER).await {
+        Err(error) if current.is_none() && error.is_code(409) => {
+            let name = wanted.name_any();
+            let there = api
+                .get(&name)
+                .await
+                .context(|| format!("read {} {name}", K::kind(&())))?;
+            apply::ensure(api, Some(&there), wanted, MANAGER).await?;
+            Ok(())
+        }
+        answer => answer.map(drop),
+    }
+}
+
+/// Says that a reconcile failed and is tried again. That somebody else wrote first is nothing to warn about: the
+/// event of that write brings the thing back.
+pub fn will_try_again(what: &dyn Debug, error: &Error) {
+    if error.is_code(409) {
+        tracing::debug!(?what, %error, "somebody else wrote first, trying again");
+    } else {
+        tracing::warn!(?what, %error, "will try again");
+    }
+}

@@ -1,0 +1,273 @@
+//! What an agent may do while its cluster is in, and how a cluster goes silent and leaves.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use writ_api::{cluster::ManagedCluster, work::ManifestWork};
+use writ_hub::{options::AgentRights, registration::people};
+
+use super::{
+    create, grant, refused, registration::condition, relabel, rule, run_hub, set_yaml, wait_members,
+};
+use crate::{Fleet, wait, yaml};
+
+/// Makes a cluster and accepts it; returns the identity of its agent once it has rights.
+async fn member(fleet: &Fleet, name: &str) -> Result<Client> {
+    let admin = fleet.hub.admin().await?;
+    create(&admin, name, json!({})).await?;
+    people::accept(&admin, name, None).await?;
+    let agent = fleet.agent_identity(name).await?;
+    let leases: Api<Lease> = Api::namespaced(agent.clone(), name);
+    wait::until_true("the agent has its rights", || async {
+        Ok(leases.get("managed-cluster-lease").await.is_ok())
+    })
+    .await?;
+    Ok(agent)
+}
+
+async fn patch(client: &Client, name: &str, change: Value) -> Result<ManagedCluster> {
+    let api: Api<ManagedCluster> = Api::all(client.clone());
+    loop {
+        // The verb that upstream's agents hold is `update`.
+        let mut object = serde_json::to_value(api.get(name).await?)?;
+        json_merge(&mut object, &change);
+        let object: ManagedCluster = serde_json::from_value(object)?;
+        match api.replace(name, &PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+fn json_merge(target: &mut Value, change: &Value) {
+    match (target, change) {
+        (Value::Object(target), Value::Object(change)) => {
+            for (key, value) in change {
+                if value.is_null() {
+                    target.remove(key);
+                } else {
+                    json_merge(target.entry(key.clone()).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (target, change) => *target = change.clone(),
+    }
+}
+
+/// With upstream's rights an agent may update its cluster, and admission lets little of that through.
+pub async fn upstream_rights(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |options| options.agent_rights = AgentRights::Ocm).await?;
+    let admin = fleet.hub.admin().await?;
+    yaml::apply(&admin, &set_yaml("apac", "region")).await?;
+    let agent = member(&fleet, "mc1").await?;
+    wait::until_true("the agent may update its cluster", || async {
+        Ok(patch(
+            &agent,
+            "mc1",
+            json!({"metadata": {"annotations": {"agent.open-cluster-management.io/version": "1"}}}),
+        )
+        .await
+        .is_ok())
+    })
+    .await?;
+    patch(
+        &agent,
+        "mc1",
+        json!({"spec": {"managedClusterClientConfigs": [{"url": "https://10.0.0.1:6443"}]}}),
+    )
+    .await?;
+    let tainted: Api<ManagedCluster> = Api::all(admin.clone());
+    wait::until_true("the hub has tainted the silent cluster", || async {
+        Ok(!tainted.get("mc1").await?.spec.taints.is_empty())
+    })
+    .await?;
+    for (change, words) in [
+        (
+            json!({"metadata": {"labels": {"env": "prod"}}}),
+            "it is the exclusive key of no set",
+        ),
+        (
+            json!({"metadata": {"labels": {"region": "us"}}}),
+            "there is no such set",
+        ),
+        (
+            json!({"metadata": {"labels": {"region": "apac"}}}),
+            "ManagedClusterSet \"apac\"",
+        ),
+        (
+            json!({"metadata": {"annotations": {"addon.open-cluster-management.io/x": "y"}}}),
+            "may not change the annotation",
+        ),
+        (
+            json!({"metadata": {"annotations": {"writ.dev/accept-csr": "x@y"}}}),
+            "may not change the annotation",
+        ),
+        (
+            json!({"spec": {"hubAcceptsClient": false}}),
+            "may change nothing in spec",
+        ),
+        (json!({"spec": {"taints": null}}), "may change nothing in spec"),
+        (
+            json!({"metadata": {"finalizers": null}}),
+            "may not change finalizers",
+        ),
+    ] {
+        refused(patch(&agent, "mc1", change).await, words)?;
+    }
+    // The status is the agent's to write, and carries nothing else along.
+    let own: Api<ManagedCluster> = Api::all(agent.clone());
+    let smuggled = json!({"metadata": {"labels": {"region": "apac"}}, "spec": {"taints": []}, "status": {"version": {"kubernetes": "v1"}}});
+    let stored = own
+        .patch_status("mc1", &PatchParams::default(), &Patch::Merge(smuggled))
+        .await?;
+    ensure!(!stored.labels().contains_key("region") && !stored.spec.taints.is_empty());
+    // What upstream's agents look for before they call themselves connected.
+    let requests: Api<CertificateSigningRequest> = Api::all(agent.clone());
+    requests.list(&ListParams::default()).await?;
+    let leases: Api<Lease> = Api::namespaced(agent.clone(), "mc1");
+    leases.list(&ListParams::default()).await?;
+    // Labels of a set: with join, in and out again.
+    let group = json!({"kind": "Group", "name": "system:open-cluster-management:mc1"});
+    grant(
+        &fleet,
+        "joiner",
+        group,
+        &json!([rule("managedclustersets/join", &["apac"], &["create"])]),
+    )
+    .await?;
+    wait::until_true("the agent joins the set", || async {
+        Ok(relabel(&fleet, &agent, "mc1", &[("region", Some("apac"))])
+            .await
+            .is_ok())
+    })
+    .await?;
+    wait_members(&fleet, "apac", 1).await?;
+    relabel(&fleet, &agent, "mc1", &[("region", None)]).await?;
+    wait_members(&fleet, "apac", 0).await?;
+    hub.stop().await
+}
+
+fn work(finalizer: &str) -> Result<ManifestWork> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "held", "finalizers": [finalizer]},
+        "spec": {"workload": {"manifests": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}},
+        ]}},
+    }))?)
+}
+
+/// A cluster leaves when its works are gone, and its agent may finish them; by force, nobody is waited for.
+pub async fn detach(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let admin = fleet.hub.admin().await?;
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    for (name, force) in [("mc1", false), ("mc2", true)] {
+        let agent = member(&fleet, name).await?;
+        let works: Api<ManifestWork> = Api::namespaced(admin.clone(), name);
+        works
+            .create(
+                &PostParams::default(),
+                &work("cluster.open-cluster-management.io/manifest-work-cleanup")?,
+            )
+            .await?;
+        people::detach(&admin, name, force).await?;
+        if !force {
+            wait::until_true("it is said what is left, and the way out", || async {
+                let status = clusters.get(name).await?.status.context("no status")?;
+                Ok(status.conditions.iter().any(|c| {
+                    c.type_ == "Deleting"
+                        && c.message.contains("1 ManifestWorks remain")
+                        && c.message.contains("writ.dev/force-detach=true")
+                }))
+            })
+            .await?;
+            let own: Api<ManifestWork> = Api::namespaced(agent.clone(), name);
+            let leases: Api<Lease> = Api::namespaced(agent.clone(), name);
+            wait::until_true("it may do nothing but finish", || async {
+                Ok(leases.get("managed-cluster-lease").await.is_err() && own.get("held").await.is_ok())
+            })
+            .await?;
+            let release = json!({"metadata": {"finalizers": null}});
+            own.patch("held", &PatchParams::default(), &Patch::Merge(release))
+                .await?;
+        }
+        wait::until_true("the cluster is gone", || async {
+            Ok(clusters.get_opt(name).await?.is_none())
+        })
+        .await?;
+        ensure!(works.list(&ListParams::default()).await?.items.is_empty());
+        let own: Api<ManifestWork> = Api::namespaced(agent, name);
+        wait::until_true("its agent has no rights any more", || async {
+            Ok(own.list(&ListParams::default()).await.is_err())
+        })
+        .await?;
+    }
+    hub.stop().await
+}
+
+/// The first story of the design document, by `--cluster-label`; and a cluster that goes silent and comes back.
+pub async fn label_and_silence(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let admin = fleet.hub.admin().await?;
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    yaml::apply(&admin, &set_yaml("apac", "region")).await?;
+    let mut quick = super::cluster("cluster1", &json!({}))?;
+    quick.spec.lease_duration_seconds = Some(1);
+    clusters.create(&PostParams::default(), &quick).await?;
+    people::accept(&admin, "cluster1", None).await?;
+    let leases: Api<Lease> = Api::namespaced(fleet.agent_identity("cluster1").await?, "cluster1");
+    wait::until_true("the agent has its rights", || async {
+        Ok(leases.get("managed-cluster-lease").await.is_ok())
+    })
+    .await?;
+    let options = || writ_agent::Options {
+        controllers: vec!["registration".into()],
+        cluster_labels: [("region".to_owned(), "apac".to_owned())].into(),
+        ..writ_agent::Options::default()
+    };
+    let agent = fleet.run_agent(1, options()).await?;
+    let says = async |type_: &str, wanted: &str| -> Result<()> {
+        wait::until_true(&format!("{type_} is {wanted}"), || async {
+            Ok(condition(&clusters, "cluster1", type_).await?.as_deref() == Some(wanted))
+        })
+        .await
+    };
+    says("ClusterLabelsApplied", "False").await?;
+    let rules = json!([
+        rule("managedclustersets/join", &["apac"], &["create"]),
+        rule("managedclusters", &["cluster1"], &["update"]),
+    ]);
+    let group = json!({"kind": "Group", "name": "system:open-cluster-management:cluster1"});
+    grant(&fleet, "clustersetrole", group, &rules).await?;
+    says("ClusterLabelsApplied", "True").await?;
+    wait_members(&fleet, "apac", 1).await?;
+
+    agent.stop().await?;
+    says("ManagedClusterConditionAvailable", "Unknown").await?;
+    let taints = async || -> Result<Vec<String>> {
+        let cluster = clusters.get("cluster1").await?;
+        Ok(cluster.spec.taints.into_iter().map(|t| t.key).collect())
+    };
+    wait::until_true("the silent cluster is tainted", || async {
+        Ok(taints().await? == ["cluster.open-cluster-management.io/unreachable"])
+    })
+    .await?;
+    let agent = fleet.run_agent(1, options()).await?;
+    says("ManagedClusterConditionAvailable", "True").await?;
+    wait::until_true("the taint is gone", || async { Ok(taints().await?.is_empty()) }).await?;
+    ensure!(
+        clusters
+            .get("cluster1")
+            .await?
+            .labels()
+            .get("region")
+            .is_some_and(|r| r == "apac")
+    );
+    agent.stop().await?;
+    hub.stop().await
+}
