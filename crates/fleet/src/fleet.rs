@@ -183,7 +183,11 @@ impl Fleet {
 
     /// Runs RootSyncs and RepoSyncs of a cluster, under the shipped ServiceAccount.
     pub async fn run_sync(&self, number: usize, options: writ_sync::Options) -> Result<Running> {
-        let cluster = self.cluster(number)?;
+        Self::run_sync_on(self.cluster(number)?, options).await
+    }
+
+    /// The same on any cluster of the fleet, the hub included.
+    pub async fn run_sync_on(cluster: &Cluster, options: writ_sync::Options) -> Result<Running> {
         apply_folder(&cluster.admin().await?, "sync").await?;
         let token = cluster.token(SYNC_NAMESPACE, "writ-sync").await?;
         let auth = AuthInfo {

@@ -137,9 +137,10 @@ impl Pass {
             let started = match self.context.options.isolation {
                 Isolation::Task => {
                     self.tasks.ensure(sync.clone());
-                    Ok(())
+                    // Of another way to run, or of Config Sync's own manager.
+                    deployment::remove(client, &self.stores, id).await
                 }
-                Isolation::Pod => deployment::ensure(client, &self.context.options, id).await,
+                Isolation::Pod => deployment::ensure(client, &self.stores, &self.context.options, id).await,
             };
             problem = started.err().map(|error| error.to_string());
         }
@@ -165,22 +166,14 @@ impl Pass {
             return Ok(());
         }
         self.tasks.stop(id).await;
-        self.remove_workload(id).await?;
         objects::remove_all(&self.context.client, id).await
     }
 
     async fn tear_down(&self, sync: &Sync) -> Result<(), Error> {
         self.tasks.stop(&sync.id).await;
-        self.remove_workload(&sync.id).await?;
         objects::remove_all(&self.context.client, &sync.id).await?;
+        self.stores.legacy.revoke(&self.context.client, &sync.id).await?;
         self.finalizers(sync, &[], &[MANAGER_FINALIZER]).await
-    }
-
-    async fn remove_workload(&self, id: &SyncId) -> Result<(), Error> {
-        match self.context.options.isolation {
-            Isolation::Task => Ok(()),
-            Isolation::Pod => deployment::remove(&self.context.client, id).await,
-        }
     }
 
     /// Adds and removes finalizers, and marks the sync as the parent of its set of objects.

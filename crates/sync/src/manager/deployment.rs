@@ -1,11 +1,11 @@
 //! One Deployment per sync, for those who want a process for each.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client};
+use kube::{Api, Client, runtime::reflector::ObjectRef};
 use serde_json::json;
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_runtime::{Error, apply};
 
-use super::{objects, plan};
+use super::{objects, plan, watches::Stores};
 use crate::{
     Options,
     model::{SYSTEM_NAMESPACE, SyncId},
@@ -66,20 +66,29 @@ pub fn deployment(options: &Options, id: &SyncId) -> Result<Deployment, Error> {
 }
 
 /// Makes the Deployment, or brings it back to what it shall be.
-pub async fn ensure(client: &Client, options: &Options, id: &SyncId) -> Result<(), Error> {
+pub async fn ensure(client: &Client, stores: &Stores, options: &Options, id: &SyncId) -> Result<(), Error> {
     let wanted = deployment(options, id)?;
     let api: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let name = names::reconciler(id);
-    let current = api
-        .get_opt(&name)
-        .await
-        .context(|| format!("read Deployment {name}"))?;
-    objects::ensure(&api, current.as_ref(), &wanted, |_| false).await?;
+    let current = stores
+        .deployments
+        .get(&ObjectRef::new(&names::reconciler(id)).within(SYSTEM_NAMESPACE));
+    // The selector cannot change: one with another was made by somebody else.
+    let replace = |have: &Deployment| {
+        have.spec.as_ref().map(|spec| &spec.selector) != wanted.spec.as_ref().map(|spec| &spec.selector)
+    };
+    objects::ensure(&api, current.as_deref(), &wanted, replace).await?;
     Ok(())
 }
 
-/// Removes the Deployment of a sync.
-pub async fn remove(client: &Client, id: &SyncId) -> Result<(), Error> {
+/// Removes the Deployment of a sync, if there is one: two reconcilers would get in each other's way.
+pub async fn remove(client: &Client, stores: &Stores, id: &SyncId) -> Result<(), Error> {
+    let name = names::reconciler(id);
+    let Some(current) = stores
+        .deployments
+        .get(&ObjectRef::new(&name).within(SYSTEM_NAMESPACE))
+    else {
+        return Ok(());
+    };
     let api: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    apply::delete(&api, &names::reconciler(id), None).await
+    apply::delete(&api, &name, current.metadata.uid.as_deref()).await
 }

@@ -12,6 +12,7 @@
 
 pub mod controller;
 pub mod deployment;
+mod legacy;
 mod objects;
 pub mod plan;
 mod queue;

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     core::v1::ServiceAccount,
     rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
 };
@@ -101,9 +102,14 @@ pub async fn ensure_bindings(client: &Client, stores: &Stores, id: &SyncId, plan
         };
         bound.failures.push(failure);
     }
-    match revoke(client, stores, id, plan).await {
-        Ok(changed) => bound.changed |= changed,
-        Err(error) => bound.error = Some(error),
+    for revoked in [
+        revoke(client, stores, id, plan).await,
+        stores.legacy.revoke(client, id).await,
+    ] {
+        match revoked {
+            Ok(changed) => bound.changed |= changed,
+            Err(error) => bound.error = Some(error),
+        }
     }
     bound
 }
@@ -172,11 +178,12 @@ async fn revoke(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> R
     failure.map_or(Ok(changed), Err)
 }
 
-/// Removes everything made for a sync: rights, then the account, then the inventory. Returns whether nothing is left.
+/// Removes everything made for a sync: what runs, then rights, then the account, then the inventory.
 ///
 /// The objects are listed from the API server, not from a copy: what was made a moment ago goes too.
 pub async fn remove_all(client: &Client, id: &SyncId) -> Result<(), Error> {
     let all = client.clone();
+    remove::<Deployment>(client, Api::namespaced(all.clone(), SYSTEM_NAMESPACE), id).await?;
     remove::<ClusterRoleBinding>(client, Api::all(all.clone()), id).await?;
     remove::<RoleBinding>(client, Api::all(all.clone()), id).await?;
     remove::<Role>(client, Api::all(all.clone()), id).await?;

@@ -8,6 +8,7 @@ use std::{
 
 use futures::StreamExt;
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     core::v1::{Namespace, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, Subject},
 };
@@ -26,6 +27,7 @@ use writ_api::{configsync::RoleRefKind, kpt::ResourceGroup};
 use writ_runtime::health::{Gate, Health};
 
 use super::{
+    legacy::{Legacy, Shared as _},
     plan::{World, roles_asked},
     queue::Queue,
 };
@@ -52,6 +54,10 @@ pub struct Stores {
     pub cluster_role_bindings: Store<ClusterRoleBinding>,
     /// Inventories made for syncs.
     pub inventories: Store<ResourceGroup>,
+    /// Deployments made for syncs.
+    pub deployments: Store<Deployment>,
+    /// Bindings that syncs share, made by others.
+    pub legacy: Legacy,
     namespaces: Store<PartialObjectMeta<Namespace>>,
     all_roles: Store<PartialObjectMeta<Role>>,
     all_cluster_roles: Store<PartialObjectMeta<ClusterRole>>,
@@ -173,7 +179,14 @@ pub fn start(
             "ClusterRoleBindings of syncs",
             queue,
         ),
-        inventories: start.owned(Api::all(client.clone()), ours, "ResourceGroups", queue),
+        inventories: start.owned(Api::all(client.clone()), ours.clone(), "ResourceGroups", queue),
+        deployments: start.owned(
+            Api::namespaced(client.clone(), SYSTEM_NAMESPACE),
+            ours,
+            "Deployments of syncs",
+            queue,
+        ),
+        legacy: Legacy::default(),
         namespaces: {
             start.watch(Api::all(client.clone()), everything.clone(), (), "Namespaces", {
                 move |namespace: &PartialObjectMeta<Namespace>, _| namespace_changed(&namespace.name_any())
@@ -198,36 +211,78 @@ pub fn start(
         },
         syncs: syncs.clone(),
     };
-    // What somebody else bound to a reconciler's account ends that reconciler's wait. Nothing of it is kept.
+    // What somebody else bound to a reconciler's account ends that reconciler's wait. Only what must go is kept.
+    let bound = Accounts {
+        queue: queue.clone(),
+        tasks: tasks.clone(),
+        syncs,
+    };
+    let (accounts, legacy) = (bound.clone(), stores.legacy.clone());
     for_each(
         Api::<RoleBinding>::all(client.clone()),
-        running_subjects(tasks, |binding: &RoleBinding| binding.subjects.clone()),
-        running,
+        start.gate("RoleBindings"),
+        move |binding: &RoleBinding, change| {
+            legacy.observe(binding, change == Change::Gone);
+            accounts.named(binding.subjects.as_deref(), binding.is_legacy(), change);
+        },
+        start.running,
     );
+    let (accounts, legacy) = (bound, stores.legacy.clone());
     for_each(
         Api::<ClusterRoleBinding>::all(client.clone()),
-        running_subjects(tasks, |binding: &ClusterRoleBinding| binding.subjects.clone()),
-        running,
+        start.gate("ClusterRoleBindings"),
+        move |binding: &ClusterRoleBinding, change| {
+            legacy.observe_cluster(binding, change == Change::Gone);
+            accounts.named(binding.subjects.as_deref(), binding.is_legacy(), change);
+        },
+        start.running,
     );
     stores
 }
 
-fn running_subjects<K>(
-    tasks: &Tasks,
-    subjects: impl Fn(&K) -> Option<Vec<Subject>> + Send + 'static,
-) -> impl FnMut(&K) + Send + 'static {
-    let tasks = tasks.clone();
-    move |binding| {
-        for subject in subjects(binding).into_iter().flatten() {
-            if subject.kind == "ServiceAccount" && subject.namespace.as_deref() == Some(SYSTEM_NAMESPACE) {
-                tasks.poke_account(&subject.name);
+/// The reconcilers that a binding is about.
+#[derive(Clone)]
+struct Accounts {
+    queue: Queue,
+    tasks: Tasks,
+    syncs: Syncs,
+}
+
+impl Accounts {
+    fn named(&self, subjects: Option<&[Subject]>, legacy: bool, change: Change) {
+        for subject in subjects.into_iter().flatten() {
+            if subject.kind != "ServiceAccount" || subject.namespace.as_deref() != Some(SYSTEM_NAMESPACE) {
+                continue;
+            }
+            if change != Change::Listed {
+                self.tasks.poke_account(&subject.name);
+            }
+            if legacy {
+                for id in read(&self.syncs)
+                    .keys()
+                    .filter(|id| names::reconciler(id) == subject.name)
+                {
+                    self.queue.add(id.clone());
+                }
             }
         }
     }
 }
 
-fn for_each<K>(api: Api<K>, mut changed: impl FnMut(&K) + Send + 'static, running: &mut JoinSet<()>)
-where
+/// How something came to be seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Listed,
+    Made,
+    Gone,
+}
+
+fn for_each<K>(
+    api: Api<K>,
+    gate: Gate,
+    mut changed: impl FnMut(&K, Change) + Send + 'static,
+    running: &mut JoinSet<()>,
+) where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Default + Clone,
 {
@@ -235,8 +290,12 @@ where
     running.spawn(async move {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
-            if let Ok(Event::Apply(object) | Event::Delete(object)) = event {
-                changed(&object);
+            match event {
+                Ok(Event::InitApply(object)) => changed(&object, Change::Listed),
+                Ok(Event::Apply(object)) => changed(&object, Change::Made),
+                Ok(Event::Delete(object)) => changed(&object, Change::Gone),
+                Ok(Event::InitDone) => gate.open(),
+                Ok(Event::Init) | Err(_) => {}
             }
         }
     });
@@ -249,6 +308,10 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    fn gate(&self, name: &str) -> Gate {
+        self.health.gate(format!("watch {name}"))
+    }
+
     fn syncs(&mut self, kind: SyncKind, queue: &Queue, syncs: &Syncs) {
         let resource = kind.resource();
         let api = Api::all_with(self.client.clone(), &resource);
@@ -315,7 +378,7 @@ impl Start<'_> {
         K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + std::marker::Sync + 'static,
         K::DynamicType: Eq + Hash + Clone + Send + std::marker::Sync,
     {
-        let gate: Gate = self.health.gate(format!("watch {name}"));
+        let gate = self.gate(name);
         let name = name.to_owned();
         let mut writer: Writer<K> = Writer::new(kind);
         let store = writer.as_reader();

@@ -26,9 +26,10 @@ use writ_runtime::{Error, backoff::Backoff, health::Gate};
 
 use super::{
     Identities, Inputs, Shared,
+    fight::Fights,
+    load::{Ask, Fetching},
     object::{Declared, Key, Raw},
     problem::Problem,
-    source::Request,
     status,
     watch::{Scope, Seen, Watch},
 };
@@ -50,6 +51,13 @@ pub(super) struct Known {
     pub hash: String,
 }
 
+/// How an object looked that was not as declared any more.
+#[derive(Debug)]
+pub(super) struct Drift {
+    pub version: String,
+    pub by: Option<String>,
+}
+
 /// One reconciler.
 pub(super) struct Engine {
     pub shared: Arc<Shared>,
@@ -59,7 +67,7 @@ pub(super) struct Engine {
     pub _identity: Option<Identity>,
     /// The commit that was parsed, and what was asked for then.
     pub commit: Option<String>,
-    pub request: Option<(Request, String)>,
+    pub asked: Option<Ask>,
     /// Problems of the files of that commit, apart from those of reaching it.
     pub parse_problems: Vec<Problem>,
     /// Kinds that the API server does not know yet.
@@ -69,6 +77,11 @@ pub(super) struct Engine {
     pub disabled: BTreeSet<Key>,
     pub known: HashMap<Key, Known>,
     pub failed: BTreeMap<Key, Problem>,
+    /// What somebody else changed since it was last as declared.
+    pub drifted: HashMap<Key, Drift>,
+    pub fights: Fights,
+    /// The repository is being read.
+    pub fetching: Option<Fetching>,
     pub inventory: Option<BTreeSet<Key>>,
     pub watches: HashMap<Scope, Watch>,
     pub ready: BTreeSet<Scope>,
@@ -195,13 +208,16 @@ impl Engine {
             client,
             _identity: identity,
             commit: None,
-            request: None,
+            asked: None,
             parse_problems: Vec::new(),
             unresolved: Vec::new(),
             declared: BTreeMap::new(),
             disabled: BTreeSet::new(),
             known: HashMap::new(),
             failed: BTreeMap::new(),
+            drifted: HashMap::new(),
+            fights: Fights::default(),
+            fetching: None,
             inventory: None,
             watches: HashMap::new(),
             ready: BTreeSet::new(),
@@ -231,9 +247,9 @@ impl Engine {
                     false
                 }
             } else {
-                if Instant::now() >= next_poll {
-                    self.load().await;
+                if Instant::now() >= next_poll && self.fetching.is_none() {
                     next_poll = Instant::now() + self.period();
+                    self.start_fetch();
                 }
                 if Instant::now() >= next_compare {
                     self.doubt_unwatched();
@@ -244,6 +260,7 @@ impl Engine {
                     || !self.failed.is_empty()
                     || !self.unresolved.is_empty()
                     || !self.refused.is_empty()
+                    || self.fights.any()
             };
             if self.unauthorized {
                 tracing::info!(sync = %self.id, "the token was refused, asking for another one");
@@ -288,7 +305,13 @@ impl Engine {
                         self.forgive();
                         break;
                     }
-                    () = tokio::time::sleep_until(next_poll), if !deleting => break,
+                    () = tokio::time::sleep_until(next_poll), if !deleting && self.fetching.is_none() => break,
+                    fetched = super::load::finished(&mut self.fetching), if !deleting => {
+                        if !self.adopt_fetched(fetched).await {
+                            next_poll = Instant::now();
+                        }
+                        break;
+                    }
                     Some(seen) = self.events.recv(), if !deleting => {
                         self.observe(seen);
                         while let Ok(seen) = self.events.try_recv() {

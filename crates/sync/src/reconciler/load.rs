@@ -2,35 +2,112 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde_json::{Value, json};
-use writ_api::configsync::{GitAuth, GitStatus, RootSyncSpec, SourceType};
-use writ_runtime::{error::Context as _, error::status_code};
+use tokio::task::JoinHandle;
+use writ_api::configsync::{Git, GitStatus, RootSyncSpec, SourceType};
+use writ_runtime::error::status_code;
 
 use super::{
     discovery::Kind,
-    engine::{Engine, clone_folder},
+    engine::Engine,
+    fetch::fetch,
     object::{Declared, Key, MANAGER, Origin, Raw},
-    parse::{self, Format},
+    parse::{self, Format, Parsed},
     problem::Problem,
-    source::{self, Credentials, Request, SourceError},
+    source::{Request, SourceError},
 };
 use crate::{model::SyncKind, names};
 
+/// What a fetch is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ask {
+    pub request: Request,
+    pub format: Format,
+    pub git: Git,
+    /// What managed objects say about where they come from.
+    pub context: String,
+}
+
+/// A fetch that is under way, on its own: a repository that does not answer stops nothing else.
+pub(super) struct Fetching {
+    ask: Ask,
+    task: JoinHandle<Result<Option<Fetched>, Problem>>,
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A commit, and what its files declare.
+pub(super) struct Fetched {
+    pub commit: String,
+    pub parsed: Parsed,
+}
+
+/// Waits for the fetch that is under way; for ever if there is none.
+pub(super) async fn finished(fetching: &mut Option<Fetching>) -> Result<Option<Fetched>, Problem> {
+    match fetching {
+        Some(fetching) => (&mut fetching.task).await.unwrap_or_else(|error| {
+            Err(Problem::new(
+                "2004",
+                format!("reading the repository failed: {error}"),
+            ))
+        }),
+        None => std::future::pending().await,
+    }
+}
+
 impl Engine {
-    /// Looks for a new commit; if there is one, or if something else was asked for, parses it.
-    pub(super) async fn load(&mut self) {
+    /// Begins to look for a new commit.
+    pub(super) fn start_fetch(&mut self) {
         let Ok(spec) = self.sync.spec.clone() else {
             return;
         };
-        match self.read(&spec).await {
-            Ok(()) => {}
-            Err(problem) => self.state.source = vec![problem],
-        }
+        let ask = match self.ask(&spec) {
+            Ok(ask) => ask,
+            Err(problem) => {
+                self.state.source = vec![problem];
+                return;
+            }
+        };
+        let known = self.commit.clone().filter(|_| self.asked.as_ref() == Some(&ask));
+        let (shared, client, id) = (self.shared.clone(), self.client.clone(), self.id.clone());
+        let task = tokio::spawn(fetch(shared, client, id, ask.clone(), known));
+        self.fetching = Some(Fetching { ask, task });
     }
 
-    async fn read(&mut self, spec: &RootSyncSpec) -> Result<(), Problem> {
+    /// Takes over what was fetched; returns whether that is still what the spec asks for.
+    pub(super) async fn adopt_fetched(&mut self, fetched: Result<Option<Fetched>, Problem>) -> bool {
+        let Some(done) = self.fetching.take() else {
+            return true;
+        };
+        let current = self.sync.spec.clone().ok().and_then(|spec| self.ask(&spec).ok());
+        if current.as_ref() != Some(&done.ask) {
+            return false;
+        }
+        match fetched {
+            Err(problem) => self.state.source = vec![problem],
+            Ok(None) => self.state.source.clone_from(&self.parse_problems),
+            Ok(Some(Fetched { commit, parsed })) => {
+                self.commit = Some(commit.clone());
+                self.state.source_commit = Some(commit);
+                self.state.rendering = parsed.rendering;
+                self.parse_problems = parsed.problems;
+                let context = done.ask.context.clone();
+                self.asked = Some(done.ask.clone());
+                self.adopt(parsed.objects, &context).await;
+                self.state.source.clone_from(&self.parse_problems);
+            }
+        }
+        true
+    }
+
+    /// What the spec asks for, in the terms of Git.
+    fn ask(&mut self, spec: &RootSyncSpec) -> Result<Ask, Problem> {
         if spec.source_type != SourceType::Git {
             self.state.git = None;
             return Err(Problem::new(
@@ -50,10 +127,12 @@ impl Engine {
         if let Some(path) = request.local() {
             self.may_read(&path)?;
         }
+        let branch = git.branch.clone().unwrap_or_default();
+        let revision = git.revision.clone().unwrap_or_else(|| "HEAD".into());
         self.state.git = Some(GitStatus {
             repo: request.shown(),
-            revision: git.revision.clone().unwrap_or_else(|| "HEAD".into()),
-            branch: git.branch.clone().unwrap_or_default(),
+            revision: revision.clone(),
+            branch: branch.clone(),
             dir: git.dir.clone().unwrap_or_default(),
         });
         if let Some(period) = git.period.as_deref()
@@ -65,48 +144,17 @@ impl Engine {
                 format!("spec.git.period {period:?} is no duration such as 15s"),
             ));
         }
-        let credentials = self.credentials(git).await?;
-        let format = format!("{:?}", spec.source_format);
-        let asked = Some((request.clone(), format.clone()));
-        let known = self.commit.clone().filter(|_| self.request == asked);
-        let folder = clone_folder(&self.shared.cache, &self.id);
-        let permit = self.shared.readers.acquire().await;
-        let snapshot = {
-            let (request, known) = (request.clone(), known.clone());
-            tokio::task::spawn_blocking(move || {
-                source::read(&request, &credentials, &folder, known.as_deref())
-            })
-            .await
-        };
-        drop(permit);
-        let snapshot = snapshot
-            .map_err(|error| Problem::new("2004", format!("reading the repository failed: {error}")))?
-            .map_err(|error| source_problem(&error))?;
-        let Some(files) = snapshot.files else {
-            self.state.source.clone_from(&self.parse_problems);
-            return Ok(());
-        };
-        let layout = match (self.id.kind, spec.source_format.as_deref()) {
+        let format = match (self.id.kind, spec.source_format.as_deref()) {
             (SyncKind::Root, None | Some("" | "hierarchy")) => Format::Hierarchy,
             _ => Format::Unstructured,
         };
-        let parsed = tokio::task::spawn_blocking(move || parse::parse(files, layout))
-            .await
-            .map_err(|error| Problem::new("1006", format!("parsing the files failed: {error}")))?;
-        let context = json!({
-            "repo": request.shown(),
-            "branch": git.branch.clone().unwrap_or_default(),
-            "rev": git.revision.clone().unwrap_or_else(|| "HEAD".into()),
+        let context = json!({ "repo": request.shown(), "branch": branch, "rev": revision }).to_string();
+        Ok(Ask {
+            request,
+            format,
+            git: git.clone(),
+            context,
         })
-        .to_string();
-        self.commit = Some(snapshot.commit.clone());
-        self.request = asked;
-        self.state.source_commit = Some(snapshot.commit);
-        self.state.rendering = parsed.rendering;
-        self.parse_problems = parsed.problems;
-        self.adopt(parsed.objects, &context).await;
-        self.state.source.clone_from(&self.parse_problems);
-        Ok(())
     }
 
     /// Whether a folder of this machine may be read. The clones of other syncs are private repositories.
@@ -125,50 +173,6 @@ impl Engine {
             ));
         }
         Ok(())
-    }
-
-    /// The Secrets that the source names, read as the sync's own account.
-    async fn credentials(&self, git: &writ_api::configsync::Git) -> Result<Credentials, Problem> {
-        let mut credentials = Credentials::default();
-        if matches!(git.auth, GitAuth::Token | GitAuth::Ssh) {
-            let name = git
-                .secret_ref
-                .as_ref()
-                .and_then(|s| s.name.clone())
-                .unwrap_or_default();
-            let secret = self.secret(&name).await?;
-            let text = |key: &str| {
-                field(&secret, key)
-                    .and_then(|value| String::from_utf8(value).ok())
-                    .map(|value| value.trim().to_owned())
-                    .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key {key:?}")))
-            };
-            if git.auth == GitAuth::Token {
-                credentials.username = text("username")?;
-                credentials.token = text("token")?;
-            } else {
-                let key = field(&secret, "ssh")
-                    .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key \"ssh\"")))?;
-                credentials.ssh_key = Some(key);
-                credentials.known_hosts = field(&secret, "known_hosts");
-            }
-        }
-        let ca = git.ca_cert_secret_ref.as_ref().and_then(|s| s.name.clone());
-        if let Some(name) = ca.filter(|name| !name.is_empty()) {
-            let secret = self.secret(&name).await?;
-            let cert = field(&secret, "cert")
-                .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key \"cert\"")))?;
-            credentials.ca = Some(cert);
-        }
-        Ok(credentials)
-    }
-
-    async fn secret(&self, name: &str) -> Result<Secret, Problem> {
-        Api::<Secret>::namespaced(self.client.clone(), &self.id.namespace)
-            .get(name)
-            .await
-            .context(|| format!("read Secret {}/{name}", self.id.namespace))
-            .map_err(|error| Problem::new("1061", error.to_string()))
     }
 
     /// Makes the objects of the files the declared ones.
@@ -230,6 +234,8 @@ impl Engine {
             .map(|(raw, key)| (key.clone(), Declared::new(raw, key, &origin)))
             .collect();
         self.failed.retain(|key, _| self.declared.contains_key(key));
+        self.fights.retain(|key| self.declared.contains_key(key));
+        self.drifted.clear();
     }
 
     /// The namespace of an object, if it may be there.
@@ -340,18 +346,11 @@ impl Engine {
         if self.unresolved.is_empty() {
             return;
         }
-        let context = self.request.as_ref().map(|_| {
-            self.declared
-                .values()
-                .find_map(|object| {
-                    object
-                        .value
-                        .pointer("/metadata/annotations/configsync.gke.io~1git-context")
-                        .and_then(Value::as_str)
-                        .map(str::to_owned)
-                })
-                .unwrap_or_default()
-        });
+        let context = self
+            .asked
+            .as_ref()
+            .map(|ask| ask.context.clone())
+            .unwrap_or_default();
         let mut left = Vec::new();
         for raw in std::mem::take(&mut self.unresolved) {
             let (group, version) = raw.group_version();
@@ -369,7 +368,7 @@ impl Engine {
                     let origin = Origin {
                         id: &self.id,
                         commit: self.commit.as_deref().unwrap_or_default(),
-                        context: context.as_deref().unwrap_or_default(),
+                        context: &context,
                     };
                     let object = Declared::new(raw, key.clone(), &origin);
                     self.declared.insert(key, object);
@@ -406,11 +405,7 @@ fn scopes(objects: &[Raw]) -> Vec<(String, String, bool)> {
         .collect()
 }
 
-fn field(secret: &Secret, key: &str) -> Option<Vec<u8>> {
-    secret.data.as_ref()?.get(key).map(|value| value.0.clone())
-}
-
-fn source_problem(error: &SourceError) -> Problem {
+pub(super) fn source_problem(error: &SourceError) -> Problem {
     match error {
         SourceError::Unsupported(_) => Problem::new("1061", error.to_string()),
         _ => Problem::new("2004", error.to_string()),

@@ -9,7 +9,10 @@
 
 mod apply;
 mod discovery;
+mod drift;
 mod engine;
+mod fetch;
+mod fight;
 mod finalize;
 mod inventory;
 mod load;
@@ -22,6 +25,7 @@ pub mod problem;
 pub mod source;
 mod status;
 mod watch;
+mod write;
 
 use std::{
     collections::BTreeMap,
@@ -44,8 +48,10 @@ use crate::{
     names,
 };
 
-/// How many repositories are read at once: each takes a thread.
-const READERS: usize = 8;
+/// How many repositories of this machine are read at once: each takes a thread.
+const LOCAL_READERS: usize = 8;
+/// How many others: most of these threads wait, and some of those servers never answer.
+const REMOTE_READERS: usize = 64;
 
 /// What all reconcilers of a process share.
 pub(crate) struct Shared {
@@ -55,7 +61,8 @@ pub(crate) struct Shared {
     cache: PathBuf,
     /// Whether RepoSyncs may read repositories on this machine.
     tenants_read_local: bool,
-    readers: Semaphore,
+    local_readers: Semaphore,
+    remote_readers: Semaphore,
 }
 
 /// Whose identity requests carry.
@@ -96,7 +103,8 @@ impl Tasks {
                 discovery: discovery::Discovery::default(),
                 cache: context.options.cache.clone(),
                 tenants_read_local: context.options.tenants_read_local,
-                readers: Semaphore::new(READERS),
+                local_readers: Semaphore::new(LOCAL_READERS),
+                remote_readers: Semaphore::new(REMOTE_READERS),
             }),
             running: Arc::default(),
         })
@@ -198,7 +206,8 @@ pub async fn run_one(
         cache: options.cache,
         // In a process of its own it finds nobody else's repositories.
         tenants_read_local: true,
-        readers: Semaphore::new(READERS),
+        local_readers: Semaphore::new(LOCAL_READERS),
+        remote_readers: Semaphore::new(REMOTE_READERS),
     });
     engine::follow(shared, client, id, gate, shutdown).await
 }

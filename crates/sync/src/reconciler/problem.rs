@@ -6,6 +6,8 @@ use super::object::Key;
 
 /// The most errors that a status lists; the rest is counted.
 const MAX_LISTED: usize = 100;
+/// The most that a status says about one: what the API server answers may quote a whole schema.
+const MAX_LENGTH: usize = 2048;
 
 /// One thing that went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +64,10 @@ impl Problem {
         };
         SyncError {
             code: self.code.to_owned(),
-            error_message: format!("KNV{}: {}", self.code, self.message),
+            error_message: writ_runtime::condition::clip(
+                &format!("KNV{}: {}", self.code, self.message),
+                MAX_LENGTH,
+            ),
             error_resources: (resource != ErrorResource::default()).then(|| vec![resource]),
         }
     }

@@ -31,7 +31,14 @@ pub struct Scope {
 /// What a watch saw.
 pub enum Seen {
     /// An object as it is now.
-    Live(Key, Box<Value>),
+    Live {
+        /// Which one.
+        key: Key,
+        /// What it looks like.
+        object: Box<Value>,
+        /// Who wrote to it last, as far as field managers tell.
+        by: Option<String>,
+    },
     /// An object that is gone, or does not carry our label any more.
     Gone(Key),
     /// Everything that is there was sent.
@@ -84,13 +91,14 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
             }
             Ok(Event::InitApply(mut object) | Event::Apply(mut object)) => {
                 backoff.reset();
+                let by = last_writer(&object);
                 object.metadata.managed_fields = None;
                 let key = key(&object);
                 let place = (key.namespace.clone(), key.name.clone());
                 vanished.remove(&place);
                 there.insert(place);
-                let value = serde_json::to_value(&object).unwrap_or_default();
-                seen.send(Seen::Live(key, Box::new(value))).await
+                let object = Box::new(serde_json::to_value(&object).unwrap_or_default());
+                seen.send(Seen::Live { key, object, by }).await
             }
             Ok(Event::Delete(object)) => {
                 let key = key(&object);
@@ -126,6 +134,15 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
             return;
         }
     }
+}
+
+/// The field manager with the newest entry.
+fn last_writer(object: &DynamicObject) -> Option<String> {
+    let fields = object.metadata.managed_fields.as_ref()?;
+    let newest = fields
+        .iter()
+        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    newest.manager.clone()
 }
 
 /// What the API server said if it will say so again: the account may not, or the kind is not there.

@@ -4,7 +4,7 @@
 
 use std::{
     io::{self, BufRead, Cursor, Read, Write},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -19,13 +19,21 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
-use tokio::{net::TcpStream, runtime::Handle, time::timeout};
+use tokio::{
+    net::TcpStream,
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 use tokio_rustls::TlsConnector;
 
 /// How long a connection may take to be made, and an answer to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the server may be silent within an answer.
 const SILENCE: Duration = Duration::from_mins(1);
+/// How long one fetch may take in all: a server that sends a byte a minute must not hold a thread for ever.
+const WHOLE: Duration = Duration::from_mins(5);
+/// How much one answer may hold: it ends up on this machine's disk.
+const MAX_ANSWER: u64 = 1024 * 1024 * 1024;
 /// How many redirects are followed.
 const REDIRECTS: usize = 3;
 
@@ -33,6 +41,8 @@ const REDIRECTS: usize = 3;
 pub struct Client {
     tls: Arc<ClientConfig>,
     runtime: Handle,
+    /// When whoever fetches gives up.
+    deadline: Instant,
     redirected: Option<String>,
 }
 
@@ -54,12 +64,20 @@ impl Client {
         Ok(Self {
             tls: Arc::new(config.with_no_client_auth()),
             runtime,
+            deadline: Instant::now() + WHOLE,
             redirected: None,
         })
     }
 }
 
-fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
+/// The authorities that this machine trusts, read once: every fetch of every sync asks for them.
+static SYSTEM: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    Arc::new(roots)
+});
+
+fn roots(ca: Option<&[u8]>) -> Result<Arc<RootCertStore>, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(pem) => {
@@ -74,11 +92,9 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore, String> {
                 return Err("the key `cert` of the CA's Secret holds no PEM certificate".into());
             }
         }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
+        None => return Ok(SYSTEM.clone()),
     }
-    Ok(roots)
+    Ok(Arc::new(roots))
 }
 
 /// One request that can be sent.
@@ -218,8 +234,8 @@ impl Http for Client {
             check(answer.status()).map_err(Error::from_error)?;
             let (parts, body) = answer.into_parts();
             return Ok(GetResponse {
-                headers: Answer::text(lines(&parts.headers)),
-                body: Answer::body(self.runtime.clone(), body),
+                headers: Answer::text(self, lines(&parts.headers)),
+                body: Answer::new(self, State::Stream(body)),
             });
         }
         Err(Error::from_error(io::Error::other("too many redirects")))
@@ -245,16 +261,8 @@ impl Http for Client {
         }));
         Ok(PostResponse {
             post_body: Upload(pending.clone()),
-            headers: Answer {
-                runtime: self.runtime.clone(),
-                state: State::Headers(pending.clone()),
-                chunk: Cursor::new(Bytes::new()),
-            },
-            body: Answer {
-                runtime: self.runtime.clone(),
-                state: State::Body(pending),
-                chunk: Cursor::new(Bytes::new()),
-            },
+            headers: Answer::new(self, State::Headers(pending.clone())),
+            body: Answer::new(self, State::Body(pending)),
         })
     }
 
@@ -335,6 +343,8 @@ impl Write for Upload {
 /// What the server answers: its headers as lines, or its body.
 pub struct Answer {
     runtime: Handle,
+    deadline: Instant,
+    received: u64,
     state: State,
     chunk: Cursor<Bytes>,
 }
@@ -347,19 +357,20 @@ enum State {
 }
 
 impl Answer {
-    fn text(text: Cursor<Vec<u8>>) -> Self {
+    fn new(client: &Client, state: State) -> Self {
         Self {
-            runtime: Handle::current(),
-            state: State::Done,
-            chunk: Cursor::new(text.into_inner().into()),
+            runtime: client.runtime.clone(),
+            deadline: client.deadline,
+            received: 0,
+            state,
+            chunk: Cursor::new(Bytes::new()),
         }
     }
 
-    fn body(runtime: Handle, body: Incoming) -> Self {
+    fn text(client: &Client, text: Cursor<Vec<u8>>) -> Self {
         Self {
-            runtime,
-            state: State::Stream(body),
-            chunk: Cursor::new(Bytes::new()),
+            chunk: Cursor::new(text.into_inner().into()),
+            ..Self::new(client, State::Done)
         }
     }
 
@@ -384,11 +395,19 @@ impl Answer {
                     }
                 }
                 State::Stream(mut body) => {
+                    let left = self.deadline.saturating_duration_since(Instant::now());
                     let frame = self
                         .runtime
-                        .block_on(async { timeout(SILENCE, body.frame()).await })?;
+                        .block_on(async { timeout(SILENCE.min(left), body.frame()).await })
+                        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the server is too slow"))?;
                     if let Some(frame) = frame {
                         if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+                            self.received += u64::try_from(data.len()).unwrap_or(u64::MAX);
+                            if self.received > MAX_ANSWER {
+                                return Err(io::Error::other(format!(
+                                    "the server sends more than {MAX_ANSWER} bytes"
+                                )));
+                            }
                             self.chunk = Cursor::new(data);
                         }
                         self.state = State::Stream(body);

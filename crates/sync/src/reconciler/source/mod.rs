@@ -200,7 +200,12 @@ pub fn read(
             files: None,
         });
     }
-    let files = tree::read(&repository, commit, request)?;
+    let files = tree::read(&repository, commit, request).inspect_err(|error| {
+        // A clone that lacks something is made anew next time; the repository itself is not ours to touch.
+        if request.local().is_none() && matches!(error, SourceError::Repository { .. }) {
+            let _ = std::fs::remove_dir_all(clone);
+        }
+    })?;
     Ok(Snapshot {
         commit: text,
         files: Some(files),

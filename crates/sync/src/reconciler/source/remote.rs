@@ -116,11 +116,29 @@ fn receive<T: blocking_io::Transport>(
             what: request.target.describe(),
         });
     }
+    if unchanged(repository, prepared.ref_map()) {
+        return Ok(());
+    }
     if let Some(depth) = depth {
         prepared = prepared.with_shallow(gix::remote::fetch::Shallow::DepthAtRemote(depth));
     }
     prepared.receive(Discard, &AtomicBool::new(false)).map_err(fail)?;
     Ok(())
+}
+
+/// Whether everything that the server offers is here already: a shallow fetch would bring it again.
+fn unchanged(repository: &Repository, offered: &gix::remote::fetch::RefMap) -> bool {
+    offered.mappings.iter().all(|mapping| {
+        let (Some(id), Some(local)) = (mapping.remote.as_id(), mapping.local.as_ref()) else {
+            return false;
+        };
+        let here = repository
+            .try_find_reference(local)
+            .ok()
+            .flatten()
+            .and_then(|reference| reference.try_id().map(gix::Id::detach));
+        here.is_some_and(|here| here.as_ref() == id && repository.has_object(here))
+    })
 }
 
 fn open(clone: &Path) -> Result<Repository, String> {
