@@ -13,6 +13,8 @@
 pub mod assets;
 #[cfg(feature = "git")]
 pub mod git;
+#[cfg(feature = "git")]
+pub mod git_http;
 pub mod harness;
 mod pki;
 mod plane;

@@ -4,6 +4,7 @@ mod accounts;
 mod clusters;
 mod foundation;
 mod permission;
+mod sync;
 pub mod work;
 
 use crate::Scenario;
@@ -15,6 +16,7 @@ pub fn all() -> Vec<Scenario> {
         clusters::all(),
         foundation::all(),
         permission::all(),
+        sync::all(),
         work::all(),
     ]
     .into_iter()

@@ -1,0 +1,213 @@
+//! The end of a sync.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, ServiceAccount},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::Fleet;
+
+use super::support::{Case, SYSTEM, apply, condition, config_map, config_map_role, namespace, until};
+
+const FOREGROUND: &str = "configsync.gke.io/deletion-propagation-policy";
+
+impl Case {
+    /// Everything that was made for a RootSync and is still there.
+    async fn leftovers(&self, name: &str) -> Result<Vec<String>> {
+        let list = ListParams::default().labels(&format!("configsync.gke.io/sync-name={name}"));
+        let mut left = Vec::new();
+        for object in Api::<ClusterRoleBinding>::all(self.admin.clone())
+            .list(&list)
+            .await?
+        {
+            left.push(format!("ClusterRoleBinding {}", object.name_any()));
+        }
+        for object in Api::<RoleBinding>::all(self.admin.clone()).list(&list).await? {
+            left.push(format!("RoleBinding {}", object.name_any()));
+        }
+        for object in Api::<Role>::all(self.admin.clone()).list(&list).await? {
+            left.push(format!("Role {}", object.name_any()));
+        }
+        for object in Api::<ServiceAccount>::all(self.admin.clone()).list(&list).await? {
+            left.push(format!("ServiceAccount {}", object.name_any()));
+        }
+        for object in Api::<writ_api::kpt::ResourceGroup>::all(self.admin.clone())
+            .list(&list)
+            .await?
+        {
+            left.push(format!("ResourceGroup {}", object.name_any()));
+        }
+        Ok(left)
+    }
+}
+
+/// Foreground: the objects go, then the rights, and nothing is left. Orphan: the objects stay, and nobody owns them.
+pub async fn policies(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("ends")).await?;
+    let commit = case
+        .repo
+        .commit("main", &[("a.yaml", config_map("ends", "a", "1"))])?;
+    let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "ends");
+    case.root_sync(
+        "ends",
+        json!({ "metadata": { "annotations": { FOREGROUND: "Foreground" }}}),
+    )
+    .await?;
+    case.synced("ends", &commit).await?;
+    case.delete("RootSync", SYSTEM, "ends").await?;
+    case.gone("RootSync", SYSTEM, "ends").await?;
+    ensure!(maps.get_opt("a").await?.is_none());
+    ensure!(
+        case.leftovers("ends").await?.is_empty(),
+        "{:?}",
+        case.leftovers("ends").await?
+    );
+
+    case.root_sync(
+        "orphans",
+        json!({ "metadata": { "annotations": { FOREGROUND: "Orphan" }}}),
+    )
+    .await?;
+    case.synced("orphans", &commit).await?;
+    case.delete("RootSync", SYSTEM, "orphans").await?;
+    case.gone("RootSync", SYSTEM, "orphans").await?;
+    let left = maps.get("a").await?;
+    ensure!(left.annotations().is_empty(), "{:?}", left.annotations());
+    ensure!(case.leftovers("orphans").await?.is_empty());
+
+    case.root_sync(
+        "wrong",
+        json!({ "metadata": { "annotations": { FOREGROUND: "Background" }}}),
+    )
+    .await?;
+    case.when("wrong", "the annotation is refused", |status| {
+        condition(status, "Stalled")["message"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("KNV1061")
+    })
+    .await?;
+    Ok(())
+}
+
+/// A role is removed in the middle of the deletion: said so, healed when it is back; or the objects are left behind.
+pub async fn role_removed(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("middle")).await?;
+    apply(&case.admin, &config_map_role("ClusterRole", "middle", "")).await?;
+    let commit = case
+        .repo
+        .commit("main", &[("a.yaml", config_map("middle", "a", "1"))])?;
+    let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "middle");
+    let roles = Api::<ClusterRole>::all(case.admin.clone());
+    for abandon in [false, true] {
+        let name = if abandon { "middle-abandoned" } else { "middle" };
+        apply(&case.admin, &config_map_role("ClusterRole", "middle", "")).await?;
+        case.root_sync(
+            name,
+            json!({
+                "metadata": { "annotations": { FOREGROUND: "Foreground" }},
+                "spec": { "override": { "roleRefs": [{ "kind": "ClusterRole", "name": "middle", "namespace": "middle" }]}},
+            }),
+        )
+        .await?;
+        case.synced(name, &commit).await?;
+        roles.delete("middle", &DeleteParams::default()).await?;
+        // RBAC forgets a role a moment later.
+        let account = case.as_reconciler(&format!("root-reconciler-{name}")).await?;
+        until("the right is gone", || async {
+            let maps = Api::<ConfigMap>::namespaced(account.clone(), "middle");
+            Ok(maps.get("a").await.is_err().then_some(()))
+        })
+        .await?;
+        case.delete("RootSync", SYSTEM, name).await?;
+        let status = case
+            .when(name, "the missing right is named", |status| {
+                let text = condition(status, "ReconcilerFinalizerFailure")["message"]
+                    .as_str()
+                    .unwrap_or_default();
+                text.contains("ConfigMap middle/a") && text.contains("may not get configmaps")
+            })
+            .await?;
+        ensure!(
+            condition(&status, "Reconciling")["reason"] == "Teardown",
+            "{status:#}"
+        );
+        // The rights are still kept up meanwhile.
+        let bindings = Api::<RoleBinding>::namespaced(case.admin.clone(), "middle");
+        let list = ListParams::default().labels(&format!("configsync.gke.io/sync-name={name}"));
+        let binding = bindings.list(&list).await?.items.remove(0).name_any();
+        bindings.delete(&binding, &DeleteParams::default()).await?;
+        until("the binding is back", || async {
+            Ok(bindings.get_opt(&binding).await?)
+        })
+        .await?;
+        ensure!(maps.get_opt("a").await?.is_some());
+        if abandon {
+            let note = json!({ "metadata": { "annotations": { "writ.dev/abandon-managed-objects": "true" }}});
+            case.syncs("RootSync", SYSTEM)
+                .patch(name, &PatchParams::default(), &Patch::Merge(note))
+                .await?;
+            case.gone("RootSync", SYSTEM, name).await?;
+            ensure!(maps.get_opt("a").await?.is_some());
+        } else {
+            apply(&case.admin, &config_map_role("ClusterRole", "middle", "")).await?;
+            case.gone("RootSync", SYSTEM, name).await?;
+            ensure!(maps.get_opt("a").await?.is_none());
+        }
+        ensure!(
+            case.leftovers(name).await?.is_empty(),
+            "{:?}",
+            case.leftovers(name).await?
+        );
+    }
+    // A sync whose finalizers were torn off leaves nothing either.
+    case.root_sync("torn", json!({})).await?;
+    case.when("torn", "it runs", |status| status["sync"]["commit"].is_string())
+        .await?;
+    case.delete("RootSync", SYSTEM, "torn").await.ok();
+    let none = json!({ "metadata": { "finalizers": [] }});
+    let _ = case
+        .syncs("RootSync", SYSTEM)
+        .patch("torn", &PatchParams::default(), &Patch::Merge(none))
+        .await;
+    until("nothing is left", || async {
+        Ok(case.leftovers("torn").await?.is_empty().then_some(()))
+    })
+    .await?;
+    // One in the wrong namespace is refused, and its deletion touches no namesake.
+    let commit = case
+        .repo
+        .commit("main", &[("a.yaml", config_map("middle", "b", "1"))])?;
+    case.root_sync("namesake", json!({})).await?;
+    case.synced("namesake", &commit).await?;
+    case.sync("RootSync", "middle", "namesake", json!({})).await?;
+    case.when_of(
+        "RootSync",
+        "middle",
+        "namesake",
+        "the place is refused",
+        |status| {
+            condition(status, "Stalled")["message"]
+                .as_str()
+                .unwrap_or_default()
+                .contains(SYSTEM)
+        },
+    )
+    .await?;
+    case.delete("RootSync", "middle", "namesake").await?;
+    case.gone("RootSync", "middle", "namesake").await?;
+    ensure!(
+        case.leftovers("namesake").await?.len() == 5,
+        "{:?}",
+        case.leftovers("namesake").await?
+    );
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! The other ways to run: asked for `bind`, in pods, without a default role.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRoleBinding};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use writ_sync::{DefaultRole, Isolation, Options};
+
+use crate::Fleet;
+
+use super::support::{Case, SYSTEM, apply, condition, until};
+
+/// `--require-bind --default-role=none`: an editor needs `bind` on every role in force.
+pub async fn require_bind(fleet: Fleet) -> Result<()> {
+    let case = Case::with(
+        fleet,
+        Options {
+            require_bind: true,
+            webhook_listen: ([127, 0, 0, 1], 0).into(),
+            ..Options::default()
+        },
+    )
+    .await?;
+    // Carol may edit RootSyncs, and bind `view` in one namespace.
+    apply(
+        &case.admin,
+        r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: carol}
+rules:
+- {apiGroups: [configsync.gke.io], resources: [rootsyncs], verbs: ['*']}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: carol}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: carol}
+subjects: [{kind: User, name: carol}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: binder, namespace: team}
+rules:
+- {apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: binder, namespace: team}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: binder}
+subjects: [{kind: User, name: carol}]
+",
+    )
+    .await?;
+    let carol = case
+        .env
+        .cluster()
+        .user("carol", &["system:authenticated"])
+        .await?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("configsync.gke.io", "v1beta1", "RootSync"));
+    let syncs: Api<kube::api::DynamicObject> = Api::namespaced_with(carol, SYSTEM, &resource);
+    let edit = |name: &'static str, roles: Value, repo: &'static str| {
+        let syncs = syncs.clone();
+        async move {
+            let object = json!({
+                "apiVersion": "configsync.gke.io/v1beta1", "kind": "RootSync",
+                "metadata": { "name": name, "namespace": SYSTEM },
+                "spec": { "sourceFormat": "unstructured", "git": { "repo": repo, "auth": "none" }, "override": { "roleRefs": roles }},
+            });
+            syncs
+                .patch(name, &PatchParams::apply("carol").force(), &Patch::Apply(&object))
+                .await
+        }
+    };
+    let view = json!([{ "kind": "ClusterRole", "name": "view", "namespace": "team" }]);
+    edit("carols", view.clone(), "/a")
+        .await
+        .context("carol may bind view in her namespace")?;
+    for (what, roles, repo) in [
+        ("an empty list", json!([]), "/a"),
+        (
+            "another role",
+            json!([{ "kind": "ClusterRole", "name": "admin", "namespace": "team" }]),
+            "/a",
+        ),
+        (
+            "the same role elsewhere",
+            json!([{ "kind": "ClusterRole", "name": "view", "namespace": "default" }]),
+            "/a",
+        ),
+        (
+            "the same role everywhere",
+            json!([{ "kind": "ClusterRole", "name": "view" }]),
+            "/a",
+        ),
+    ] {
+        let refused = edit("carols", roles, repo).await;
+        let text = refused
+            .err()
+            .with_context(|| format!("{what} was not refused"))?
+            .to_string();
+        ensure!(text.contains("carol may not bind ClusterRole"), "{what}: {text}");
+    }
+    edit("carols", view.clone(), "/b")
+        .await
+        .context("her own roles, another repository")?;
+    // The other spelling, the other version, a new sync: the same questions are asked.
+    let swapped = json!({ "spec": { "override": null, "overrides": { "roleRefs": [{ "kind": "ClusterRole", "name": "cluster-admin" }]}}});
+    let older = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "configsync.gke.io",
+        "v1alpha1",
+        "RootSync",
+    ));
+    let carol = case
+        .env
+        .cluster()
+        .user("carol", &["system:authenticated"])
+        .await?;
+    let olds: Api<kube::api::DynamicObject> = Api::namespaced_with(carol, SYSTEM, &older);
+    for (what, answer) in [
+        (
+            "the other spelling",
+            syncs
+                .patch("carols", &PatchParams::default(), &Patch::Merge(&swapped))
+                .await,
+        ),
+        (
+            "the other version",
+            olds.patch("carols", &PatchParams::default(), &Patch::Merge(&swapped))
+                .await,
+        ),
+        (
+            "no roles at all",
+            olds.patch(
+                "carols",
+                &PatchParams::default(),
+                &Patch::Merge(json!({ "spec": { "override": null }})),
+            )
+            .await,
+        ),
+        ("a sync without roles", edit("fresh", json!([]), "/a").await),
+    ] {
+        let text = answer
+            .err()
+            .with_context(|| format!("{what} was not refused"))?
+            .to_string();
+        ensure!(
+            text.contains("carol may not bind ClusterRole cluster-admin"),
+            "{what}: {text}"
+        );
+    }
+    // A list that holds both what she may and what she may not bind.
+    let mixed = json!([
+        { "kind": "ClusterRole", "name": "view", "namespace": "team" },
+        { "kind": "Role", "name": "binder", "namespace": "team" },
+    ]);
+    let text = edit("carols", mixed, "/a")
+        .await
+        .err()
+        .context("one role too many")?
+        .to_string();
+    ensure!(text.contains("carol may not bind Role binder"), "{text}");
+    // A sync of the admin's with cluster-admin: she may not point it at her repository.
+    case.root_sync("admins", json!({})).await?;
+    let swap = json!({ "spec": { "git": { "repo": "/mine" }}});
+    let refused = syncs
+        .patch("admins", &PatchParams::default(), &Patch::Merge(&swap))
+        .await;
+    let refused = refused.err().context("the repository was swapped")?.to_string();
+    ensure!(refused.contains("cluster-admin"), "{refused}");
+    // What is not the spec is not asked about: the manager itself must be able to write finalizers.
+    let note = json!({ "metadata": { "annotations": { "note": "x" }}});
+    syncs
+        .patch("admins", &PatchParams::default(), &Patch::Merge(&note))
+        .await?;
+    private_folders(&case).await?;
+    case.when("admins", "the manager works on it", |status| {
+        condition(status, "RolesBound")["reason"] == "ClusterAdmin"
+    })
+    .await?;
+    Ok(())
+}
+
+/// Another sync's clone, and for a tenant any folder, is not a repository.
+async fn private_folders(case: &Case) -> Result<()> {
+    let cache = case.env.cache().join("someone");
+    std::fs::create_dir_all(&cache)?;
+    let repo = format!("file://{}", cache.display());
+    case.root_sync("prying", json!({ "spec": { "git": { "repo": repo }}}))
+        .await?;
+    case.when("prying", "the clone is refused", |status| {
+        status["source"]["errors"][0]["errorMessage"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("where clones are kept")
+    })
+    .await?;
+    case.sync("RepoSync", "team", "tenant", json!({})).await?;
+    case.when_of("RepoSync", "team", "tenant", "the folder is refused", |status| {
+        status["source"]["errors"][0]["errorMessage"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("must not be a folder")
+    })
+    .await?;
+    Ok(())
+}
+
+/// `--isolation=pod --default-role=none`: a Deployment per sync, kept as it shall be.
+pub async fn pods(fleet: Fleet) -> Result<()> {
+    let case = Case::with(
+        fleet,
+        Options {
+            isolation: Isolation::Pod,
+            default_role: DefaultRole::None,
+            ..Options::default()
+        },
+    )
+    .await?;
+    case.repo.commit("main", &[("a.txt", "")])?;
+    case.root_sync("pods", json!({})).await?;
+    let deployments = Api::<Deployment>::namespaced(case.admin.clone(), SYSTEM);
+    let image = |deployment: &Deployment| -> Option<String> {
+        let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+        pod.containers.first()?.image.clone()
+    };
+    let first = until("the Deployment", || async {
+        Ok(deployments.get_opt("root-reconciler-pods").await?)
+    })
+    .await?;
+    // Without a default role it is bound to nothing.
+    case.when("pods", "no roles", |status| {
+        condition(status, "RolesBound")["reason"] == "NoRoles"
+    })
+    .await?;
+    let bindings = Api::<ClusterRoleBinding>::all(case.admin.clone());
+    ensure!(bindings.list(&ListParams::default()).await?.iter().all(|b| {
+        b.subjects
+            .iter()
+            .flatten()
+            .all(|subject| subject.name != "root-reconciler-pods")
+    }));
+    // Deleted, or made to run something else: put back at once.
+    deployments
+        .delete("root-reconciler-pods", &DeleteParams::default())
+        .await?;
+    until("the deleted Deployment", || async {
+        let live = deployments.get_opt("root-reconciler-pods").await?;
+        Ok(live.filter(|live| live.uid() != first.uid()))
+    })
+    .await?;
+    let other = json!({ "spec": { "template": { "spec": { "containers": [{ "name": "reconciler", "image": "example.com/other" }]}}}});
+    deployments
+        .patch(
+            "root-reconciler-pods",
+            &PatchParams::default(),
+            &Patch::Strategic(other),
+        )
+        .await?;
+    until("the edited Deployment", || async {
+        let live = deployments.get("root-reconciler-pods").await?;
+        Ok((image(&live) == image(&first)).then_some(()))
+    })
+    .await?;
+    Ok(())
+}

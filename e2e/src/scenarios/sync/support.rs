@@ -1,0 +1,228 @@
+//! A cluster, a manager with exactly the rights that `deploy/sync` ships, and a repository.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use writ_testenv::git::Repository;
+
+use crate::{Cluster, Fleet, Running};
+
+pub use crate::{wait::until, yaml::apply};
+
+/// Where RootSyncs are.
+pub const SYSTEM: &str = "config-management-system";
+
+/// A cluster on which a manager runs.
+pub struct Env {
+    fleet: Fleet,
+    folder: TempDir,
+    _running: Running,
+}
+
+impl Env {
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.fleet.hub
+    }
+
+    /// Where clones are kept.
+    pub fn cache(&self) -> PathBuf {
+        self.folder.path().join("clones")
+    }
+}
+
+/// A case: an admin's client, and a repository.
+pub struct Case {
+    pub env: Arc<Env>,
+    pub admin: Client,
+    pub repo: Repository,
+}
+
+impl Case {
+    /// A manager with default options on this cluster, and an empty repository.
+    pub async fn new(fleet: Fleet) -> Result<Self> {
+        let options = writ_sync::Options {
+            tenants_read_local: true,
+            ..writ_sync::Options::default()
+        };
+        Self::with(fleet, options).await
+    }
+
+    /// The same with other options.
+    pub async fn with(fleet: Fleet, mut options: writ_sync::Options) -> Result<Self> {
+        let folder = TempDir::new()?;
+        options.cache = folder.path().join("clones");
+        options.leader_election = Some("e2e".into());
+        let running = Fleet::run_sync_on(&fleet.hub, options).await?;
+        let admin = fleet.hub.admin().await?;
+        Ok(Self {
+            env: Arc::new(Env {
+                fleet,
+                folder,
+                _running: running,
+            }),
+            admin,
+            repo: Repository::new()?,
+        })
+    }
+
+    /// Another repository on the same cluster.
+    pub fn another(&self) -> Result<Self> {
+        Ok(Self {
+            env: self.env.clone(),
+            admin: self.admin.clone(),
+            repo: Repository::new()?,
+        })
+    }
+
+    pub fn syncs(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("configsync.gke.io", "v1beta1", kind));
+        Api::namespaced_with(self.admin.clone(), namespace, &resource)
+    }
+
+    /// The part of a sync that names this case's repository.
+    pub fn source(&self) -> Value {
+        json!({ "spec": {
+            "sourceFormat": "unstructured",
+            "git": { "repo": self.repo.url(), "branch": "main", "auth": "none", "period": "500ms" },
+        }})
+    }
+
+    /// Creates or changes a RootSync of this case's repository.
+    pub async fn root_sync(&self, name: &str, extra: Value) -> Result<()> {
+        self.sync("RootSync", SYSTEM, name, extra).await
+    }
+
+    pub async fn sync(&self, kind: &str, namespace: &str, name: &str, extra: Value) -> Result<()> {
+        let mut object = json!({
+            "apiVersion": "configsync.gke.io/v1beta1",
+            "kind": kind,
+            "metadata": { "name": name, "namespace": namespace },
+        });
+        json_merge(&mut object, self.source());
+        json_merge(&mut object, extra);
+        self.syncs(kind, namespace)
+            .patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object))
+            .await?;
+        Ok(())
+    }
+
+    pub async fn status(&self, kind: &str, namespace: &str, name: &str) -> Result<Value> {
+        let object = self.syncs(kind, namespace).get(name).await?;
+        Ok(object.data.get("status").cloned().unwrap_or_default())
+    }
+
+    /// Waits until the sync's status is as asked for.
+    pub async fn when(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.when_of("RootSync", SYSTEM, name, what, is).await
+    }
+
+    pub async fn when_of(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let last = std::cell::RefCell::new(Value::Null);
+        let found = until(what, || async {
+            let status = self.status(kind, namespace, name).await?;
+            *last.borrow_mut() = status.clone();
+            Ok(is(&status).then_some(status))
+        })
+        .await;
+        found.with_context(|| format!("the last status of {kind} {name}: {:#}", last.borrow()))
+    }
+
+    /// Waits until that commit is applied without errors.
+    pub async fn synced(&self, name: &str, commit: &str) -> Result<Value> {
+        self.when(name, &format!("{name} is at {commit}"), |status| {
+            status["lastSyncedCommit"] == commit
+        })
+        .await
+    }
+
+    pub async fn delete(&self, kind: &str, namespace: &str, name: &str) -> Result<()> {
+        self.syncs(kind, namespace)
+            .delete(name, &DeleteParams::default())
+            .await?;
+        Ok(())
+    }
+
+    pub async fn gone(&self, kind: &str, namespace: &str, name: &str) -> Result<()> {
+        until(&format!("{kind} {name} is gone"), || async {
+            Ok(self
+                .syncs(kind, namespace)
+                .get_opt(name)
+                .await?
+                .is_none()
+                .then_some(()))
+        })
+        .await
+    }
+
+    /// A client with the token of a sync's account.
+    pub async fn as_reconciler(&self, account: &str) -> Result<Client> {
+        self.env.cluster().service_account(SYSTEM, account).await
+    }
+}
+
+/// Puts the second into the first.
+pub fn json_merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                json_merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// The condition of a type.
+pub fn condition<'a>(status: &'a Value, type_: &str) -> &'a Value {
+    status["conditions"]
+        .as_array()
+        .and_then(|all| all.iter().find(|c| c["type"] == type_))
+        .unwrap_or(&Value::Null)
+}
+
+/// A ConfigMap as a file.
+pub fn config_map(namespace: &str, name: &str, value: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n  namespace: {namespace}\ndata:\n  key: {value:?}\n"
+    )
+}
+
+/// What a reconciler needs to manage ConfigMaps.
+pub fn config_map_role(kind: &str, name: &str, namespace: &str) -> String {
+    let namespace = if namespace.is_empty() {
+        String::new()
+    } else {
+        format!("\n  namespace: {namespace}")
+    };
+    format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}{namespace}\nrules:\n- apiGroups: [\"\"]\n  resources: [configmaps]\n  verbs: [get, list, watch, create, patch, delete]\n"
+    )
+}
+
+pub fn namespace(name: &str) -> String {
+    format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n")
+}
+
+/// What [`config_map`] put into a ConfigMap.
+pub fn value(map: &ConfigMap) -> &str {
+    map.data
+        .as_ref()
+        .and_then(|data| data.get("key"))
+        .map_or("", String::as_str)
+}
