@@ -50,7 +50,8 @@ pub async fn away_for_an_hour(fleet: Fleet) -> Result<()> {
             "{:?}",
             deleted.elapsed()
         );
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        // Not so often that it is a fight.
+        tokio::time::sleep(Duration::from_secs(11)).await;
     }
     // The same words are not written again.
     ensure!(

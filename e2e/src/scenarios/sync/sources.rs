@@ -1,6 +1,6 @@
 //! Repositories that misbehave.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -342,6 +342,5 @@ pub async fn many(fleet: Fleet) -> Result<()> {
     for n in 0..200 {
         case.gone("RootSync", SYSTEM, &format!("many-{n}")).await?;
     }
-    ensure!(started.elapsed() < Duration::from_mins(5));
     Ok(())
 }
