@@ -84,8 +84,7 @@ impl Up {
             if started.elapsed() > Duration::from_mins(1) {
                 bail!("no line with {wanted:?} in:\n{}", self.seen.join("\n"));
             }
-            self.seen
-                .extend(self.output.recv_timeout(Duration::from_secs(1)).into_iter());
+            self.seen.extend(self.output.recv_timeout(Duration::from_secs(1)));
         }
     }
 
