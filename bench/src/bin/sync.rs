@@ -109,8 +109,9 @@ impl Env {
     async fn synced(&self, name: &str, commit: &str) -> Result<()> {
         let started = Instant::now();
         loop {
-            let status = self.syncs().get(name).await?.data["status"].clone();
-            if status["lastSyncedCommit"] == commit {
+            let object = self.syncs().get(name).await?;
+            let status = object.data.get("status").cloned().unwrap_or_default();
+            if status.get("lastSyncedCommit").and_then(Value::as_str) == Some(commit) {
                 return Ok(());
             }
             if started.elapsed() > Duration::from_mins(4) {

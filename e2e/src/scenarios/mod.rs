@@ -4,6 +4,10 @@ mod accounts;
 mod clusters;
 mod foundation;
 mod permission;
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a status that lacks a field answers null there"
+)]
 mod sync;
 pub mod work;
 
