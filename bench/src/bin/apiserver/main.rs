@@ -47,7 +47,7 @@ async fn main() -> Result<ExitCode> {
         None => {
             arguments = ["ready", "writes", "fanout", "memory"]
                 .map(str::to_owned)
-                .to_vec()
+                .to_vec();
         }
     }
     let mut broken = Broken::default();

@@ -93,8 +93,8 @@ async fn measure(target: &Target, round: usize) -> Result<[Figures; VERBS.len()]
     let mut figures = [Figures::default(); VERBS.len()];
     for (verb, figures) in VERBS.iter().zip(&mut figures) {
         let began = Instant::now();
-        let writers = connections.iter_mut().enumerate();
-        try_join_all(writers.map(|(n, c)| write_all(c, verb, &namespace, format!("c{n}"), EACH))).await?;
+        let together = connections.iter_mut().enumerate();
+        try_join_all(together.map(|(n, c)| write_all(c, verb, &namespace, format!("c{n}"), EACH))).await?;
         #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
         let writes = (CONNECTIONS * EACH) as f64;
         figures.per_second = writes / began.elapsed().as_secs_f64();

@@ -33,7 +33,7 @@ pub async fn until(
     let params = WatchParams::default().fields(&format!("metadata.name={name}"));
     let events = works.watch(&params, "0").await?;
     pin_mut!(events);
-    let wait = async {
+    let seen = async {
         while let Some(event) = events.next().await {
             match event? {
                 WatchEvent::Added(work) | WatchEvent::Modified(work) if wanted(&work) => return Ok(()),
@@ -43,9 +43,9 @@ pub async fn until(
         }
         bail!("the watch on {name} ended")
     };
-    let (acted, waited) = tokio::join!(act, wait);
+    let (acted, observed) = tokio::join!(act, seen);
     acted?;
-    waited
+    observed
 }
 
 /// Waits until so many works of the namespace are applied.

@@ -140,7 +140,6 @@ impl Agent {
                 authorizers: self.authorizers,
                 ..WorkOptions::default()
             },
-            ..writ_agent::Options::default()
         };
         let (health, shutdown) = process::start(&self.process).await?;
         match start {

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     certificates::v1::CertificateSigningRequest,
-    core::v1::{ConfigMap, Secret},
+    core::v1::Secret,
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
@@ -94,8 +94,6 @@ pub struct World {
     pub roles: Mirror<Role>,
     /// Their bindings.
     pub role_bindings: Mirror<RoleBinding>,
-    /// The names that agents may create.
-    pub parameters: Mirror<ConfigMap>,
 }
 
 impl World {
@@ -113,7 +111,6 @@ impl World {
             && self.policy_bindings.is_ready()
             && self.roles.is_ready()
             && self.role_bindings.is_ready()
-            && self.parameters.is_ready()
     }
 
     /// The accounts outside of cluster namespaces: those that may have children.
@@ -320,12 +317,6 @@ fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
         }),
         watch::<RoleBinding>(client, named(rights::NAME), |world, event| {
             let ids = world.role_bindings.take(event, without_managed_fields);
-            ids.into_iter()
-                .map(|(cluster, _)| Key::Cluster(cluster))
-                .collect()
-        }),
-        watch::<ConfigMap>(client, named(rights::PARAMETERS), |world, event| {
-            let ids = world.parameters.take(event, without_managed_fields);
             ids.into_iter()
                 .map(|(cluster, _)| Key::Cluster(cluster))
                 .collect()

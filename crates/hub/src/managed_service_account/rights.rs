@@ -1,11 +1,10 @@
 //! What a cluster's agent may do on the hub for its accounts: exactly this, in exactly its namespace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-        core::v1::ConfigMap,
         rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -19,9 +18,6 @@ use crate::admission::access::AGENT_ACCOUNT;
 
 /// The name of Role and RoleBinding in every cluster namespace.
 pub const NAME: &str = "managed-serviceaccount-addon-agent";
-
-/// The ConfigMap in every cluster namespace that names the Secrets which the agent may create.
-pub const PARAMETERS: &str = "managed-serviceaccount-secrets";
 
 /// The policy on Secrets that agents write.
 pub const POLICY: &str = "managed-serviceaccount-secrets.writ.dev";
@@ -101,21 +97,6 @@ pub fn role_binding(cluster: &str, owner: &OwnerReference) -> RoleBinding {
     }
 }
 
-/// The names of the Secrets that the agent may create, for the policy.
-pub fn parameters(cluster: &str, owner: &OwnerReference, names: &BTreeSet<String>) -> ConfigMap {
-    ConfigMap {
-        metadata: metadata(PARAMETERS, cluster, owner),
-        // A Secret's name may hold every character that a key may.
-        data: Some(
-            names
-                .iter()
-                .map(|name| (name.clone(), String::new()))
-                .collect::<BTreeMap<_, _>>(),
-        ),
-        ..ConfigMap::default()
-    }
-}
-
 fn metadata(name: &str, cluster: &str, owner: &OwnerReference) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.into()),
@@ -127,6 +108,8 @@ fn metadata(name: &str, cluster: &str, owner: &OwnerReference) -> ObjectMeta {
 
 /// The policy: a cluster's agent writes only Opaque Secrets that belong to an account of that name, so that it can
 /// never obtain a token of the hub through a Secret of the type `kubernetes.io/service-account-token`.
+///
+/// It has no parameters: a policy whose parameters are missing refuses everybody's Secrets, before it asks who writes.
 pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding), Error> {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -134,7 +117,6 @@ pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyB
         "metadata": { "name": POLICY },
         "spec": {
             "failurePolicy": "Fail",
-            "paramKind": { "apiVersion": "v1", "kind": "ConfigMap" },
             "matchConstraints": { "resourceRules": [{
                 "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
                 "operations": ["CREATE", "UPDATE"], "scope": "Namespaced",
@@ -150,7 +132,9 @@ pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyB
             }],
             "validations": [
                 {
-                    "expression": "has(params.data) && object.metadata.name in params.data",
+                    // The Role names the Secrets of the accounts: whoever may update a Secret of that name may make it.
+                    "expression": "authorizer.group('').resource('secrets').namespace(request.namespace)\
+                        .name(object.metadata.name).check('update').allowed()",
                     "message": "there is no ManagedServiceAccount of that name, or the hub has not seen it yet",
                     "reason": "Forbidden",
                 },
@@ -182,7 +166,6 @@ pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyB
         "metadata": { "name": POLICY },
         "spec": {
             "policyName": POLICY,
-            "paramRef": { "name": PARAMETERS, "parameterNotFoundAction": "Deny" },
             "validationActions": ["Deny"],
         },
     });

@@ -127,14 +127,13 @@ impl Worker {
     }
 
     async fn cluster(&self, name: &str) -> Due {
-        let (cluster, addon, role, role_binding, parameters, work) = {
+        let (cluster, addon, role, role_binding, work) = {
             let world = read(&self.world);
             (
                 world.clusters.get("", name).cloned(),
                 world.addons.get(name, addon::NAME).cloned(),
                 world.roles.get(name, rights::NAME).cloned(),
                 world.role_bindings.get(name, rights::NAME).cloned(),
-                world.parameters.get(name, rights::PARAMETERS).cloned(),
                 world.works.get(name, addon::WORK).cloned(),
             )
         };
@@ -149,9 +148,6 @@ impl Worker {
             }
             if let Some(role) = role {
                 self.forget(name, &role).await?;
-            }
-            if let Some(map) = parameters {
-                self.forget(name, &map).await?;
             }
             if accepted.is_some() && addon.is_none() && self.options.install_everywhere {
                 let api = apply::namespaced(&self.client, name);
@@ -169,9 +165,6 @@ impl Worker {
                 "the policy on Secrets is not in place yet; without it no agent may create any".into(),
             ));
         }
-        let api = apply::namespaced(&self.client, name);
-        let wanted = rights::parameters(name, &owner, &names);
-        write::ensure(&api, parameters.as_ref(), &wanted, &["/data"]).await?;
         let api = apply::namespaced(&self.client, name);
         write::ensure(&api, role.as_ref(), &rights::role(name, &owner, &names), &[]).await?;
         let api = apply::namespaced(&self.client, name);

@@ -115,8 +115,8 @@ pub async fn exactly_the_rule(fleet: Fleet) -> Result<()> {
         ..options()
     };
     let hub = restarted(&fleet, parts.hub, named).await?;
-    let words = "with executor open-cluster-management-agent/writ-agent";
-    condition(&fleet, "p", "Ready", "False", words).await?;
+    let refused = "with executor open-cluster-management-agent/writ-agent";
+    condition(&fleet, "p", "Ready", "False", refused).await?;
     let restored = ClusterRoleBinding {
         metadata: kube::api::ObjectMeta {
             name: executors.metadata.name.clone(),
