@@ -398,7 +398,7 @@ fn renewed(
 ) -> Result<()> {
     ensure!(
         expires.duration_since(now) >= VALIDITY - SignedDuration::from_secs(5),
-        "a new token that lives too short"
+        "a new token lives until {expires}, asked for at {now}; the last one lived until {before:?}"
     );
     let Some(before) = before else { return Ok(()) };
     month.renewals += 1;

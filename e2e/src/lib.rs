@@ -10,6 +10,8 @@
 pub mod rights;
 pub mod scenarios;
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use libtest_mimic::Trial;
 use writ_testenv::harness;
@@ -44,4 +46,15 @@ pub fn trials(scenario: &Scenario) -> [Trial; 2] {
         harness::plain(scenario.name, "embedded", move || on(Kind::Embedded)),
         harness::real(scenario.name, move || on(Kind::Real)),
     ]
+}
+
+/// Holds how long something took against the time after which it can only have been a poll or a resync. Promises of a
+/// second are measured in `bench/`: on a busy machine a second proves nothing.
+pub fn at_once(what: &str, took: Duration) -> anyhow::Result<()> {
+    println!("{what}: {took:?}");
+    anyhow::ensure!(
+        took < Duration::from_secs(20),
+        "{what} took {took:?}: nobody was watching"
+    );
+    Ok(())
 }

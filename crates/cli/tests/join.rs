@@ -204,11 +204,11 @@ async fn whole_life(kind: Kind) -> Result<()> {
             && asked.out.contains(&second)
             && asked.out.contains(&pending.fingerprint)
     );
-    let log = fs::read_to_string(ground.folder.path().join("join.log"))?;
-    ensure!(
-        log.contains(&pending.fingerprint),
-        "the agent does not tell its key: {log}"
-    );
+    let log = ground.folder.path().join("join.log");
+    wait::until_true("the agent tells its key", || async {
+        Ok(fs::read_to_string(&log)?.contains(&pending.fingerprint))
+    })
+    .await?;
     let wrong = ground.writ(&["accept", "cluster1", "--csr", "nothing"]).await?;
     ensure!(
         wrong.code == Some(2) && wrong.err.contains("no pending certificate request \"nothing\""),

@@ -37,11 +37,7 @@ pub async fn shapes(fleet: Fleet) -> Result<()> {
     let long = "a".repeat(64);
     for (name, spec, words) in [
         (long.as_str(), json!({"exclusiveKey": "region"}), "at most 63"),
-        (
-            "x",
-            json!({"exclusiveKey": "not a key"}),
-            "cannot be the key of a label",
-        ),
+        ("x", json!({"exclusiveKey": "not a key"}), "spec.exclusiveKey"),
         (
             "x",
             json!({"exclusiveKey": "region", "clusterLabel": {"key": "region", "value": "y"}}),

@@ -23,7 +23,7 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| delivery::life(fleet).boxed(),
         },
         Scenario {
-            name: "work/drift_is_repaired_within_a_second",
+            name: "work/drift_is_repaired_at_once",
             clusters: 1,
             run: |fleet| delivery::drift(fleet).boxed(),
         },
@@ -38,7 +38,7 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| delivery::not_understood(fleet).boxed(),
         },
         Scenario {
-            name: "work/an_executor_is_granted_and_revoked_within_a_second",
+            name: "work/an_executor_is_granted_and_revoked_at_once",
             clusters: 1,
             run: |fleet| executor::grants(fleet).boxed(),
         },
@@ -73,7 +73,7 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| strategies::ownership(fleet).boxed(),
         },
         Scenario {
-            name: "work/feedback_arrives_within_a_second",
+            name: "work/feedback_arrives_at_once",
             clusters: 1,
             run: |fleet| strategies::feedback(fleet).boxed(),
         },

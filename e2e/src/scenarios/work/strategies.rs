@@ -14,7 +14,7 @@ use super::support::{
     agent, change, condition, config_map, config_maps, create, delete, gone, holds, manifest_condition,
     spoke, status_of, works,
 };
-use crate::{Fleet, wait};
+use crate::{Fleet, at_once, wait};
 
 fn with_strategy(manifest: &Value, strategy: &Value) -> Value {
     json!({"workload": {"manifests": [manifest]},
@@ -251,7 +251,7 @@ pub async fn feedback(fleet: Fleet) -> Result<()> {
             .any(|v| v.name == "ReadyReplicas" && v.value.integer == Some(2)),
         "{values:?}"
     );
-    ensure!(elapsed < Duration::from_secs(1), "reported after {elapsed:?}");
+    at_once("feedback", elapsed)?;
     Ok(())
 }
 
