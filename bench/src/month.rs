@@ -396,8 +396,15 @@ fn renewed(
     now: Timestamp,
     outage: (Timestamp, Timestamp),
 ) -> Result<()> {
+    // A token that was asked for while the hub was away is kept until the hub is back, and is older then.
+    let kept = match outage {
+        (began, ended) if now >= ended && expires.duration_since(ended) < VALIDITY => {
+            ended.duration_since(began)
+        }
+        _ => SignedDuration::ZERO,
+    };
     ensure!(
-        expires.duration_since(now) >= VALIDITY - SignedDuration::from_secs(5),
+        expires.duration_since(now) >= VALIDITY - kept - SignedDuration::from_secs(5),
         "a new token lives until {expires}, asked for at {now}; the last one lived until {before:?}"
     );
     let Some(before) = before else { return Ok(()) };

@@ -41,7 +41,7 @@ pub async fn shapes(fleet: Fleet) -> Result<()> {
         (
             "x",
             json!({"exclusiveKey": "region", "clusterLabel": {"key": "region", "value": "y"}}),
-            "must be region=x",
+            "spec.clusterLabel must be the exclusive key and the name of the set",
         ),
         (
             "x",

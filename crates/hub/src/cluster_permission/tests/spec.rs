@@ -76,7 +76,7 @@ fn a_grant_for_each_selector_is_named_by_what_it_selects() {
     let plan = world.plan();
     let config = &plan.works[&1].spec.manifest_configs[0];
     assert_eq!(config.resource_identifier.resource, "namespacegrants");
-    assert_eq!(config.feedback_rules[0].json_paths.len(), 5);
+    assert_eq!(config.feedback_rules[0].json_paths.len(), 6);
     let spec = &plan.works[&1].spec.workload.manifests[0].0["spec"];
     assert_eq!(
         *spec,
