@@ -9,9 +9,8 @@ use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
     api::{
-        authentication::v1::{TokenRequest, TokenRequestSpec},
         authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-        core::v1::{Namespace, ServiceAccount},
+        core::v1::Namespace,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -22,6 +21,7 @@ use kube::{
     runtime::wait::{Condition, await_condition, conditions},
 };
 use writ_apiserver::{Recorder, Server};
+use writ_runtime::token;
 use writ_testenv::{ControlPlane, Options};
 
 /// The definitions, made once: a fleet installs them on every cluster.
@@ -95,7 +95,7 @@ impl Cluster {
             }
         };
         let cluster = Self::new(name, kubeconfig, plane).await?;
-        cluster.install_crds().await?;
+        install_crds(&cluster.admin).await?;
         Ok(cluster)
     }
 
@@ -177,19 +177,8 @@ impl Cluster {
 
     /// A token of this ServiceAccount.
     pub async fn token(&self, namespace: &str, name: &str) -> Result<String> {
-        let api: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec::default()),
-            ..TokenRequest::default()
-        };
-        let answer = api
-            .create_token_request(name, &PostParams::default(), &request)
-            .await
-            .with_context(|| format!("ask for a token of {namespace}/{name}"))?;
-        answer
-            .status
-            .and_then(|status| status.token)
-            .context("a TokenRequest without a token")
+        let token = token::request(&self.admin().await?, namespace, name, None).await?;
+        Ok(token.text)
     }
 
     /// A kubeconfig that acts as this user in these groups.
@@ -245,28 +234,29 @@ impl Cluster {
             .await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
+}
 
-    async fn install_crds(&self) -> Result<()> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.admin.clone());
-        let install = |crd: &'static CustomResourceDefinition| {
-            let api = api.clone();
-            async move {
-                let name = crd.name_any();
-                let made = api
-                    .patch(&name, &PatchParams::apply("writ").force(), &Patch::Apply(crd))
-                    .await
-                    .with_context(|| format!("install CRD {name}"))?;
-                if !conditions::is_crd_established().matches_object(Some(&made)) {
-                    await_condition(api, &name, conditions::is_crd_established()).await?;
-                }
-                anyhow::Ok(())
+/// Installs writ's definitions, several at once, and waits until all are served.
+pub async fn install_crds(client: &Client) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let install = |crd: &'static CustomResourceDefinition| {
+        let api = api.clone();
+        async move {
+            let name = crd.name_any();
+            let made = api
+                .patch(&name, &PatchParams::apply("writ").force(), &Patch::Apply(crd))
+                .await
+                .with_context(|| format!("install CRD {name}"))?;
+            if !conditions::is_crd_established().matches_object(Some(&made)) {
+                await_condition(api, &name, conditions::is_crd_established()).await?;
             }
-        };
-        stream::iter(CRDS.iter().map(install))
-            .buffer_unordered(CRDS_AT_ONCE)
-            .try_collect()
-            .await
-    }
+            anyhow::Ok(())
+        }
+    };
+    stream::iter(CRDS.iter().map(install))
+        .buffer_unordered(CRDS_AT_ONCE)
+        .try_collect()
+        .await
 }
 
 /// A client of this kubeconfig.

@@ -19,6 +19,7 @@ pub mod quantity;
 pub mod queue;
 pub mod schedule;
 pub mod supervise;
+pub mod token;
 pub mod watching;
 pub mod webhook;
 pub mod yaml;

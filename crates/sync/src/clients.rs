@@ -7,13 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use http::{HeaderValue, Request, header::AUTHORIZATION};
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
-};
-use kube::{Api, Client, Config, api::PostParams, client::Body, config::AuthInfo};
+use kube::{Client, Config, client::Body, config::AuthInfo};
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{Error, backoff::Backoff, error::Context as _};
+use writ_runtime::{Error, backoff::Backoff, error::Context as _, token};
 
 /// How long a token is asked to live; the API server may answer with less or more.
 const LIFETIME: Duration = Duration::from_hours(1);
@@ -73,29 +69,14 @@ impl Clients {
     }
 
     async fn token(&self, namespace: &str, account: &str) -> Result<(HeaderValue, Duration), Error> {
-        let what = || format!("ask for a token of ServiceAccount {namespace}/{account}");
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                expiration_seconds: i64::try_from(LIFETIME.as_secs()).ok(),
-                ..TokenRequestSpec::default()
-            }),
-            ..TokenRequest::default()
-        };
-        let answer = Api::<ServiceAccount>::namespaced(self.manager.clone(), namespace)
-            .create_token_request(account, &PostParams::default(), &request)
-            .await
-            .context(what)?;
-        let status = answer
-            .status
-            .ok_or_else(|| Error::Invalid(format!("{}: the answer holds no token", what())))?;
-        let left = status
-            .expiration_timestamp
-            .map(|end| end.0.duration_since(jiff::Timestamp::now()))
-            .and_then(|left| Duration::try_from(left).ok())
-            .unwrap_or(LIFETIME);
-        let token = status.token.unwrap_or_default();
-        let mut header = HeaderValue::try_from(format!("Bearer {token}"))
-            .map_err(|_| Error::Invalid(format!("{}: the token cannot be sent", what())))?;
+        let seconds = i64::try_from(LIFETIME.as_secs()).ok();
+        let token = token::request(&self.manager, namespace, account, seconds).await?;
+        let left = Duration::try_from(token.ends.duration_since(jiff::Timestamp::now())).unwrap_or(LIFETIME);
+        let mut header = HeaderValue::try_from(format!("Bearer {}", token.text)).map_err(|_| {
+            Error::Invalid(format!(
+                "the token of ServiceAccount {namespace}/{account} cannot be sent"
+            ))
+        })?;
         header.set_sensitive(true);
         Ok((header, left))
     }

@@ -12,22 +12,19 @@ use std::{
 };
 
 use anyhow::{Result, bail, ensure};
-use k8s_openapi::{
-    api::{
-        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-        core::v1::Namespace,
-        rbac::v1::RoleBinding,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use k8s_openapi::api::{
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+    core::v1::Namespace,
+    rbac::v1::RoleBinding,
 };
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
-    runtime::wait::{await_condition, conditions},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use writ_api::{cluster::ManagedCluster, rbac::ClusterPermission};
+use writ_fleet::cluster::install_crds;
 use writ_runtime::health::Health;
 use writ_testenv::{ControlPlane, Options};
 
@@ -55,7 +52,7 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
     )?;
     let (admin, cluster) = (hub.client()?, spoke.client()?);
     for client in [&admin, &cluster] {
-        install(client).await?;
+        install_crds(client).await?;
     }
     namespace(&admin, "cluster1").await?;
     namespace(&cluster, "a").await?;
@@ -258,23 +255,5 @@ async fn namespace(client: &Client, name: &str) -> Result<()> {
     Api::all(client.clone())
         .create(&PostParams::default(), &object)
         .await?;
-    Ok(())
-}
-
-async fn install(client: &Client) -> Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definitions = writ_api::crds();
-    ensure!(!definitions.is_empty());
-    for definition in &definitions {
-        api.create(&PostParams::default(), definition).await?;
-    }
-    for definition in &definitions {
-        await_condition(
-            api.clone(),
-            &definition.name_any(),
-            conditions::is_crd_established(),
-        )
-        .await?;
-    }
     Ok(())
 }

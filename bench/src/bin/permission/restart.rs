@@ -17,6 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use writ_api::{cluster::ManagedCluster, rbac::ClusterPermission, work::ManifestWork};
+use writ_fleet::cluster::install_crds;
 use writ_testenv::{ControlPlane, Options};
 
 const CLUSTERS: usize = 500;
@@ -72,7 +73,7 @@ pub async fn measure() -> Result<Measured> {
     })
     .await?;
     let admin = plane.client()?;
-    super::install(&admin).await?;
+    install_crds(&admin).await?;
     fill(&admin).await?;
 
     let first = Process::start(plane.kubeconfig_file())?;

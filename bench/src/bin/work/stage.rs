@@ -7,16 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::PostParams,
-    config::AuthInfo,
-    runtime::wait::{await_condition, conditions},
-};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, api::PostParams, config::AuthInfo};
 use serde_json::json;
+use writ_fleet::cluster::install_crds;
 use writ_testenv::{ControlPlane, Options, process::Guarded};
 
 /// Who the agent is in an audit log.
@@ -82,7 +76,7 @@ impl Stage {
             tokio::try_join!(ControlPlane::start(options(0)), ControlPlane::start(options(1)))?;
         let (admin, cluster) = (hub.client()?, spoke.client()?);
         for client in [&admin, &cluster] {
-            install(client).await?;
+            install_crds(client).await?;
         }
         let stage = Self {
             hub,
@@ -203,22 +197,5 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     Api::all(client.clone())
         .create(&PostParams::default(), &object)
         .await?;
-    Ok(())
-}
-
-async fn install(client: &Client) -> Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definitions = writ_api::crds();
-    for definition in &definitions {
-        api.create(&PostParams::default(), definition).await?;
-    }
-    for definition in &definitions {
-        await_condition(
-            api.clone(),
-            &definition.name_any(),
-            conditions::is_crd_established(),
-        )
-        .await?;
-    }
     Ok(())
 }

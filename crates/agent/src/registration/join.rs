@@ -4,11 +4,7 @@ use std::{future::Future, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    certificates::v1::CertificateSigningRequest,
-    core::v1::ServiceAccount,
-};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{
     Api, Client, Config, ResourceExt,
     api::PostParams,
@@ -25,6 +21,7 @@ use writ_runtime::{
     backoff::{Backoff, jitter},
     clock::Clock,
     error::Context as _,
+    token,
 };
 
 use super::{
@@ -121,22 +118,8 @@ async fn first_token(hub: &Client, cluster: &str) -> Result<String, Error> {
 
 /// A token of the cluster's own account.
 async fn request_token(hub: &Client, cluster: &str) -> Result<String, Error> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(hub.clone(), cluster);
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            expiration_seconds: Some(TOKEN_SECONDS),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let answer = accounts
-        .create_token_request(AGENT_ACCOUNT, &PostParams::default(), &request)
-        .await
-        .context(|| format!("ask for a token of {cluster}/{AGENT_ACCOUNT}"))?;
-    answer
-        .status
-        .and_then(|s| s.token)
-        .ok_or_else(|| Error::Invalid("the hub answered without a token".into()))
+    let token = token::request(hub, cluster, AGENT_ACCOUNT, Some(TOKEN_SECONDS)).await?;
+    Ok(token.text)
 }
 
 /// Keeps a token as the identity of this agent.

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
+use kube::Client;
 use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
 use writ_hub::options::{
     AccountOptions, AdmissionOptions, AgentRights, Guards, KeyGrants, RegistrationDriver,
@@ -115,12 +116,8 @@ impl Hub {
     pub async fn run(self) -> Result<ExitCode> {
         let config = self.connection.config().await?;
         let url = self.webhook.address(&config)?;
-        let client = self.connection.client().await?;
+        let client = Client::try_from(config).context("set up a client of the hub")?;
         let admission = AdmissionOptions::default();
-        #[allow(
-            clippy::needless_update,
-            reason = "a new option of the hub must not need a change here"
-        )]
         let options = writ_hub::Options {
             controllers: self.controllers,
             leader_election: (!self.no_leader_election).then(process::identity),
@@ -135,7 +132,6 @@ impl Hub {
                 nil_executor: self.nil_executor,
                 executor_authorization: self.executor_authorization,
                 manifest_limit: self.manifest_limit,
-                ..AdmissionOptions::default()
             },
             namespace_selector: match self.namespace_selector {
                 NamespaceSelector::Auto => writ_hub::options::NamespaceSelector::Auto,
@@ -156,7 +152,6 @@ impl Hub {
             },
             agent_rights: self.agent_rights,
             registration_driver: self.registration_driver,
-            ..writ_hub::Options::default()
         };
         let (health, shutdown) = process::start(&self.process).await?;
         writ_hub::run(client, options, health, shutdown).await?;

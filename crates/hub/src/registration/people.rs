@@ -1,17 +1,13 @@
 //! What `writ accept`, `deny` and `detach` do, with the rights of whoever runs them.
 
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    certificates::v1::CertificateSigningRequest,
-    core::v1::ServiceAccount,
-};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_runtime::{Error, error::Context as _};
+use writ_runtime::{Error, error::Context as _, token};
 
 use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, ISSUED_ANNOTATION, csr};
 use crate::admission::access::{AGENT_ACCOUNT, cluster_identity};
@@ -135,20 +131,6 @@ pub async fn detach(client: &Client, cluster: &str, force: bool) -> Result<(), E
 /// The first token of a cluster's agent, on a hub with the token driver. The caller must hold `create` on
 /// `serviceaccounts/token` in the namespace of the cluster; a shared bootstrap identity does not.
 pub async fn first_token(client: &Client, cluster: &str, seconds: i64) -> Result<String, Error> {
-    let api: Api<ServiceAccount> = Api::namespaced(client.clone(), cluster);
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            expiration_seconds: Some(seconds),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let answer = api
-        .create_token_request(AGENT_ACCOUNT, &PostParams::default(), &request)
-        .await
-        .context(|| format!("ask for a token of {cluster}/{AGENT_ACCOUNT}"))?;
-    answer
-        .status
-        .and_then(|s| s.token)
-        .ok_or_else(|| Error::Invalid("the hub answered without a token".into()))
+    let token = token::request(client, cluster, AGENT_ACCOUNT, Some(seconds)).await?;
+    Ok(token.text)
 }

@@ -107,17 +107,10 @@ impl Engine {
     }
 
     async fn end(&self, key: &Key, foreground: bool) -> Result<(), Failure> {
-        let kind = self
-            .shared
-            .discovery
-            .resolve_any(&self.client, &key.group, &key.kind)
-            .await
-            .map_err(|error| Failure {
-                problem: Problem::new("2002", error.to_string()).about(key),
-                unauthorized: error.is_code(401),
-            })?;
         // A kind that is gone has no objects.
-        let Some(kind) = kind else { return Ok(()) };
+        let Some(kind) = self.kind_of(key).await? else {
+            return Ok(());
+        };
         if !foreground {
             return apply::give_up(&self.client, &self.id, &kind, key).await;
         }

@@ -196,18 +196,23 @@ impl Engine {
         }
     }
 
-    async fn prune_one(&self, key: &Key) -> Result<(), Failure> {
+    /// The kind of an object that the inventory names, if it is still served.
+    pub(super) async fn kind_of(&self, key: &Key) -> Result<Option<Kind>, Failure> {
         let kind = self
             .shared
             .discovery
-            .resolve_any(&self.client, &key.group, &key.kind)
-            .await
-            .map_err(|error| Failure {
-                problem: Problem::new("2002", error.to_string()).about(key),
-                unauthorized: error.is_code(401),
-            })?;
+            .resolve_any(&self.client, &key.group, &key.kind);
+        kind.await.map_err(|error| Failure {
+            problem: Problem::new("2002", error.to_string()).about(key),
+            unauthorized: error.is_code(401),
+        })
+    }
+
+    async fn prune_one(&self, key: &Key) -> Result<(), Failure> {
         // A kind that is gone has no objects.
-        let Some(kind) = kind else { return Ok(()) };
+        let Some(kind) = self.kind_of(key).await? else {
+            return Ok(());
+        };
         if self.disabled.contains(key) {
             return apply::give_up(&self.client, &self.id, &kind, key).await;
         }
