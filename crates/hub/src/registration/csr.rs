@@ -143,8 +143,9 @@ pub fn choose(cluster: &ManagedCluster, pending: &[Asked]) -> Choice {
     if let Some(asked) = named(annotation(ISSUED_ANNOTATION)) {
         return Choice::Approve(asked.id.clone());
     }
-    if let Some(asked) = named(annotation(ACCEPT_CSR_ANNOTATION)) {
-        return Choice::Record(asked.id.clone());
+    // Whoever accepted named one. It may not have been seen here yet, or be gone: another one is not what was meant.
+    if let Some(chosen) = annotation(ACCEPT_CSR_ANNOTATION) {
+        return named(Some(chosen)).map_or(Choice::Nothing, |asked| Choice::Record(asked.id.clone()));
     }
     match candidates.as_slice() {
         [only] if annotation(ISSUED_ANNOTATION).is_none() => Choice::Record(only.id.clone()),

@@ -60,13 +60,11 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
         return Ok(Accepted::Ambiguous(pending));
     }
     let chosen = pending.pop();
-    let mut patch = json!({"spec": {"hubAcceptsClient": true}});
-    if let (Some(chosen), Some(patch)) = (&chosen, patch.as_object_mut()) {
-        patch.insert(
-            "metadata".into(),
-            json!({"annotations": {ACCEPT_CSR_ANNOTATION: chosen.id}}),
-        );
-    }
+    // Without a choice an earlier one is taken back: it names a request that nobody waits with any more.
+    let patch = json!({
+        "metadata": {"annotations": {ACCEPT_CSR_ANNOTATION: chosen.as_ref().map(|chosen| &chosen.id)}},
+        "spec": {"hubAcceptsClient": true},
+    });
     clusters
         .patch(cluster, &PatchParams::default(), &Patch::Merge(patch))
         .await

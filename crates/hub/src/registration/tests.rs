@@ -256,6 +256,17 @@ fn which_request_is_chosen() {
             &two,
             record("b@2"),
         ),
+        // The one that was picked has not been seen here yet: no other takes its place.
+        (
+            accepted(json!({"writ.dev/accept-csr": "c@3"})),
+            &one,
+            Choice::Nothing,
+        ),
+        (
+            accepted(json!({"writ.dev/accept-csr": "c@3"})),
+            &two,
+            Choice::Nothing,
+        ),
         (accepted(json!({})), &foreign, Choice::Nothing),
         (accepted(json!({})), &renewal, Choice::Nothing),
         (accepted(json!({})), &[], Choice::Nothing),
