@@ -7,6 +7,7 @@
 //! `[embedded] name` and `[real] name`; the real one is ignored by name where there is no control plane. After all of
 //! them, [`rights`] holds every right that `deploy/` ships against what the scenarios used.
 
+pub mod repair;
 pub mod rights;
 pub mod scenarios;
 

@@ -130,6 +130,8 @@ impl ControlPlane {
             format!("--service-account-signing-key-file={}", file("sa.key")),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
             "--authorization-mode=RBAC".into(),
+            // Some distributions run it; whoever has rights enough with it has them without.
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
             "--service-cluster-ip-range=10.0.0.0/24".into(),
             "--endpoint-reconciler-type=none".into(),
             "--allow-privileged=true".into(),

@@ -9,8 +9,12 @@ use std::{
 };
 
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, Subject};
-use kube::{Api, Client, Resource, ResourceExt, api::PostParams};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 use writ_runtime::{Error, apply, error::Context as _};
 
 use super::plan;
@@ -130,7 +134,14 @@ where
         return Ok(true);
     }
     // With the version that was read: somebody else's subject that came in between stays.
-    match api.replace(&name, &PostParams::default(), binding).await {
+    let patch = json!({
+        "metadata": {"uid": binding.uid(), "resourceVersion": binding.resource_version()},
+        "subjects": binding.subjects(),
+    });
+    match api
+        .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
         Ok(_) => Ok(true),
         // Gone, or changed: then the change asks for another pass.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),

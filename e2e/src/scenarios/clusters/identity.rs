@@ -261,8 +261,18 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
     })
     .await?;
     people::accept(&admin, "cluster1", None).await?;
+    // An account that was there before is taken over.
+    fleet.hub.namespace("cluster2").await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "cluster2");
+    let account = serde_json::from_value(json!({"metadata": {"name": "managed-cluster-agent"}}))?;
+    accounts.create(&PostParams::default(), &account).await?;
     create(&admin, "cluster2", json!({})).await?;
     people::accept(&admin, "cluster2", None).await?;
+    wait::until_true("the account is marked", || async {
+        let account = accounts.get("managed-cluster-agent").await?;
+        Ok(account.labels().contains_key(CLUSTER_NAME_LABEL))
+    })
+    .await?;
     let token = wait::until("the first token", || async {
         Ok(people::first_token(&admin, "cluster1", 3600).await.ok())
     })

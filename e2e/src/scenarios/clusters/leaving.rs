@@ -7,7 +7,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use writ_api::{cluster::ManagedCluster, work::ManifestWork};
+use writ_api::{addon::ManagedClusterAddOn, cluster::ManagedCluster, work::ManifestWork};
 use writ_hub::{options::AgentRights, registration::people};
 
 use super::{
@@ -175,6 +175,15 @@ pub async fn detach(fleet: Fleet) -> Result<()> {
                 &work("cluster.open-cluster-management.io/manifest-work-cleanup")?,
             )
             .await?;
+        // An add-on goes with its cluster, also one that something holds back.
+        let addons: Api<ManagedClusterAddOn> = Api::namespaced(admin.clone(), name);
+        let addon = json!({
+            "apiVersion": "addon.open-cluster-management.io/v1alpha1", "kind": "ManagedClusterAddOn",
+            "metadata": {"name": "observer", "finalizers": force.then_some(["example.com/held"])}, "spec": {},
+        });
+        addons
+            .create(&PostParams::default(), &serde_json::from_value(addon)?)
+            .await?;
         people::detach(&admin, name, force).await?;
         if !force {
             wait::until_true("it is said what is left, and the way out", || async {
@@ -201,6 +210,7 @@ pub async fn detach(fleet: Fleet) -> Result<()> {
         })
         .await?;
         ensure!(works.list(&ListParams::default()).await?.items.is_empty());
+        ensure!(addons.list(&ListParams::default()).await?.items.is_empty());
         let own: Api<ManifestWork> = Api::namespaced(agent, name);
         wait::until_true("its agent has no rights any more", || async {
             Ok(own.list(&ListParams::default()).await.is_err())

@@ -421,5 +421,20 @@ pub async fn groups(fleet: Fleet) -> Result<()> {
             "a cluster left {name}"
         );
     }
+    // Groups that are no longer asked for leave nothing behind.
+    team.place(
+        "grouped",
+        json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchLabels": {"env": "canary"}}}}]}),
+    )
+    .await?;
+    sizes("grouped", &[15]).await?;
+    wait::until_true("the name of the group is gone", || async {
+        let first = team.decisions.get("grouped-decision-1").await?;
+        let name = first
+            .labels()
+            .get("cluster.open-cluster-management.io/decision-group-name");
+        Ok(name.is_none_or(String::is_empty))
+    })
+    .await?;
     hub.stop().await
 }

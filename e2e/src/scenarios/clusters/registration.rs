@@ -1,8 +1,13 @@
 //! Joining with a bootstrap identity, reporting, being denied, leaving.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use k8s_openapi::api::{
+    certificates::v1::CertificateSigningRequest, coordination::v1::Lease, events::v1::Event,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::json;
 use writ_agent::registration::{Driver, Joining, identity, join, store::Store};
 use writ_api::cluster::ManagedCluster;
@@ -193,6 +198,23 @@ pub async fn requests(fleet: Fleet) -> Result<()> {
         anyhow::bail!("two requests should be a question");
     };
     ensure!(pending.len() == 2 && pending.iter().all(|p| p.fingerprint.len() == 64));
+    // Accepted without a choice, as upstream's tools do it: neither is approved, and an event says what to do.
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
+    for (round, seen) in [("first", 1), ("second", 2)] {
+        let patch = json!({"metadata": {"annotations": {"example.com/round": round}}, "spec": {"hubAcceptsClient": true}});
+        clusters
+            .patch("prod", &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        wait::until_true("the question is asked, and asked again", || async {
+            Ok(events.list(&ListParams::default()).await?.iter().any(|event| {
+                event.reason.as_deref() == Some("AmbiguousCertificateRequests")
+                    && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some("prod")
+                    && event.series.as_ref().map_or(1, |series| series.count) >= seen
+            }))
+        })
+        .await?;
+    }
     let chosen = people::accept(&admin, "prod", Some(&second)).await?;
     ensure!(matches!(chosen, Accepted::Chosen(_)));
     wait::until_true("the chosen request is answered", || async {

@@ -6,6 +6,7 @@ use crate::Scenario;
 
 mod design_documents;
 mod election;
+mod repair;
 
 /// The scenarios of this folder.
 pub fn all() -> Vec<Scenario> {
@@ -19,6 +20,11 @@ pub fn all() -> Vec<Scenario> {
             name: "foundation/the_hub_that_acts_keeps_its_lease",
             clusters: 0,
             run: |fleet| election::keeps_the_lease(fleet).boxed(),
+        },
+        Scenario {
+            name: "foundation/what_the_hub_keeps_is_put_right",
+            clusters: 0,
+            run: |fleet| repair::everything_of_the_hub(fleet).boxed(),
         },
     ]
 }

@@ -1,9 +1,12 @@
 //! Namespace selectors, expanded where the namespaces are.
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::{
-    core::v1::Namespace,
-    rbac::v1::{Role, RoleBinding},
+use k8s_openapi::{
+    api::{
+        core::v1::Namespace,
+        rbac::v1::{Role, RoleBinding},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api,
@@ -17,6 +20,14 @@ use super::support::{
 use crate::{Fleet, wait};
 
 pub async fn by_agent(fleet: Fleet) -> Result<()> {
+    // The agent installs the definition of its own kind.
+    let definitions: Api<CustomResourceDefinition> = Api::all(spoke(&fleet).await?);
+    let definition = "namespacegrants.writ.dev";
+    definitions.delete(definition, &DeleteParams::default()).await?;
+    wait::until_true("the definition is gone", || async {
+        Ok(definitions.get_opt(definition).await?.is_none())
+    })
+    .await?;
     let parts = start(&fleet).await?;
     let cluster = fleet.cluster(1)?;
     for namespace in ["one", "two"] {

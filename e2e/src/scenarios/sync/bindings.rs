@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::Fleet;
+use crate::{Fleet, repair::repaired};
 
 use super::support::{
     Case, SYSTEM, apply, condition, config_map, config_map_role, json_merge, namespace, until,
@@ -124,7 +124,26 @@ pub async fn user_guide(fleet: Fleet) -> Result<()> {
         let on_sync = rule.resources.as_deref() == Some(&["rootsyncs".to_owned()][..]);
         ensure!(!on_sync || !rule.verbs.iter().any(|verb| verb == "patch" || verb == "update"));
     }
-    Ok(())
+    let base = base.items.first().context("no base role")?.name_any();
+    changes_are_put_right(&case, "my-root-sync", &base).await
+}
+
+/// Somebody changes the role, the account and the binding of a sync.
+async fn changes_are_put_right(case: &Case, sync: &str, base: &str) -> Result<()> {
+    let roles: Api<Role> = Api::namespaced(case.admin.clone(), SYSTEM);
+    repaired(&roles, base, "/rules", json!([])).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(case.admin.clone(), SYSTEM);
+    repaired(
+        &accounts,
+        &format!("root-reconciler-{sync}"),
+        "/metadata/labels/configsync.gke.io~1sync-kind",
+        json!("RepoSync"),
+    )
+    .await?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(case.admin.clone());
+    let binding = bindings.list(&labels(sync)).await?;
+    let binding = binding.items.first().context("no binding")?.name_any();
+    repaired(&bindings, &binding, "/subjects", json!([])).await
 }
 
 pub async fn switch_and_back(fleet: Fleet) -> Result<()> {

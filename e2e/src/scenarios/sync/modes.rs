@@ -1,21 +1,29 @@
 //! The other ways to run: asked for `bind`, in pods, without a default role.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRoleBinding};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::Deployment, core::v1::Secret,
+    rbac::v1::ClusterRoleBinding,
+};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
 use writ_sync::{DefaultRole, Isolation, Options};
 
-use crate::Fleet;
+use crate::{Fleet, repair::repaired};
 
 use super::support::{Case, SYSTEM, apply, condition, until};
 
 /// `--require-bind --default-role=none`: an editor needs `bind` on every role in force.
 pub async fn require_bind(fleet: Fleet) -> Result<()> {
+    // A certificate authority that nobody can use is in the way.
+    fleet.hub.namespace(SYSTEM).await?;
+    let secrets: Api<Secret> = Api::namespaced(fleet.hub.admin().await?, SYSTEM);
+    let broken = serde_json::from_value(json!({"metadata": {"name": "writ-sync-webhook"}}))?;
+    secrets.create(&PostParams::default(), &broken).await?;
     let case = Case::with(
         fleet,
         Options {
@@ -108,6 +116,15 @@ subjects: [{kind: User, name: carol}]
             .to_string();
         ensure!(text.contains("carol may not bind ClusterRole"), "{what}: {text}");
     }
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(case.admin.clone());
+    repaired(&configurations, "writ-sync", "/webhooks", json!([])).await?;
+    secrets
+        .delete("writ-sync-webhook", &DeleteParams::default())
+        .await?;
+    until("the certificate authority is there again", || async {
+        Ok(secrets.get_opt("writ-sync-webhook").await?)
+    })
+    .await?;
     edit("carols", view.clone(), "/b")
         .await
         .context("her own roles, another repository")?;
