@@ -7,7 +7,7 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use writ_agent::options::WorkOptions;
 use writ_api::{
     cluster::PlacementDecision,
@@ -113,9 +113,7 @@ async fn deliver(fleet: &Fleet) -> Result<()> {
     holds(&maps, "set", "1").await?;
     wait::until_true("the set counts the work as applied", || async {
         let status = sets.get("set").await?.status.unwrap_or_default();
-        let summary: Value = serde_json::to_value(status.summary)?;
-        Ok(summary.get("Applied").and_then(Value::as_i64) == Some(1)
-            && summary.get("available").and_then(Value::as_i64) == Some(1))
+        Ok(status.summary.applied == 1 && status.summary.available == 1)
     })
     .await
 }

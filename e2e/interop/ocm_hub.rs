@@ -75,7 +75,7 @@ async fn roll_out(fleet: &Fleet) -> Result<()> {
                     .and_then(Value::as_i64)
             };
             ensure!(
-                (count("Applied"), count("available"), count("total")) == (Some(1), Some(1), Some(1)),
+                (count("applied"), count("available"), count("total")) == (Some(1), Some(1), Some(1)),
                 "{status}"
             );
             Ok(true)

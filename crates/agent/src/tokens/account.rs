@@ -16,7 +16,7 @@ use writ_runtime::{Error, apply, clock::Clock, error::Context as _};
 
 pub use super::state::{Next, State};
 use super::{
-    claims,
+    former::Former,
     plan::{self, Existing, Facts, Settings, Verdict, Wish},
     report::Report,
     secret::{self, Cluster},
@@ -186,7 +186,8 @@ impl Worker {
             }
             Some(held) if !asked && held.wish == wish && self.clock.now() < held.review_at => {
                 let held = held.clone();
-                self.report_held(name, &facts, &held, None).await?;
+                self.report_held(name, &facts, &held, None, state.left.as_deref())
+                    .await?;
             }
             _ => {
                 if let Some(due) = self.inspect(&facts, state, &ca).await? {
@@ -198,7 +199,11 @@ impl Worker {
                 state.repair = repair;
             }
         }
-        Ok(self.next(account, &wish, state))
+        let next = self.next(account, &wish, state);
+        Ok(match self.leave(name, state).await {
+            Some(delay) => next.within(later(self.clock.now(), delay)),
+            None => next,
+        })
     }
 
     fn next(&self, account: &ManagedServiceAccount, wish: &Wish, state: &State) -> Next {
@@ -246,11 +251,10 @@ impl Worker {
             Verdict::Good(claims) => (claims, false),
             Verdict::Repair(claims) => (claims, true),
             Verdict::Renew(why) => {
-                let former = former_namespace(found.as_ref(), facts);
-                self.renew(facts, state, ca, found.as_ref(), why).await?;
-                if let Some(former) = former {
-                    self.leave(&former, name).await;
+                if let Some(former) = Former::of(found.as_ref(), facts) {
+                    self.remember(name, state, former).await?;
                 }
+                self.renew(facts, state, ca, found.as_ref(), why).await?;
                 return Ok(None);
             }
             Verdict::Malformed => {
@@ -307,6 +311,8 @@ impl Worker {
             tracing::info!(account = name, "repairing the Secret");
             self.patch_secret(found.as_ref(), &wanted).await?;
         }
+        // Told with the rest: a restart must not take back what was said.
+        self.leave(name, state).await;
         let held = Held {
             claims,
             wish: facts.wish.clone(),
@@ -316,7 +322,8 @@ impl Worker {
             authenticates: self.authenticates(&token, facts.wish).await?,
         };
         state.held = Some(held.clone());
-        self.report_held(name, facts, &held, None).await?;
+        self.report_held(name, facts, &held, None, state.left.as_deref())
+            .await?;
         Ok(None)
     }
 
@@ -359,7 +366,8 @@ impl Worker {
             authenticates: self.authenticates(&minted.token, facts.wish).await?,
         };
         state.held = Some(held.clone());
-        self.report_held(name, facts, &held, Some(refreshed)).await?;
+        self.report_held(name, facts, &held, Some(refreshed), state.left.as_deref())
+            .await?;
         Ok(())
     }
 
@@ -389,6 +397,7 @@ impl Worker {
             return Err(Error::Invalid(format!("the ServiceAccount {name} was deleted meanwhile")).into());
         };
         let uid = found.uid().unwrap_or_default();
+        state.recall(&found);
         // One that we made stays ours, whatever was taken off it.
         let known = state.uid.as_deref() == Some(uid.as_str());
         let verdict = match plan::existing(wish, &found, &self.settings) {
@@ -426,6 +435,8 @@ impl Worker {
                 && !self.settings.reserved.iter().any(|r| r == name)
             {
                 tracing::info!(account = name, "the account is gone, deleting its ServiceAccount");
+                state.recall(&found);
+                self.leave(name, state).await;
                 apply::delete(&self.spoke_accounts(), name, found.uid().as_deref()).await?;
             }
         }
@@ -446,15 +457,6 @@ impl Worker {
         };
         Ok(())
     }
-}
-
-/// The namespace in which an earlier agent had this account, as the token in the Secret says.
-fn former_namespace(found: Option<&Secret>, facts: &Facts<'_>) -> Option<String> {
-    let token = found?.data.as_ref()?.get(KEY_TOKEN)?;
-    let subject = claims::read(&token.0)?.subject;
-    let namespace = claims::namespace_of(&subject)?;
-    (namespace != facts.namespace && subject == claims::subject(namespace, &facts.wish.name))
-        .then(|| namespace.to_owned())
 }
 
 fn later(time: Timestamp, delay: Duration) -> Timestamp {

@@ -1,26 +1,34 @@
 //! Watches accounts on the hub, ServiceAccounts and the CA on the managed cluster, and looks at each account when
 //! something about it changed or its time has come.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt, StreamExt,
     future::BoxFuture,
     stream::{self, FuturesUnordered},
 };
-use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::{
+    api::{
+        authentication::v1::SelfSubjectReview,
+        core::v1::{ConfigMap, ServiceAccount},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
+    api::PostParams,
     runtime::{
         WatchStreamExt,
         reflector::{self, Store},
         watcher::{self, Event, watcher},
     },
 };
-use writ_runtime::{Error, health::Gate, schedule::Schedule};
+use writ_runtime::{Error, backoff::Backoff, health::Gate, schedule::Schedule};
 
 use super::{
     account::{Next, State, Watched, Worker},
+    claims,
     plan::Settings,
 };
 use crate::Context;
@@ -42,11 +50,20 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
         namespace: options.agent_namespace.clone(),
         reserved: options.tokens.reserved.clone(),
         url: options.tokens.api_server_url.clone(),
+        owner: None,
     };
     let hub_gate = ctx.health.gate("watch ManagedServiceAccounts");
     let spoke_gate = ctx.health.gate("watch ServiceAccounts");
     let (accounts, account_writer) = reflector::store();
     let (service_accounts, service_account_writer) = reflector::store();
+    let Some(owner) = ctx
+        .shutdown
+        .run_until_cancelled(own_account(&ctx.spoke, &settings.namespace))
+        .await
+    else {
+        return Ok(());
+    };
+    let settings = Settings { owner, ..settings };
     let events = stream::select_all([
         watcher(
             Api::<Watched>::namespaced(ctx.hub.clone(), &settings.cluster),
@@ -101,6 +118,37 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
         .run(events, ctx.shutdown.cancelled_owned().boxed())
         .await;
     Ok(())
+}
+
+/// The ServiceAccount that the agent itself runs as, if it is one of its own namespace.
+async fn own_account(spoke: &Client, namespace: &str) -> Option<OwnerReference> {
+    let reviews: Api<SelfSubjectReview> = Api::all(spoke.clone());
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+    loop {
+        match reviews
+            .create(&PostParams::default(), &SelfSubjectReview::default())
+            .await
+        {
+            Ok(review) => {
+                let me = review.status?.user_info?;
+                let subject = me.username?;
+                let (_, name) = subject.rsplit_once(':')?;
+                return (subject == claims::subject(namespace, name)).then_some(OwnerReference {
+                    api_version: "v1".into(),
+                    kind: "ServiceAccount".into(),
+                    name: name.to_owned(),
+                    uid: me.uid?,
+                    ..OwnerReference::default()
+                });
+            }
+            // A server that does not know the question, or does not answer it.
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => return None,
+            Err(error) => {
+                tracing::debug!(%error, "cannot ask who the agent is, will try again");
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
+        }
+    }
 }
 
 /// A watch that fails is started again by itself; it is logged, and nothing is concluded from it.

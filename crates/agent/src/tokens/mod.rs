@@ -7,13 +7,15 @@
 //! the status finds the token.
 //!
 //! A ServiceAccount or Secret that was there before is left alone unless the account says that it may be taken
-//! over. When the account goes, the ServiceAccount goes, and every token of it dies.
+//! over. When the account goes, the ServiceAccount goes, and every token of it dies; so it does when the agent moves to
+//! another namespace. The agent's own ServiceAccount owns those that it makes: they go with it.
 //!
 //! In steady state nothing is sent: the agent watches, and looks at a token at most every six hours.
 
 pub mod account;
 pub mod claims;
 mod controller;
+mod former;
 pub mod plan;
 pub mod report;
 mod requests;

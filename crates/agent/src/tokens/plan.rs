@@ -7,7 +7,10 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::{
+    api::core::v1::{Secret, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use kube::{ResourceExt, api::ObjectMeta};
 use writ_api::authentication::{
     ANNOTATION_ADOPT, ANNOTATION_CLUSTER, ANNOTATION_REFUSED, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
@@ -96,6 +99,9 @@ pub struct Settings {
     pub reserved: Vec<String>,
     /// Where others reach the API server.
     pub url: Option<String>,
+    /// The agent's own ServiceAccount, where that is what it runs as: it owns those that it makes, so that they go
+    /// with it when the agent is removed from that namespace.
+    pub owner: Option<OwnerReference>,
 }
 
 /// Reads what an account wishes, or says which field is wrong.
@@ -178,6 +184,7 @@ pub fn service_account(name: &str, settings: &Settings) -> ServiceAccount {
             namespace: Some(settings.namespace.clone()),
             labels: Some([(LABEL_MANAGED.to_owned(), "true".to_owned())].into()),
             annotations: Some([(ANNOTATION_CLUSTER.to_owned(), settings.cluster.clone())].into()),
+            owner_references: settings.owner.clone().map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         ..ServiceAccount::default()
@@ -198,7 +205,7 @@ pub fn existing(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Res
     if is_ours(found, settings) {
         let wanted = service_account(&wish.name, settings);
         let edited = found.automount_service_account_token.is_some()
-            || !found.owner_references().is_empty()
+            || found.owner_references() != wanted.owner_references()
             || wanted
                 .labels()
                 .iter()
@@ -247,7 +254,7 @@ pub fn restore(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Exis
             "uid": found.uid(),
             "labels": wanted.labels(),
             "annotations": wanted.annotations(),
-            "ownerReferences": null,
+            "ownerReferences": wanted.metadata.owner_references,
         },
         "automountServiceAccountToken": null,
     }))

@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use writ_api::authentication::{ManagedServiceAccount, ManagedServiceAccountStatus, SecretRef};
+use writ_api::authentication::{
+    ANNOTATION_FORMER, ManagedServiceAccount, ManagedServiceAccountStatus, SecretRef,
+};
 use writ_runtime::condition::{self, Wanted};
 
 use super::plan::Refusal;
@@ -21,6 +23,8 @@ pub enum Report {
         refreshed: Option<Timestamp>,
         /// Whether the API server itself accepts it, if audiences were asked for.
         authenticates: Option<bool>,
+        /// Why the ServiceAccount of the agent's former namespace is still there.
+        left: Option<String>,
     },
     /// The token has expired and is not renewed, as was asked for.
     Expired,
@@ -51,10 +55,26 @@ pub fn status(
             digest,
             refreshed,
             authenticates,
+            left,
         } => {
             wanted.push(Wanted::new("SecretCreated", true, "SecretCreated", ""));
             wanted.push(Wanted::new("TokenReported", true, "TokenReported", ""));
             wanted.push(present);
+            match left {
+                None => {
+                    condition::remove(&mut status.conditions, "FormerServiceAccountGone");
+                }
+                Some(why) => wanted.push(Wanted::new(
+                    "FormerServiceAccountGone",
+                    false,
+                    "FormerServiceAccountLeft",
+                    format!(
+                        "the agent has moved, and tokens of the ServiceAccount in its former namespace are still \
+                         accepted: {why}; delete that ServiceAccount, or the agent's own in that namespace, and \
+                         then the annotation {ANNOTATION_FORMER} of the new one"
+                    ),
+                )),
+            }
             match authenticates {
                 None => {
                     condition::remove(&mut status.conditions, "AuthenticatesToAPIServer");

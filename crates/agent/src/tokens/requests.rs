@@ -170,30 +170,13 @@ impl Worker {
         self.review(token, &[]).await.map(Some)
     }
 
-    /// Deletes the ServiceAccount that an earlier agent left in another namespace.
-    pub(super) async fn leave(&self, namespace: &str, name: &str) {
-        let api: Api<ServiceAccount> = Api::namespaced(self.spoke.clone(), namespace);
-        let left = async {
-            let found = api
-                .get_opt(name)
-                .await
-                .context(|| format!("read the ServiceAccount {namespace}/{name}"))?;
-            if let Some(found) = found.filter(|found| plan::is_ours(found, &self.settings)) {
-                apply::delete(&api, name, found.uid().as_deref()).await?;
-            }
-            Ok::<_, Error>(())
-        };
-        if let Err(error) = left.await {
-            tracing::warn!(account = name, namespace, %error, "the ServiceAccount in the former namespace is still there");
-        }
-    }
-
     pub(super) async fn report_held(
         &self,
         name: &str,
         facts: &Facts<'_>,
         held: &Held,
         refreshed: Option<Timestamp>,
+        left: Option<&str>,
     ) -> Result<(), Error> {
         let report = if !facts.wish.rotate && held.claims.expires <= facts.now {
             Report::Expired
@@ -203,6 +186,7 @@ impl Worker {
                 digest: held.digest.clone(),
                 refreshed,
                 authenticates: held.authenticates,
+                left: left.map(str::to_owned),
             }
         };
         self.report(name, &report).await

@@ -7,6 +7,7 @@ use writ_runtime::{Error, backoff::Backoff};
 
 use super::{
     claims::Claims,
+    former::Former,
     plan::{Refusal, Wish},
 };
 
@@ -23,6 +24,10 @@ pub struct State {
     pub(super) rejected_until: Option<Timestamp>,
     pub(super) backoff: Backoff,
     pub(super) failures: u32,
+    pub(super) former: Vec<Former>,
+    pub(super) noted: bool,
+    pub(super) left: Option<String>,
+    pub(super) leaving: Backoff,
 }
 
 impl Default for State {
@@ -39,6 +44,10 @@ impl Default for State {
             rejected_until: None,
             backoff: Backoff::new(Duration::from_millis(500), Duration::from_mins(5)),
             failures: 0,
+            former: Vec::new(),
+            noted: false,
+            left: None,
+            leaving: Backoff::new(Duration::from_secs(1), Duration::from_mins(5)),
         }
     }
 }
@@ -47,6 +56,7 @@ impl State {
     /// Forgets failures: what failed may work now.
     pub fn hope(&mut self) {
         self.backoff.reset();
+        self.leaving.reset();
     }
 }
 
@@ -76,6 +86,17 @@ pub struct Next {
     pub due: Option<Timestamp>,
     /// When the token expires: the urgency.
     pub expires: Option<Timestamp>,
+}
+
+impl Next {
+    /// Not later than then.
+    #[must_use]
+    pub fn within(self, then: Timestamp) -> Self {
+        Self {
+            due: Some(self.due.map_or(then, |due| due.min(then))),
+            ..self
+        }
+    }
 }
 
 /// Why a look ended early.

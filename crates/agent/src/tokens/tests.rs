@@ -2,16 +2,22 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{ByteString, api::core::v1::Secret, api::core::v1::ServiceAccount};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Secret, ServiceAccount},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 use serde_json::json;
 use writ_api::authentication::{KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount};
 use writ_runtime::condition;
 
 use super::{
     claims::{self, Claims},
+    former::Former,
     plan::{self, Existing, Facts, Settings, Verdict, Wish},
     report::{self, Report},
     secret::{self, Cluster},
+    state::State,
 };
 
 fn at(second: i64) -> Timestamp {
@@ -24,6 +30,7 @@ fn settings() -> Settings {
         namespace: "agents".into(),
         reserved: vec!["writ-agent".into()],
         url: Some("https://c1".into()),
+        owner: None,
     }
 }
 
@@ -43,6 +50,16 @@ fn service_account(change: &serde_json::Value) -> ServiceAccount {
     json_patch::merge(&mut object, &json!({ "metadata": { "uid": "s1" } }));
     json_patch::merge(&mut object, change);
     serde_json::from_value(object).unwrap()
+}
+
+fn owner(name: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".into(),
+        kind: "ServiceAccount".into(),
+        name: name.into(),
+        uid: format!("uid of {name}"),
+        ..OwnerReference::default()
+    }
 }
 
 fn token(subject: &str, issued: i64, expires: i64, uid: &str) -> Vec<u8> {
@@ -168,6 +185,26 @@ fn a_service_account_is_used_restored_or_refused() {
     ];
     for (wish, change, wanted) in cases {
         assert_eq!(look(wish, &change), wanted, "adopt {} {change}", wish.adopt);
+    }
+    // The agent owns it, and nobody else does.
+    let owned = Settings {
+        owner: Some(owner("writ-agent")),
+        ..settings()
+    };
+    for (owners, restored) in [
+        (vec![], true),
+        (vec![owner("writ-agent")], false),
+        (vec![owner("somebody")], true),
+        (vec![owner("writ-agent"), owner("somebody")], true),
+    ] {
+        let found = service_account(&json!({"metadata": {"ownerReferences": owners}}));
+        match plan::existing(&wish, &found, &owned).unwrap() {
+            Existing::Use => assert!(!restored, "{owners:?}"),
+            Existing::Restore(patch) => {
+                assert!(restored, "{owners:?}");
+                assert_eq!(patch["metadata"]["ownerReferences"], json!([owner("writ-agent")]));
+            }
+        }
     }
 }
 
@@ -302,12 +339,27 @@ fn every_refresh_shows_in_the_status() {
         digest: "d".into(),
         refreshed,
         authenticates: None,
+        left: None,
     };
     let first = report::status(&account, &good(Some(at(50))), at(50));
     assert!(condition::is_true(&first.conditions, "SecretCreated"));
     assert!(condition::is_true(&first.conditions, "AllServiceAccountPresent"));
     assert_eq!(first.conditions[0].observed_generation, Some(3));
     account.status = Some(first.clone());
+    let left = Report::Good {
+        expires: at(1000),
+        digest: "d".into(),
+        refreshed: None,
+        authenticates: None,
+        left: Some("read the ServiceAccount before/a: forbidden".into()),
+    };
+    let said = report::status(&account, &left, at(60)).conditions;
+    let said = condition::find(&said, "FormerServiceAccountGone").unwrap();
+    assert_eq!(
+        (said.status.as_str(), said.reason.as_str()),
+        ("False", "FormerServiceAccountLeft")
+    );
+    assert!(said.message.contains("before/a"), "{}", said.message);
     let same_second = report::status(&account, &good(Some(at(50))), at(50));
     assert_ne!(same_second.token_secret_ref, first.token_secret_ref);
     account.status = Some(same_second.clone());
@@ -356,4 +408,44 @@ fn what_is_no_token_is_not_read() {
         read.expires.duration_since(read.issued),
         SignedDuration::from_secs(1)
     );
+}
+
+#[test]
+fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
+    let plain = account(&json!({}));
+    let wish = plan::wish(&plain, &settings()).unwrap();
+    let of = |subject: &str| {
+        let token = token(subject, 0, 1000, "s0");
+        let secret = secret::wanted(&plain, &wish, &CLUSTER, &token, None);
+        let facts = Facts {
+            account: &plain,
+            wish: &wish,
+            uid: "s1",
+            cluster: CLUSTER,
+            namespace: "agents",
+            now: at(100),
+        };
+        Former::of(Some(&secret), &facts)
+    };
+    assert_eq!(of("system:serviceaccount:agents:a"), None, "it is here");
+    assert_eq!(
+        of("system:serviceaccount:before:b"),
+        None,
+        "it is another account's"
+    );
+    let former = of("system:serviceaccount:before:a").unwrap();
+    let noted = json!({"metadata": {"annotations": {"authentication.writ.dev/former":
+        format!("{former},nonsense,x/y/z")}}});
+    let found = service_account(&noted);
+    assert_eq!(Former::recorded(&found), [former.clone()]);
+    // The note is no edit that has to be undone.
+    assert_eq!(plan::existing(&wish, &found, &settings()), Ok(Existing::Use));
+    let mut state = State::default();
+    state.recall(&service_account(&json!({})));
+    assert!(state.former.is_empty());
+    state.recall(&found);
+    assert_eq!(state.former, [former]);
+    state.left = Some("why".into());
+    state.recall(&service_account(&json!({})));
+    assert!(state.former.is_empty() && state.left.is_none());
 }

@@ -260,12 +260,33 @@ async fn replace(
     if !immutable && !other_type && !other_role {
         return Err(refused.into());
     }
+    would_be_made(api, object).await?;
     let exact = DeleteParams::background().preconditions(Preconditions {
         uid: live.metadata.uid,
         resource_version: live.metadata.resource_version,
     });
     api.delete(&target.name, &exact).await?;
     Ok(api.patch(&target.name, params, &Patch::Apply(object)).await?)
+}
+
+/// Nothing is deleted for something that cannot be made: the server is asked first, under another name.
+async fn would_be_made(api: &Api<DynamicObject>, object: &Value) -> Result<(), Failure> {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("name");
+        metadata.insert("generateName".into(), "writ-trial-".into());
+    }
+    let trial: DynamicObject = serde_json::from_value(object)
+        .map_err(|error| Failure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match api.create(&params, &trial).await {
+        // A webhook that cannot try says nothing about the object.
+        Err(kube::Error::Api(status)) if status.code == 400 && status.message.contains("dry run") => Ok(()),
+        other => Ok(other.map(drop)?),
+    }
 }
 
 async fn create_only(

@@ -25,6 +25,9 @@ pub const LABEL_MANAGED: &str = "authentication.open-cluster-management.io/is-ma
 /// On a ServiceAccount: the cluster name under which the agent that made it is known to its hub.
 pub const ANNOTATION_CLUSTER: &str = "authentication.writ.dev/cluster";
 
+/// On a ServiceAccount: those that the account had before the agent moved, and that are still to be deleted.
+pub const ANNOTATION_FORMER: &str = "authentication.writ.dev/former";
+
 /// On a ManagedServiceAccount, with the value `true`: take over a ServiceAccount or Secret of that name.
 pub const ANNOTATION_ADOPT: &str = "authentication.writ.dev/adopt";
 

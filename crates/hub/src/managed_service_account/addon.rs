@@ -18,7 +18,10 @@ use writ_api::{
         cluster_claim::{CLAIM_AGENT, CLAIM_AGENT_NAMESPACE},
         managed_cluster::CONDITION_AVAILABLE,
     },
-    work::{Manifest, ManifestWork, ManifestWorkSpec, Workload},
+    work::{
+        DeleteOption, Manifest, ManifestWork, ManifestWorkSpec, OrphaningRule, PropagationPolicy,
+        SelectivelyOrphan, Workload,
+    },
 };
 use writ_runtime::condition::{self, Wanted};
 use x509_parser::{
@@ -185,6 +188,19 @@ pub fn work(addon: &ManagedClusterAddOn, cluster: &str, image: &str) -> Manifest
                     .map(Manifest)
                     .collect(),
             },
+            // Other add-ons live in the same namespace. The accounts' ServiceAccounts need it not to go: the agent's own
+            // owns them.
+            delete_option: Some(DeleteOption {
+                propagation_policy: PropagationPolicy::SelectivelyOrphan,
+                selectively_orphans: Some(SelectivelyOrphan {
+                    orphaning_rules: vec![OrphaningRule {
+                        resource: "namespaces".into(),
+                        name: namespace.into(),
+                        ..OrphaningRule::default()
+                    }],
+                }),
+                ..DeleteOption::default()
+            }),
             ..ManifestWorkSpec::default()
         },
         status: None,

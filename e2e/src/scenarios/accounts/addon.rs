@@ -2,10 +2,14 @@
 //! only for exactly the right request, and then doing its work with nothing but what it was given.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, certificates::v1::CertificateSigningRequest, core::v1::Secret};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    certificates::v1::CertificateSigningRequest,
+    core::v1::{Namespace, Secret},
+};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::AuthInfo,
 };
 use serde_json::json;
@@ -13,7 +17,7 @@ use writ_agent::registration::identity;
 use writ_api::addon::ManagedClusterAddOn;
 use writ_runtime::condition;
 
-use super::{Stage, forbidden};
+use super::{Stage, forbidden, gone};
 use crate::{
     Fleet,
     cluster::client,
@@ -46,7 +50,7 @@ async fn stage(fleet: Fleet) -> Result<Stage> {
     Ok(Stage {
         fleet,
         admin,
-        _running: running,
+        running,
     })
 }
 
@@ -150,7 +154,48 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), "cluster1");
     forbidden("list Secrets", secrets.list(&ListParams::default()).await)?;
     let others: Api<Secret> = Api::namespaced(hub, "cluster2");
-    forbidden("read another cluster's Secret", others.get("robot").await)
+    forbidden("read another cluster's Secret", others.get("robot").await)?;
+    moves(&stage, &addons, &token).await
+}
+
+/// The add-on is installed in another namespace, and then removed: its accounts end with it, and nothing else does.
+async fn moves(stage: &Stage, addons: &Api<ManagedClusterAddOn>, token: &str) -> Result<()> {
+    let spoke = stage.fleet.cluster(1)?.admin().await?;
+    let namespaces: Api<Namespace> = Api::all(spoke.clone());
+    let moved = json!({"spec": {"installNamespace": "elsewhere"}});
+    addons
+        .patch(
+            "managed-serviceaccount",
+            &PatchParams::default(),
+            &Patch::Merge(&moved),
+        )
+        .await?;
+    let deployments: Api<Deployment> = Api::namespaced(spoke, "elsewhere");
+    until("the Deployment in the other namespace", || async {
+        Ok(deployments.get_opt("managed-serviceaccount-addon-agent").await?)
+    })
+    .await?;
+    until("the token of the former namespace to be refused", || async {
+        Ok(stage.user_of(1, token).await?.is_none().then_some(()))
+    })
+    .await?;
+    addons
+        .delete("managed-serviceaccount", &DeleteParams::default())
+        .await?;
+    gone(
+        "the Deployment",
+        &deployments,
+        "managed-serviceaccount-addon-agent",
+    )
+    .await?;
+    for name in [NAMESPACE, "elsewhere"] {
+        let left = namespaces.get(name).await?;
+        ensure!(
+            left.metadata.deletion_timestamp.is_none(),
+            "other add-ons live in {name} too"
+        );
+    }
+    Ok(())
 }
 
 async fn run(stage: &Stage, hub: Client) -> Result<Running> {

@@ -21,6 +21,7 @@ mod addon;
 mod input;
 mod isolation;
 mod lifecycle;
+mod moved;
 mod sets;
 
 /// The scenarios of this folder.
@@ -40,6 +41,11 @@ pub fn all() -> Vec<Scenario> {
             name: "accounts/a_foreign_secret_is_left_alone_until_it_goes",
             clusters: 1,
             run: |fleet| lifecycle::a_foreign_secret(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/an_agent_that_moves_leaves_no_token_behind",
+            clusters: 1,
+            run: |fleet| moved::moved(fleet).boxed(),
         },
         Scenario {
             name: "accounts/bad_input_is_refused_with_the_bound_named",
@@ -69,21 +75,33 @@ pub fn all() -> Vec<Scenario> {
 struct Stage {
     fleet: Fleet,
     admin: Client,
-    _running: Vec<Running>,
+    running: Vec<Running>,
 }
 
 impl Stage {
     async fn set(fleet: Fleet) -> Result<Self> {
+        let mut stage = Self::without_agents(fleet).await?;
+        for number in 1..=stage.fleet.clusters.len() {
+            let agent = stage
+                .fleet
+                .run_agent(number, writ_agent::Options::default())
+                .await?;
+            stage.running.push(agent);
+        }
+        Ok(stage)
+    }
+
+    /// The hub alone; the clusters are accepted.
+    async fn without_agents(fleet: Fleet) -> Result<Self> {
         let admin = fleet.hub.admin().await?;
-        let mut running = vec![fleet.run_hub(writ_hub::Options::default()).await?];
+        let hub = fleet.run_hub(writ_hub::Options::default()).await?;
         for number in 1..=fleet.clusters.len() {
             fleet.accept(number).await?;
-            running.push(fleet.run_agent(number, writ_agent::Options::default()).await?);
         }
         Ok(Self {
             fleet,
             admin,
-            _running: running,
+            running: vec![hub],
         })
     }
 

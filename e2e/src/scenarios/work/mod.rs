@@ -5,6 +5,7 @@ use futures::FutureExt;
 use crate::Scenario;
 
 mod admission;
+mod count;
 mod delivery;
 mod executor;
 mod link;
@@ -68,6 +69,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| strategies::strategies(fleet).boxed(),
         },
         Scenario {
+            name: "work/what_cannot_be_made_anew_is_not_deleted",
+            clusters: 1,
+            run: |fleet| strategies::made_anew(fleet).boxed(),
+        },
+        Scenario {
             name: "work/objects_are_shared_and_orphaned",
             clusters: 1,
             run: |fleet| strategies::ownership(fleet).boxed(),
@@ -108,7 +114,7 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| outage::edits_in_a_row(fleet).boxed(),
         },
         Scenario {
-            name: "work/a_thousand_manifests_converge",
+            name: "work/a_thousand_manifests_converge_with_five_reviews",
             clusters: 1,
             run: |fleet| outage::large(fleet).boxed(),
         },

@@ -7,12 +7,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
+    config::AuthInfo,
 };
 use serde_json::{Value, json};
 use writ_agent::options::WorkOptions;
 use writ_api::work::{AppliedManifestWork, ManifestWork};
 
 use super::{
+    count::Requests,
     link::Link,
     support::{
         accept, agent, change, condition, config_map, config_maps, create, delete, gone, holds, spoke, works,
@@ -21,7 +23,7 @@ use super::{
 use crate::{
     Fleet, cluster,
     fleet::{self, Running},
-    wait,
+    wait, yaml,
 };
 
 const GRACE: Duration = Duration::from_secs(1);
@@ -201,32 +203,99 @@ pub async fn edits_in_a_row(fleet: Fleet) -> Result<()> {
     Ok(())
 }
 
-/// A thousand manifests: applied, changed, half of them pruned, deleted.
+/// Who delivers the large work.
+const ROBOT: &str = r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: robot, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects:
+- {kind: ServiceAccount, name: robot, namespace: shop}
+";
+
+/// A thousand manifests under an executor: applied, changed, half of them pruned, deleted. What the executor may is
+/// asked once for all of them, and what is as it should be is not asked about.
 pub async fn large(fleet: Fleet) -> Result<()> {
-    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    let requests = Requests::default();
+    let _agent = counted_agent(&fleet, &requests).await?;
     let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
     fleet.cluster(1)?.namespace("shop").await?;
+    yaml::apply(&client, ROBOT).await?;
     let maps = config_maps(&client, "shop");
     let spec = |count: usize, value: &str| {
         let manifests: Vec<_> = (0..count)
             .map(|n| config_map("shop", &format!("m{n}"), value))
             .collect();
-        json!({"workload": {"manifests": manifests}})
+        json!({"workload": {"manifests": manifests}, "executor": {"subject": {"type": "ServiceAccount",
+            "serviceAccount": {"namespace": "shop", "name": "robot"}}}})
     };
     let count = || async {
         let all = maps.list_metadata(&ListParams::default()).await?;
         anyhow::Ok(all.iter().filter(|map| map.name_any().starts_with('m')).count())
     };
+    let reviews = || requests.holding("/subjectaccessreviews");
     create(&works, "large", spec(1000, "1")).await?;
     let work = condition(&works, "large", "Available", "True").await?;
     ensure!(count().await? == 1000);
     let reported = work.status.unwrap_or_default().resource_status.manifests.len();
     ensure!(reported == 1000, "{reported} manifests are reported");
+    let asked = reviews().len();
+    ensure!((1..=5).contains(&asked), "{asked} reviews for a full grant");
+
+    // Another work is delivered meanwhile: nothing is asked about the thousand.
+    requests.forget();
+    create(&works, "small", one("small", "1")).await?;
+    condition(&works, "small", "Available", "True").await?;
+    let again = requests.holding("/namespaces/shop/");
+    ensure!(
+        again.is_empty(),
+        "an unchanged work cost {}: {:?}",
+        again.len(),
+        again.first()
+    );
+
+    // One drifts: the answers are known. Then all change: a revision is judged by answers of its own.
+    let edit = json!({"data": {"key": "drift"}});
+    maps.patch("m7", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
+    holds(&maps, "m7", "1").await?;
+    let repair = requests.holding("/namespaces/shop/");
+    ensure!(repair.len() <= 3, "the repair of one object cost {repair:?}");
+    ensure!(
+        reviews().is_empty(),
+        "the second pass asked again: {:?}",
+        reviews().len()
+    );
     change(&works, "large", json!({"spec": spec(500, "2")})).await?;
     condition(&works, "large", "Applied", "True").await?;
     holds(&maps, "m499", "2").await?;
     wait::until_true("the other half is pruned", || async { Ok(count().await? == 500) }).await?;
+    let asked = reviews().len();
+    ensure!((1..=5).contains(&asked), "{asked} reviews for a new revision");
     delete(&works, "large").await?;
     ensure!(count().await? == 0);
     Ok(())
+}
+
+/// An agent whose requests to the managed cluster are counted.
+async fn counted_agent(fleet: &Fleet, requests: &Requests) -> Result<Running> {
+    accept(fleet, "cluster1").await?;
+    let hub = fleet.agent_identity("cluster1").await?;
+    let cluster = fleet.cluster(1)?;
+    let token = cluster.token(fleet::AGENT_NAMESPACE, "writ-agent").await?;
+    let spoke = requests
+        .client(cluster.kubeconfig_with(AuthInfo {
+            token: Some(token.into()),
+            ..AuthInfo::default()
+        }))
+        .await?;
+    let options = writ_agent::Options {
+        cluster_name: "cluster1".into(),
+        controllers: vec!["work".into()],
+        ..writ_agent::Options::default()
+    };
+    fleet::start("the agent", |health, shutdown| {
+        writ_agent::run(hub, spoke, options, health, shutdown)
+    })
+    .await
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret, rbac::v1::RoleBinding};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
@@ -309,5 +309,66 @@ pub async fn definitions_and_eviction(fleet: Fleet) -> Result<()> {
     })
     .await?;
     holds(&config_maps(&client, "default"), "lost", "1").await?;
+    Ok(())
+}
+
+/// The role of a binding and the type of a Secret cannot be changed: such an object is made anew, but not deleted for one
+/// that the server would not take.
+pub async fn made_anew(fleet: Fleet) -> Result<()> {
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    let binding = |role: &str, subject: Value| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"namespace": "default", "name": "readers"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [subject]})
+    };
+    let ann = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"});
+    let secret = |type_: &str, data: Value| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "certificate"},
+            "type": type_, "stringData": data})
+    };
+    let spec = |binding: Value, secret: Value| json!({"workload": {"manifests": [binding, secret]}});
+    let first = spec(
+        binding("view", ann.clone()),
+        secret("Opaque", json!({"key": "1"})),
+    );
+    create(&works, "w", first).await?;
+    condition(&works, "w", "Applied", "True").await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), "default");
+    let secrets: Api<Secret> = Api::namespaced(client, "default");
+    let uids = || async {
+        anyhow::Ok((
+            bindings.get("readers").await?.uid(),
+            secrets.get("certificate").await?.uid(),
+        ))
+    };
+    let before = uids().await?;
+
+    // Neither can be made: there are no such subjects, and a certificate has two parts.
+    let nobody = json!({"kind": "Robot", "name": "bob"});
+    let bad = spec(
+        binding("edit", nobody),
+        secret("kubernetes.io/tls", json!({"tls.key": "x"})),
+    );
+    change(&works, "w", json!({"spec": bad})).await?;
+    let work = condition(&works, "w", "Applied", "False").await?;
+    for ordinal in 0..2 {
+        ensure!(manifest_condition(&work, ordinal, "Applied")?.0 == "False");
+    }
+    ensure!(before == uids().await?, "what was there is gone");
+
+    let good = spec(
+        binding("edit", ann),
+        secret("kubernetes.io/tls", json!({"tls.key": "x", "tls.crt": "y"})),
+    );
+    change(&works, "w", json!({"spec": good})).await?;
+    condition(&works, "w", "Applied", "True").await?;
+    let after = uids().await?;
+    ensure!(
+        before.0 != after.0 && before.1 != after.1,
+        "they were not made anew"
+    );
+    ensure!(bindings.get("readers").await?.role_ref.name == "edit");
     Ok(())
 }
