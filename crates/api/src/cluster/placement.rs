@@ -151,8 +151,7 @@ pub struct ScoreCoordinate {
     /// Where it comes from.
     #[serde(rename = "type", default)]
     pub type_: ScoreType,
-    /// With `BuiltIn`: `Balance`, `Steady`, `ResourceAllocatableCPU`, `ResourceAllocatableMemory`, `Spread`
-    /// or `Random`.
+    /// With `BuiltIn`: `Balance`, `Steady`, `ResourceAllocatableCPU` or `ResourceAllocatableMemory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_in: Option<String>,
     /// With `AddOn`: which one.

@@ -33,6 +33,7 @@ use writ_runtime::{
 
 pub use self::state::Scheduler;
 use super::{
+    facts,
     groups::Object,
     plan::{self, Outcome},
     rate,
@@ -331,10 +332,15 @@ async fn write_objects(
                 (*there).clone()
             }
             None => match api.create(&PostParams::default(), wanted).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => api
-                    .get(&wanted.name_any())
-                    .await
-                    .context(|| format!("read PlacementDecision {namespace}/{}", wanted.name_any()))?,
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    let made = api
+                        .get(&wanted.name_any())
+                        .await
+                        .context(|| format!("read PlacementDecision {namespace}/{}", wanted.name_any()))?;
+                    // Without our label nobody would find the decisions in it.
+                    apply::ensure(&api, Some(&made), wanted, MANAGER).await?;
+                    made
+                }
                 answer => answer
                     .context(|| format!("create PlacementDecision {namespace}/{}", wanted.name_any()))?,
             },
@@ -388,15 +394,10 @@ fn decisions(object: &Object, outcome: &Outcome, by_score: bool) -> Vec<ClusterD
 
 /// A score of an add-on, if it is there and not too old.
 pub(super) fn score_in(object: &AddOnPlacementScore, name: &str, now: Timestamp) -> Option<i64> {
-    let status = object.status.as_ref()?;
-    let expired = status
-        .valid_until
-        .as_ref()
-        .and_then(|time| time.parse::<Timestamp>().ok())
-        .is_some_and(|until| until <= now);
-    if expired {
+    if facts::remaining(object, now).is_some_and(|left| left.is_zero()) {
         return None;
     }
+    let status = object.status.as_ref()?;
     let score = status.scores.iter().find(|score| score.name == name)?;
     Some(i64::from(score.value))
 }

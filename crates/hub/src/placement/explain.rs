@@ -11,11 +11,11 @@ use writ_api::cluster::{
 use writ_runtime::{Error, error::Context as _};
 
 use super::{
-    facts::Facts,
+    facts::{Facts, Scores},
     groups::Object,
     plan::{Compiled, Outcome, Surroundings, Verdict, slot_of},
 };
-use crate::cluster_set::membership::{JOINED_ANNOTATION, Membership, SetView};
+use crate::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
 
 /// What a person is told about a placement.
 #[derive(Clone, Debug)]
@@ -68,7 +68,8 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
             bindings.items.iter().any(|b| b.spec.cluster_set == name)
                 && (placement.spec.cluster_sets.is_empty() || placement.spec.cluster_sets.contains(&name))
         })
-        .map(|set| SetView::of(set, false))
+        // Admission marks the sets whose key this hub guards, the default key too where it was told so.
+        .map(|set| SetView::of(set, set.annotations().contains_key(CONFIRMED_ANNOTATION)))
         .collect();
     let is_own = |d: &&PlacementDecision| {
         d.namespace().as_deref() == Some(namespace)
@@ -114,7 +115,11 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         })
         .map(|cluster| {
             let facts = Facts::of(cluster);
-            let verdict = compiled.judge(&facts, before.contains_key(&facts.name), now);
+            let chosen = before.contains_key(&facts.name);
+            let verdict = compiled.judge(&facts, chosen, now, |cluster| {
+                let own = scores.items.iter();
+                Scores::of(own.filter(|s| s.namespace().as_deref() == Some(cluster)), now)
+            });
             (facts, verdict)
         })
         .collect();

@@ -3,13 +3,17 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use writ_api::cluster::{ManagedCluster, managed_cluster::TaintEffect};
-use writ_runtime::{cel::Variable, quantity::Quantity};
+use writ_api::cluster::{AddOnPlacementScore, ManagedCluster, managed_cluster::TaintEffect};
+use writ_runtime::{
+    cel::{Table, Variable},
+    quantity::Quantity,
+};
 
 use crate::cluster_set::membership::Labels;
 
@@ -104,4 +108,43 @@ impl Facts {
             seen: Seen::default(),
         }
     }
+}
+
+/// What add-ons say about a cluster, as expressions see it.
+#[derive(Clone, Debug, Default)]
+pub struct Scores {
+    /// The scores of each object, by its name.
+    pub table: Table,
+    /// When the first of them is too old to count.
+    pub until: Option<Duration>,
+}
+
+impl Scores {
+    /// Reduces the objects in the namespace of a cluster. What is too old is not there.
+    pub fn of<'a>(objects: impl Iterator<Item = &'a AddOnPlacementScore>, now: Timestamp) -> Self {
+        let mut until: Option<Duration> = None;
+        let valid = objects.filter(|object| match remaining(object, now) {
+            None => true,
+            Some(Duration::ZERO) => false,
+            Some(left) => {
+                until = Some(until.map_or(left, |until| until.min(left)));
+                true
+            }
+        });
+        let table = valid
+            .map(|object| {
+                let scores = object.status.as_ref().map(|s| s.scores.as_slice());
+                let scores = serde_json::to_value(scores.unwrap_or_default()).unwrap_or_default();
+                (object.name_any(), Variable::from(&scores))
+            })
+            .collect();
+        Self { table, until }
+    }
+}
+
+/// For how long the scores count still; `None` means for ever.
+pub fn remaining(object: &AddOnPlacementScore, now: Timestamp) -> Option<Duration> {
+    let until = object.status.as_ref()?.valid_until.as_ref()?;
+    let until: Timestamp = until.parse().ok()?;
+    Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
 }

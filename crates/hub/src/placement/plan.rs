@@ -13,7 +13,7 @@ use writ_api::cluster::placement::{
 use writ_runtime::condition::Wanted;
 
 use super::{
-    facts::Facts,
+    facts::{Facts, Scores},
     groups::{Groups, Object},
     predicates::Predicates,
     prioritizers::{self, Source},
@@ -93,21 +93,40 @@ impl Compiled {
         })
     }
 
-    /// Judges one candidate. `chosen` is whether the placement has it already.
-    pub fn judge(&self, cluster: &Facts, chosen: bool, now: Timestamp) -> Verdict {
+    /// Judges one candidate. `chosen` is whether the placement has it already; `scores` are asked for only if some
+    /// expression does.
+    pub fn judge(
+        &self,
+        cluster: &Facts,
+        chosen: bool,
+        now: Timestamp,
+        scores: impl FnOnce(&str) -> Scores,
+    ) -> Verdict {
         if cluster.deleting {
             return Verdict {
                 refusal: Some("it is being deleted".into()),
                 ..Verdict::default()
             };
         }
-        if let Err(reason) = self.predicates.check(cluster) {
-            return Verdict {
+        let scores = if self.asks_for_scores() {
+            scores(&cluster.name)
+        } else {
+            Scores::default()
+        };
+        let mut verdict = match self.predicates.check(cluster, &scores) {
+            Ok(()) => taints::judge(cluster, &self.tolerations, chosen, now),
+            Err(reason) => Verdict {
                 refusal: Some(reason),
                 ..Verdict::default()
-            };
-        }
-        taints::judge(cluster, &self.tolerations, chosen, now)
+            },
+        };
+        verdict.until = verdict.until.into_iter().chain(scores.until).min();
+        verdict
+    }
+
+    /// Whether the verdict on a cluster depends on the scores of add-ons.
+    pub fn asks_for_scores(&self) -> bool {
+        self.predicates.ask_for_scores()
     }
 
     /// Chooses among the candidates and divides the chosen ones.
@@ -232,9 +251,15 @@ impl Compiled {
 
     /// Whether the choice looks at this score of an add-on.
     pub fn looks_at(&self, resource: &str) -> bool {
-        self.weights
-            .keys()
-            .any(|source| matches!(source, Source::AddOn(name, _) if name == resource))
+        self.add_ons().any(|name| name == resource)
+    }
+
+    /// The score objects that the choice weighs.
+    pub fn add_ons(&self) -> impl Iterator<Item = &str> {
+        self.weights.keys().filter_map(|source| match source {
+            Source::AddOn(resource, _) => Some(resource.as_str()),
+            _ => None,
+        })
     }
 
     /// The conditions of a placement that was scheduled.

@@ -5,7 +5,12 @@ use kube::core::{Selector, SelectorExt};
 use writ_api::cluster::placement::{ClaimSelector, PlacementSpec};
 use writ_runtime::cel::{Answer, Expression, Variable};
 
-use super::facts::Facts;
+use super::facts::{Facts, Scores};
+
+/// What expressions call the cluster.
+const CLUSTER: &str = "managedCluster";
+/// The function that gives the scores of an add-on.
+const SCORES: &str = "scores";
 
 /// The predicates of a placement, ready to be asked.
 pub struct Predicates(Vec<Predicate>);
@@ -29,8 +34,12 @@ impl Predicates {
             let claims = claims(selector.claim_selector.as_ref()).map_err(|e| at("claimSelector", &e))?;
             let mut expressions = Vec::new();
             for text in selector.cel_selector.into_iter().flat_map(|c| c.cel_expressions) {
-                let expression =
-                    Expression::parse(&text).map_err(|e| at("celSelector", &format!("{text:?}: {e}")))?;
+                let say = |e: String| at("celSelector", &format!("{text:?}: {e}"));
+                let expression = Expression::parse(&text).map_err(say)?;
+                // A typo would match no cluster and take every decision away.
+                if let Some(unknown) = expression.unknown_name(&[CLUSTER], &[SCORES]) {
+                    return Err(say(unknown));
+                }
                 expressions.push((text, expression));
             }
             all.push(Predicate {
@@ -42,11 +51,17 @@ impl Predicates {
         Ok(Self(all))
     }
 
+    /// Whether some expression asks for the scores of add-ons.
+    pub fn ask_for_scores(&self) -> bool {
+        let mut expressions = self.0.iter().flat_map(|p| &p.expressions);
+        expressions.any(|(text, _)| text.contains(SCORES))
+    }
+
     /// Whether one of them holds; the reason if none does.
-    pub fn check(&self, cluster: &Facts) -> Result<(), String> {
+    pub fn check(&self, cluster: &Facts, scores: &Scores) -> Result<(), String> {
         let mut reasons = Vec::new();
         for predicate in &self.0 {
-            match predicate.check(cluster) {
+            match predicate.check(cluster, scores) {
                 Ok(()) => return Ok(()),
                 Err(reason) => reasons.push(reason),
             }
@@ -60,7 +75,7 @@ impl Predicates {
 }
 
 impl Predicate {
-    fn check(&self, cluster: &Facts) -> Result<(), String> {
+    fn check(&self, cluster: &Facts, scores: &Scores) -> Result<(), String> {
         if !self.labels.matches(&cluster.labels) {
             return Err(format!("its labels do not match {}", self.labels));
         }
@@ -75,7 +90,7 @@ impl Predicate {
             Variable::from(&object)
         });
         for (text, expression) in &self.expressions {
-            match expression.evaluate(&[("managedCluster", variable)]) {
+            match expression.evaluate_with(&[(CLUSTER, variable)], &[(SCORES, &scores.table)]) {
                 Ok(Answer::Bool(true)) => {}
                 Ok(Answer::Bool(false)) => return Err(format!("the expression {text:?} is false")),
                 Ok(_) => return Err(format!("the expression {text:?} is not true or false")),

@@ -14,7 +14,7 @@ pub struct Verdict {
     pub refusal: Option<String>,
     /// How many taints would rather have it left out.
     pub disliked: usize,
-    /// When a toleration ends, and the verdict with it.
+    /// When a toleration or a score ends, and the verdict with it.
     pub until: Option<Duration>,
 }
 

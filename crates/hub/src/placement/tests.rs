@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, placement::PlacementSpec};
 
 use super::{
-    facts::Facts,
+    facts::{Facts, Scores},
     plan::{Compiled, NoCandidates, Outcome, Surroundings, Verdict, decision_name, slot_of},
     prioritizers, taints,
 };
@@ -37,7 +37,7 @@ fn schedule_after(wanted: Value, clusters: &[Facts], before: &BTreeMap<String, u
     let compiled = Compiled::of(&spec(wanted)).unwrap();
     let verdicts: Vec<Verdict> = clusters
         .iter()
-        .map(|c| compiled.judge(c, before.contains_key(&c.name), now()))
+        .map(|c| compiled.judge(c, before.contains_key(&c.name), now(), |_| Scores::default()))
         .collect();
     let candidates: Vec<_> = clusters.iter().zip(&verdicts).collect();
     compiled.schedule(
@@ -102,6 +102,14 @@ fn what_cannot_be_understood_is_named() {
         (
             json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": ["1 +"]}}}]}),
             "spec.predicates[0]",
+        ),
+        (
+            json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": ["cluster.metadata.name == 'a'"]}}}]}),
+            "there is no variable \"cluster\"",
+        ),
+        (
+            json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": ["managedCluster.score('a').size() > 0"]}}}]}),
+            "there is no function \"score\"",
         ),
         (
             json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}]}),

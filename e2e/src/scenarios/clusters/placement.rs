@@ -328,6 +328,51 @@ pub async fn choice(fleet: Fleet) -> Result<()> {
     )
     .await?;
     team.expect("cheap", &["a"]).await?;
+    // An expression asks for scores, and sees them come, change and grow too old. A name that nobody defined is a
+    // mistake of the placement: nobody is evicted.
+    let asks = |expression: &str| json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": [expression]}}}]});
+    team.place(
+        "scored",
+        asks("managedCluster.scores('cost').filter(s, s.name == 'cheap').exists(s, s.value > 80)"),
+    )
+    .await?;
+    team.expect("scored", &["a"]).await?;
+    let report = async |value: i32, valid_until: Value| {
+        let patch =
+            json!({"status": {"scores": [{"name": "cheap", "value": value}], "validUntil": valid_until}});
+        let params = PatchParams::default();
+        scores.patch_status("cost", &params, &Patch::Merge(patch)).await
+    };
+    report(70, Value::Null).await?;
+    team.expect("scored", &[]).await?;
+    ensure!(team.why_not("scored", "a").await?.contains("is false"));
+    report(99, Value::Null).await?;
+    team.expect("scored", &["a"]).await?;
+    team.place("scored", asks("managedCluster.score('cost').exists(s, true)"))
+        .await?;
+    team.says(
+        "scored",
+        "PlacementMisconfigured",
+        "Misconfigured",
+        "there is no function \"score\"",
+    )
+    .await?;
+    team.expect("scored", &["a"]).await?;
+    team.place(
+        "scored",
+        asks("managedCluster.scores('cost').exists(s, s.value > 80)"),
+    )
+    .await?;
+    team.says("scored", "PlacementMisconfigured", "Succeedconfigured", "")
+        .await?;
+    // Nothing happens but time: the score is too old for both, the weight and the expression.
+    let soon = || json!((jiff::Timestamp::now() + jiff::SignedDuration::from_secs(3)).to_string());
+    report(99, soon()).await?;
+    team.expect("scored", &["a"]).await?;
+    team.expect("scored", &[]).await?;
+    report(-99, soon()).await?;
+    team.expect("cheap", &["b"]).await?;
+    team.expect("cheap", &["a"]).await?;
     // Steady: a better newcomer moves nobody, unless a score says so.
     team.place(
         "steady",

@@ -22,7 +22,7 @@ use crate::{
         membership::{JOINED_ANNOTATION, SetView},
     },
     placement::{
-        facts::Facts,
+        facts::{self, Facts, Scores},
         layout::Layout,
         plan::{Compiled, NoCandidates, Surroundings, Verdict, decision_name, slot_of},
     },
@@ -151,17 +151,31 @@ impl Scheduler {
                     }
                 }
             }
-            Event::Score(event) => {
-                for change in self.scores.apply(event, |score| score) {
-                    let (cluster, resource) = change.key.split_once('/').unwrap_or_default();
-                    let touched: Vec<String> = self
-                        .kept
-                        .iter()
-                        .filter(|(_, kept)| kept.verdicts.contains_key(cluster))
-                        .filter(|(_, kept)| kept.compiled.as_ref().is_ok_and(|c| c.looks_at(resource)))
-                        .map(|(key, _)| key.clone())
-                        .collect();
-                    self.dirty.extend(touched);
+            Event::Score(event) => self.take_score(event),
+        }
+    }
+
+    /// A score changes the rank of its cluster, and the verdict where an expression asks for scores.
+    fn take_score(&mut self, event: watcher::Event<AddOnPlacementScore>) {
+        let now = Timestamp::now();
+        for change in self.scores.apply(event, |score| score) {
+            let (cluster, resource) = change.key.split_once('/').unwrap_or_default();
+            for (key, kept) in &mut self.kept {
+                let Ok(compiled) = &kept.compiled else { continue };
+                let Some(known) = kept.verdicts.get(cluster) else {
+                    continue;
+                };
+                if compiled.looks_at(resource) {
+                    self.dirty.insert(key.clone());
+                }
+                if let Some(facts) = self.clusters.get(cluster).filter(|_| compiled.asks_for_scores()) {
+                    let verdict = compiled.judge(facts, kept.chosen.contains(cluster), now, |cluster| {
+                        Scores::of(self.scores.in_namespace(cluster), now)
+                    });
+                    if *known != verdict {
+                        kept.note(cluster, Some(verdict));
+                        self.dirty.insert(key.clone());
+                    }
                 }
             }
         }
@@ -188,9 +202,11 @@ impl Scheduler {
             for (key, kept) in &mut self.kept {
                 let Ok(compiled) = &kept.compiled else { continue };
                 let candidate = kept.sets.iter().any(|set| sets.contains(set.as_str()));
-                let verdict = facts
-                    .filter(|_| candidate)
-                    .map(|facts| compiled.judge(facts, kept.chosen.contains(&name), now));
+                let verdict = facts.filter(|_| candidate).map(|facts| {
+                    compiled.judge(facts, kept.chosen.contains(&name), now, |cluster| {
+                        Scores::of(self.scores.in_namespace(cluster), now)
+                    })
+                });
                 let known = kept.verdicts.get(&name);
                 let matters = known != verdict.as_ref()
                     || verdict.as_ref().is_some_and(|v| v.refusal.is_none())
@@ -318,7 +334,15 @@ impl Scheduler {
         let none = no_candidates(&bound, &sets, candidates.len());
         let conditions = compiled.conditions(outcome.selected, candidates.len(), none.as_ref());
         let plain = compiled.is_plain() && !by_score;
-        let again = kept.ends();
+        // A score that is weighed counts until it is too old.
+        let resources: BTreeSet<&str> = compiled.add_ons().collect();
+        let score_ends = candidates.iter().flat_map(|(cluster, _)| {
+            let objects = resources
+                .iter()
+                .filter_map(|r| self.scores.get(&format!("{}/{r}", cluster.name)));
+            objects.filter_map(|object| facts::remaining(object, now).filter(|left| !left.is_zero()))
+        });
+        let again = kept.ends().into_iter().chain(score_ends).min();
         let chosen: BTreeSet<String> = outcome
             .objects
             .iter()
@@ -392,7 +416,9 @@ impl Scheduler {
                 .collect();
             for name in members {
                 if let Some(facts) = self.clusters.get(name) {
-                    let verdict = compiled.judge(facts, before.contains_key(name), now);
+                    let verdict = compiled.judge(facts, before.contains_key(name), now, |cluster| {
+                        Scores::of(self.scores.in_namespace(cluster), now)
+                    });
                     verdicts.insert(name.clone(), verdict);
                 }
             }
@@ -412,7 +438,7 @@ impl Scheduler {
         }
     }
 
-    /// Judges those again whose toleration has an end.
+    /// Judges those again whose verdict has an end.
     fn refresh_expired(&mut self, key: &str, now: Timestamp) {
         let Some(kept) = self.kept.get_mut(key) else {
             return;
@@ -423,10 +449,10 @@ impl Scheduler {
             .iter()
             .filter_map(|name| {
                 let facts = self.clusters.get(name)?;
-                Some((
-                    name.clone(),
-                    compiled.judge(facts, kept.chosen.contains(name), now),
-                ))
+                let verdict = compiled.judge(facts, kept.chosen.contains(name), now, |cluster| {
+                    Scores::of(self.scores.in_namespace(cluster), now)
+                });
+                Some((name.clone(), verdict))
             })
             .collect();
         for (name, verdict) in judged {
