@@ -8,12 +8,16 @@ use futures::{
 };
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{coordination::v1::Lease, core::v1::Node},
+    api::{
+        coordination::v1::Lease,
+        core::v1::{Namespace, Node},
+    },
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
+    core::PartialObjectMeta,
     runtime::watcher,
 };
 use serde_json::json;
@@ -27,9 +31,11 @@ use writ_runtime::{
 };
 
 use super::plan::{self, Facts};
-use crate::{Context, MANAGER};
+use crate::{Context, MANAGER, work::hub_hash};
 
 const LEASE: &str = "managed-cluster-lease";
+/// The field manager of the mark on namespaces.
+const NAMESPACE_MANAGER: &str = "writ-agent-registration";
 /// For how long the cluster's API server may fail before the cluster counts as unavailable.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,6 +44,7 @@ enum Event {
     Cluster(watcher::Event<ManagedCluster>),
     Node(watcher::Event<Node>),
     Claim(watcher::Event<ClusterClaim>),
+    Namespace(watcher::Event<PartialObjectMeta<Namespace>>),
 }
 
 struct State {
@@ -45,6 +52,10 @@ struct State {
     clusters: Mirror<ManagedCluster>,
     nodes: Mirror<Node>,
     claims: Mirror<ClusterClaim>,
+    /// The namespaces with the mark, and whether it says that some set asks for them.
+    namespaces: Mirror<bool>,
+    /// The label that is the mark: it differs from hub to hub.
+    mark: String,
     facts: Facts,
     failing_since: Option<Instant>,
 }
@@ -55,10 +66,12 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let mut watched = watch_all(&context);
     let shutdown = context.shutdown.clone();
     let mut state = State {
+        mark: mark(&context),
         context,
         clusters: Mirror::default(),
         nodes: Mirror::default(),
         claims: Mirror::default(),
+        namespaces: Mirror::default(),
         facts: Facts::default(),
         failing_since: None,
     };
@@ -113,7 +126,20 @@ fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> 
         events(Api::all(context.spoke.clone()), watcher::Config::default())
             .map(Event::Claim)
             .boxed(),
+        events(
+            Api::all(context.spoke.clone()),
+            watcher::Config::default().labels(&mark(context)),
+        )
+        .map(Event::Namespace)
+        .boxed(),
     ])
+}
+
+/// The label of the namespaces that sets of this hub ask for, as upstream's agents write it.
+fn mark(context: &Context) -> String {
+    let hash = hub_hash(&context.options.work.hub_server);
+    let hash: String = hash.chars().take(63).collect();
+    format!("clusterset.open-cluster-management.io/{hash}")
 }
 
 impl State {
@@ -126,6 +152,13 @@ impl State {
             Event::Cluster(event) => drop(self.clusters.apply(event, |cluster| cluster)),
             Event::Node(event) => drop(self.nodes.apply(event, |node| node)),
             Event::Claim(event) => drop(self.claims.apply(event, |claim| claim)),
+            Event::Namespace(event) => {
+                let mark = &self.mark;
+                let asked = |namespace: PartialObjectMeta<Namespace>| {
+                    namespace.labels().get(mark).is_some_and(|value| value == "true")
+                };
+                drop(self.namespaces.apply(event, asked));
+            }
         }
     }
 
@@ -179,6 +212,7 @@ impl State {
             &self.context.options.agent_namespace,
         );
         self.facts.labels = self.apply_labels(&cluster).await?;
+        self.apply_namespaces(&cluster).await?;
         if let Some(patch) = plan::status_patch(&cluster, &self.facts, Timestamp::now()) {
             let api: Api<ManagedCluster> = Api::all(self.context.hub.clone());
             api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
@@ -214,5 +248,47 @@ impl State {
             }
             Err(error) => Err(error).context(|| format!("set the labels of ManagedCluster {name}")),
         }
+    }
+
+    /// Makes and marks the namespaces that the sets of this cluster ask for. One that is not asked for any more stays.
+    async fn apply_namespaces(&mut self, cluster: &ManagedCluster) -> Result<(), Error> {
+        // Whoever may not watch namespaces still reports everything else.
+        if !self.namespaces.is_ready() {
+            return Ok(());
+        }
+        let status = cluster.status.as_ref();
+        let asked = status
+            .map(|s| s.managed_namespaces.as_slice())
+            .unwrap_or_default();
+        let changes = plan::namespace_changes(asked, self.namespaces.iter());
+        self.facts.namespaces = asked.iter().map(|a| (a.name.clone(), Ok(()))).collect();
+        let api: Api<Namespace> = Api::all(self.context.spoke.clone());
+        let params = PatchParams::apply(NAMESPACE_MANAGER).force();
+        for name in changes.apply {
+            let wanted = json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": name, "labels": {&self.mark: "true"}},
+            });
+            match api.patch(&name, &params, &Patch::Apply(wanted)).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code < 500 => {
+                    self.facts.namespaces.insert(name, Err(status.message.clone()));
+                }
+                Err(error) => return Err(error).context(|| format!("make the Namespace {name}")),
+            }
+        }
+        for name in changes.release {
+            let patch = json!({"metadata": {"labels": {&self.mark: "false"}}});
+            match api
+                .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+            {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                answer => {
+                    answer.context(|| format!("take the mark off Namespace {name}"))?;
+                }
+            }
+        }
+        Ok(())
     }
 }

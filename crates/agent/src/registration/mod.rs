@@ -6,6 +6,7 @@
 //!
 //! The controller itself renews the cluster's lease on the hub, and reports what a hub wants to know: joined,
 //! available, version, capacity, claims. The claim `agent.writ.dev` names the controllers that this agent runs.
+//! It makes the namespaces that the sets of the cluster ask for, and says of each whether it is there.
 //! Labels that the agent was told to set are set with its own identity; a refusal is a condition of the cluster.
 
 mod controller;

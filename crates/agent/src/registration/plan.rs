@@ -1,6 +1,6 @@
 //! Pure: what the agent reports about its cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use writ_api::cluster::{
     ClusterClaim, ManagedCluster,
     cluster_claim::{CLAIM_AGENT, CLAIM_AGENT_NAMESPACE, SPOKE_ONLY_LABEL},
-    managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ManagedClusterVersion, ReportedClaim},
+    managed_cluster::{
+        CONDITION_AVAILABLE, CONDITION_JOINED, ManagedClusterVersion, ReportedClaim, ReportedNamespace,
+    },
 };
 use writ_runtime::{
     condition::{self, Wanted},
@@ -23,6 +25,8 @@ use writ_runtime::{
 
 /// Condition: the labels that the agent was told to set are set, or why not.
 pub const CONDITION_LABELS: &str = "ClusterLabelsApplied";
+/// Condition of a namespace that a set asks for: it is there, or why not.
+pub const CONDITION_NAMESPACE: &str = "NamespaceAvailable";
 /// How many claims are reported besides the reserved ones.
 const MAX_CLAIMS: usize = 20;
 /// The claims that are always reported, first.
@@ -48,6 +52,33 @@ pub struct Facts {
     pub claims: Vec<ReportedClaim>,
     /// What became of the labels that the agent was told to set; `None` if it was told none.
     pub labels: Option<Result<(), String>>,
+    /// What became of the namespaces that the sets of the cluster ask for.
+    pub namespaces: BTreeMap<String, Result<(), String>>,
+}
+
+/// What to do about the namespaces that sets ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceChanges {
+    /// To be made, or to be marked as asked for.
+    pub apply: BTreeSet<String>,
+    /// Nobody asks for them any more: they stay, and the mark says so.
+    pub release: BTreeSet<String>,
+}
+
+/// Compares what is asked for with the namespaces that carry the mark, and whether it says `true`.
+pub fn namespace_changes<'a>(
+    asked: &[ReportedNamespace],
+    marked: impl Iterator<Item = (&'a String, &'a bool)>,
+) -> NamespaceChanges {
+    let asked: BTreeSet<String> = asked.iter().map(|namespace| namespace.name.clone()).collect();
+    let marked: BTreeSet<String> = marked
+        .filter(|(_, is_asked)| **is_asked)
+        .map(|(name, _)| name.clone())
+        .collect();
+    NamespaceChanges {
+        apply: asked.difference(&marked).cloned().collect(),
+        release: marked.difference(&asked).cloned().collect(),
+    }
 }
 
 /// Sums over the nodes of a cluster.
@@ -179,17 +210,42 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
         });
     }
     wanted.cluster_claims.clone_from(&facts.claims);
+    for namespace in &mut wanted.managed_namespaces {
+        let want = match facts.namespaces.get(&namespace.name) {
+            None => continue,
+            Some(Ok(())) => Wanted::new(
+                CONDITION_NAMESPACE,
+                true,
+                "NamespaceApplied",
+                "Namespace is there",
+            ),
+            Some(Err(message)) => Wanted::new(
+                CONDITION_NAMESPACE,
+                false,
+                "NamespaceApplyFailed",
+                message.clone(),
+            ),
+        };
+        set(&mut namespace.conditions, want);
+    }
     if wanted == current {
         return None;
     }
+    let mut status = json!({
+        "conditions": wanted.conditions,
+        "capacity": wanted.capacity,
+        "allocatable": wanted.allocatable,
+        "version": wanted.version,
+        "clusterClaims": wanted.cluster_claims,
+    });
+    // The hub keeps that list: it is sent only where there is something to say in it.
+    if let Some(status) = status.as_object_mut()
+        && wanted.managed_namespaces != current.managed_namespaces
+    {
+        status.insert("managedNamespaces".into(), json!(wanted.managed_namespaces));
+    }
     Some(json!({
         "metadata": {"uid": cluster.metadata.uid, "resourceVersion": cluster.metadata.resource_version},
-        "status": {
-            "conditions": wanted.conditions,
-            "capacity": wanted.capacity,
-            "allocatable": wanted.allocatable,
-            "version": wanted.version,
-            "clusterClaims": wanted.cluster_claims,
-        },
+        "status": status,
     }))
 }

@@ -131,6 +131,54 @@ fn a_status_is_written_once() {
 }
 
 #[test]
+fn namespaces_are_made_marked_and_released() {
+    let asked = serde_json::from_value::<Vec<_>>(json!([
+        {"clusterSet": "a", "name": "new"}, {"clusterSet": "a", "name": "there"},
+        {"clusterSet": "b", "name": "there"}, {"clusterSet": "b", "name": "again"},
+    ]))
+    .unwrap();
+    let marked = BTreeMap::from([
+        ("there".to_owned(), true),
+        ("again".to_owned(), false),
+        ("dropped".to_owned(), true),
+        ("long-dropped".to_owned(), false),
+    ]);
+    let changes = plan::namespace_changes(&asked, marked.iter());
+    assert_eq!(Vec::from_iter(changes.apply), ["again", "new"]);
+    assert_eq!(Vec::from_iter(changes.release), ["dropped"]);
+
+    let facts = Facts {
+        healthy: true,
+        namespaces: BTreeMap::from([
+            ("new".to_owned(), Err("namespaces is forbidden".to_owned())),
+            ("there".to_owned(), Ok(())),
+        ]),
+        ..Facts::default()
+    };
+    let now = Timestamp::UNIX_EPOCH;
+    let patch = plan::status_patch(&cluster(json!({"managedNamespaces": asked})), &facts, now).unwrap();
+    let said: Vec<_> = patch["status"]["managedNamespaces"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n["conditions"][0]["reason"].as_str().unwrap_or_default())
+        .collect();
+    assert_eq!(
+        said,
+        ["NamespaceApplyFailed", "NamespaceApplied", "NamespaceApplied", ""]
+    );
+    let written = cluster(patch["status"].clone());
+    assert_eq!(plan::status_patch(&written, &facts, now), None);
+    // Whatever else is reported: that list is the hub's, and is left alone.
+    let down = Facts {
+        healthy: false,
+        ..facts
+    };
+    let patch = plan::status_patch(&written, &down, now).unwrap();
+    assert!(patch["status"].get("managedNamespaces").is_none());
+}
+
+#[test]
 fn an_identity_is_renewed_after_most_of_its_life() {
     let at = |second| Timestamp::from_second(second).unwrap();
     let life = Lifetime {

@@ -365,7 +365,7 @@ impl Agent {
 }
 
 /// The SHA-256 of the hub's address, exactly as the kubeconfig spells it.
-fn hub_hash(server: &str) -> String {
+pub(crate) fn hub_hash(server: &str) -> String {
     hex(&Sha256::digest(server.as_bytes()))
 }
 

@@ -14,7 +14,9 @@ use kube::{
     runtime::watcher,
 };
 use serde_json::json;
-use writ_api::cluster::{ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding};
+use writ_api::cluster::{
+    ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, managed_cluster::ReportedNamespace,
+};
 use writ_runtime::{
     Error, apply, condition,
     error::Context as _,
@@ -59,6 +61,8 @@ struct Cluster {
     labels: Labels,
     generation: Option<i64>,
     condition: Option<Condition>,
+    /// The namespaces that its status names, without what its agent says of them.
+    namespaces: Vec<ReportedNamespace>,
 }
 
 struct State {
@@ -150,7 +154,7 @@ impl State {
     }
 
     fn take_cluster(&mut self, event: watcher::Event<ManagedCluster>) {
-        let mut seen = Vec::new();
+        let mut seen: Vec<BTreeSet<String>> = Vec::new();
         if let watcher::Event::InitApply(cluster) | watcher::Event::Apply(cluster) = &event {
             let joined = cluster.annotations().get(JOINED_ANNOTATION).map(String::as_str);
             seen.push(
@@ -158,10 +162,12 @@ impl State {
                     .upsert_cluster(&cluster.name_any(), cluster.labels(), joined),
             );
         }
+        // It may have joined a set without any other change that is kept: by the annotation of its joined sets.
+        let moved = seen.iter().any(|sets| !sets.is_empty());
         for change in self.clusters.apply(event, reduce) {
             if change.gone {
                 seen.push(self.fleet.remove_cluster(&change.key));
-            } else if self.clusters.get(&change.key) != change.old.as_ref() {
+            } else if moved || self.clusters.get(&change.key) != change.old.as_ref() {
                 self.queue.push(Item::Cluster(change.key));
             }
         }
@@ -186,6 +192,16 @@ impl State {
                 Some(set) => self.fleet.upsert_set(SetView::of(set, guard)),
                 None => self.fleet.remove_set(&change.key),
             });
+            let asks = |set: &ManagedClusterSet| {
+                if set.metadata.deletion_timestamp.is_none() {
+                    set.spec.managed_namespaces.clone()
+                } else {
+                    Vec::new()
+                }
+            };
+            if change.old.as_ref().map(asks) != self.sets.get(&change.key).map(asks) {
+                clusters.extend(self.fleet.members(&change.key).into_iter().flatten().cloned());
+            }
             let bindings = self
                 .bindings
                 .iter()
@@ -243,7 +259,10 @@ impl State {
                 None => Ok(()),
             },
             Item::Cluster(name) => match self.clusters.get(name) {
-                Some(cluster) => self.reconcile_cluster(name, cluster).await,
+                Some(cluster) => {
+                    self.report_labels(name, cluster).await?;
+                    self.report_namespaces(name, cluster).await
+                }
                 None => Ok(()),
             },
             Item::Binding(key) => match self.bindings.get(key) {
@@ -347,7 +366,7 @@ impl State {
         Ok(())
     }
 
-    async fn reconcile_cluster(&self, name: &str, cluster: &Cluster) -> Result<(), Error> {
+    async fn report_labels(&self, name: &str, cluster: &Cluster) -> Result<(), Error> {
         let wanted = plan::cluster_condition(&cluster.labels, name, &self.fleet);
         let current: Vec<Condition> = cluster.condition.clone().into_iter().collect();
         let conditions: Vec<Condition> = wanted
@@ -375,6 +394,31 @@ impl State {
         Ok(())
     }
 
+    /// Tells the agent of a cluster which namespaces its sets ask for.
+    async fn report_namespaces(&self, name: &str, cluster: &Cluster) -> Result<(), Error> {
+        let sets = || self.fleet.sets_of(name).filter_map(|set| self.sets.get(set));
+        if plan::managed_namespaces(&cluster.namespaces, sets()) == cluster.namespaces {
+            return Ok(());
+        }
+        // The agent writes into the same list: what it says now is kept, and the version makes sure of it.
+        let api: Api<ManagedCluster> = Api::all(self.context.client.clone());
+        let live = api
+            .get_opt(name)
+            .await
+            .context(|| format!("read ManagedCluster {name}"))?;
+        let Some(live) = live else { return Ok(()) };
+        let current = live.status.as_ref().map(|s| s.managed_namespaces.as_slice());
+        let wanted = plan::managed_namespaces(current.unwrap_or_default(), sets());
+        let patch = json!({
+            "metadata": {"uid": live.uid(), "resourceVersion": live.resource_version()},
+            "status": {"managedNamespaces": wanted},
+        });
+        api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .context(|| format!("report the namespaces that the sets of ManagedCluster {name} ask for"))?;
+        Ok(())
+    }
+
     async fn reconcile_binding(&self, binding: &ManagedClusterSetBinding) -> Result<(), Error> {
         let namespace = binding.namespace().unwrap_or_default();
         let api = apply::namespaced(&self.context.client, &namespace);
@@ -386,10 +430,17 @@ impl State {
 }
 
 fn reduce(cluster: ManagedCluster) -> Cluster {
-    let conditions = cluster.status.map(|s| s.conditions).unwrap_or_default();
+    let status = cluster.status.unwrap_or_default();
+    let namespaces = status.managed_namespaces.into_iter();
     Cluster {
         labels: cluster.metadata.labels.unwrap_or_default(),
         generation: cluster.metadata.generation,
-        condition: condition::find(&conditions, plan::CONDITION_LABELS).cloned(),
+        condition: condition::find(&status.conditions, plan::CONDITION_LABELS).cloned(),
+        namespaces: namespaces
+            .map(|namespace| ReportedNamespace {
+                conditions: Vec::new(),
+                ..namespace
+            })
+            .collect(),
     }
 }

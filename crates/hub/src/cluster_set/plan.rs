@@ -1,6 +1,6 @@
 //! Pure: what the status of sets, clusters and bindings should be, and which roles and sets there should be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -10,6 +10,7 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use writ_api::cluster::{
     CLUSTER_SET_LABEL, DEFAULT_SET, GLOBAL_SET, GROUP, ManagedClusterSet, ManagedClusterSetBinding,
+    managed_cluster::ReportedNamespace,
     managed_cluster_set::{
         CONDITION_CONFLICT, CONDITION_EMPTY, ClusterLabel, ClusterSelector, ManagedClusterSetSpec,
         ManagedClusterSetStatus, SelectorType,
@@ -25,8 +26,6 @@ use super::{
 
 /// Condition of a cluster whose labels name no set, or a set that it has not joined.
 pub const CONDITION_LABELS: &str = "ManagedClusterSetLabelsValid";
-/// Condition of a set whose `managedNamespaces` nobody acts on.
-pub const CONDITION_NAMESPACES: &str = "ManagedNamespacesIgnored";
 /// The annotation that keeps the hub from rolling back `default` and `global`.
 pub const AUTO_UPDATE_ANNOTATION: &str = "cluster.open-cluster-management.io/autoupdate";
 /// The label of the roles of a set, with the role's name as value.
@@ -37,7 +36,7 @@ const NAMED: usize = 10;
 /// The status that a set should have.
 pub fn set_status(set: &ManagedClusterSet, fleet: &Fleet, now: Timestamp) -> ManagedClusterSetStatus {
     let name = set.name_any();
-    let members = fleet.members(&name).map_or(0, std::collections::BTreeSet::len);
+    let members = fleet.members(&name).map_or(0, BTreeSet::len);
     let mut status = set.status.clone().unwrap_or_default();
     let generation = set.metadata.generation;
     let mut want = |wanted: Wanted| {
@@ -59,16 +58,6 @@ pub fn set_status(set: &ManagedClusterSet, fleet: &Fleet, now: Timestamp) -> Man
         )
     });
     want(conflict(&name, set, fleet));
-    if set.spec.managed_namespaces.is_empty() {
-        condition::remove(&mut status.conditions, CONDITION_NAMESPACES);
-    } else {
-        want(Wanted::new(
-            CONDITION_NAMESPACES,
-            true,
-            "NotSupported",
-            "spec.managedNamespaces is stored and not acted on",
-        ));
-    }
     status.cluster_label = set.spec.key().map(|key| ClusterLabel {
         key: key.into(),
         value: name,
@@ -140,6 +129,33 @@ pub fn cluster_condition(labels: &Labels, cluster: &str, fleet: &Fleet) -> Optio
         }
     }
     (!problems.is_empty()).then(|| Wanted::new(CONDITION_LABELS, false, "NotInSet", problems.join("; ")))
+}
+
+/// The namespaces that the sets of a cluster ask for, by set and name; what its agent said of each stays.
+pub fn managed_namespaces<'a>(
+    current: &[ReportedNamespace],
+    sets: impl Iterator<Item = &'a ManagedClusterSet>,
+) -> Vec<ReportedNamespace> {
+    let wanted: BTreeSet<(String, &str)> = sets
+        .filter(|set| set.metadata.deletion_timestamp.is_none())
+        .flat_map(|set| {
+            let namespaces = set.spec.managed_namespaces.iter();
+            namespaces.map(|namespace| (set.name_any(), namespace.name.as_str()))
+        })
+        .collect();
+    wanted
+        .into_iter()
+        .map(|(cluster_set, name)| {
+            let known = current
+                .iter()
+                .find(|c| c.cluster_set == cluster_set && c.name == name);
+            known.cloned().unwrap_or_else(|| ReportedNamespace {
+                name: name.to_owned(),
+                cluster_set,
+                conditions: Vec::new(),
+            })
+        })
+        .collect()
 }
 
 /// The status that a binding should have.

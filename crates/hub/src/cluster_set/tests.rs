@@ -211,3 +211,28 @@ fn names_of_sets() {
         assert_eq!(can_name_a_set(value), legal, "{value}");
     }
 }
+
+#[test]
+fn agents_are_told_the_namespaces_of_their_sets() {
+    let asks = |name: &str, namespaces: &[&str]| {
+        let namespaces: Vec<_> = namespaces.iter().map(|n| json!({"name": n})).collect();
+        set(name, &json!({"managedNamespaces": namespaces}), "")
+    };
+    let said: writ_api::cluster::managed_cluster::ReportedNamespace = serde_json::from_value(json!({
+        "clusterSet": "b", "name": "kept", "conditions": [{"type": "NamespaceAvailable", "status": "True",
+            "reason": "NamespaceApplied", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }))
+    .unwrap();
+    let mut leaving = asks("c", &["gone"]);
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let sets = [asks("b", &["kept", "first"]), asks("a", &["kept"]), leaving];
+    let old = serde_json::from_value(json!({"clusterSet": "z", "name": "dropped"})).unwrap();
+    let wanted = plan::managed_namespaces(&[old, said.clone()], sets.iter());
+    let names: Vec<_> = wanted
+        .iter()
+        .map(|n| (n.cluster_set.as_str(), n.name.as_str(), n.conditions.len()))
+        .collect();
+    assert_eq!(names, [("a", "kept", 0), ("b", "first", 0), ("b", "kept", 1)]);
+    assert_eq!(wanted[2], said, "what the agent said stays");
+    assert_eq!(plan::managed_namespaces(&wanted, sets.iter()), wanted);
+}

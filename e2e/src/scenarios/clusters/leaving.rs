@@ -1,13 +1,20 @@
 //! What an agent may do while its cluster is in, and how a cluster goes silent and leaves.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
+use k8s_openapi::{
+    api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease, core::v1::Namespace},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use writ_api::{addon::ManagedClusterAddOn, cluster::ManagedCluster, work::ManifestWork};
+use writ_api::{
+    addon::ManagedClusterAddOn,
+    cluster::{ManagedCluster, ManagedClusterSet},
+    work::ManifestWork,
+};
 use writ_hub::{options::AgentRights, registration::people};
 
 use super::{
@@ -256,6 +263,7 @@ pub async fn label_and_silence(fleet: Fleet) -> Result<()> {
     grant(&fleet, "clustersetrole", group, &rules).await?;
     says("ClusterLabelsApplied", "True").await?;
     wait_members(&fleet, "apac", 1).await?;
+    namespaces_of_sets(&fleet, &clusters).await?;
 
     agent.stop().await?;
     says("ManagedClusterConditionAvailable", "Unknown").await?;
@@ -280,4 +288,58 @@ pub async fn label_and_silence(fleet: Fleet) -> Result<()> {
     );
     agent.stop().await?;
     hub.stop().await
+}
+
+/// A set asks for a namespace: every member gets it, has it again when somebody deletes it, and keeps it when the set
+/// asks no more.
+async fn namespaces_of_sets(fleet: &Fleet, clusters: &Api<ManagedCluster>) -> Result<()> {
+    let sets: Api<ManagedClusterSet> = Api::all(fleet.hub.admin().await?);
+    let spoke: Api<Namespace> = Api::all(fleet.cluster(1)?.admin().await?);
+    let ask = async |namespaces: Value| {
+        let patch = json!({"spec": {"managedNamespaces": namespaces}});
+        sets.patch("apac", &PatchParams::default(), &Patch::Merge(patch))
+            .await
+    };
+    let reported = async || -> Result<Vec<(String, String, String)>> {
+        let status = clusters.get("cluster1").await?.status.unwrap_or_default();
+        let reason = |conditions: &[Condition]| conditions.first().map(|c| c.reason.clone());
+        Ok(status
+            .managed_namespaces
+            .into_iter()
+            .map(|n| (n.cluster_set, n.name, reason(&n.conditions).unwrap_or_default()))
+            .collect())
+    };
+    let marks = async |name: &str| -> Result<Vec<String>> {
+        let namespace = spoke.get_opt(name).await?;
+        let labels = namespace.map(|n| n.labels().clone()).unwrap_or_default();
+        let own = labels.into_iter();
+        Ok(own
+            .filter(|(key, _)| key.starts_with("clusterset.open-cluster-management.io/"))
+            .map(|(_, value)| value)
+            .collect())
+    };
+    ask(json!([{"name": "team-apac"}, {"name": "default"}])).await?;
+    let applied = |name: &str| ("apac".to_owned(), name.to_owned(), "NamespaceApplied".to_owned());
+    wait::until_true("both namespaces are reported", || async {
+        Ok(reported().await? == [applied("default"), applied("team-apac")])
+    })
+    .await?;
+    ensure!(marks("team-apac").await? == ["true"] && marks("default").await? == ["true"]);
+    let before = spoke.get("team-apac").await?.uid();
+    spoke.delete("team-apac", &DeleteParams::default()).await?;
+    wait::until_true("the namespace is there again", || async {
+        let now = spoke.get_opt("team-apac").await?.and_then(|n| n.uid());
+        Ok(now.is_some() && now != before)
+    })
+    .await?;
+    ask(json!([{"name": "default"}])).await?;
+    wait::until_true("it is asked for no more, and stays", || async {
+        Ok(marks("team-apac").await? == ["false"] && reported().await? == [applied("default")])
+    })
+    .await?;
+    ask(Value::Null).await?;
+    wait::until_true("nothing is asked for", || async {
+        Ok(marks("default").await? == ["false"] && reported().await?.is_empty())
+    })
+    .await
 }
