@@ -7,9 +7,10 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -121,8 +122,7 @@ impl Pass {
             if !sync.has_finalizer(RECONCILER_FINALIZER) {
                 return self.tear_down(&sync).await;
             }
-            let abandoned = id.kind == SyncKind::Repo && self.stores.terminating(&id.namespace);
-            if torn_down(&sync) || abandoned {
+            if torn_down(&sync) || (id.kind == SyncKind::Repo && self.goes(&id.namespace).await?) {
                 return self.finalizers(&sync, &[], &[RECONCILER_FINALIZER]).await;
             }
         } else {
@@ -150,6 +150,20 @@ impl Pass {
         self.report(&sync, &plan, &bound, problem).await?;
         base?;
         bound.error.map_or(Ok(()), Err)
+    }
+
+    /// Whether a namespace goes away, and everything in it. A copy that does not know it is not believed.
+    async fn goes(&self, namespace: &str) -> Result<bool, Error> {
+        if let Some(goes) = self.stores.terminating(namespace) {
+            return Ok(goes);
+        }
+        let api: Api<Namespace> = Api::all(self.context.client.clone());
+        let found = api
+            .list_metadata(&ListParams::default().fields(&format!("metadata.name={namespace}")))
+            .await
+            .context(|| format!("look for the namespace {namespace}"))?;
+        let there = found.items.first();
+        Ok(there.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
     }
 
     /// A sync that is gone without its finalizers leaves nothing behind either.

@@ -73,11 +73,10 @@ impl Stores {
         read(&self.syncs).get(id).cloned()
     }
 
-    /// Whether the namespace is going away.
-    pub fn terminating(&self, namespace: &str) -> bool {
-        self.namespaces
-            .get(&ObjectRef::new(namespace))
-            .is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some())
+    /// Whether the namespace is going away; `None` if this copy does not know it, which may be because it is old.
+    pub fn terminating(&self, namespace: &str) -> Option<bool> {
+        let namespace = self.namespaces.get(&ObjectRef::new(namespace))?;
+        Some(namespace.metadata.deletion_timestamp.is_some())
     }
 }
 

@@ -32,9 +32,11 @@ pub async fn fetch(
     } else {
         &shared.remote_readers
     };
-    let _permit = readers.acquire().await;
+    // The thread keeps its permit even if nobody waits for it any more: that is when it must count.
+    let permit = readers.clone().acquire_owned().await;
     let (request, format) = (ask.request, ask.format);
     let read = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
         let snapshot = source::read(&request, &credentials, &folder, known.as_deref())?;
         Ok::<_, SourceError>(snapshot.files.map(|files| Fetched {
             commit: snapshot.commit,
@@ -54,7 +56,14 @@ async fn credentials(client: &Client, id: &SyncId, git: &Git) -> Result<Credenti
             .secret_ref
             .as_ref()
             .and_then(|s| s.name.clone())
-            .unwrap_or_default();
+            .filter(|name| !name.is_empty())
+            .ok_or_else(|| {
+                let auth = git.auth.as_str();
+                Problem::new(
+                    "1061",
+                    format!("spec.git.auth {auth} needs spec.git.secretRef.name"),
+                )
+            })?;
         let found = secret(client, id, &name).await?;
         let text = |key: &str| {
             field(&found, key)

@@ -61,8 +61,8 @@ pub(crate) struct Shared {
     cache: PathBuf,
     /// Whether RepoSyncs may read repositories on this machine.
     tenants_read_local: bool,
-    local_readers: Semaphore,
-    remote_readers: Semaphore,
+    local_readers: Arc<Semaphore>,
+    remote_readers: Arc<Semaphore>,
 }
 
 /// Whose identity requests carry.
@@ -103,8 +103,8 @@ impl Tasks {
                 discovery: discovery::Discovery::default(),
                 cache: context.options.cache.clone(),
                 tenants_read_local: context.options.tenants_read_local,
-                local_readers: Semaphore::new(LOCAL_READERS),
-                remote_readers: Semaphore::new(REMOTE_READERS),
+                local_readers: Arc::new(Semaphore::new(LOCAL_READERS)),
+                remote_readers: Arc::new(Semaphore::new(REMOTE_READERS)),
             }),
             running: Arc::default(),
         })
@@ -206,8 +206,8 @@ pub async fn run_one(
         cache: options.cache,
         // In a process of its own it finds nobody else's repositories.
         tenants_read_local: true,
-        local_readers: Semaphore::new(LOCAL_READERS),
-        remote_readers: Semaphore::new(REMOTE_READERS),
+        local_readers: Arc::new(Semaphore::new(LOCAL_READERS)),
+        remote_readers: Arc::new(Semaphore::new(REMOTE_READERS)),
     });
     engine::follow(shared, client, id, gate, shutdown).await
 }

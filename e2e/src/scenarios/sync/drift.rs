@@ -10,11 +10,14 @@ use kube::{
 };
 use serde_json::json;
 
+use writ_testenv::git_http::{self, Access};
+
 use crate::{Fleet, at_once};
 
-use super::support::{Case, SYSTEM, apply, config_map, namespace, until, value};
+use super::support::{Case, Door, SYSTEM, apply, config_map, namespace, until, value};
 
-/// As many fetches as in an hour with the default period fail, faster. The sync says so once, and goes on correcting.
+/// The server is away for as many fetches as an hour has with the default period, only faster, and they are counted.
+/// The sync says so once, goes on correcting, never asks more often than its period, and goes on when it is back.
 pub async fn away_for_an_hour(fleet: Fleet) -> Result<()> {
     const FETCHES: u32 = 240;
     const PERIOD: Duration = Duration::from_millis(100);
@@ -23,46 +26,66 @@ pub async fn away_for_an_hour(fleet: Fleet) -> Result<()> {
     let commit = case
         .repo
         .commit("main", &[("a.yaml", config_map("away", "a", "1"))])?;
-    case.root_sync("away", json!({ "spec": { "git": { "period": "100ms" }}}))
-        .await?;
+    let folder = case.repo.path();
+    let access = Access {
+        tls: false,
+        credentials: None,
+    };
+    let served = git_http::serve(folder.parent().context("no folder")?.into(), access).await?;
+    let door = Door::to(served.url.trim_start_matches("http://")).await?;
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let url = format!("http://{}/{name}", door.address);
+    case.root_sync(
+        "away",
+        json!({ "spec": { "git": { "repo": url, "period": "100ms" }}}),
+    )
+    .await?;
     case.synced("away", &commit).await?;
     let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "away");
-    let gone = case.repo.path().with_extension("gone");
-    std::fs::rename(case.repo.path(), &gone)?;
+    door.close();
     let status = case
         .when("away", "the error", |status| {
             status["source"]["errors"][0]["code"] == "2004"
         })
         .await?;
     ensure!(status["lastSyncedCommit"] == commit.as_str(), "{status:#}");
-    let reported = case
-        .syncs("RootSync", SYSTEM)
-        .get("away")
-        .await?
-        .resource_version();
-    let started = Instant::now();
-    while started.elapsed() < PERIOD * FETCHES {
+    let version = async || -> Result<Option<String>> {
+        Ok(case
+            .syncs("RootSync", SYSTEM)
+            .get("away")
+            .await?
+            .resource_version())
+    };
+    let reported = version().await?;
+    let (before, started) = (door.knocks(), Instant::now());
+    let failed = || door.knocks() - before;
+    // Corrected at the beginning, in the middle and at the end of it.
+    for part in 1..=3 {
         maps.delete("a", &DeleteParams::default()).await?;
         let deleted = Instant::now();
         until("a is back", || async { Ok(maps.get_opt("a").await?) }).await?;
         at_once("it was put back", deleted.elapsed())?;
-        // Not so often that it is a fight.
-        tokio::time::sleep(Duration::from_secs(11)).await;
+        until("a third of the hour has passed", || async {
+            Ok((failed() >= part * FETCHES / 3).then_some(()))
+        })
+        .await?;
     }
-    // The same words are not written again.
+    let fastest = u32::try_from(started.elapsed().as_millis() / PERIOD.as_millis())? + 2;
     ensure!(
-        reported
-            == case
-                .syncs("RootSync", SYSTEM)
-                .get("away")
-                .await?
-                .resource_version()
+        failed() <= fastest,
+        "{} fetches where {fastest} were due",
+        failed()
     );
-    std::fs::rename(&gone, case.repo.path())?;
+    // The same words are not written again.
+    ensure!(version().await? == reported);
+    ensure!(value(&maps.get("a").await?) == "1");
     let next = case
         .repo
         .commit("main", &[("a.yaml", config_map("away", "a", "2"))])?;
+    door.open();
+    let opened = Instant::now();
     let status = case.synced("away", &next).await?;
+    at_once("it went on", opened.elapsed())?;
     ensure!(status["source"]["errors"].is_null(), "{status:#}");
     Ok(())
 }

@@ -1,6 +1,13 @@
 //! A cluster, a manager with exactly the rights that `deploy/sync` ships, and a repository.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,6 +18,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
 use writ_testenv::git::Repository;
 
 use crate::{Cluster, Fleet, Running};
@@ -225,4 +233,64 @@ pub fn value(map: &ConfigMap) -> &str {
         .as_ref()
         .and_then(|data| data.get("key"))
         .map_or("", String::as_str)
+}
+
+/// A way to a server that can be closed: then every connection ends at once. It counts who knocks.
+pub struct Door {
+    /// Where the door is.
+    pub address: SocketAddr,
+    is_open: Arc<AtomicBool>,
+    knocks: Arc<AtomicU32>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Door {
+    /// An open door to the server at this address.
+    pub async fn to(server: &str) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let (is_open, knocks) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
+        let task = tokio::spawn({
+            let (is_open, knocks, server) = (is_open.clone(), knocks.clone(), server.to_owned());
+            async move {
+                while let Ok((mut inside, _)) = listener.accept().await {
+                    knocks.fetch_add(1, Ordering::SeqCst);
+                    if !is_open.load(Ordering::SeqCst) {
+                        continue;
+                    }
+                    let server = server.clone();
+                    tokio::spawn(async move {
+                        if let Ok(mut outside) = TcpStream::connect(server).await {
+                            let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+                        }
+                    });
+                }
+            }
+        });
+        Ok(Self {
+            address,
+            is_open,
+            knocks,
+            task,
+        })
+    }
+
+    pub fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+    }
+
+    pub fn close(&self) {
+        self.is_open.store(false, Ordering::SeqCst);
+    }
+
+    /// How many connections there were.
+    pub fn knocks(&self) -> u32 {
+        self.knocks.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }

@@ -26,14 +26,12 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
+use super::BOUNDS;
+
 /// How long a connection may take to be made, and an answer to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the server may be silent within an answer.
 const SILENCE: Duration = Duration::from_mins(1);
-/// How long one fetch may take in all: a server that sends a byte a minute must not hold a thread for ever.
-const WHOLE: Duration = Duration::from_mins(5);
-/// How much one answer may hold: it ends up on this machine's disk.
-const MAX_ANSWER: u64 = 1024 * 1024 * 1024;
 /// How many redirects are followed.
 const REDIRECTS: usize = 3;
 
@@ -64,7 +62,7 @@ impl Client {
         Ok(Self {
             tls: Arc::new(config.with_no_client_auth()),
             runtime,
-            deadline: Instant::now() + WHOLE,
+            deadline: Instant::now() + BOUNDS.whole,
             redirected: None,
         })
     }
@@ -108,6 +106,14 @@ struct Call {
 }
 
 impl Call {
+    /// Many short calls are as long as one that is long.
+    async fn send_before(&self, deadline: Instant) -> io::Result<Response<Incoming>> {
+        match tokio::time::timeout_at(deadline, self.send()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the server is too slow")),
+        }
+    }
+
     async fn send(&self) -> io::Result<Response<Incoming>> {
         let uri: Uri = self.url.parse().map_err(io::Error::other)?;
         let secure = uri.scheme_str() == Some("https");
@@ -219,7 +225,10 @@ impl Http for Client {
             body: Bytes::new(),
         };
         for _ in 0..=REDIRECTS {
-            let answer = self.runtime.block_on(call.send()).map_err(Error::from_error)?;
+            let answer = self
+                .runtime
+                .block_on(call.send_before(self.deadline))
+                .map_err(Error::from_error)?;
             if let Some(next) = redirect(&call.url, &answer) {
                 let next = next.map_err(Error::from_error)?;
                 if origin(&next) != origin(&call.url) {
@@ -311,10 +320,14 @@ struct Pending {
 }
 
 impl Pending {
-    fn sent(&mut self, runtime: &Handle) -> io::Result<&mut (HeaderMap, Option<Incoming>)> {
+    fn sent(
+        &mut self,
+        runtime: &Handle,
+        deadline: Instant,
+    ) -> io::Result<&mut (HeaderMap, Option<Incoming>)> {
         if self.parts.is_none() {
             self.call.body = std::mem::take(&mut self.upload).into();
-            let answer = runtime.block_on(self.call.send())?;
+            let answer = runtime.block_on(self.call.send_before(deadline))?;
             check(answer.status())?;
             let (parts, body) = answer.into_parts();
             self.parts = Some((parts.headers, Some(body)));
@@ -384,12 +397,12 @@ impl Answer {
                 State::Done => return Ok(()),
                 State::Headers(pending) => {
                     let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-                    let (headers, _) = pending.sent(&self.runtime)?;
+                    let (headers, _) = pending.sent(&self.runtime, self.deadline)?;
                     self.chunk = Cursor::new(lines(headers).into_inner().into());
                 }
                 State::Body(pending) => {
                     let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-                    let (_, body) = pending.sent(&self.runtime)?;
+                    let (_, body) = pending.sent(&self.runtime, self.deadline)?;
                     if let Some(body) = body.take() {
                         self.state = State::Stream(body);
                     }
@@ -403,9 +416,10 @@ impl Answer {
                     if let Some(frame) = frame {
                         if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
                             self.received += u64::try_from(data.len()).unwrap_or(u64::MAX);
-                            if self.received > MAX_ANSWER {
+                            if self.received > BOUNDS.answer {
                                 return Err(io::Error::other(format!(
-                                    "the server sends more than {MAX_ANSWER} bytes"
+                                    "the server sends more than {} bytes",
+                                    BOUNDS.answer
                                 )));
                             }
                             self.chunk = Cursor::new(data);

@@ -5,13 +5,28 @@
 
 mod http;
 mod remote;
+mod ssh;
 mod tree;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use writ_api::configsync::{Git, GitAuth};
 
 pub use tree::{File, FileProblem, MAX_FILE};
+
+/// How much a server may take of this machine.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// How long one fetch may take in all: a server that sends a byte a minute must not hold a thread for ever.
+    whole: Duration,
+    /// How many bytes one answer may have: they end up on this machine's disk.
+    answer: u64,
+}
+
+const BOUNDS: Bounds = Bounds {
+    whole: Duration::from_mins(5),
+    answer: 1024 * 1024 * 1024,
+};
 
 /// What a repository needs that is not in the spec.
 #[derive(Clone, Default)]
@@ -250,7 +265,11 @@ fn last_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut current = error.source();
     while let Some(cause) = current {
-        text = format!("{text}: {cause}");
+        let cause_text = cause.to_string();
+        // Many errors say what their cause says, too.
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
         current = cause.source();
     }
     text

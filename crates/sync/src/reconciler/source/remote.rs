@@ -1,6 +1,11 @@
 //! Fetches from a repository that is not on this machine into a bare clone.
 
-use std::{io::Write as _, num::NonZeroU32, path::Path, sync::atomic::AtomicBool};
+use std::{
+    num::NonZeroU32,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+};
 
 use gix::{ObjectId, Repository, progress::Discard, remote::Direction};
 use gix_transport::{
@@ -8,13 +13,33 @@ use gix_transport::{
     client::{TransportWithoutIO as _, blocking_io},
 };
 
-use super::{Credentials, Request, SourceError, Target, http, last_cause, resolve};
+use super::{BOUNDS, Credentials, Request, SourceError, Target, http, last_cause, resolve, ssh};
 
 /// A clone with more packs than this is made anew: every fetch adds one.
 const MAX_PACKS: usize = 50;
 
 /// Brings the clone up to date and returns the commit.
 pub fn fetch(
+    request: &Request,
+    credentials: &Credentials,
+    clone: &Path,
+) -> Result<(Repository, ObjectId), SourceError> {
+    fetch_with(&ssh::find, request, credentials, clone)
+}
+
+/// The same with another program in place of `ssh`.
+#[cfg(test)]
+pub fn fetch_by_ssh(
+    program: &Path,
+    request: &Request,
+    credentials: &Credentials,
+    clone: &Path,
+) -> Result<(Repository, ObjectId), SourceError> {
+    fetch_with(&|| Ok(program.to_owned()), request, credentials, clone)
+}
+
+fn fetch_with(
+    ssh_program: &dyn Fn() -> Result<PathBuf, String>,
     request: &Request,
     credentials: &Credentials,
     clone: &Path,
@@ -60,15 +85,14 @@ pub fn fetch(
             receive(&repository, request, &url, &specs, depth, transport)?;
         }
         gix::url::Scheme::Ssh => {
-            let files = SshFiles::write(credentials).map_err(|reason| request.failed(reason))?;
-            let options = blocking_io::ssh::connect::Options {
-                command: Some(files.command().into()),
-                disallow_shell: false,
-                kind: Some(blocking_io::ssh::ProgramKind::Ssh),
-            };
-            let transport = blocking_io::ssh::connect(url.clone(), Protocol::V2, options, false)
-                .map_err(|error| request.failed(last_cause(&error)))?;
-            receive(&repository, request, &url, &specs, depth, transport)?;
+            let program = ssh_program().map_err(|reason| request.failed(reason))?;
+            let (session, transport) = ssh::Session::start(&program, credentials, &url, BOUNDS)
+                .map_err(|reason| request.failed(reason))?;
+            receive(&repository, request, &url, &specs, depth, transport).map_err(|error| match error {
+                // What `ssh` itself has to say is closer to the cause than the end of its output.
+                SourceError::Repository { reason, .. } => request.failed(session.end().unwrap_or(reason)),
+                other => other,
+            })?;
         }
         other => {
             return Err(SourceError::Unsupported(format!(
@@ -161,64 +185,12 @@ fn open(clone: &Path) -> Result<Repository, String> {
     if clone.exists() {
         std::fs::remove_dir_all(clone).map_err(|error| format!("clear the clone: {error}"))?;
     }
-    std::fs::create_dir_all(clone).map_err(|error| format!("make the clone: {error}"))?;
+    // Clones may be of private repositories, in a folder that others can see.
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(clone)
+        .map_err(|error| format!("make the clone: {error}"))?;
     gix::init_bare(clone).map_err(|error| last_cause(&error))?;
     gix::open_opts(clone, options()).map_err(|error| last_cause(&error))
-}
-
-/// The key and the known hosts, in files that only this process can read and that go with this value.
-struct SshFiles {
-    folder: tempfile::TempDir,
-    known_hosts: bool,
-}
-
-impl SshFiles {
-    fn write(credentials: &Credentials) -> Result<Self, String> {
-        let Some(key) = &credentials.ssh_key else {
-            return Err("an address of ssh needs spec.git.auth ssh and a Secret with the key `ssh`".into());
-        };
-        let found = std::env::var_os("PATH")
-            .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("ssh").is_file()));
-        if !found {
-            return Err("the program `ssh` is not installed here; use an https address".into());
-        }
-        let folder = tempfile::Builder::new()
-            .prefix("writ-ssh-")
-            .tempdir()
-            .map_err(|error| format!("make a folder for the key: {error}"))?;
-        let save = |name: &str, content: &[u8]| -> std::io::Result<()> {
-            use std::os::unix::fs::OpenOptionsExt as _;
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(folder.path().join(name))?;
-            file.write_all(content)?;
-            if !content.ends_with(b"\n") {
-                file.write_all(b"\n")?;
-            }
-            Ok(())
-        };
-        save("key", key).map_err(|error| format!("save the key: {error}"))?;
-        if let Some(hosts) = &credentials.known_hosts {
-            save("known_hosts", hosts).map_err(|error| format!("save the known hosts: {error}"))?;
-        }
-        Ok(Self {
-            known_hosts: credentials.known_hosts.is_some(),
-            folder,
-        })
-    }
-
-    fn command(&self) -> String {
-        let folder = self.folder.path().display();
-        let hosts = if self.known_hosts {
-            format!("-o StrictHostKeyChecking=yes -o UserKnownHostsFile={folder}/known_hosts")
-        } else {
-            // As upstream does without `known_hosts` in the Secret.
-            "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null".to_owned()
-        };
-        format!(
-            "ssh -F /dev/null -i {folder}/key -o IdentitiesOnly=yes -o BatchMode=yes -o ConnectTimeout=15 {hosts}"
-        )
-    }
 }
