@@ -62,6 +62,16 @@ pub const CONTROLLERS: &[Controller<Context>] = &[
     ("work_ttl", |context| work_ttl::run(context).boxed()),
 ];
 
+/// The kinds that are of no use on a hub: they belong to managed clusters and to syncs.
+const ELSEWHERE: [&str; 6] = [
+    "AppliedManifestWork",
+    "ClusterClaim",
+    "NamespaceGrant",
+    "RepoSync",
+    "ResourceGroup",
+    "RootSync",
+];
+
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
 ///
 /// With leader election, the controllers run while this process leads; what every replica must do (admission)
@@ -73,7 +83,11 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
-    crds::report(&client, &writ_api::crds()).await;
+    let ours: Vec<_> = writ_api::crds()
+        .into_iter()
+        .filter(|crd| !ELSEWHERE.contains(&&*crd.spec.names.kind))
+        .collect();
+    crds::report(&client, &ours).await;
     let election = options.leader_election.clone();
     let context = Context {
         client,

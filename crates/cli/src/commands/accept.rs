@@ -69,6 +69,11 @@ impl Accept {
             .await
             .map_err(|error| anyhow!("{error}"))?;
         let (text, code, requests) = match accepted {
+            Accepted::Waiting if self.hub_kubeconfig_out.is_some() => (
+                format!("{} is accepted", self.name),
+                ExitCode::SUCCESS,
+                Vec::new(),
+            ),
             Accepted::Waiting => (
                 format!(
                     "{} is accepted; no certificate request waits: the first one that matches is approved",
@@ -77,14 +82,22 @@ impl Accept {
                 ExitCode::SUCCESS,
                 Vec::new(),
             ),
-            Accepted::Again => (
-                format!(
-                    "{} is accepted; the agent that was let in before is in again",
-                    self.name
-                ),
-                ExitCode::SUCCESS,
-                Vec::new(),
-            ),
+            Accepted::Again(others) => {
+                let names: Vec<_> = others.iter().map(|other| other.name.as_str()).collect();
+                let waiting = if names.is_empty() {
+                    String::new()
+                } else {
+                    format!("; not approved: {} (--csr lets one in)", names.join(", "))
+                };
+                (
+                    format!(
+                        "{} is accepted; the agent that was let in before is in again{waiting}",
+                        self.name
+                    ),
+                    ExitCode::SUCCESS,
+                    Vec::new(),
+                )
+            }
             Accepted::Chosen(chosen) => (
                 format!(
                     "{} is accepted; the request {} of {} is approved, key {}",

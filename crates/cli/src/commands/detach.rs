@@ -1,6 +1,9 @@
 //! `writ detach`: a cluster leaves the hub.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
@@ -37,6 +40,9 @@ pub struct Detach {
     output: Format,
 }
 
+/// How long nothing is said.
+const QUIET: Duration = Duration::from_secs(3);
+
 impl Detach {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
@@ -67,7 +73,14 @@ impl Detach {
     }
 
     async fn wait(&self, api: &Api<ManagedCluster>) -> Result<()> {
-        while self.look(api).await?.is_some() {
+        let mut told = String::new();
+        let started = Instant::now();
+        while let Some(left) = self.look(api).await? {
+            // Most clusters are gone in a moment; who waits longer wants to know for what.
+            if started.elapsed() > QUIET && left != told {
+                eprintln!("waiting: {left}");
+                told = left;
+            }
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
         Ok(())

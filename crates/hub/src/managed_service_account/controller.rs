@@ -157,6 +157,7 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
         world.clone(),
         options,
         ctx.options.guards.default_key,
+        ctx.options.registration_driver,
         Strangers::new(wake, ctx.shutdown.clone()),
     ));
     let mut watches = watches(&ctx.client);

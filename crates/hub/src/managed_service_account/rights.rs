@@ -14,7 +14,7 @@ use serde_json::json;
 use writ_api::authentication::GROUP;
 use writ_runtime::Error;
 
-use crate::admission::access::AGENT_ACCOUNT;
+use crate::{admission::access::AGENT_ACCOUNT, options::RegistrationDriver};
 
 /// The name of Role and RoleBinding in every cluster namespace.
 pub const NAME: &str = "managed-serviceaccount-addon-agent";
@@ -68,8 +68,9 @@ pub fn role(cluster: &str, owner: &OwnerReference, names: &BTreeSet<String>) -> 
     }
 }
 
-/// Binds the Role to the identities of this one cluster.
-pub fn role_binding(cluster: &str, owner: &OwnerReference) -> RoleBinding {
+/// Binds the Role to the identities of this one cluster: to the one that its agent has with this driver, and to no
+/// other that somebody could come by.
+pub fn role_binding(cluster: &str, owner: &OwnerReference, driver: RegistrationDriver) -> RoleBinding {
     let subject = |kind: &str, name: String| Subject {
         api_group: Some("rbac.authorization.k8s.io".into()),
         kind: kind.into(),
@@ -84,15 +85,16 @@ pub fn role_binding(cluster: &str, owner: &OwnerReference) -> RoleBinding {
             name: NAME.into(),
         },
         subjects: Some(vec![
-            subject("Group", cluster_group(cluster)),
-            subject("User", addon_user(cluster)),
-            // The agent on a hub with the token driver.
-            Subject {
-                api_group: None,
-                kind: "ServiceAccount".into(),
-                name: AGENT_ACCOUNT.into(),
-                namespace: Some(cluster.into()),
+            match driver {
+                RegistrationDriver::Csr => subject("Group", cluster_group(cluster)),
+                RegistrationDriver::Token => Subject {
+                    api_group: None,
+                    kind: "ServiceAccount".into(),
+                    name: AGENT_ACCOUNT.into(),
+                    namespace: Some(cluster.into()),
+                },
             },
+            subject("User", addon_user(cluster)),
         ]),
     }
 }

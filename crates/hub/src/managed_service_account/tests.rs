@@ -22,6 +22,7 @@ use super::{
     plan::{self, Place, SeenSecret},
     rights,
 };
+use crate::options::RegistrationDriver;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -214,13 +215,24 @@ fn rights_name_every_secret_and_never_all() {
         reads(&rules(&["b", "a"])),
         [Some(vec!["a".to_owned(), "b".to_owned()])]
     );
-    let subjects = rights::role_binding("c1", &owner).subjects.unwrap();
-    assert!(
-        subjects
-            .iter()
-            .all(|subject| subject.name.contains(":c1") || subject.namespace.as_deref() == Some("c1")),
-        "of this one cluster only: {subjects:?}"
-    );
+    for (driver, kind) in [
+        (RegistrationDriver::Csr, "Group"),
+        (RegistrationDriver::Token, "ServiceAccount"),
+    ] {
+        let subjects = rights::role_binding("c1", &owner, driver).subjects.unwrap();
+        assert!(
+            subjects
+                .iter()
+                .all(|subject| subject.name.contains(":c1") || subject.namespace.as_deref() == Some("c1")),
+            "of this one cluster only: {subjects:?}"
+        );
+        let kinds: Vec<_> = subjects.iter().map(|subject| subject.kind.as_str()).collect();
+        assert_eq!(
+            kinds,
+            [kind, "User"],
+            "and only the identity that this driver gives"
+        );
+    }
     rights::policy().unwrap();
 }
 

@@ -28,7 +28,10 @@ use super::{
     strangers::{RECHECK, Strangers},
     write,
 };
-use crate::{MANAGER, options::AccountOptions};
+use crate::{
+    MANAGER,
+    options::{AccountOptions, RegistrationDriver},
+};
 
 /// Does the work.
 pub struct Worker {
@@ -37,6 +40,8 @@ pub struct Worker {
     pub(super) options: AccountOptions,
     /// The hub's option of that name.
     guard_default_key: bool,
+    /// How agents prove who they are.
+    driver: RegistrationDriver,
     /// Accounts whose Secret looks wrong, why, and since when.
     pub(super) suspects: Mutex<BTreeMap<Id, (String, Timestamp)>>,
     /// Accounts (by uid) whose name no other Secret had when they were first seen.
@@ -55,6 +60,7 @@ impl Worker {
         world: Shared,
         options: AccountOptions,
         guard_default_key: bool,
+        driver: RegistrationDriver,
         strangers: Strangers,
     ) -> Self {
         Self {
@@ -62,6 +68,7 @@ impl Worker {
             world,
             options,
             guard_default_key,
+            driver,
             suspects: Mutex::default(),
             cleared: Mutex::default(),
             strangers,
@@ -171,7 +178,7 @@ impl Worker {
         write::ensure(
             &api,
             role_binding.as_ref(),
-            &rights::role_binding(name, &owner),
+            &rights::role_binding(name, &owner, self.driver),
             &[],
         )
         .await?;

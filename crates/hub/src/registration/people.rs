@@ -29,8 +29,9 @@ pub struct Pending {
 pub enum Accepted {
     /// The cluster is accepted; no certificate request is waiting, and the first that matches is approved.
     Waiting,
-    /// The cluster is accepted, and the agent that was let in before is let in again.
-    Again,
+    /// The cluster is accepted, and the agent that was let in before is let in again. These requests are not approved:
+    /// they may be of somebody else.
+    Again(Vec<Pending>),
     /// The cluster is accepted, and this request is the one that is approved.
     Chosen(Pending),
     /// Several requests match. Nothing was changed: pick one.
@@ -44,6 +45,11 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
         .get(cluster)
         .await
         .context(|| format!("read ManagedCluster {cluster}"))?;
+    if there.metadata.deletion_timestamp.is_some() {
+        return Err(Error::Invalid(format!(
+            "cluster {cluster:?} is being detached; accept it when it has come back"
+        )));
+    }
     let known = there.annotations().contains_key(ISSUED_ANNOTATION);
     let mut pending = pending(client, cluster).await?;
     if let Some(wanted) = csr {
@@ -56,6 +62,14 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
             )));
         }
     }
+    // Who was denied and is accepted again is the agent that had the cluster. A request that waits, perhaps for long
+    // and perhaps of somebody else, is not what is meant unless it is named.
+    let again = known && csr.is_none() && !there.spec.hub_accepts_client;
+    let others = if again {
+        std::mem::take(&mut pending)
+    } else {
+        Vec::new()
+    };
     if pending.len() > 1 {
         return Ok(Accepted::Ambiguous(pending));
     }
@@ -71,7 +85,7 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
         .context(|| format!("accept ManagedCluster {cluster}"))?;
     Ok(match chosen {
         Some(chosen) => Accepted::Chosen(chosen),
-        None if known => Accepted::Again,
+        None if known => Accepted::Again(others),
         None => Accepted::Waiting,
     })
 }

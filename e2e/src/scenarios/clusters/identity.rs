@@ -9,7 +9,11 @@ use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{
     ByteString,
-    api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease, core::v1::ServiceAccount},
+    api::{
+        certificates::v1::CertificateSigningRequest,
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Secret, ServiceAccount},
+    },
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -23,15 +27,28 @@ use writ_agent::registration::{
     Driver, Joining, identity, join, keep,
     store::{Store, auth_of},
 };
-use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
+use writ_api::{
+    authentication::ManagedServiceAccount,
+    cluster::{CLUSTER_NAME_LABEL, ManagedCluster},
+    work::ManifestWork,
+};
 use writ_hub::{
     options::RegistrationDriver,
     registration::people::{self, Accepted},
 };
 use writ_runtime::clock::Clock;
 
-use super::{create, grant, refused, registration::joining, run_hub, user};
-use crate::{Fleet, cluster::client, fleet::HUB_NAMESPACE, wait};
+use super::{
+    create, grant, refused,
+    registration::{condition, joining},
+    run_hub, user,
+};
+use crate::{
+    Fleet,
+    cluster::client,
+    fleet::{AGENT_NAMESPACE, HUB_NAMESPACE, start},
+    wait, yaml,
+};
 
 /// Joins with the shared bootstrap identity, accepted by an administrator.
 async fn let_in(admin: &Client, wanted: &Joining) -> Result<Kubeconfig> {
@@ -118,6 +135,19 @@ pub async fn renewal(fleet: Fleet) -> Result<()> {
         !is_approved(&all.get(&thief).await?),
         "a bootstrap request was approved"
     );
+    // Denied and accepted again is the agent that had the cluster, not whoever waits.
+    people::deny(&admin, "cluster1").await?;
+    let accepted = people::accept(&admin, "cluster1", None).await?;
+    ensure!(
+        matches!(&accepted, Accepted::Again(others) if others.len() == 1 && others.iter().all(|p| p.name == thief)),
+        "{accepted:?}"
+    );
+    let agent: Api<Lease> = Api::namespaced(client(renewed).await?, "cluster1");
+    wait::until_true("the agent has its rights again", || async {
+        Ok(agent.get("managed-cluster-lease").await.is_ok())
+    })
+    .await?;
+    ensure!(!is_approved(&all.get(&thief).await?), "whoever waited was let in");
     // A person may: for an agent that lost its key.
     let accepted = people::accept(&admin, "cluster1", None).await?;
     ensure!(
@@ -336,5 +366,106 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
             && people::first_token(&agent, "cluster1", 600).await.is_err())
     })
     .await?;
+    hub.stop().await
+}
+
+/// The agent of a hub without a signer has only its account's token, and does all that an agent does with it: it
+/// reports, delivers works and keeps accounts. It gets no other token of the hub, and loses all when it is denied.
+pub async fn token_driver_at_work(fleet: Fleet) -> Result<()> {
+    let hub = fleet
+        .run_hub(writ_hub::Options {
+            registration_driver: RegistrationDriver::Token,
+            ..writ_hub::Options::default()
+        })
+        .await?;
+    let admin = fleet.hub.admin().await?;
+    create(&admin, "cluster1", json!({})).await?;
+    people::accept(&admin, "cluster1", None).await?;
+    let token = wait::until("the first token", || async {
+        Ok(people::first_token(&admin, "cluster1", 3600).await.ok())
+    })
+    .await?;
+    let agent = client(fleet.hub.kubeconfig_with(AuthInfo {
+        token: Some(token.into()),
+        ..AuthInfo::default()
+    }))
+    .await?;
+    let spoke = fleet
+        .cluster(1)?
+        .service_account(AGENT_NAMESPACE, "writ-agent")
+        .await?;
+    let options = writ_agent::Options {
+        cluster_name: "cluster1".into(),
+        ..writ_agent::Options::default()
+    };
+    let running = start("the agent", |health, shutdown| {
+        writ_agent::run(agent.clone(), spoke, options, health, shutdown)
+    })
+    .await?;
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    wait::until_true("it reports", || async {
+        let available = condition(&clusters, "cluster1", "ManagedClusterConditionAvailable").await?;
+        Ok(available.as_deref() == Some("True"))
+    })
+    .await?;
+    yaml::apply(
+        &admin,
+        "apiVersion: authentication.open-cluster-management.io/v1beta1\nkind: ManagedServiceAccount\n\
+         metadata: {name: robot, namespace: cluster1}\nspec: {rotation: {}}\n---\n\
+         apiVersion: work.open-cluster-management.io/v1\nkind: ManifestWork\n\
+         metadata: {name: hello, namespace: cluster1}\nspec: {workload: {manifests: [\
+         {apiVersion: v1, kind: ConfigMap, metadata: {name: hello, namespace: default}}]}}\n",
+    )
+    .await?;
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "cluster1");
+    wait::until_true("the token of the account is on the hub", || async {
+        let data = secrets.get("robot").await?.data.unwrap_or_default();
+        Ok(data.contains_key("token"))
+    })
+    .await?;
+    let maps: Api<ConfigMap> = Api::default_namespaced(fleet.cluster(1)?.admin().await?);
+    wait::until("the work is delivered", || async {
+        Ok(maps.get_opt("hello").await?)
+    })
+    .await?;
+    // A Secret that asks for a token of the hub's own accounts.
+    let own: Api<Secret> = Api::namespaced(agent.clone(), "cluster1");
+    for name in ["sneaky", "robot"] {
+        let sneaky = serde_json::from_value(json!({
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": "default"}},
+            "type": "kubernetes.io/service-account-token",
+        }))?;
+        ensure!(
+            own.create(&PostParams::default(), &sneaky).await.is_err(),
+            "{name} was made"
+        );
+    }
+    // Whoever holds the shared bootstrap identity asks for a certificate of this cluster, on a hub that could sign it.
+    let bootstrap = fleet
+        .hub
+        .service_account(HUB_NAMESPACE, "agent-registration-bootstrap")
+        .await?;
+    let requests: Api<CertificateSigningRequest> = Api::all(bootstrap);
+    let thief = identity::request("cluster1", "thief", &identity::new_key()?)?;
+    let thief = requests.create(&PostParams::default(), &thief).await?.name_any();
+    // Even with it nothing is gained: the rights are the account's.
+    let by_certificate: Api<Secret> = Api::namespaced(fleet.agent_identity("cluster1").await?, "cluster1");
+    refused(by_certificate.get("robot").await.map_err(Into::into), "forbidden")?;
+    people::deny(&admin, "cluster1").await?;
+    let accounts: Api<ManagedServiceAccount> = Api::namespaced(agent.clone(), "cluster1");
+    let works: Api<ManifestWork> = Api::namespaced(agent, "cluster1");
+    wait::until_true("the denied agent can do nothing", || async {
+        Ok(accounts.list(&ListParams::default()).await.is_err()
+            && works.list(&ListParams::default()).await.is_err()
+            && own.get("robot").await.is_err())
+    })
+    .await?;
+    // The hub has seen it: what came later has been worked on.
+    let all: Api<CertificateSigningRequest> = Api::all(admin);
+    ensure!(
+        !is_approved(&all.get(&thief).await?),
+        "a certificate was approved"
+    );
+    running.stop().await?;
     hub.stop().await
 }

@@ -13,7 +13,7 @@
 //! | requests with a similar name, another signer, usage, organization, label or requester | `identity::attacks`, `registration::requests` |
 //! | several requests that match | `registration::requests` |
 //! | renewal by the own identity only; a bootstrap request for an accepted cluster | `identity::renewal` |
-//! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver` |
+//! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver`, `identity::token_driver_at_work` |
 //! | deny, detach, detach by force | `registration::lifecycle`, `leaving::detach` |
 //! | an agent with `--cluster-label`, refused and then allowed; silence | `leaving::label_and_silence` |
 //! | `--guard-default-key`, `--guard-selector-sets`; selectors that widen | `sets::guards` |
@@ -101,6 +101,11 @@ pub fn all() -> Vec<Scenario> {
             name: "clusters/a_hub_without_a_signer_hands_out_tokens",
             clusters: 0,
             run: |fleet| identity::token_driver(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/an_agent_with_a_token_does_all_its_work",
+            clusters: 1,
+            run: |fleet| identity::token_driver_at_work(fleet).boxed(),
         },
         Scenario {
             name: "clusters/upstreams_agents_may_update_their_cluster_a_little",

@@ -33,6 +33,7 @@ use writ_runtime::{
 use super::State;
 use crate::{
     MANAGER,
+    options::RegistrationDriver,
     registration::{
         ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION, LEASE,
         csr::{self, Asked, Choice},
@@ -246,6 +247,22 @@ impl State {
         Ok(())
     }
 
+    /// How many works and add-ons the server has for a cluster; more than one counts as one.
+    pub(super) async fn count_left(&self, cluster: &str) -> Result<(usize, usize), Error> {
+        let works: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
+        let addons: Api<ManagedClusterAddOn> = apply::namespaced(&self.context.client, cluster);
+        let one = ListParams::default().limit(1);
+        let works = works
+            .list_metadata(&one)
+            .await
+            .context(|| format!("count the works of cluster {cluster}"))?;
+        let addons = addons
+            .list_metadata(&one)
+            .await
+            .context(|| format!("count the add-ons of cluster {cluster}"))?;
+        Ok((works.items.len(), addons.items.len()))
+    }
+
     async fn delete_works(&self, cluster: &str) -> Result<(), Error> {
         let api: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
         api.delete_collection(&DeleteParams::background(), &ListParams::default())
@@ -258,7 +275,10 @@ impl State {
     pub(super) async fn answer_requests(&self, cluster: &ManagedCluster) -> Result<(), Error> {
         let name = cluster.name_any();
         let pending = self.pending(&name);
-        if pending.is_empty() || !cluster.spec.hub_accepts_client {
+        // A hub that hands out tokens approves no certificate, even where somebody would sign it: it would be a way in
+        // for whoever holds the shared bootstrap identity.
+        let by_token = self.context.options.registration_driver == RegistrationDriver::Token;
+        if by_token || pending.is_empty() || !cluster.spec.hub_accepts_client {
             return Ok(());
         }
         for asked in pending.iter().filter(|asked| asked.is_renewal()) {
