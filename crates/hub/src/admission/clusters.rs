@@ -9,7 +9,9 @@ use kube::{
     core::{DynamicObject, PartialObjectMeta},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use writ_api::cluster::{DEFAULT_SET, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding};
+use writ_api::cluster::{
+    CLUSTER_NAME_LABEL, DEFAULT_SET, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding,
+};
 use writ_runtime::{Error, error::Context as _};
 
 use super::{
@@ -111,10 +113,18 @@ pub(super) async fn validate_cluster(context: Context, request: Request) -> Resu
         .await?
     };
     let accepts = objects.new.as_ref().is_some_and(|c| c.spec.hub_accepts_client);
-    let namespace_terminating = accepts && is_terminating(&context.client, &request.name).await?;
+    let namespace = if accepts {
+        read_namespace(&context.client, &request.name).await?
+    } else {
+        None
+    };
     let observed = managed_cluster::Observed {
         sets,
-        namespace_terminating,
+        namespace_terminating: namespace
+            .as_ref()
+            .is_some_and(|n| n.metadata.deletion_timestamp.is_some()),
+        namespace_of_others: namespace
+            .is_some_and(|n| n.labels().get(CLUSTER_NAME_LABEL) != Some(&request.name)),
     };
     Ok(managed_cluster::decide(&change, &observed, guards).into())
 }
@@ -214,13 +224,11 @@ async fn read_sets(
     Ok(try_join_all(reads).await?.into_iter().flatten().collect())
 }
 
-async fn is_terminating(client: &Client, namespace: &str) -> Result<bool, Error> {
+async fn read_namespace(client: &Client, name: &str) -> Result<Option<PartialObjectMeta<Namespace>>, Error> {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
-    let found = api
-        .get_opt(namespace)
+    api.get_opt(name)
         .await
-        .context(|| format!("read Namespace {namespace}"))?;
-    Ok(found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+        .context(|| format!("read Namespace {name}"))
 }
 
 /// How many clusters a change of selection brings in, and how many it drops, counted live.

@@ -43,6 +43,8 @@ pub struct Observed {
     pub sets: Vec<ManagedClusterSet>,
     /// Whether the namespace of the cluster is being deleted.
     pub namespace_terminating: bool,
+    /// Whether there is a namespace of that name that was not made for the cluster.
+    pub namespace_of_others: bool,
 }
 
 /// The sets that the changed labels may name. They are read live: a cache could miss one that was just made.
@@ -123,8 +125,13 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
             ));
         }
     }
-    let mut needs = Vec::new();
+    let (mut needs, mut warnings) = (Vec::new(), Vec::new());
     if accepts(change.new) && !accepts(change.old) {
+        if observed.namespace_of_others {
+            warnings.push(format!(
+                "there is a namespace {name:?} that was not made for this cluster: the agent of the cluster gets rights in it"
+            ));
+        }
         if observed.namespace_terminating {
             return Decision::forbidden(format!(
                 "the namespace {name:?} is still being deleted; accept the cluster when it is gone"
@@ -150,7 +157,7 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
         );
         needs.push(Need::one(Access::join(&set), refusal));
     }
-    Decision::needs(needs)
+    Decision::AllowIf { needs, warnings }
 }
 
 /// Every set that the change takes the cluster out of or puts it into, as far as `join` is asked for.

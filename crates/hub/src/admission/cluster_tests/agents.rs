@@ -18,7 +18,7 @@ fn an_agent_changes_its_labels_annotations_and_addresses_only() {
         };
         let observed = managed_cluster::Observed {
             sets: sets(),
-            namespace_terminating: false,
+            ..managed_cluster::Observed::default()
         };
         asked(managed_cluster::decide(&change, &observed, &Guards::default()))
     };

@@ -87,6 +87,7 @@ fn names_addresses_acceptance_and_taints() {
         let observed = managed_cluster::Observed {
             sets: vec![],
             namespace_terminating: terminating,
+            ..managed_cluster::Observed::default()
         };
         asked(managed_cluster::decide(&change, &observed, &Guards::default()))
     };
@@ -216,5 +217,32 @@ fn mutation_of_a_cluster_fills_in_what_the_hub_keeps() {
         let result = managed_cluster::mutate(Some(&before), &mut after, &[], &guards, now);
         let time = after.spec.taints[0].time_added.clone();
         assert_eq!(result.ok().and(time).as_deref(), expected);
+    }
+}
+
+#[test]
+fn a_namespace_of_others_is_a_warning() {
+    let (user, old) = (user("dev1"), cluster("payments", &[]));
+    let mut accepted = old.clone();
+    accepted.spec.hub_accepts_client = true;
+    for (new, of_others, warned) in [
+        (&accepted, true, true),
+        (&accepted, false, false),
+        (&old, true, false),
+    ] {
+        let change = managed_cluster::Change {
+            user: &user,
+            old: Some(&old),
+            new: Some(new),
+        };
+        let observed = managed_cluster::Observed {
+            namespace_of_others: of_others,
+            ..managed_cluster::Observed::default()
+        };
+        let decision = managed_cluster::decide(&change, &observed, &Guards::default());
+        let Decision::AllowIf { warnings, .. } = decision else {
+            panic!("refused");
+        };
+        assert_eq!(!warnings.is_empty(), warned);
     }
 }

@@ -104,7 +104,7 @@ fn moved(
     };
     let observed = managed_cluster::Observed {
         sets: sets(),
-        namespace_terminating: false,
+        ..managed_cluster::Observed::default()
     };
     asked(managed_cluster::decide(&change, &observed, guards))
 }
