@@ -174,7 +174,7 @@ enum Seen<'a> {
     Size(Size),
 }
 
-impl<'a> Seen<'a> {
+impl Seen<'_> {
     fn size(self) -> Size {
         match self {
             Self::Value(value) => Size::of(value),
@@ -279,7 +279,7 @@ impl<'a> Scale<'a> {
             (operators::CONDITIONAL, [_, yes, no]) => yes.size().max(no.size()),
             (operators::ADD, [left, right]) => left.size().plus(right.size()),
             (operators::INDEX | operators::OPT_INDEX, [list, _]) => {
-                return self.weigh_index(call, *list, cost);
+                return index(call, *list, cost);
             }
             (operators::OPT_SELECT, [operand, ..]) => operand.size(),
             ("range", _) => range(call),
@@ -298,14 +298,6 @@ impl<'a> Scale<'a> {
             }
         };
         (Seen::Size(size), cost.saturating_add(size.total))
-    }
-
-    fn weigh_index(&mut self, call: &'a CallExpr, list: Seen<'a>, cost: u64) -> (Seen<'a>, u64) {
-        let field = match call.args.get(1).map(|key| &key.expr) {
-            Some(Expr::Literal(LiteralValue::String(name))) => list.field(name.inner()),
-            _ => Seen::Size(list.element()),
-        };
-        (field, cost.saturating_add(field.size().total))
     }
 
     fn weigh_loop(&mut self, of: &'a ComprehensionExpr) -> (Seen<'a>, u64) {
@@ -350,6 +342,14 @@ impl<'a> Scale<'a> {
             .fold(1_u64, u64::saturating_add);
         (result, cost)
     }
+}
+
+fn index<'a>(call: &CallExpr, list: Seen<'a>, cost: u64) -> (Seen<'a>, u64) {
+    let field = match call.args.get(1).map(|key| &key.expr) {
+        Some(Expr::Literal(LiteralValue::String(name))) => list.field(name.inner()),
+        _ => Seen::Size(list.element()),
+    };
+    (field, cost.saturating_add(field.size().total))
 }
 
 fn range(call: &CallExpr) -> Size {

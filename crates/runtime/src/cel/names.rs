@@ -69,8 +69,8 @@ impl<'a> Names<'a> {
                         return call.args.iter().find_map(|part| self.walk(&part.expr));
                     }
                 }
-                let parts = call.target.as_deref().into_iter().chain(&call.args);
-                if let Some(unknown) = parts.into_iter().find_map(|part| self.walk(&part.expr)) {
+                let mut parts = call.target.as_deref().into_iter().chain(&call.args);
+                if let Some(unknown) = parts.find_map(|part| self.walk(&part.expr)) {
                     return Some(unknown);
                 }
                 let is_operator = call.func_name.starts_with(['_', '@', '!', '-']);

@@ -68,3 +68,13 @@ impl Kept {
         }
     }
 }
+
+/// Counts one placement less that chose the cluster.
+pub(super) fn uncount(counts: &mut BTreeMap<String, usize>, cluster: &str) {
+    if let Some(count) = counts.get_mut(cluster) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(cluster);
+        }
+    }
+}

@@ -15,7 +15,11 @@ use writ_api::cluster::{
 };
 use writ_runtime::watching::Mirror;
 
-use super::{Event, Wanted, kept::Kept, score_in};
+use super::{
+    Event, Wanted,
+    kept::{Kept, uncount},
+    score_in,
+};
 use crate::{
     cluster_set::{
         fleet::Fleet,
@@ -487,14 +491,5 @@ fn no_candidates(
         Some(NoCandidates::Empty(sets.iter().cloned().collect()))
     } else {
         None
-    }
-}
-
-fn uncount(counts: &mut BTreeMap<String, usize>, cluster: &str) {
-    if let Some(count) = counts.get_mut(cluster) {
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            counts.remove(cluster);
-        }
     }
 }

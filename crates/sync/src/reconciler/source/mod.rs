@@ -4,6 +4,7 @@
 //! no link or path in a repository can lead anywhere else. Local repositories are opened in place.
 
 mod http;
+mod insecure;
 mod remote;
 mod ssh;
 mod tree;
