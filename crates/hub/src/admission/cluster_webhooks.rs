@@ -215,6 +215,12 @@ async fn conclude(
 fn refuse(response: AdmissionResponse, code: u16, message: String) -> AdmissionResponse {
     let mut response = response.deny(message);
     response.result.code = code;
+    response.result.reason = match code {
+        403 => "Forbidden",
+        400 => "BadRequest",
+        _ => "InternalError",
+    }
+    .into();
     response
 }
 
