@@ -357,5 +357,17 @@ pub async fn tampering(fleet: Fleet) -> Result<()> {
     let _ = bindings.create(&PostParams::default(), &other).await;
     healed("the replaced role").await?;
     case.until_bound("tamper", &["tenant/ClusterRole/view"]).await?;
+    // The account itself: its tokens end with it, and the reconciler asks for one of the account that takes its place.
+    let accounts = Api::<ServiceAccount>::namespaced(case.admin.clone(), SYSTEM);
+    let account = "root-reconciler-tamper";
+    let before = accounts.get(account).await?.uid();
+    accounts.delete(account, &DeleteParams::default()).await?;
+    until("another account", || async {
+        let now = accounts.get_opt(account).await?.and_then(|account| account.uid());
+        Ok(now.filter(|now| Some(now) != before.as_ref()))
+    })
+    .await?;
+    let commit = case.repo.commit("main", &[("b.txt", "")])?;
+    case.synced("tamper", &commit).await?;
     Ok(())
 }
