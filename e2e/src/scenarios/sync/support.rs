@@ -18,7 +18,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 use writ_testenv::git::Repository;
 
 use crate::{Cluster, Fleet, Running};
@@ -235,7 +238,7 @@ pub fn value(map: &ConfigMap) -> &str {
         .map_or("", String::as_str)
 }
 
-/// A way to a server that can be closed: then every connection ends at once. It counts who knocks.
+/// A way to a server that can be closed: then the server is away, as a proxy before it says. It counts who knocks.
 pub struct Door {
     /// Where the door is.
     pub address: SocketAddr,
@@ -255,12 +258,13 @@ impl Door {
             async move {
                 while let Ok((mut inside, _)) = listener.accept().await {
                     knocks.fetch_add(1, Ordering::SeqCst);
-                    if !is_open.load(Ordering::SeqCst) {
-                        continue;
-                    }
-                    let server = server.clone();
+                    let (server, is_open) = (server.clone(), is_open.load(Ordering::SeqCst));
                     tokio::spawn(async move {
-                        if let Ok(mut outside) = TcpStream::connect(server).await {
+                        if !is_open {
+                            let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                            let _ = inside.read(&mut [0; 4096]).await;
+                            let _ = inside.write_all(answer).await;
+                        } else if let Ok(mut outside) = TcpStream::connect(server).await {
                             let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
                         }
                     });

@@ -156,7 +156,7 @@ where
 {
     let (mut sender, connection) = timeout(PATIENCE, hyper::client::conn::http1::handshake(stream))
         .await?
-        .map_err(io::Error::other)?;
+        .map_err(plain)?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection to the repository ended");
@@ -164,7 +164,19 @@ where
     });
     timeout(PATIENCE, sender.send_request(request))
         .await?
-        .map_err(io::Error::other)
+        .map_err(plain)
+}
+
+/// A connection that ends too early ends in one of many ways: told in one way, a status does not change with them.
+fn plain(error: hyper::Error) -> io::Error {
+    let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() || cause.is_some() {
+        return io::Error::new(
+            io::ErrorKind::ConnectionAborted,
+            "the server ended the connection",
+        );
+    }
+    io::Error::other(error)
 }
 
 fn check(status: StatusCode) -> io::Result<()> {
