@@ -437,7 +437,7 @@ fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
     let noted = json!({"metadata": {"annotations": {"authentication.writ.dev/former":
         format!("{former},nonsense,x/y/z")}}});
     let found = service_account(&noted);
-    assert_eq!(Former::recorded(&found), [former.clone()]);
+    assert_eq!(Former::recorded(&found), std::slice::from_ref(&former));
     // The note is no edit that has to be undone.
     assert_eq!(plan::existing(&wish, &found, &settings()), Ok(Existing::Use));
     let mut state = State::default();
