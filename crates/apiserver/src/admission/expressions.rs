@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::{Request, Source};
-use crate::schema::{Activation, AskedResource, Expression, authorizer_value};
+use crate::schema::{
+    Activation, AskedResource, Budget, Expression, Failure, OUT_OF_BUDGET, PER_CONDITIONS, authorizer_value,
+};
 
 /// How many compiled expressions are kept; the cache starts over when it is full.
 const KEPT: usize = 2048;
@@ -64,15 +66,23 @@ pub(super) fn activation(
 /// Whether all match conditions hold. The first that is false decides over errors of others.
 pub(super) fn conditions_hold(conditions: Option<&Value>, activation: &Activation) -> Result<bool, String> {
     let mut errors = Vec::new();
+    let mut budget = Budget::new(PER_CONDITIONS);
     for condition in conditions.and_then(Value::as_array).into_iter().flatten() {
         let source = condition
             .get("expression")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        match compile(source).and_then(|e| e.evaluate_bool(activation)) {
+        let holds = compile(source)
+            .map_err(Failure::Error)
+            .and_then(|e| e.decide_within(activation, &mut budget));
+        match holds {
             Ok(true) => {}
             Ok(false) => return Ok(false),
-            Err(e) => errors.push(format!("expression '{source}' resulted in error: {e}")),
+            Err(Failure::OutOfBudget) => {
+                errors.push(OUT_OF_BUDGET.to_owned());
+                break;
+            }
+            Err(Failure::Error(e)) => errors.push(format!("expression '{source}' resulted in error: {e}")),
         }
     }
     if errors.is_empty() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::request::text;
 use super::{GROUP, Rejection, Request, Source, expressions, rules, sorted};
-use crate::schema::Activation;
+use crate::schema::{Activation, Budget, Failure, OUT_OF_BUDGET, PER_OBJECT};
 use crate::selector::LabelSelector;
 
 /// A policy that says no.
@@ -250,7 +250,8 @@ fn evaluate(
         Ok(false) => return Vec::new(),
         Err(e) => return on_error(e),
     }
-    bind_variables(policy, &mut activation);
+    let mut budget = Budget::new(PER_OBJECT);
+    bind_variables(policy, &mut activation, &mut budget);
     let mut failed = Vec::new();
     for validation in policy
         .pointer("/spec/validations")
@@ -259,20 +260,26 @@ fn evaluate(
         .flatten()
     {
         let rule = text(validation, "/expression");
-        match expressions::compile(rule).and_then(|e| e.evaluate_bool(&activation)) {
+        let holds = expressions::compile(rule)
+            .map_err(Failure::Error)
+            .and_then(|e| e.decide_within(&activation, &mut budget));
+        match holds {
             Ok(true) => {}
             Ok(false) => failed.push((
                 text(validation, "/reason").to_owned(),
                 message(validation, &activation),
             )),
-            Err(e) => failed.extend(on_error(format!("expression '{rule}' resulted in error: {e}"))),
+            Err(Failure::OutOfBudget) => return on_error(OUT_OF_BUDGET.to_owned()),
+            Err(Failure::Error(e)) => {
+                failed.extend(on_error(format!("expression '{rule}' resulted in error: {e}")));
+            }
         }
     }
     failed
 }
 
 /// `variables.x`, each able to use those before it. One that fails is missing for those who use it.
-fn bind_variables(policy: &Value, activation: &mut Activation) {
+fn bind_variables(policy: &Value, activation: &mut Activation, budget: &mut Budget) {
     let mut values: std::collections::HashMap<Key, Cel> = std::collections::HashMap::new();
     for variable in policy
         .pointer("/spec/variables")
@@ -281,18 +288,21 @@ fn bind_variables(policy: &Value, activation: &mut Activation) {
         .flatten()
     {
         let mut scope = activation.clone();
-        scope.bind_cel(
+        scope.bind_large(
             "variables",
             Cel::Map(CelMap {
                 map: Arc::new(values.clone()),
             }),
         );
         let expression = expressions::compile(text(variable, "/expression"));
-        if let Ok(value) = expression.and_then(|e| e.evaluate(&scope)) {
+        let value = expression
+            .map_err(Failure::Error)
+            .and_then(|e| e.evaluate_within(&scope, budget));
+        if let Ok(value) = value {
             values.insert(Key::String(Arc::new(text(variable, "/name").to_owned())), value);
         }
     }
-    activation.bind_cel(
+    activation.bind_large(
         "variables",
         Cel::Map(CelMap {
             map: Arc::new(values),

@@ -5,9 +5,8 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::admit::{self, Operation};
-use super::filter::Filter;
 use super::write::Options;
-use super::{Call, meta, write};
+use super::{Call, list, meta, write};
 use crate::clock::Clock;
 use crate::http::{Body, decode_body};
 use crate::registry::Resource;
@@ -242,6 +241,13 @@ async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Dele
 fn preconditions(resource: &Resource, value: &Value, wish: &DeleteWish) -> Result<()> {
     let name = meta::text(value, "name");
     let check = |what: &str, wanted: &Option<String>, have: &str, perhaps: &str| match wanted {
+        // Namespaces end in a way of their own.
+        Some(wanted) if wanted != have && &*resource.table == "namespaces" => Err(Failure::conflict(
+            &resource.group,
+            &resource.plural,
+            name,
+            &format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}"),
+        )),
         Some(wanted) if wanted != have => Err(Failure::conflict(
             &resource.group,
             &resource.kind,
@@ -360,18 +366,15 @@ pub(super) async fn delete_collection(call: &Call, body: &Bytes) -> Result<Respo
     let accept = call.accept()?;
     let bytes = body;
     let wish = wish(call, bytes)?;
-    let filter = Filter::new(call)?;
-    let (objects, rv) = call
-        .state
-        .store
-        .list(&call.resource.table, filter.namespace.as_deref());
+    let (page, position) = list::page(call)?;
     let mut items = Vec::new();
-    let mut newest = rv;
-    for object in objects.iter().filter(|object| filter.matches(object)) {
+    let mut newest = page.rv;
+    for object in &page.objects {
         match remove(call, object, &wish).await {
-            Ok(Deleted::Marked(value, rv) | Deleted::Gone(value, rv)) => {
+            // The answer shows what was found, not what became of it.
+            Ok(Deleted::Marked(_, rv) | Deleted::Gone(_, rv)) => {
                 newest = newest.max(rv);
-                items.push(value);
+                items.push(call.value_of(object));
             }
             Err(failure) if failure.code() == 404 => {}
             Err(failure) => return Err(failure),
@@ -389,7 +392,7 @@ pub(super) async fn delete_collection(call: &Call, body: &Bytes) -> Result<Respo
     let list = json!({
         "kind": call.resource.list_kind,
         "apiVersion": call.api_version(),
-        "metadata": { "resourceVersion": rv.to_string() },
+        "metadata": position.to_json(),
         "items": items,
     });
     accept.media.respond(StatusCode::OK, list.to_string().into())

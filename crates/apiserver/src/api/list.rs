@@ -174,6 +174,17 @@ fn moment(call: &Call) -> Result<Moment> {
                     "invalid continue token: continue key is not valid: encoded version is not recognized",
                 )
             })?;
+        // A key names no folder above its own.
+        if token
+            .start
+            .trim_start_matches('/')
+            .split('/')
+            .any(|part| matches!(part, "" | "." | ".."))
+        {
+            let start = &token.start;
+            let why = format!("invalid continue token: continue key is not valid: {start}");
+            return Err(Failure::bad_request(why));
+        }
         let after = Some(token.start.trim_end_matches('\0').to_owned());
         return Ok(Moment {
             at: u64::try_from(token.rv).ok(),
@@ -195,12 +206,15 @@ fn moment(call: &Call) -> Result<Moment> {
     })
 }
 
-pub(super) fn list(call: &Call) -> Result<Response<Body>> {
-    let accept = call.accept()?;
-    check_options(call, false)?;
+/// The objects that a list with these parameters shows, and how it goes on.
+pub(super) fn page(call: &Call) -> Result<(Page, Position)> {
     let filter = Filter::new(call)?;
     let moment = moment(call)?;
-    let limit = usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0);
+    // Whoever takes any version gets all of it at once, as from the real server's cache.
+    let limit = match call.query.get("resourceVersion") {
+        Some("0") => 0,
+        _ => usize::try_from(call.query.number("limit")?.unwrap_or(0)).unwrap_or(0),
+    };
     let page = call
         .state
         .store
@@ -213,7 +227,14 @@ pub(super) fn list(call: &Call) -> Result<Response<Body>> {
             &|object| filter.is_everything() || filter.matches(object),
         )
         .map_err(|current| gone(&moment, current))?;
-    let mut position = position(&page, &filter, limit);
+    let position = position(&page, &filter, limit);
+    Ok((page, position))
+}
+
+pub(super) fn list(call: &Call) -> Result<Response<Body>> {
+    let accept = call.accept()?;
+    check_options(call, false)?;
+    let (page, mut position) = page(call)?;
     if call.resource.builtin.is_none() && accept.shape == Shape::Whole {
         // Lists of custom resources always have the field.
         position.token.get_or_insert_default();

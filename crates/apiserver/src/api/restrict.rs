@@ -1,10 +1,15 @@
 //! Which part of an object a write through one of its doors may change.
 
+use std::cmp::Ordering;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use writ_authz::{Attributes, ResourceAttributes};
 
 use super::{Call, meta};
 use crate::registry::Version;
+use crate::schema::Cause;
 use crate::status::{Failure, Result};
 
 const CSR: &str = "certificatesigningrequests.certificates.k8s.io";
@@ -93,9 +98,6 @@ pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value)
                 });
             } else {
                 keep_all_but(new, old, &["status", "metadata"]);
-                if table == CSR {
-                    keep_verdict(old, new);
-                }
             }
         }
     }
@@ -147,29 +149,54 @@ fn keep_all_but(new: &mut Value, old: &Value, except: &[&str]) {
     }
 }
 
-/// Whether a request is approved is said through `approval` alone.
-fn keep_verdict(old: &Value, new: &mut Value) {
-    let verdict = |condition: &&Value| {
-        matches!(
-            condition.get("type").and_then(Value::as_str),
-            Some("Approved" | "Denied")
-        )
-    };
-    let list = |value: &Value| {
-        value
-            .pointer("/status/conditions")
-            .and_then(Value::as_array)
+/// Whether a request is approved is said through `approval` alone, and a certificate is one.
+pub(super) fn check_verdict(call: &Call, old: &Value, new: &Value) -> Result<()> {
+    if &*call.resource.table != CSR || call.target.subresource != "status" {
+        return Ok(());
+    }
+    let verdicts = |value: &Value, wanted: &str| -> Vec<Value> {
+        let conditions = value.pointer("/status/conditions").and_then(Value::as_array);
+        let all = conditions.into_iter().flatten();
+        all.filter(|condition| condition.get("type").and_then(Value::as_str) == Some(wanted))
             .cloned()
-            .unwrap_or_default()
+            .collect()
     };
-    let mut conditions: Vec<Value> = list(old).iter().filter(verdict).cloned().collect();
-    conditions.extend(list(new).iter().filter(|condition| !verdict(condition)).cloned());
-    keep_in(
-        new,
-        "status",
-        "conditions",
-        (!conditions.is_empty()).then_some(Value::Array(conditions)),
-    );
+    let mut causes = Vec::new();
+    let certificate = new.pointer("/status/certificate").and_then(Value::as_str);
+    if let Some(certificate) = certificate.filter(|text| !text.is_empty())
+        && !is_certificate(certificate)
+    {
+        let why = "must contain at least one CERTIFICATE PEM block";
+        causes.push(Cause::invalid(
+            "status.certificate",
+            &"<certificate data>".into(),
+            why,
+        ));
+    }
+    for verdict in ["Approved", "Denied"] {
+        let (before, after) = (verdicts(old, verdict), verdicts(new, verdict));
+        // That none is taken away is checked for every door.
+        let what = match after.len().cmp(&before.len()) {
+            Ordering::Greater => "add",
+            Ordering::Equal if before != after => "modify",
+            _ => continue,
+        };
+        let why = format!("updates may not {what} a condition of type {verdict:?}");
+        causes.push(Cause::forbidden("status.conditions", &why));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let (group, kind) = (&call.resource.group, &call.resource.kind);
+    Err(Failure::invalid(group, kind, &call.target.name, &causes))
+}
+
+fn is_certificate(text: &str) -> bool {
+    STANDARD
+        .decode(text)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .is_some_and(|pem| pem.contains("-----BEGIN CERTIFICATE-----"))
 }
 
 /// Rights that depend on what is changed.

@@ -144,11 +144,12 @@ async fn change(
     if let Some(kind) = call.resource.builtin {
         kind.prepare_update(&mut new, &old, &call.state.clock.rfc3339());
     }
-    restrict::check_rights(call, &old, &new)?;
+    restrict::check_verdict(call, &old, &new)?;
     admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
     meta::count_generation(&call.resource, version, &old, &mut new);
     admit::escalation(call, &new, Some(&old))?;
     write::validate(call, &new, Some(&old))?;
+    restrict::check_rights(call, &old, &new)?;
     admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
 
     let expect = Expect::At(current.rv);

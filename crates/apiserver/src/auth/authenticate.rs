@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 use rustls::pki_types::CertificateDer;
 use writ_authz::{Attributes, ResourceAttributes};
 
@@ -71,16 +71,13 @@ impl StaticTokens {
 
 /// The user of a request, before impersonation.
 pub(crate) fn authenticate(state: &State, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User> {
-    let bearer = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| {
-            let (scheme, token) = value.trim().split_once(' ')?;
-            scheme
-                .eq_ignore_ascii_case("bearer")
-                .then(|| token.trim())
-                .filter(|token| !token.is_empty())
-        });
+    let bearer = headers.get(header::AUTHORIZATION).map(text).and_then(|value| {
+        let (scheme, token) = value.trim().split_once(' ')?;
+        scheme
+            .eq_ignore_ascii_case("bearer")
+            .then(|| token.trim().to_owned())
+            .filter(|token| !token.is_empty())
+    });
     match peer {
         Some(Peer::Trusted(user)) if bearer.is_none() => return Ok((**user).clone()),
         Some(Peer::Certificates(shown)) if !shown.chain.is_empty() => match shown.user(state) {
@@ -94,7 +91,7 @@ pub(crate) fn authenticate(state: &State, headers: &HeaderMap, peer: Option<&Pee
     let Some(token) = bearer else {
         return Ok(User::anonymous());
     };
-    review_token(state, token, &[ISSUER.to_owned()])
+    review_token(state, &token, &[ISSUER.to_owned()])
         .map(|(user, _)| user)
         .map_err(|_| Failure::unauthorized())
 }
@@ -119,26 +116,25 @@ pub(crate) fn review_token(
     state.issuer.check(token, audiences, &state.store, &state.clock)
 }
 
+/// A header as text. One with odd bytes counts like any other: whoever asks to be somebody else must not stay who they
+/// are because the name cannot be read.
+fn text(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
 /// Applies the impersonation headers; each thing impersonated must be allowed.
 pub(crate) fn impersonate(state: &State, user: User, headers: &HeaderMap) -> Result<User> {
-    let values = |name: &str| -> Vec<String> {
-        headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .map(str::to_owned)
-            .collect()
-    };
+    let values = |name: &str| -> Vec<String> { headers.get_all(name).iter().map(text).collect() };
     let name = values("impersonate-user").into_iter().next().unwrap_or_default();
     let mut groups = values("impersonate-group");
     let uid = values("impersonate-uid").into_iter().next().unwrap_or_default();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (header, value) in headers {
-        if let (Some(key), Ok(value)) = (header.as_str().strip_prefix("impersonate-extra-"), value.to_str()) {
+        if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
             extra
                 .entry(crate::http::decode(key))
                 .or_default()
-                .push(value.to_owned());
+                .push(text(value));
         }
     }
     if name.is_empty() {

@@ -133,7 +133,9 @@ fn report(state: &State, value: &mut Value, name: &str, tables: &[Arc<str>]) {
     let mut finalizers = std::collections::BTreeMap::<String, usize>::new();
     for table in tables {
         let (objects, _) = state.store.list(table, Some(name));
-        kinds.push(format!("{table} has {} resource instances", objects.len()));
+        // The real server writes the dot before the group even where there is none.
+        let dot = if table.contains('.') { "" } else { "." };
+        kinds.push(format!("{table}{dot} has {} resource instances", objects.len()));
         for object in objects {
             let value = object.value();
             let list = value

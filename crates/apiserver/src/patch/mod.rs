@@ -25,6 +25,31 @@ pub enum PatchError {
 /// A JSON patch may not have more operations.
 const MAX_OPERATIONS: usize = 10_000;
 
+/// What all copies of a JSON patch may add, so that copies of copies do not fill the memory: the limit of a request.
+const MAX_COPIED: usize = 3 << 20;
+/// Objects may not be nested deeper: what is stored must be readable again.
+const MAX_DEPTH: usize = 120;
+
+/// After how many operations that is looked at: often enough that the stack is never in danger, and no more.
+const LOOK_EVERY: usize = 16;
+
+fn check_depth(value: &Value) -> Result<(), PatchError> {
+    if deeper_than(value, MAX_DEPTH) {
+        let why = format!("the patch nests the object deeper than {MAX_DEPTH} levels");
+        return Err(PatchError::Unprocessable(why));
+    }
+    Ok(())
+}
+
+/// How deep a value is nested, as far as it matters.
+fn deeper_than(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(list) => levels == 0 || list.iter().any(|item| deeper_than(item, levels - 1)),
+        Value::Object(map) => levels == 0 || map.values().any(|item| deeper_than(item, levels - 1)),
+        _ => false,
+    }
+}
+
 /// Applies a JSON patch (RFC 6902).
 pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let operations: Vec<Value> = serde_json::from_slice(patch)
@@ -36,7 +61,8 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value, PatchError> {
         )));
     }
     let mut out = document.clone();
-    for operation in operations {
+    let mut copied = 0;
+    for (at, operation) in operations.into_iter().enumerate() {
         // A misspelt operation is found when it is its turn, as the real server does.
         let target = operation
             .get("path")
@@ -48,6 +74,15 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value, PatchError> {
             .and_then(Value::as_str)
             .unwrap_or_default()
             .to_owned();
+        if name == "copy" {
+            let from = operation.get("from").and_then(Value::as_str).unwrap_or_default();
+            copied += out.pointer(from).map_or(0, |value| value.to_string().len());
+            if copied > MAX_COPIED {
+                return Err(PatchError::Unprocessable(format!(
+                    "unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
+                )));
+            }
+        }
         let parsed: json_patch::PatchOperation = serde_json::from_value(operation).map_err(|_| {
             PatchError::Unprocessable(format!(
                 "the server rejected our request due to an error in our request: Unexpected kind: {name}"
@@ -59,7 +94,11 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value, PatchError> {
                 e.kind
             ))
         })?;
+        if at % LOOK_EVERY == 0 {
+            check_depth(&out)?;
+        }
     }
+    check_depth(&out)?;
     Ok(out)
 }
 

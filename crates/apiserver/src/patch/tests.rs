@@ -165,3 +165,22 @@ proptest! {
         let _ = pod_patch(&original, &patch);
     }
 }
+
+/// Small patches that would make huge objects, or such that cannot be read again.
+#[test]
+fn patches_do_not_explode() {
+    let doubling: Vec<Value> = (0..40)
+        .map(|n| json!({"op": "copy", "from": "", "path": format!("/c{n}")}))
+        .collect();
+    let error = json_patch(
+        &json!({"a": "x".repeat(100)}),
+        json!(doubling).to_string().as_bytes(),
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("exceeding the limit"), "{error}");
+    let nesting: Vec<Value> = (1..200)
+        .map(|n| json!({"op": "add", "path": "/a".repeat(n), "value": {}}))
+        .collect();
+    let error = json_patch(&json!({}), json!(nesting).to_string().as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("levels"), "{error}");
+}

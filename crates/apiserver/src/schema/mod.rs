@@ -27,7 +27,9 @@ use sha2::{Digest, Sha256};
 
 pub use cause::{Cause, Reason, child, go_float, index, invalid_message, key, quote};
 pub use cel::{Activation, Authorize, Expression};
-pub(crate) use cel::{AskedResource, Scope, Ty, authorizer_value};
+pub(crate) use cel::{
+    AskedResource, Budget, Failure, OUT_OF_BUDGET, PER_CONDITIONS, PER_OBJECT, Scope, Ty, authorizer_value,
+};
 pub(crate) use node::{Additional, Arena, ListType, Node, NodeId, Type};
 pub use structural::validate_structural;
 

@@ -53,7 +53,7 @@ pub(crate) enum CsrProblem {
     #[error("the request cannot be read: {0}")]
     Unreadable(rcgen::Error),
     #[error("{0}")]
-    NotAllowed(&'static str),
+    NotAllowed(String),
     #[error("the certificate cannot be made: {0}")]
     Signing(rcgen::Error),
 }
@@ -177,11 +177,14 @@ impl Authority {
     ) -> Result<String, CsrProblem> {
         let mut request =
             CertificateSigningRequestParams::from_pem(request_pem).map_err(CsrProblem::Unreadable)?;
-        let allowed = ["digital signature", "signing", "key encipherment", "client auth"];
-        if !usages.contains(&"client auth") || usages.iter().any(|usage| !allowed.contains(usage)) {
-            return Err(CsrProblem::NotAllowed(
-                "usages did not match: this signer is for client certificates",
-            ));
+        let allowed = ["digital signature", "key encipherment", "client auth"];
+        if let Some(usage) = usages.iter().find(|usage| !allowed.contains(usage)) {
+            let why = format!("invalid usage for client certificate: {usage}");
+            return Err(CsrProblem::NotAllowed(why));
+        }
+        if !usages.contains(&"client auth") {
+            let why = "missing required usage for client certificate: client auth";
+            return Err(CsrProblem::NotAllowed(why.into()));
         }
         let params = &mut request.params;
         // The request says who; the signer says what for, and how long.

@@ -13,7 +13,10 @@ pub(super) fn merge(live: &Value, config: &Value, ty: TypeRef<'_>) -> Value {
 }
 
 fn merge_at(live: Option<&Value>, config: Option<&Value>, ty: TypeRef<'_>) -> Option<Value> {
-    let form = ty.atom().form(config.or(live))?;
+    let Some(form) = ty.atom().form(config.or(live)) else {
+        // Null is a value, too; whether it may stand there is not decided here.
+        return config.filter(|value| value.is_null()).cloned();
+    };
     let leaf = || config.or(live).cloned();
     match form {
         Form::Scalar(_) => leaf(),

@@ -1,7 +1,7 @@
 //! The folder on disk. One thread writes; it takes everything that piled up while it was writing as its next transaction, so that
 //! many writers share one flush. A request is acknowledged when its write is on disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -19,18 +19,28 @@ const RV: &str = "resourceVersion";
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The folder cannot be made or read.
-    #[error("the data folder cannot be used: {0}")]
-    Io(#[from] std::io::Error),
-    /// The database in it cannot be opened; another process may be using it.
-    #[error("the database in the data folder cannot be used (is another server running on it?): {0}")]
-    Database(#[from] Box<redb::Error>),
+    #[error("the data folder {0} cannot be used: {1}")]
+    Io(String, String),
+    /// Another process uses it.
+    #[error(
+        "the data folder {0} is in use: another server runs on it; stop that one, or choose another folder"
+    )]
+    InUse(String),
+    /// The database in it cannot be opened.
+    #[error("the database in the data folder {0} cannot be used: {1}")]
+    Database(String, String),
     /// A stored object is not JSON.
     #[error("the stored object {0} cannot be read: {1}")]
     Object(String, serde_json::Error),
 }
 
-fn database(error: impl Into<redb::Error>) -> OpenError {
-    OpenError::Database(Box::new(error.into()))
+/// What is wrong with the folder.
+fn bad(folder: &Path, error: impl Into<redb::Error>) -> OpenError {
+    let folder = folder.display().to_string();
+    match error.into() {
+        redb::Error::DatabaseAlreadyOpen => OpenError::InUse(folder),
+        error => OpenError::Database(folder, error.to_string()),
+    }
 }
 
 struct Shared {
@@ -45,6 +55,7 @@ struct Pending {
 }
 
 pub(super) struct Disk {
+    folder: PathBuf,
     /// Gone once closed, so that another server may open the folder.
     database: Mutex<Option<Arc<Database>>>,
     shared: Arc<Shared>,
@@ -55,17 +66,18 @@ pub(super) struct Disk {
 impl Disk {
     /// Opens the folder and reads everything in it, with the newest resourceVersion that was written.
     pub fn open(folder: &Path) -> Result<(Self, u64, Vec<Object>), OpenError> {
-        std::fs::create_dir_all(folder)?;
+        let io = |error: std::io::Error| OpenError::Io(folder.display().to_string(), error.to_string());
+        std::fs::create_dir_all(folder).map_err(io)?;
         let path = folder.join("cluster.redb");
-        let database = Database::create(&path).map_err(database)?;
-        restrict(&path)?;
+        let database = Database::create(&path).map_err(|e| bad(folder, e))?;
+        restrict(&path).map_err(io)?;
         let mut rv = 0;
         let mut objects = Vec::new();
-        let write = database.begin_write().map_err(self::database)?;
+        let write = database.begin_write().map_err(|e| bad(folder, e))?;
         {
-            let table = write.open_table(OBJECTS).map_err(self::database)?;
-            for entry in table.iter().map_err(self::database)? {
-                let (key, value) = entry.map_err(self::database)?;
+            let table = write.open_table(OBJECTS).map_err(|e| bad(folder, e))?;
+            for entry in table.iter().map_err(|e| bad(folder, e))? {
+                let (key, value) = entry.map_err(|e| bad(folder, e))?;
                 let Some((table, name)) = key.value().split_once('\n') else {
                     continue;
                 };
@@ -73,13 +85,13 @@ impl Disk {
                     .map_err(|error| OpenError::Object(key.value().replace('\n', " "), error))?;
                 objects.push(object);
             }
-            let numbers = write.open_table(NUMBERS).map_err(self::database)?;
-            if let Some(number) = numbers.get(RV).map_err(self::database)? {
+            let numbers = write.open_table(NUMBERS).map_err(|e| bad(folder, e))?;
+            if let Some(number) = numbers.get(RV).map_err(|e| bad(folder, e))? {
                 rv = number.value();
             }
-            write.open_table(SECRETS).map_err(self::database)?;
+            write.open_table(SECRETS).map_err(|e| bad(folder, e))?;
         }
-        write.commit().map_err(self::database)?;
+        write.commit().map_err(|e| bad(folder, e))?;
 
         let database = Arc::new(database);
         let shared = Arc::new(Shared {
@@ -90,9 +102,11 @@ impl Disk {
         let writer = std::thread::Builder::new().name("apiserver-disk".into()).spawn({
             let (database, shared) = (database.clone(), shared.clone());
             move || write_all(&database, &shared, &sender)
-        })?;
+        });
+        let writer = writer.map_err(io)?;
         Ok((
             Self {
+                folder: folder.to_owned(),
                 database: Mutex::new(Some(database)),
                 shared,
                 durable,
@@ -138,12 +152,12 @@ impl Disk {
         let Some(open) = self.database() else {
             return Ok(());
         };
-        let write = open.begin_write().map_err(database)?;
+        let write = open.begin_write().map_err(|e| bad(&self.folder, e))?;
         {
-            let mut table = write.open_table(SECRETS).map_err(database)?;
-            table.insert(name, value).map_err(database)?;
+            let mut table = write.open_table(SECRETS).map_err(|e| bad(&self.folder, e))?;
+            table.insert(name, value).map_err(|e| bad(&self.folder, e))?;
         }
-        write.commit().map_err(database)
+        write.commit().map_err(|e| bad(&self.folder, e))
     }
 
     pub fn close(&self) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::exchange::Answer;
 
 /// Fields whose values are made by the server.
-const MADE: [&str; 12] = [
+const MADE: [&str; 11] = [
     "uid",
     "resourceVersion",
     "continue",
@@ -16,7 +16,6 @@ const MADE: [&str; 12] = [
     "clusterIPs",
     "serverAddress",
     "clientCIDR",
-    "remainingItemCount",
     "storageVersionHash",
 ];
 

@@ -12,7 +12,7 @@ use super::compare::{differences, essence, scrub};
 use super::exchange::{Answer, Pair, Side, Wanted};
 
 /// One request.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
     name: Option<String>,
@@ -28,6 +28,9 @@ struct Step {
     content_type: Option<String>,
     body: Option<Value>,
     text: Option<String>,
+    /// Sent once with each of these for `${each}`, and named after it.
+    #[serde(default)]
+    each: Vec<String>,
     /// A text of this many bytes stands for `${big}`.
     big: Option<usize>,
     /// A user to impersonate.
@@ -54,7 +57,7 @@ struct Step {
     setup: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum User {
     Name(String),
@@ -116,8 +119,9 @@ pub fn all() -> Vec<Transcript> {
         .filter(|path| path.file_stem().is_some_and(|stem| stem != "allowed"))
         .map(|path| {
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            let steps =
+            let steps: Vec<Step> =
                 serde_saphyr::from_str(&read(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let steps = steps.into_iter().flat_map(Step::expand).collect();
             let allowed: Vec<Allowed> =
                 serde_saphyr::from_str(&read(&folder().join("allowed.yaml"))).unwrap();
             let allowed = allowed.into_iter().filter(|a| a.transcript == name).collect();
@@ -149,7 +153,39 @@ fn fill(text: &str, values: &Values) -> String {
     out
 }
 
+/// `"${zeros:3}"` is `[0,0,0]`.
+fn with_zeros(mut body: String) -> String {
+    const START: &str = "\"${zeros:";
+    while let Some(start) = body.find(START) {
+        let digits = start + START.len();
+        let end = digits + body[digits..].find('}').expect("an end");
+        let count: usize = body[digits..end].parse().expect("a number");
+        let list = Value::from(vec![0; count]).to_string();
+        body.replace_range(start..end + 2, &list);
+    }
+    body
+}
+
 impl Step {
+    /// One step for each value it is to be sent with.
+    fn expand(mut self) -> Vec<Self> {
+        let each = std::mem::take(&mut self.each);
+        if each.is_empty() {
+            return vec![self];
+        }
+        let body = self.body.take().expect("a body").to_string();
+        let with = |value: String| {
+            let quoted = Value::from(value.as_str()).to_string();
+            let body = body.replace("${each}", quoted.trim_matches('"'));
+            Self {
+                body: Some(serde_json::from_str(&body).expect("JSON")),
+                name: Some(value),
+                ..self.clone()
+            }
+        };
+        each.into_iter().map(with).collect()
+    }
+
     fn place(&self) -> (&'static str, &str) {
         let all = [
             ("GET", &self.get),
@@ -211,7 +247,7 @@ impl Step {
             Some(other) => Some(other),
         };
         let body = match (&self.body, &self.text) {
-            (Some(body), _) => fill(&body.to_string(), values),
+            (Some(body), _) => fill(&with_zeros(body.to_string()), values),
             (None, Some(text)) => fill(text, values),
             (None, None) => String::new(),
         };

@@ -12,7 +12,8 @@ use kube_cel::cel::common::ast::{
 use super::super::Schema;
 use super::super::node::{Arena, NodeId};
 use super::Expression;
-use super::functions::{self, Shape};
+use super::functions;
+use super::signatures;
 use super::types::{self, Ty};
 
 /// What an expression may name.
@@ -52,7 +53,7 @@ impl<'a> Scope<'a> {
 impl Expression {
     /// The type of the value, or why there cannot be one.
     pub(crate) fn check(&self, scope: &Scope<'_>) -> Result<Ty, String> {
-        scope.type_of(self.ast())
+        self.walk(|program| scope.type_of(program))
     }
 
     /// Checks an expression that must have a value of this type.
@@ -118,24 +119,33 @@ impl Scope<'_> {
             Expr::Call(call) => self.call(call),
             Expr::Comprehension(all) => self.comprehension(all),
             Expr::List(list) => {
-                let mut common: Option<Ty> = None;
-                for element in &list.elements {
-                    let ty = self.type_of(element)?;
-                    common = Some(match common {
-                        Some(before) if before != ty => Ty::Dyn,
-                        _ => ty,
-                    });
+                let mut common = None;
+                for (at, element) in list.elements.iter().enumerate() {
+                    let ty = match self.type_of(element)? {
+                        Ty::Optional(of) if list.optional_indices.contains(&at) => *of,
+                        ty => ty,
+                    };
+                    alike(&mut common, ty)?;
                 }
                 Ok(Ty::list(common.unwrap_or(Ty::Dyn)))
             }
             Expr::Map(map) => {
+                let (mut keys, mut values) = (None, None);
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        self.type_of(&entry.key)?;
-                        self.type_of(&entry.value)?;
+                        alike(&mut keys, self.type_of(&entry.key)?)?;
+                        let value = match self.type_of(&entry.value)? {
+                            Ty::Optional(of) if entry.optional => *of,
+                            ty => ty,
+                        };
+                        alike(&mut values, value)?;
                     }
                 }
-                Ok(Ty::map(Ty::Dyn))
+                Ok(match keys {
+                    None | Some(Ty::String) => Ty::map(values.unwrap_or(Ty::Dyn)),
+                    // Maps are known by texts only.
+                    Some(_) => Ty::Dyn,
+                })
             }
             Expr::Struct(message) => Err(undeclared(&message.type_name)),
             Expr::Unspecified => Err("empty expression".into()),
@@ -146,6 +156,7 @@ impl Scope<'_> {
         match (of, self.schema) {
             (Ty::Dyn, _) => Ok(Ty::Dyn),
             (Ty::Map(values), _) => Ok((**values).clone()),
+            (Ty::Optional(of), _) => Ok(Ty::Optional(Box::new(self.field(of, name)?))),
             (Ty::Object(id), Some((arena, root))) => types::field(arena, root, *id, name),
             (Ty::Record(fields), _) => fields
                 .iter()
@@ -197,10 +208,15 @@ impl Scope<'_> {
         // `math.abs(x)`: the target is no value.
         if let Some(Expr::Ident(prefix)) = call.target.as_deref().map(|target| &target.expr)
             && !self.variables.contains_key(prefix)
-            && let Some(shape) = functions::find(&format!("{prefix}.{name}"))
+            && let full = format!("{prefix}.{name}")
+            && let Some(shape) = functions::find(&full)
         {
-            self.arguments(call)?;
-            return Ok(shape.result());
+            let arguments = self.arguments(call)?;
+            return match signatures::result(&full, None, &arguments) {
+                Some(Err(())) => Err(no_overload(&full, &arguments.iter().collect::<Vec<_>>())),
+                Some(Ok(ty)) => Ok(ty),
+                None => Ok(shape.result()),
+            };
         }
         let target = call
             .target
@@ -212,13 +228,40 @@ impl Scope<'_> {
         if let Some(result) = operator(name, &all) {
             return result;
         }
-        if name == operators::OPT_SELECT || name == operators::OPT_INDEX {
-            return Ok(Ty::Dyn);
+        match (name, call.args.as_slice()) {
+            (operators::OPT_SELECT, [_, field]) => {
+                let (Some(of), Expr::Literal(LiteralValue::String(field))) = (arguments.first(), &field.expr)
+                else {
+                    return Ok(Ty::Dyn);
+                };
+                let of = plain(of);
+                return Ok(Ty::Optional(Box::new(self.field(of, field.inner())?)));
+            }
+            (operators::OPT_INDEX, _) => {
+                let [of, at] = arguments.as_slice() else {
+                    return Ok(Ty::Dyn);
+                };
+                let item = operator(operators::INDEX, &[plain(of), at]).unwrap_or(Ok(Ty::Dyn))?;
+                return Ok(Ty::Optional(Box::new(item)));
+            }
+            _ => {}
         }
-        match functions::find(name) {
-            None => Err(undeclared(name)),
-            Some(shape) if accepts(shape, &all) => Ok(shape.result()),
-            Some(_) => Err(no_overload(name, &all)),
+        if let ("matches" | "find" | "findAll", Some(pattern)) = (name, call.args.last())
+            && let Expr::Literal(LiteralValue::String(pattern)) = &pattern.expr
+            && let Err(problem) = regex::Regex::new(pattern.inner())
+        {
+            let text = problem.to_string();
+            let why = text.lines().last().unwrap_or_default();
+            return Err(format!("invalid {name} argument: {why}"));
+        }
+        match (
+            signatures::result(name, target.as_ref(), &arguments),
+            functions::find(name),
+        ) {
+            (Some(Ok(ty)), _) => Ok(ty),
+            (Some(Err(())), _) => Err(no_overload(name, &all)),
+            (None, Some(shape)) => Ok(shape.result()),
+            (None, None) => Err(undeclared(name)),
         }
     }
 
@@ -231,16 +274,32 @@ fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}' (in container '')")
 }
 
-fn accepts(shape: Shape, arguments: &[&Ty]) -> bool {
-    match (shape, arguments) {
-        (Shape::OfText(_), [first, ..]) => first.fits(&Ty::String),
-        (Shape::Size, [one]) => matches!(
-            one,
-            Ty::Dyn | Ty::Null | Ty::String | Ty::Bytes | Ty::List(_) | Ty::Map(_)
-        ),
-        (Shape::OfText(_) | Shape::Size, _) => false,
-        (Shape::Other(_), _) => true,
+/// What an optional is of, or the type itself.
+fn plain(ty: &Ty) -> &Ty {
+    match ty {
+        Ty::Optional(of) => of,
+        ty => ty,
     }
+}
+
+/// Lists and maps are of one type throughout.
+fn alike(common: &mut Option<Ty>, ty: Ty) -> Result<(), String> {
+    match common {
+        None => *common = Some(ty),
+        Some(before) if before.fits(&ty) => {
+            if *before != ty {
+                *before = Ty::Dyn;
+            }
+        }
+        Some(before) => {
+            return Err(format!(
+                "expected type '{}' but found '{}'",
+                before.name(),
+                ty.name()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The type of an operator's value; none if it is no operator.
@@ -285,7 +344,13 @@ fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
             let ordered = |ty: &Ty| {
                 !matches!(
                     ty,
-                    Ty::List(_) | Ty::Map(_) | Ty::Object(_) | Ty::Record(_) | Ty::Null
+                    Ty::List(_)
+                        | Ty::Map(_)
+                        | Ty::Object(_)
+                        | Ty::Record(_)
+                        | Ty::Null
+                        | Ty::Optional(_)
+                        | Ty::Named(_)
                 )
             };
             if ordered(a) && ordered(b) && (a.fits(b) || (a.is_number() && b.is_number())) {
@@ -294,9 +359,14 @@ fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
                 refuse()
             }
         }
-        (operators::IN, [_, Ty::Dyn | Ty::Map(_)]) => Ok(Ty::Bool),
+        (operators::IN, [_, Ty::Dyn]) => Ok(Ty::Bool),
+        (operators::IN, [item, Ty::Map(_)]) if item.fits(&Ty::String) => Ok(Ty::Bool),
         (operators::IN, [item, Ty::List(of)]) if item.fits(of) => Ok(Ty::Bool),
         (operators::INDEX, [Ty::Dyn, _]) => Ok(Ty::Dyn),
+        (operators::INDEX, [Ty::Optional(of), at]) => {
+            let item = operator(operators::INDEX, &[of, at])?;
+            item.map(|item| Ty::Optional(Box::new(item)))
+        }
         (operators::INDEX, [Ty::List(items), at]) if at.fits(&Ty::Int) => Ok((**items).clone()),
         (operators::INDEX, [Ty::Map(values), at]) if at.fits(&Ty::String) => Ok((**values).clone()),
         (operators::NEGATE, [a]) if matches!(a, Ty::Int | Ty::Double | Ty::Dyn) => Ok((*a).clone()),
@@ -358,7 +428,7 @@ mod tests {
             ("self.l.map(x, size(x))", Ok(Ty::list(Ty::Int))),
             ("self.l.filter(x, x == 'a')", Ok(Ty::list(Ty::Dyn))),
             ("self.m.exists(k, self.m[k] > 1)", Ok(Ty::Bool)),
-            ("self.?s.orValue('')", Ok(Ty::Dyn)),
+            ("self.?s.orValue('')", Ok(Ty::String)),
             (
                 "self.n + self.s",
                 Err("found no matching overload for '_+_' applied to '(int, string)'"),

@@ -4,13 +4,16 @@ use std::cell::RefCell;
 use std::fmt;
 
 use kube_cel::KubeCelExt as _;
+use kube_cel::cel::common::ast::{CallExpr, Expr};
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
 
 use super::convert;
+use super::depth;
+use super::meter::{self, Bound, Extent};
 
-/// Longer expressions are refused: evaluation has no cost meter, so the text is bounded.
+/// Longer expressions are refused before they are parsed.
 const MAX_LENGTH: usize = 16 * 1024;
 
 thread_local! {
@@ -27,15 +30,57 @@ fn base() -> Context<'static> {
 
 /// Runs foreign code that panics on some inputs; to its caller that is one more error.
 fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run))
-        .unwrap_or_else(|_| Err("the expression cannot be evaluated".into()))
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_or_else(|_| failed())
+}
+
+fn failed<T>() -> Result<T, String> {
+    Err("the expression cannot be evaluated".into())
 }
 
 /// A compiled expression.
 pub struct Expression {
     source: Box<str>,
     program: IdedExpr,
+    levels: usize,
+    bound: Bound,
 }
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The evaluation failed.
+    Error(String),
+    /// What everything together may cost is spent.
+    OutOfBudget,
+}
+
+/// What the expressions of one decision may cost together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(left: u64) -> Self {
+        Self { left }
+    }
+
+    /// Takes what an evaluation costs. One that is too expensive by itself is an error.
+    pub(super) fn spend(&mut self, expression: &Expression, activation: &Activation) -> Result<(), Failure> {
+        let limit = meter::PER_CALL.min(self.left);
+        match expression.cost(activation, limit) {
+            Some(cost) => {
+                self.left -= cost;
+                Ok(())
+            }
+            None if limit < meter::PER_CALL => Err(Failure::OutOfBudget),
+            None => Err(Failure::Error(meter::EXCEEDED.into())),
+        }
+    }
+}
+
+/// An evaluation that cannot cost more is not measured: policies have few expressions.
+const CHEAP: u64 = 50_000;
 
 impl fmt::Debug for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,17 +92,25 @@ impl fmt::Debug for Expression {
 #[derive(Clone, Debug, Default)]
 pub struct Activation {
     variables: Vec<(String, Cel)>,
+    extent: Extent,
 }
 
 impl Activation {
     /// Binds a JSON value.
     pub fn bind(&mut self, name: &str, value: &Value) {
+        self.extent = self.extent.or(Extent::of(value));
         self.bind_cel(name, convert::dynamic(value));
     }
 
     /// Binds a CEL value.
     pub(crate) fn bind_cel(&mut self, name: &str, value: Cel) {
         self.variables.push((name.to_owned(), value));
+    }
+
+    /// Binds a CEL value that may be large.
+    pub(crate) fn bind_large(&mut self, name: &str, value: Cel) {
+        self.extent = self.extent.or(Extent::of_cel(&value));
+        self.bind_cel(name, value);
     }
 }
 
@@ -67,10 +120,20 @@ impl Expression {
         if source.len() > MAX_LENGTH {
             return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
         }
-        let parse = || Parser::new().enable_optional_syntax(true).parse(source);
-        let program = guarded(|| parse().map_err(|e| e.to_string()))?;
+        let text = depth::readable(source)?;
+        let parse = || -> Result<(IdedExpr, usize, Bound), String> {
+            let program = Parser::new()
+                .enable_optional_syntax(true)
+                .parse(&text)
+                .map_err(|e| e.to_string())?;
+            let (levels, bound) = (depth::levels(&program)?, Bound::of(&program));
+            Ok((program, levels, bound))
+        };
+        let (program, levels, bound) = depth::parsing(&text, || guarded(parse)).unwrap_or_else(failed)?;
         Ok(Self {
             source: source.into(),
+            levels,
+            bound,
             program,
         })
     }
@@ -80,8 +143,12 @@ impl Expression {
         &self.source
     }
 
-    pub(super) fn ast(&self) -> &IdedExpr {
-        &self.program
+    /// Does something with what was parsed, on a stack that is large enough.
+    pub(super) fn walk<T: Send>(
+        &self,
+        run: impl FnOnce(&IdedExpr) -> Result<T, String> + Send,
+    ) -> Result<T, String> {
+        depth::walking(self.levels, || run(&self.program)).unwrap_or_else(failed)
     }
 
     /// Whether the expression names a variable.
@@ -89,23 +156,54 @@ impl Expression {
         self.program.references().has_variable(variable)
     }
 
+    /// How expensive it can become.
+    pub(super) fn bound(&self) -> Bound {
+        self.bound
+    }
+
+    /// What an evaluation costs; nothing if more than the limit.
+    pub(super) fn cost(&self, activation: &Activation, limit: u64) -> Option<u64> {
+        let cost = |program: &IdedExpr| Ok(meter::cost(program, &activation.variables, limit));
+        self.walk(cost).ok()?
+    }
+
+    /// The value of the expression, if there is budget for it.
+    pub(crate) fn evaluate_within(
+        &self,
+        activation: &Activation,
+        budget: &mut Budget,
+    ) -> Result<Cel, Failure> {
+        if self.bound.with(activation.extent) > CHEAP {
+            budget.spend(self, activation)?;
+        }
+        self.evaluate(activation).map_err(Failure::Error)
+    }
+
+    /// The value of a yes-or-no expression, if there is budget for it.
+    pub(crate) fn decide_within(
+        &self,
+        activation: &Activation,
+        budget: &mut Budget,
+    ) -> Result<bool, Failure> {
+        boolean(&self.evaluate_within(activation, budget)?).map_err(Failure::Error)
+    }
+
     /// The value of the expression.
     pub(crate) fn evaluate(&self, activation: &Activation) -> Result<Cel, String> {
-        BASE.with_borrow(|base| {
-            let mut context = base.new_inner_scope();
-            for (name, value) in &activation.variables {
-                context.add_variable_from_value(name.as_str(), value.clone());
-            }
-            guarded(|| context.resolve(&self.program).map_err(|e| describe(&e)))
+        self.walk(|program| {
+            BASE.with_borrow(|base| {
+                let mut context = base.new_inner_scope();
+                for (name, value) in &activation.variables {
+                    context.add_variable_from_value(name.as_str(), value.clone());
+                }
+                guarded(|| context.resolve(program).map_err(|e| describe(&e)))
+            })
         })
     }
 
     /// The value of a yes-or-no expression.
     pub fn evaluate_bool(&self, activation: &Activation) -> Result<bool, String> {
-        match self.evaluate(activation)? {
-            Cel::Bool(value) => Ok(value),
-            other => Err(format!("expected bool, got {}", other.type_of())),
-        }
+        boolean(&self.evaluate(activation)?)
     }
 
     /// The value of a text expression.
@@ -115,6 +213,42 @@ impl Expression {
             other => Err(format!("expected string, got {}", other.type_of())),
         }
     }
+}
+
+fn boolean(value: &Cel) -> Result<bool, String> {
+    match value {
+        Cel::Bool(value) => Ok(*value),
+        other => Err(format!("expected bool, got {}", other.type_of())),
+    }
+}
+
+/// Calls a function with values: the first is what it is called on, if it is called on one.
+pub(super) fn call(called: &CallExpr, on_value: bool, values: &[Cel]) -> Result<Cel, String> {
+    let names: Vec<String> = (0..values.len()).map(|at| format!("@{at}")).collect();
+    let mut idents = names.iter().map(|name| IdedExpr {
+        id: 0,
+        expr: Expr::Ident(name.clone()),
+    });
+    let target = if on_value {
+        idents.next().map(Box::new)
+    } else {
+        called.target.clone()
+    };
+    let program = IdedExpr {
+        id: 0,
+        expr: Expr::Call(CallExpr {
+            func_name: called.func_name.clone(),
+            target,
+            args: idents.collect(),
+        }),
+    };
+    BASE.with_borrow(|base| {
+        let mut context = base.new_inner_scope();
+        for (name, value) in names.iter().zip(values) {
+            context.add_variable_from_value(name.as_str(), value.clone());
+        }
+        guarded(|| context.resolve(&program).map_err(|e| describe(&e)))
+    })
 }
 
 /// An evaluation error in the words of the reference implementation, where they differ.

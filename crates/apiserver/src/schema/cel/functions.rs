@@ -2,16 +2,9 @@
 
 use super::types::Ty;
 
-/// What a function takes and gives.
+/// What a function gives; `signatures` says what it takes.
 #[derive(Clone, Copy)]
-pub(super) enum Shape {
-    /// Its first argument is a text.
-    OfText(Gives),
-    /// `size`.
-    Size,
-    /// Its arguments are not looked at.
-    Other(Gives),
-}
+pub(super) struct Shape(Gives);
 
 /// What a function gives.
 #[derive(Clone, Copy)]
@@ -31,10 +24,7 @@ pub(super) enum Gives {
 impl Shape {
     /// The type of the value.
     pub(super) fn result(self) -> Ty {
-        let (Self::OfText(gives) | Self::Other(gives)) = self else {
-            return Ty::Int;
-        };
-        match gives {
+        match self.0 {
             Gives::Anything => Ty::Dyn,
             Gives::Bool => Ty::Bool,
             Gives::Int => Ty::Int,
@@ -52,13 +42,11 @@ impl Shape {
 /// The shape of a function, if there is one of this name.
 pub(super) fn find(name: &str) -> Option<Shape> {
     Some(match name {
-        "size" => Shape::Size,
-        "endsWith" | "matches" | "startsWith" => Shape::OfText(Gives::Bool),
-        "charAt" | "lowerAscii" | "replace" | "substring" | "trim" | "upperAscii" => {
-            Shape::OfText(Gives::Text)
-        }
-        "split" | "findAll" => Shape::OfText(Gives::Texts),
-        "find" => Shape::OfText(Gives::Text),
+        "size" => Shape(Gives::Int),
+        "endsWith" | "matches" | "startsWith" => Shape(Gives::Bool),
+        "charAt" | "lowerAscii" | "replace" | "substring" | "trim" | "upperAscii" => Shape(Gives::Text),
+        "split" | "findAll" => Shape(Gives::Texts),
+        "find" => Shape(Gives::Text),
         "allowed"
         | "contains"
         | "containsCIDR"
@@ -77,15 +65,13 @@ pub(super) fn find(name: &str) -> Option<Shape> {
         | "isLoopback"
         | "isQuantity"
         | "isSemver"
+        | "bool"
         | "isSorted"
         | "isURL"
         | "isUnspecified"
-        | "math.isFinite"
-        | "math.isInf"
-        | "math.isNaN"
         | "sets.contains"
         | "sets.equivalent"
-        | "sets.intersects" => Shape::Other(Gives::Bool),
+        | "sets.intersects" => Shape(Gives::Bool),
         "string"
         | "join"
         | "base64.encode"
@@ -98,17 +84,17 @@ pub(super) fn find(name: &str) -> Option<Shape> {
         | "getScheme"
         | "jsonpatch.escapeKey"
         | "reason"
-        | "strings.quote" => Shape::Other(Gives::Text),
+        | "strings.quote" => Shape(Gives::Text),
         "int" | "asInteger" | "compareTo" | "family" | "getDate" | "getDayOfMonth" | "getDayOfWeek"
         | "getDayOfYear" | "getFullYear" | "getHours" | "getMilliseconds" | "getMinutes" | "getMonth"
         | "getSeconds" | "indexOf" | "lastIndexOf" | "major" | "minor" | "prefixLength" | "sign" => {
-            Shape::Other(Gives::Int)
+            Shape(Gives::Int)
         }
-        "uint" => Shape::Other(Gives::Uint),
-        "double" | "asApproximateFloat" => Shape::Other(Gives::Double),
-        "bytes" | "base64.decode" => Shape::Other(Gives::Bytes),
-        "duration" => Shape::Other(Gives::Duration),
-        "timestamp" => Shape::Other(Gives::Timestamp),
+        "uint" => Shape(Gives::Uint),
+        "double" | "asApproximateFloat" => Shape(Gives::Double),
+        "bytes" | "base64.decode" => Shape(Gives::Bytes),
+        "duration" => Shape(Gives::Duration),
+        "timestamp" => Shape(Gives::Timestamp),
         "add"
         | "check"
         | "cidr"
@@ -124,7 +110,6 @@ pub(super) fn find(name: &str) -> Option<Shape> {
         | "ip"
         | "labelSelector"
         | "last"
-        | "lists.range"
         | "masked"
         | "max"
         | "min"
@@ -153,8 +138,8 @@ pub(super) fn find(name: &str) -> Option<Shape> {
         | "type"
         | "url"
         | "validate"
-        | "value" => Shape::Other(Gives::Anything),
-        name if name.starts_with("format.") || name.starts_with("math.") => Shape::Other(Gives::Anything),
+        | "value" => Shape(Gives::Anything),
+        name if super::signatures::known(name) => Shape(Gives::Anything),
         _ => return None,
     })
 }

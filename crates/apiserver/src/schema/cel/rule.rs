@@ -1,5 +1,6 @@
 //! `x-kubernetes-validations`.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use kube_cel::cel::Value as Cel;
@@ -10,6 +11,8 @@ use super::super::cause::{Cause, child, index, key};
 use super::super::lists;
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
 use super::convert::typed;
+use super::expression::{Budget, Failure};
+use super::meter::{Extent, OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
 use super::{Activation, Expression};
 
 /// One compiled rule.
@@ -78,6 +81,8 @@ impl Rule {
         }
     }
 
+    /// What is wrong, if anything. No budget means that the rules cannot become expensive; where it is spent, no other
+    /// rule runs.
     fn check(
         &self,
         node: &Node,
@@ -85,9 +90,10 @@ impl Rule {
         self_value: &Cel,
         old: Option<(&Value, &Cel)>,
         path: &str,
-    ) -> Option<Cause> {
+        budget: &mut Option<Budget>,
+    ) -> ControlFlow<Cause, Option<Cause>> {
         if self.uses_old_self && old.is_none() && !self.optional_old_self {
-            return None;
+            return ControlFlow::Continue(None);
         }
         let mut activation = Activation::default();
         activation.bind_cel("self", self_value.clone());
@@ -98,19 +104,37 @@ impl Rule {
             activation.bind_cel("oldSelf", value.clone());
         }
         let ty = Value::from(node.ty.as_str());
+        let afforded = budget
+            .as_mut()
+            .map_or(Ok(()), |budget| budget.spend(&self.expression, &activation));
+        match afforded {
+            Ok(()) => {}
+            Err(Failure::OutOfBudget) => return ControlFlow::Break(Cause::invalid(path, &ty, OUT_OF_BUDGET)),
+            Err(Failure::Error(e)) => {
+                let why = format!(
+                    "'{e}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
+                    self.name()
+                );
+                return ControlFlow::Break(Cause::invalid(path, &ty, &why));
+            }
+        }
         match self.expression.evaluate_bool(&activation) {
-            Ok(true) => return None,
+            Ok(true) => return ControlFlow::Continue(None),
             Ok(false) => {}
             Err(e) => {
-                return Some(Cause::invalid(
-                    path,
-                    &ty,
-                    &format!("{e} evaluating rule: {}", self.name()),
-                ));
+                let why = if e.starts_with("no such overload") {
+                    format!(
+                        "'{e}': call arguments did not match a supported operator, function or macro signature for rule: {}",
+                        self.name()
+                    )
+                } else {
+                    format!("{e} evaluating rule: {}", self.name())
+                };
+                return ControlFlow::Continue(Some(Cause::invalid(path, &ty, &why)));
             }
         }
         if !self.uses_old_self && old.is_some_and(|(old, _)| old == new) {
-            return None;
+            return ControlFlow::Continue(None);
         }
         let path = match self.field_path.as_ref() {
             "" => path.to_owned(),
@@ -135,14 +159,14 @@ impl Rule {
             message => message.to_owned(),
         });
         let composite = matches!(node.ty, Type::Object | Type::Array);
-        Some(match self.reason.as_deref() {
+        ControlFlow::Continue(Some(match self.reason.as_deref() {
             Some("FieldValueForbidden") => Cause::forbidden(path, &detail),
             Some("FieldValueRequired") => Cause::required(path, &detail),
             Some("FieldValueDuplicate") if composite => Cause::duplicate_omitting_value(path),
             Some("FieldValueDuplicate") => Cause::duplicate(path, new),
             _ if composite => Cause::invalid_omitting_value(path, &detail),
             _ => Cause::invalid(path, new, &detail),
-        })
+        }))
     }
 }
 
@@ -164,10 +188,49 @@ pub(crate) fn has_rules(arena: &Arena, id: NodeId) -> bool {
 /// Runs every rule at and below the root.
 pub(crate) fn validate(arena: &Arena, root: NodeId, new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    walk(arena, root, new, old, "", true, &mut causes);
+    let old_extent = old.map(Extent::of).unwrap_or_default();
+    let mut budget = (dearest(arena, root, new, old_extent) > PER_CALL).then(|| Budget::new(PER_OBJECT));
+    // Where it breaks off, the reason is among the causes.
+    let _ = walk(arena, root, new, old, "", true, &mut budget, &mut causes);
     causes
 }
 
+/// The rules at and below a node cost no more than this together.
+fn dearest(arena: &Arena, id: NodeId, new: &Value, old: Extent) -> u64 {
+    let node = arena.get(id);
+    let mut sum = 0u64;
+    if !node.rules.is_empty() {
+        let extent = Extent::of(new).or(old);
+        for rule in &node.rules {
+            sum = sum.saturating_add(rule.expression.bound().with(extent));
+        }
+    }
+    match new {
+        Value::Array(list) => {
+            if let Some(items) = node.items.filter(|id| has_rules(arena, *id)) {
+                for item in list {
+                    sum = sum.saturating_add(dearest(arena, items, item, old));
+                }
+            }
+        }
+        Value::Object(map) => {
+            for (name, value) in map {
+                let below = match (node.property(name), &node.additional) {
+                    (Some(id), _) => id,
+                    (None, Additional::Schema(id)) => *id,
+                    _ => continue,
+                };
+                if has_rules(arena, below) {
+                    sum = sum.saturating_add(dearest(arena, below, value, old));
+                }
+            }
+        }
+        _ => {}
+    }
+    sum
+}
+
+#[expect(clippy::too_many_arguments, reason = "it is the state of one recursion")]
 fn walk(
     arena: &Arena,
     id: NodeId,
@@ -175,10 +238,11 @@ fn walk(
     old: Option<&Value>,
     path: &str,
     root: bool,
+    budget: &mut Option<Budget>,
     causes: &mut Vec<Cause>,
-) {
+) -> ControlFlow<()> {
     if new.is_null() {
-        return;
+        return ControlFlow::Continue(());
     }
     let node = arena.get(id);
     if !node.rules.is_empty() {
@@ -189,38 +253,42 @@ fn walk(
         let self_value = convert(new);
         let old_value = old.filter(|o| !o.is_null()).map(|o| (o, convert(o)));
         for rule in &node.rules {
-            causes.extend(rule.check(
-                node,
-                new,
-                &self_value,
-                old_value.as_ref().map(|(o, c)| (*o, c)),
-                path,
-            ));
+            let old = old_value.as_ref().map(|(o, c)| (*o, c));
+            match rule.check(node, new, &self_value, old, path, budget) {
+                ControlFlow::Continue(cause) => causes.extend(cause),
+                ControlFlow::Break(cause) => {
+                    causes.push(cause);
+                    return ControlFlow::Break(());
+                }
+            }
         }
     }
     match new {
         Value::Array(list) => {
-            let Some(items) = node.items else { return };
+            let Some(items) = node.items else {
+                return ControlFlow::Continue(());
+            };
             let old = old
                 .and_then(Value::as_array)
                 .filter(|_| node.list_type == ListType::Map);
             for (i, item) in list.iter().enumerate() {
                 let old = old.and_then(|old| lists::find_by_key(old, item, &node.map_keys));
-                walk(arena, items, item, old, &index(path, i), false, causes);
+                walk(arena, items, item, old, &index(path, i), false, budget, causes)?;
             }
         }
         Value::Object(map) => {
             for (name, value) in map {
                 let old = old.and_then(|o| o.get(name));
                 if let Some(id) = node.property(name) {
-                    walk(arena, id, value, old, &child(path, name), false, causes);
+                    walk(arena, id, value, old, &child(path, name), false, budget, causes)?;
                 } else if let Additional::Schema(id) = node.additional {
-                    walk(arena, id, value, old, &key(path, name), false, causes);
+                    walk(arena, id, value, old, &key(path, name), false, budget, causes)?;
                 }
             }
         }
         _ => {}
     }
+    ControlFlow::Continue(())
 }
 
 /// At the root, rules see `apiVersion`, `kind` and the name in `metadata`, whatever the schema says.

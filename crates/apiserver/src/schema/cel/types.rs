@@ -18,6 +18,10 @@ pub(crate) enum Ty {
     Timestamp,
     List(Box<Ty>),
     Map(Box<Ty>),
+    /// A value that may be missing.
+    Optional(Box<Ty>),
+    /// A type of Kubernetes: quantities, URLs, addresses.
+    Named(&'static str),
     /// A place in a schema that is an object with named fields.
     Object(NodeId),
     /// Named fields that are known without a schema.
@@ -40,7 +44,9 @@ impl Ty {
     /// Whether a value of one type may stand where one of the other is meant.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::List(a), Self::List(b)) | (Self::Map(a), Self::Map(b)) => a.fits(b),
+            (Self::List(a), Self::List(b))
+            | (Self::Map(a), Self::Map(b))
+            | (Self::Optional(a), Self::Optional(b)) => a.fits(b),
             // What is null may be anything that is not there. Two objects may be the same type by another way through the
             // schema, and a map literal may be an object.
             (Self::Dyn | Self::Null, _)
@@ -68,6 +74,8 @@ impl Ty {
             Self::Timestamp => "google.protobuf.Timestamp".into(),
             Self::List(of) => format!("list({})", of.name()),
             Self::Map(of) => format!("map(string, {})", of.name()),
+            Self::Optional(of) => format!("optional_type({})", of.name()),
+            Self::Named(name) => (*name).into(),
             Self::Object(_) | Self::Record(_) => "object".into(),
         }
     }

@@ -1,0 +1,566 @@
+//! What it costs to evaluate an expression, in the units of the reference implementation, which limits them.
+//!
+//! The CEL crate has no meter. This one walks through the expression as an evaluation does, and counts; it never
+//! decides anything but when to stop. Most expressions cannot become expensive on small values: [`Bound`] tells, and
+//! then nothing is walked.
+
+use std::sync::Arc;
+
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
+};
+use kube_cel::cel::objects::Key;
+use kube_cel::cel::{ExecutionError, Value as Cel};
+use serde_json::Value;
+
+use super::expression::call;
+use super::functions;
+
+/// What one evaluation may cost.
+pub(crate) const PER_CALL: u64 = 1_000_000;
+/// What all rules of one object, or all expressions of one policy, may cost.
+pub(crate) const PER_OBJECT: u64 = 10_000_000;
+/// What the match conditions of one webhook or policy may cost.
+pub(crate) const PER_CONDITIONS: u64 = 2_500_000;
+/// What the reference implementation says when an evaluation costs too much.
+pub(crate) const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
+/// What it says when everything together costs too much.
+pub(crate) const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+const LIST: u64 = 10;
+const MAP: u64 = 30;
+const AUTHORIZER_CHECK: u64 = 350_000;
+
+/// How large values are: the longest list or map, and the longest text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extent {
+    length: u64,
+    text: u64,
+}
+
+impl Extent {
+    /// The extent of a value and all that is in it.
+    pub(crate) fn of(value: &Value) -> Self {
+        match value {
+            Value::String(text) => Self {
+                length: 0,
+                text: len(text.len()),
+            },
+            Value::Array(list) => Self::all(list.len(), list.iter().map(Self::of)),
+            Value::Object(map) => Self::all(
+                map.len(),
+                map.iter().map(|(name, value)| {
+                    let inside = Self::of(value);
+                    Self {
+                        text: inside.text.max(len(name.len())),
+                        ..inside
+                    }
+                }),
+            ),
+            _ => Self::default(),
+        }
+    }
+
+    /// The same of a CEL value.
+    pub(crate) fn of_cel(value: &Cel) -> Self {
+        match value {
+            Cel::String(text) => Self {
+                length: 0,
+                text: len(text.len()),
+            },
+            Cel::List(list) => Self::all(list.len(), list.iter().map(Self::of_cel)),
+            Cel::Map(map) => Self::all(map.map.len(), map.map.values().map(Self::of_cel)),
+            _ => Self::default(),
+        }
+    }
+
+    fn all(length: usize, parts: impl Iterator<Item = Self>) -> Self {
+        parts.fold(
+            Self {
+                length: len(length),
+                text: 0,
+            },
+            Self::or,
+        )
+    }
+
+    /// The larger of each.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            length: self.length.max(other.length),
+            text: self.text.max(other.text),
+        }
+    }
+}
+
+/// How expensive an expression can become.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bound {
+    nodes: u64,
+    loops: u32,
+    texts: u64,
+    checks: u64,
+}
+
+impl Bound {
+    /// Reads it off an expression.
+    pub(super) fn of(expression: &IdedExpr) -> Self {
+        let mut bound = Self::default();
+        bound.read(expression, 0);
+        bound
+    }
+
+    fn read(&mut self, expression: &IdedExpr, loops: u32) {
+        self.nodes += 1;
+        self.loops = self.loops.max(loops);
+        match &expression.expr {
+            Expr::Literal(LiteralValue::String(text)) => {
+                self.texts = self.texts.max(len(text.inner().len()));
+            }
+            Expr::Call(call) => {
+                if call.func_name == "check" {
+                    self.checks += 1;
+                }
+                for part in call.target.as_deref().into_iter().chain(&call.args) {
+                    self.read(part, loops);
+                }
+            }
+            Expr::Comprehension(all) => {
+                for outside in [&all.iter_range, &all.accu_init, &all.result] {
+                    self.read(outside, loops);
+                }
+                for inside in [&all.loop_cond, &all.loop_step] {
+                    self.read(inside, loops + 1);
+                }
+            }
+            Expr::List(list) => {
+                self.nodes += LIST;
+                for part in &list.elements {
+                    self.read(part, loops);
+                }
+            }
+            Expr::Map(map) => {
+                self.nodes += MAP;
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        self.read(&entry.key, loops);
+                        self.read(&entry.value, loops);
+                    }
+                }
+            }
+            Expr::Select(select) => self.read(&select.operand, loops),
+            Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => {}
+        }
+    }
+
+    /// No evaluation with values of this extent costs more. Lists that an expression makes are no longer than what it
+    /// loops over, or than itself.
+    pub(crate) fn with(self, extent: Extent) -> u64 {
+        let length = extent.length.max(self.nodes);
+        let text = 1 + extent.text.max(self.texts);
+        // The dearest functions cost a fortieth of the product of two texts.
+        let step = length.saturating_add(1 + text.saturating_mul(text) / 40);
+        let rounds = length.saturating_pow(self.loops);
+        let walked = self.nodes.saturating_mul(rounds).saturating_mul(step);
+        walked.saturating_add(
+            self.checks
+                .saturating_mul(rounds)
+                .saturating_mul(AUTHORIZER_CHECK),
+        )
+    }
+}
+
+/// What an evaluation with these names costs; nothing if more than the limit.
+pub(super) fn cost(expression: &IdedExpr, names: &[(String, Cel)], limit: u64) -> Option<u64> {
+    let mut meter = Meter { spent: 0, limit };
+    match meter.value(expression, &Scope::Root(names)) {
+        Err(Stop::Limit) => None,
+        Ok(_) | Err(Stop::Failed) => Some(meter.spent),
+    }
+}
+
+enum Stop {
+    Limit,
+    /// The evaluation ends in an error; what it cost until then counts.
+    Failed,
+}
+
+impl From<ExecutionError> for Stop {
+    fn from(_: ExecutionError) -> Self {
+        Self::Failed
+    }
+}
+
+/// What names mean.
+enum Scope<'a> {
+    Root(&'a [(String, Cel)]),
+    Inner {
+        name: &'a str,
+        value: &'a Cel,
+        outer: &'a Scope<'a>,
+    },
+}
+
+impl Scope<'_> {
+    fn find(&self, wanted: &str) -> Option<&Cel> {
+        match self {
+            Self::Root(names) => names
+                .iter()
+                .rev()
+                .find(|(name, _)| name == wanted)
+                .map(|(_, value)| value),
+            Self::Inner { name, value, .. } if *name == wanted => Some(value),
+            Self::Inner { outer, .. } => outer.find(wanted),
+        }
+    }
+}
+
+struct Meter {
+    spent: u64,
+    limit: u64,
+}
+
+impl Meter {
+    fn spend(&mut self, cost: u64) -> Result<(), Stop> {
+        self.spent = self.spent.saturating_add(cost);
+        if self.spent > self.limit {
+            Err(Stop::Limit)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn value(&mut self, expression: &IdedExpr, scope: &Scope<'_>) -> Result<Cel, Stop> {
+        match &expression.expr {
+            Expr::Literal(literal) => Ok(literal.to_val().as_ref().try_into()?),
+            Expr::Ident(name) => {
+                self.spend(1)?;
+                scope.find(name).cloned().ok_or(Stop::Failed)
+            }
+            Expr::Select(select) => {
+                let of = self.value(&select.operand, scope)?;
+                self.spend(1)?;
+                let found = field(&of, &select.field);
+                if select.test {
+                    return Ok(Cel::Bool(found.is_some()));
+                }
+                found.ok_or(Stop::Failed)
+            }
+            Expr::Call(call) => self.call(call, scope),
+            Expr::Comprehension(all) => self.comprehension(all, scope),
+            Expr::List(list) => {
+                let literal = |part: &IdedExpr| matches!(part.expr, Expr::Literal(_));
+                // A list of constants is made once, when the expression is compiled.
+                if !list.elements.iter().all(literal) {
+                    self.spend(LIST)?;
+                }
+                let parts: Result<Vec<Cel>, Stop> =
+                    list.elements.iter().map(|part| self.value(part, scope)).collect();
+                Ok(Cel::List(Arc::new(parts?)))
+            }
+            Expr::Map(map) => {
+                self.spend(MAP)?;
+                let mut fields = std::collections::HashMap::new();
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        let key: Key = self
+                            .value(&entry.key, scope)?
+                            .try_into()
+                            .map_err(|_| Stop::Failed)?;
+                        fields.insert(key, self.value(&entry.value, scope)?);
+                    }
+                }
+                Ok(Cel::Map(fields.into()))
+            }
+            Expr::Struct(_) | Expr::Unspecified => Err(Stop::Failed),
+        }
+    }
+
+    fn comprehension(&mut self, all: &ComprehensionExpr, scope: &Scope<'_>) -> Result<Cel, Stop> {
+        let mut gathered = self.value(&all.accu_init, scope)?;
+        let range = self.value(&all.iter_range, scope)?;
+        let pairs: Box<dyn Iterator<Item = (Cel, Cel)>> = match &range {
+            Cel::List(items) if all.iter_var2.is_some() => {
+                let at = |(at, item): (usize, &Cel)| {
+                    (Cel::Int(i64::try_from(at).unwrap_or(i64::MAX)), item.clone())
+                };
+                Box::new(items.iter().enumerate().map(at))
+            }
+            Cel::List(items) => Box::new(items.iter().map(|item| (item.clone(), Cel::Null))),
+            Cel::Map(map) => Box::new(
+                map.map
+                    .iter()
+                    .map(|(key, value)| (Cel::from(key.clone()), value.clone())),
+            ),
+            _ => return Err(Stop::Failed),
+        };
+        for (first, second) in pairs {
+            let outer = Scope::Inner {
+                name: &all.accu_var,
+                value: &gathered,
+                outer: scope,
+            };
+            if matches!(self.value(&all.loop_cond, &outer)?, Cel::Bool(false)) {
+                break;
+            }
+            let inner = Scope::Inner {
+                name: &all.iter_var,
+                value: &first,
+                outer: &outer,
+            };
+            let both = Scope::Inner {
+                name: all.iter_var2.as_deref().unwrap_or_default(),
+                value: &second,
+                outer: &inner,
+            };
+            gathered = self.value(&all.loop_step, &both)?;
+        }
+        let outer = Scope::Inner {
+            name: &all.accu_var,
+            value: &gathered,
+            outer: scope,
+        };
+        self.value(&all.result, &outer)
+    }
+
+    fn call(&mut self, called: &CallExpr, scope: &Scope<'_>) -> Result<Cel, Stop> {
+        let name = called.func_name.as_str();
+        match (name, called.args.as_slice()) {
+            (operators::CONDITIONAL, [condition, yes, no]) => {
+                return match self.value(condition, scope)? {
+                    Cel::Bool(true) => self.value(yes, scope),
+                    Cel::Bool(false) => self.value(no, scope),
+                    _ => Err(Stop::Failed),
+                };
+            }
+            (operators::LOGICAL_AND, [a, b]) => return self.either(a, b, false, scope),
+            (operators::LOGICAL_OR, [a, b]) => return self.either(a, b, true, scope),
+            (operators::NOT_STRICTLY_FALSE, [of]) => {
+                self.spend(1)?;
+                return match self.value(of, scope) {
+                    Err(Stop::Limit) => Err(Stop::Limit),
+                    Ok(Cel::Bool(false)) => Ok(Cel::Bool(false)),
+                    _ => Ok(Cel::Bool(true)),
+                };
+            }
+            _ => {}
+        }
+        let target = match called.target.as_deref() {
+            // `math.abs(x)`: the target is no value.
+            Some(IdedExpr {
+                expr: Expr::Ident(prefix),
+                ..
+            }) if scope.find(prefix).is_none() && functions::find(&format!("{prefix}.{name}")).is_some() => {
+                None
+            }
+            Some(target) => Some(self.value(target, scope)?),
+            None => None,
+        };
+        let of_value = target.is_some();
+        let mut values: Vec<Cel> = target.into_iter().collect();
+        for argument in &called.args {
+            values.push(self.value(argument, scope)?);
+        }
+        let before = price(name, &values);
+        self.spend(before)?;
+        let value = apply(called, of_value, &values)?;
+        if name == "join" {
+            self.spend(tenths(2 * size(&value)))?;
+        }
+        Ok(value)
+    }
+
+    /// `&&` and `||`: one side may decide alone, even where the other fails.
+    fn either(&mut self, a: &IdedExpr, b: &IdedExpr, decides: bool, scope: &Scope<'_>) -> Result<Cel, Stop> {
+        let mut open = None;
+        for side in [a, b] {
+            match self.value(side, scope) {
+                Err(Stop::Limit) => return Err(Stop::Limit),
+                Ok(Cel::Bool(value)) if value == decides => return Ok(Cel::Bool(decides)),
+                Ok(Cel::Bool(_)) => {}
+                Ok(_) | Err(Stop::Failed) => open = Some(Stop::Failed),
+            }
+        }
+        open.map_or(Ok(Cel::Bool(!decides)), Err)
+    }
+}
+
+fn field(of: &Cel, name: &str) -> Option<Cel> {
+    match of {
+        Cel::Map(map) => map.map.get(&Key::String(Arc::new(name.to_owned()))).cloned(),
+        _ => None,
+    }
+}
+
+/// The value of a call whose arguments are known.
+fn apply(called: &CallExpr, of_value: bool, values: &[Cel]) -> Result<Cel, Stop> {
+    let name = called.func_name.as_str();
+    match (name, values) {
+        (operators::EQUALS, [a, b]) => return Ok(Cel::Bool(a == b)),
+        (operators::NOT_EQUALS, [a, b]) => return Ok(Cel::Bool(a != b)),
+        (operators::LOGICAL_NOT, [Cel::Bool(value)]) => return Ok(Cel::Bool(!value)),
+        (operators::IN, [item, Cel::List(list)]) => return Ok(Cel::Bool(list.contains(item))),
+        (operators::INDEX, [Cel::List(list), Cel::Int(at)]) => {
+            let item = usize::try_from(*at).ok().and_then(|at| list.get(at));
+            return item.cloned().ok_or(Stop::Failed);
+        }
+        (operators::INDEX, [map @ Cel::Map(_), Cel::String(name)]) => {
+            return field(map, name).ok_or(Stop::Failed);
+        }
+        _ => {}
+    }
+    call(called, of_value, values).map_err(|_| Stop::Failed)
+}
+
+/// What a call costs besides its arguments.
+fn price(name: &str, values: &[Cel]) -> u64 {
+    let length = |at: usize| values.get(at).map_or(0, size);
+    match name {
+        "check" => AUTHORIZER_CHECK,
+        "fieldSelector" | "labelSelector" => {
+            let requirements = length(1).div_ceil(2);
+            LIST + tenths(length(1)) + requirements * (LIST + 40)
+        }
+        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => values.first().map_or(0, traversal),
+        "startsWith"
+        | "endsWith"
+        | "url"
+        | "lowerAscii"
+        | "upperAscii"
+        | "substring"
+        | "trim"
+        | "jsonpatch.escapeKey"
+        | "escapeKey"
+        | "cidr"
+        | "isIP"
+        | "isCIDR"
+        | "ip"
+        | "quantity"
+        | "isQuantity"
+        | "semver"
+        | "isSemver"
+        | "bytes"
+        | "quote"
+        | "format" => tenths(length(0)),
+        "replace" | "split" | "isCanonical" => tenths(2 * length(0)),
+        // Paid when its result is known.
+        "join" => 0,
+        "matches" | "find" | "findAll" => tenths(1 + length(0)) * length(1).div_ceil(4),
+        "contains" => match values {
+            [Cel::String(_), ..] => tenths(length(0)) * tenths(length(1)),
+            _ => 1,
+        },
+        // The formats' own expressions have some hundred characters.
+        "validate" => tenths(1 + length(1)) * 50,
+        operators::IN => match values.get(1) {
+            Some(list @ Cel::List(_)) => size(list),
+            _ => 1,
+        },
+        operators::EQUALS | operators::NOT_EQUALS => tenths(length(0).min(length(1))),
+        operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS => {
+            match values {
+                [Cel::String(_) | Cel::Bytes(_), _] => tenths(length(0).min(length(1))),
+                _ => 1,
+            }
+        }
+        operators::ADD => match values {
+            [Cel::String(_) | Cel::Bytes(_), _] => tenths(length(0) + length(1)),
+            _ => 1,
+        },
+        _ => 1,
+    }
+}
+
+/// A tenth, rounded up: what reading a text costs.
+fn tenths(length: u64) -> u64 {
+    length.div_ceil(10)
+}
+
+fn len(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+fn size(value: &Cel) -> u64 {
+    match value {
+        Cel::String(text) => len(text.chars().count()),
+        Cel::Bytes(bytes) => len(bytes.len()),
+        Cel::List(list) => len(list.len()),
+        Cel::Map(map) => len(map.map.len()),
+        _ => 1,
+    }
+}
+
+fn traversal(value: &Cel) -> u64 {
+    match value {
+        Cel::String(text) => len(text.len()) / 10,
+        Cel::Bytes(bytes) => len(bytes.len()) / 10,
+        Cel::List(list) => list.iter().map(traversal).sum(),
+        Cel::Map(map) => map
+            .map
+            .iter()
+            .map(|(key, value)| traversal(&Cel::from(key.clone())) + traversal(value))
+            .sum(),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Activation, Expression};
+    use super::*;
+
+    fn measured(rule: &str, value: &Value) -> (Option<u64>, u64) {
+        let mut activation = Activation::default();
+        activation.bind("self", value);
+        let expression = Expression::compile(rule).unwrap();
+        (
+            expression.cost(&activation, PER_CALL),
+            expression.bound().with(Extent::of(value)),
+        )
+    }
+
+    /// What the reference implementation's own cost tests say of the same expressions.
+    #[test]
+    fn steps_cost_what_they_cost_there() {
+        let value = json!({"n": 5, "s": "x".repeat(95), "l": [1, 2, 3], "e": "", "m": {"a": "b"}});
+        for (rule, cost) in [
+            ("true", 0),
+            ("self.n == 5", 3),
+            ("has(self.n)", 2),
+            ("self.s == self.s", 14),
+            ("self.s.startsWith('x')", 12),
+            ("self.s.contains('xxxxxxxxxxx')", 22),
+            ("self.s.matches('xxxx+')", 22),
+            ("2 in self.l", 5),
+            ("self.n in [1, 2, 5]", 5),
+            // Two to read the list; per item two for the condition, one for what was gathered, two for the comparison;
+            // one for the result.
+            ("self.l.all(x, x > 0)", 2 + 3 * (2 + 1 + 2) + 1),
+            // The condition is asked once more before the third.
+            ("self.l.exists(x, x == 2)", 2 + 2 * (3 + 1 + 2) + 3 + 1),
+            ("self.m.all(k, k == 'a')", 2 + (2 + 1 + 2) + 1),
+            ("self.n == 5 || self.l.all(x, x > 0)", 3),
+            ("[self.n, 1].size() == 2", 10 + 2 + 1 + 1),
+            ("self.s.lowerAscii() == 'x'", 2 + 10 + 1),
+            ("self.nothing == 1", 2),
+        ] {
+            let (found, bound) = measured(rule, &value);
+            assert_eq!(found, Some(cost), "{rule}");
+            assert!(bound >= cost, "{rule}: {bound} < {cost}");
+        }
+    }
+
+    #[test]
+    fn loops_within_loops_are_stopped() {
+        let list: Vec<i64> = (0..300).collect();
+        let value = json!({"l": list});
+        let rule = "self.l.all(a, self.l.all(b, self.l.all(c, a + b + c >= 0)))";
+        assert_eq!(measured(rule, &value).0, None);
+        // Errors do not hide the limit.
+        let rule = format!("{rule} || true");
+        assert_eq!(measured(&rule, &value).0, None);
+    }
+}
