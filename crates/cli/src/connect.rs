@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use kube::{
     Client, Config,
@@ -35,6 +36,19 @@ impl Connection {
             ..KubeConfigOptions::default()
         };
         if self.kubeconfig.is_none() && self.context.is_none() {
+            // A file that is named and cannot be read is not the same as no file.
+            if let Some(named) = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty()) {
+                let kubeconfig = Kubeconfig::read().map_err(|error| {
+                    let named = named.to_string_lossy();
+                    anyhow!(
+                        "KUBECONFIG names {named}, which cannot be read: {}\nis the fleet of `writ up` gone? it prints the line to run",
+                        root_cause(&error)
+                    )
+                })?;
+                return Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .context("use the kubeconfig");
+            }
             return Config::infer().await.map_err(|error| {
                 anyhow!("there is no kubeconfig and this is no pod: {error}\nset KUBECONFIG or --kubeconfig; `writ up` starts a fleet and prints the line to run")
             });
@@ -77,6 +91,15 @@ impl Connection {
             .context("the current context of the kubeconfig names no server")
     }
 
+    /// The kubeconfig with the chosen context as its current one.
+    pub fn chosen(&self) -> Result<Kubeconfig> {
+        let mut config = self.read()?;
+        if self.context.is_some() {
+            config.current_context.clone_from(&self.context);
+        }
+        Ok(config)
+    }
+
     /// The kubeconfig itself.
     pub fn read(&self) -> Result<Kubeconfig> {
         match &self.kubeconfig {
@@ -90,6 +113,31 @@ impl Connection {
             None => Kubeconfig::read().context("read the kubeconfig"),
         }
     }
+}
+
+/// Puts what a kubeconfig names as files into it: it may be read where the files are not.
+pub fn self_contained(mut config: Kubeconfig) -> Result<Kubeconfig> {
+    let read = |what: &str, file: &str| {
+        std::fs::read(file).with_context(|| format!("read the {what} of the hub in {file}"))
+    };
+    for cluster in config.clusters.iter_mut().filter_map(|c| c.cluster.as_mut()) {
+        if let Some(file) = cluster.certificate_authority.take() {
+            cluster.certificate_authority_data = Some(STANDARD.encode(read("CA", &file)?));
+        }
+    }
+    for user in config.auth_infos.iter_mut().filter_map(|u| u.auth_info.as_mut()) {
+        if let Some(file) = user.client_certificate.take() {
+            user.client_certificate_data = Some(STANDARD.encode(read("client certificate", &file)?));
+        }
+        if let Some(file) = user.client_key.take() {
+            user.client_key_data = Some(STANDARD.encode(read("client key", &file)?).into());
+        }
+        if let Some(file) = user.token_file.take() {
+            let token = String::from_utf8(read("token", &file)?).context("the token is no text")?;
+            user.token = Some(token.trim().to_owned().into());
+        }
+    }
+    Ok(config)
 }
 
 /// Explains a failed request: what was tried, what the server said, what to do.

@@ -1,6 +1,8 @@
 //! The small example of `writ up`: one object of each kind that people meet first.
 
-use anyhow::Result;
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
 use writ_fleet::{Fleet, manifests};
 use writ_testenv::git::Repository;
 
@@ -11,16 +13,34 @@ const CLUSTER: &str = include_str!("../examples/cluster1.yaml");
 /// In the repository of the RootSync.
 const REPOSITORY: &str = include_str!("../examples/repository/settings.yaml");
 
-/// Applies the example; the repository lives as long as the answer.
-pub async fn apply(fleet: &Fleet) -> Result<Option<Repository>> {
+/// Where the repository is below the folder of `--data`.
+const FOLDER: &str = "repository";
+/// Is there once the example was applied: what people make of it afterwards is theirs.
+const APPLIED: &str = "example-applied";
+
+/// Applies the example, once where the fleet is kept in a folder. The repository lives as long as the answer, or in
+/// that folder.
+pub async fn apply(fleet: &Fleet, data: Option<&Path>) -> Result<Option<Repository>> {
     let Some(cluster) = fleet.clusters.first() else {
         return Ok(None);
     };
-    let repository = Repository::new()?;
-    repository.commit("main", &[("settings.yaml", REPOSITORY)])?;
+    let repository = match data {
+        Some(data) => Repository::at(&data.join(FOLDER))?,
+        None => Repository::new()?,
+    };
+    let applied = data.map(|data| data.join(APPLIED));
+    if applied.as_ref().is_some_and(|file| file.exists()) {
+        return Ok(Some(repository));
+    }
+    if !repository.has_branch("main") {
+        repository.commit("main", &[("settings.yaml", REPOSITORY)])?;
+    }
     let on_cluster = CLUSTER.replace("file:///REPOSITORY", &repository.url());
     let (hub, admin) = (fleet.hub.admin().await?, cluster.admin().await?);
     manifests::apply(&admin, &on_cluster).await?;
     manifests::apply(&hub, HUB).await?;
+    if let Some(file) = applied {
+        fs::write(&file, "").with_context(|| format!("write {}", file.display()))?;
+    }
     Ok(Some(repository))
 }

@@ -118,6 +118,9 @@ fn state(object: &DynamicObject) -> String {
         .flatten()
         .map(|condition| match text(condition, "status").as_str() {
             "True" => text(condition, "type"),
+            status if text(condition, "reason").is_empty() => {
+                format!("{}={status}", text(condition, "type"))
+            }
             status => format!(
                 "{}={status} ({})",
                 text(condition, "type"),

@@ -32,7 +32,23 @@ struct Arguments {
     command: commands::Command,
 }
 
+/// How a process ends that a closed pipe stops: as if by the signal.
+const CLOSED_PIPE: u8 = 141;
+
+/// `writ get clusters | head -1`: that nobody reads on is no fault, and no reason for a backtrace.
+fn quiet_about_closed_pipes() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to std") && text.contains("Broken pipe") {
+            std::process::exit(CLOSED_PIPE.into());
+        }
+        usual(info);
+    }));
+}
+
 fn main() -> ExitCode {
+    quiet_about_closed_pipes();
     let arguments = arguments();
     tracing_subscriber::fmt()
         .with_env_filter(
@@ -53,6 +69,14 @@ fn main() -> ExitCode {
         Err(error) => Err(anyhow::Error::from(error).context("start the async runtime")),
     };
     outcome.unwrap_or_else(|error| {
+        let closed = |cause: &(dyn std::error::Error + 'static)| {
+            cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+        };
+        if error.chain().any(closed) {
+            return ExitCode::from(CLOSED_PIPE);
+        }
         eprintln!("error: {error:#}");
         ExitCode::from(2)
     })

@@ -1,6 +1,8 @@
 //! Prints as kubectl does: a table, JSON, YAML or names.
 
-use anyhow::Result;
+use std::{fs, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
+
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -18,6 +20,18 @@ pub enum Format {
     Name,
 }
 
+/// Prints lines, for `-o name`.
+pub fn names(names: impl IntoIterator<Item = String>) {
+    for name in names {
+        println!("{name}");
+    }
+}
+
+/// A managed cluster as kubectl names it.
+pub fn cluster(name: &str) -> String {
+    format!("managedclusters.cluster.open-cluster-management.io/{name}")
+}
+
 /// Prints one value that is no Kubernetes object.
 pub fn value<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<()> {
     match format {
@@ -26,6 +40,18 @@ pub fn value<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Str
         Format::Yaml => print!("{}", writ_runtime::yaml::to_string(value)?),
     }
     Ok(())
+}
+
+/// Writes a file that holds keys or tokens: only its owner may read it, and no old file with wider rights is reused.
+pub fn private_file(file: &Path, text: &str) -> Result<()> {
+    let _ = fs::remove_file(file);
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .and_then(|mut open| open.write_all(text.as_bytes()))
+        .with_context(|| format!("write {}", file.display()))
 }
 
 /// Columns padded to their widest cell, three blanks apart, no blanks at line ends.

@@ -3,7 +3,11 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::{Api, Client, api::ListParams, discovery::Discovery};
+use kube::{
+    Api, Client,
+    api::ListParams,
+    discovery::{ApiResource, Discovery},
+};
 use writ_authz::{Attributes, Identity, Index, ResourceAttributes};
 
 use crate::connect::explain;
@@ -14,7 +18,8 @@ pub struct Question {
     /// The verb: get, list, create, update, patch, delete, bind, ...
     #[arg(value_name = "VERB")]
     pub verb: String,
-    /// The resource (`pods`, `deployments.apps`, `pods/log`, `secrets/NAME`), or a path that begins with `/`.
+    /// The resource (`pods`, `deployments.apps`), one object (`secrets/NAME`), a subresource (`pods/log`; of one object:
+    /// `pods/NAME --subresource log`), or a path that begins with `/`.
     #[arg(value_name = "RESOURCE")]
     pub resource: String,
     /// The namespace; without it, the question is about all namespaces.
@@ -24,6 +29,22 @@ pub struct Question {
     #[arg(long, value_name = "NAME")]
     pub subresource: Option<String>,
 }
+
+/// Subresources that people ask about where discovery does not name them: those that need a kubelet, and those that
+/// exist in RBAC alone.
+const SUBRESOURCES: [(&str, &str); 11] = [
+    ("pods", "log"),
+    ("pods", "exec"),
+    ("pods", "attach"),
+    ("pods", "portforward"),
+    ("pods", "proxy"),
+    ("pods", "eviction"),
+    ("pods", "ephemeralcontainers"),
+    ("services", "proxy"),
+    ("nodes", "proxy"),
+    ("managedclustersets", "join"),
+    ("managedclustersets", "bind"),
+];
 
 /// The question with its resource found on a server.
 #[derive(Clone, Debug)]
@@ -68,11 +89,21 @@ impl Question {
             .groups_alphabetical()
             .into_iter()
             .filter(|candidate| group.is_empty() || candidate.name() == group)
-            .flat_map(kube::discovery::ApiGroup::recommended_resources)
-            .map(|(resource, _)| resource)
-            .find(|resource| resource.plural == plural || resource.kind.eq_ignore_ascii_case(plural));
+            // Not those of the preferred version alone: some kinds are served in another one.
+            .flat_map(kube::discovery::ApiGroup::resources_by_stability)
+            .find(|(resource, _)| resource.plural == plural || resource.kind.eq_ignore_ascii_case(plural));
         match found {
-            Some(resource) => {
+            Some((resource, capabilities)) => {
+                // pods/log is a subresource, secrets/NAME is an object.
+                let served = |(sub, _): &(ApiResource, _)| {
+                    sub.plural.rsplit('/').next() == Some(resolved.name.as_str())
+                };
+                let known = (resource.plural.as_str(), resolved.name.as_str());
+                let is_subresource =
+                    SUBRESOURCES.contains(&known) || capabilities.subresources.iter().any(served);
+                if resolved.subresource.is_empty() && is_subresource {
+                    resolved.subresource = std::mem::take(&mut resolved.name);
+                }
                 resolved.group = resource.group;
                 resolved.resource = resource.plural;
             }

@@ -283,8 +283,8 @@ fn up_stops() -> Result<()> {
             "  hub ",
             "  cluster1 ",
             "export KUBECONFIG=",
-            "writ get clusters",
-            "writ tour",
+            "/writ get clusters",
+            "/writ tour",
         ] {
             ensure!(up.greeting.contains(part), "{}", up.greeting);
         }
@@ -331,6 +331,23 @@ fn up_continues() -> Result<()> {
     ok(writ(
         "grant --to user:erin --role view --namespace web --cluster cluster1 --wait",
     )?)?;
+    // What is made of the example stays so, and its repository is there again.
+    ok(writ(
+        "revoke --from user:alice --role view --namespace web --cluster cluster1",
+    )?)?;
+    let synced = || writ("get syncs --context writ-cluster1 -o json");
+    let commit = |output: &Output| -> Option<String> {
+        let list: serde_json::Value = serde_json::from_str(&output.out).ok()?;
+        Some(list.pointer("/items/0/status/sync/commit")?.as_str()?.to_owned())
+    };
+    eventually("the example is synced", synced, |output| commit(output).is_some())?;
+    let before = commit(&synced()?);
+    let second = support::run(Command::new(support::WRIT).args(["up", "--data"]).arg(&data))?;
+    ensure!(
+        second.code == 2 && second.err.contains("is in use: another server runs on it"),
+        "{}",
+        second.err
+    );
     let status = up.signal("KILL")?;
     ensure!(!status.success());
     let gone = writ("get clusters")?;
@@ -341,7 +358,12 @@ fn up_continues() -> Result<()> {
     );
 
     let up = Up::start(&args)?;
-    ensure!(ok(writ("get permissions -o name")?)?.contains("user-erin"));
+    let permissions = ok(writ("get permissions -o name")?)?;
+    ensure!(
+        permissions.contains("user-erin") && !permissions.contains("alice-reads-web"),
+        "{permissions}"
+    );
+    ensure!(data.join("repository/HEAD").exists() && commit(&synced()?) == before);
     eventually(
         "erin still may",
         || writ("can-i list pods -n web --as user:erin --cluster cluster1"),

@@ -37,6 +37,10 @@ fn main() {
             whole_life(Kind::Embedded)
         }),
         harness::real("a_cluster_joins_runs_and_leaves", || whole_life(Kind::Real)),
+        harness::plain("an_installed_agent_joins", "embedded", || {
+            installed(Kind::Embedded)
+        }),
+        harness::real("an_installed_agent_joins", || installed(Kind::Real)),
         harness::plain("a_token_is_handed_over", "embedded", || token(Kind::Embedded)),
         harness::real("a_token_is_handed_over", || token(Kind::Real)),
     ]);
@@ -312,6 +316,87 @@ async fn explain(ground: &Ground) -> Result<()> {
         missing.err
     );
     Ok(())
+}
+
+/// `writ token bootstrap`, `writ install agent`, `writ accept`: the agent runs with the flags of its Deployment, as the
+/// account that is installed, and needs the bootstrap kubeconfig no more once it is in.
+async fn installed(kind: Kind) -> Result<()> {
+    let ground = Ground::start(kind, &[]).await?;
+    let bootstrap = ground.writ(&["token", "bootstrap", "--duration", "1h"]).await?;
+    ensure!(bootstrap.code == Some(0), "{}", bootstrap.err);
+    fs::write(ground.file("printed"), &bootstrap.out)?;
+    write(
+        ground.folder.path(),
+        "spoke-admin",
+        ground.fleet.cluster(1)?.kubeconfig(),
+    )?;
+    let install = ["install", "agent", "--cluster-name", "cluster1", "--apply"];
+    let install = command(&install)
+        .args(["--bootstrap-kubeconfig", &ground.file("printed")])
+        .args(["--kubeconfig", &ground.file("spoke-admin")])
+        .args(["-o", "json"])
+        .output()
+        .await?;
+    ensure!(
+        install.status.success(),
+        "{}",
+        String::from_utf8_lossy(&install.stderr)
+    );
+    let listed: Value = serde_json::from_slice(&install.stdout)?;
+    let deployment = listed["items"].as_array().context("items")?;
+    let deployment = deployment
+        .iter()
+        .find(|o| o["kind"] == "Deployment")
+        .context("a Deployment")?;
+    let pod = &deployment["spec"]["template"]["spec"];
+    // What a kubelet does: the volume's Secret as files, where the flag looks for them.
+    let volume = &pod["volumes"][0]["secret"];
+    ensure!(
+        volume["optional"] == true,
+        "the pod must start without it: {volume}"
+    );
+    let secrets: Api<Secret> = Api::namespaced(ground.fleet.cluster(1)?.admin().await?, AGENT);
+    let mounted = ground.folder.path().join("bootstrap-volume");
+    let flags: Vec<String> = pod["containers"][0]["args"]
+        .as_array()
+        .context("args")?
+        .iter()
+        .map(|arg| arg.as_str().unwrap_or_default())
+        .map(|arg| arg.replace("/bootstrap/kubeconfig", &mounted.display().to_string()))
+        .map(|arg| arg.replace("0.0.0.0:8080", "127.0.0.1:0"))
+        .collect();
+    let spoke = ground.file("spoke");
+    let mut agent: Vec<&str> = flags.iter().map(String::as_str).collect();
+    agent.extend(["--spoke-kubeconfig", &spoke, "--controllers", "registration"]);
+    let log = ground.folder.path().join("agent.log");
+    let running = spawn(&agent, log.clone())?;
+    wait::until_true("the agent says what it waits for", || async {
+        Ok(fs::read_to_string(&log)?.contains("bootstrap-hub-kubeconfig"))
+    })
+    .await?;
+    let secret = secrets
+        .get(volume["secretName"].as_str().context("a name")?)
+        .await?;
+    let data = secret.data.context("no data")?;
+    fs::write(&mounted, &data.get("kubeconfig").context("no kubeconfig")?.0)?;
+    wait::until("the request", || async {
+        Ok(people::pending(&ground.admin, "cluster1").await?.pop())
+    })
+    .await?;
+    let accepted = ground.writ(&["accept", "cluster1"]).await?;
+    ensure!(accepted.code == Some(0), "{}{}", accepted.out, accepted.err);
+    ground.wait_available("True").await?;
+    drop(running);
+    // A new pod after somebody tidied up: the identity of before is enough.
+    fs::remove_file(&mounted)?;
+    let log = ground.folder.path().join("again.log");
+    let _running = spawn(&agent, log.clone())?;
+    wait::until_true("the agent runs again", || async {
+        let text = fs::read_to_string(&log)?;
+        ensure!(!text.contains("waiting for"), "{text}");
+        Ok(text.contains("ready"))
+    })
+    .await
 }
 
 /// A hub that signs nothing: the person who accepts hands the first token over.

@@ -1,6 +1,9 @@
 //! Git repositories for tests, written without the `git` program.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 use gix::{
@@ -33,28 +36,55 @@ impl From<String> for Content {
     }
 }
 
-/// A bare repository in a temporary folder.
+/// A bare repository, in a temporary folder unless it is told where.
 pub struct Repository {
-    folder: TempDir,
+    folder: PathBuf,
     repository: gix::Repository,
+    /// Removes the folder at the end.
+    _temporary: Option<TempDir>,
 }
 
 impl Repository {
     /// An empty repository.
     pub fn new() -> Result<Self> {
-        let folder = TempDir::new()?;
-        let repository = gix::init_bare(folder.path())?;
-        Ok(Self { folder, repository })
+        let temporary = TempDir::new()?;
+        let made = Self::at(temporary.path())?;
+        Ok(Self {
+            _temporary: Some(temporary),
+            ..made
+        })
+    }
+
+    /// The repository in this folder, which stays: an empty one is made if there is none.
+    pub fn at(folder: &Path) -> Result<Self> {
+        let folder = std::path::absolute(folder)?;
+        let repository = if folder.join("HEAD").exists() {
+            gix::open(&folder).with_context(|| format!("open the repository {}", folder.display()))?
+        } else {
+            gix::init_bare(&folder).with_context(|| format!("make the repository {}", folder.display()))?
+        };
+        Ok(Self {
+            folder,
+            repository,
+            _temporary: None,
+        })
+    }
+
+    /// Whether it has this branch.
+    pub fn has_branch(&self, branch: &str) -> bool {
+        self.repository
+            .find_reference(&format!("refs/heads/{branch}"))
+            .is_ok()
     }
 
     /// Its address.
     pub fn url(&self) -> String {
-        format!("file://{}", self.folder.path().display())
+        format!("file://{}", self.folder.display())
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.folder
     }
 
     /// Makes `branch` point at a new commit with exactly these files; returns the commit.
@@ -96,11 +126,11 @@ impl Repository {
 
     /// Removes a branch.
     pub fn remove_branch(&self, branch: &str) -> Result<()> {
-        fs::remove_file(self.folder.path().join("refs/heads").join(branch)).context("remove the branch")
+        fs::remove_file(self.folder.join("refs/heads").join(branch)).context("remove the branch")
     }
 
     fn point(&self, name: &str, id: ObjectId) -> Result<()> {
-        let file = self.folder.path().join(name);
+        let file = self.folder.join(name);
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }

@@ -1,8 +1,8 @@
 //! `writ accept`: somebody who may lets a cluster in.
 
-use std::{fs, io::Write, os::unix::fs::OpenOptionsExt, path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use kube::{Client, config::AuthInfo};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use writ_agent::registration::identity;
 use writ_hub::registration::people::{self, Accepted, Pending};
 
 use crate::{
-    connect::Connection,
+    connect::{self, Connection},
     output::{self, Format},
 };
 
@@ -167,21 +167,10 @@ impl Accept {
             token: Some(token.into()),
             ..AuthInfo::default()
         };
-        let mut mine = self.connection.read()?;
-        if self.connection.context.is_some() {
-            mine.current_context.clone_from(&self.connection.context);
-        }
+        let mine = connect::self_contained(self.connection.chosen()?)?;
         let config = identity::kubeconfig(&mine, auth).map_err(|error| anyhow!("{error}"))?;
         let text = writ_runtime::yaml::to_string(&config)?;
-        // It holds a token: only its owner may read it, and no old file with wider rights is reused.
-        let _ = fs::remove_file(file);
-        fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(file)
-            .and_then(|mut open| open.write_all(text.as_bytes()))
-            .with_context(|| format!("write {}", file.display()))?;
+        output::private_file(file, &text)?;
         eprintln!(
             "the first hub kubeconfig of {} is in {}; carry it to the cluster within the hour and start there:\n  \
              writ agent --cluster-name {} --registration-driver token --bootstrap-kubeconfig FILE",

@@ -1,12 +1,12 @@
 //! `writ can-i`, `writ who-can`, `writ why`: rights on one cluster or on all.
 
-use std::process::ExitCode;
+use std::{collections::BTreeSet, process::ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
-use writ_authz::{Explanation, Index, Missing};
+use writ_authz::{Explanation, Identity, Index, Missing, ObjectName, Subject, SubjectKind};
 
 use crate::{
     connect::Connection,
@@ -70,7 +70,7 @@ impl Asked {
 /// May this subject do that?
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  writ can-i get pods --as user:alice --cluster cluster1 -n web\n  writ can-i delete nodes --as group:team-a --all\n\nExit code: 0 if allowed everywhere, 1 if refused anywhere, 2 on an error."
+    after_help = "Examples:\n  writ can-i get pods --as user:alice --cluster cluster1 -n web\n  writ can-i delete nodes --as group:team-a --all\n\n-o name prints the clusters where it is allowed.\n\nExit code: 0 if allowed everywhere, 1 if refused anywhere, 2 on an error."
 )]
 pub struct CanI {
     #[command(flatten)]
@@ -90,6 +90,12 @@ struct Verdict {
 impl CanI {
     pub async fn run(self) -> Result<ExitCode> {
         let who = subject(&self.subject)?;
+        if self.asked.output == Format::Name && !self.asked.choice.all && self.asked.choice.cluster.is_none()
+        {
+            bail!(
+                "-o name prints the managed clusters where it is allowed: name one with --cluster, or ask --all"
+            );
+        }
         let mut verdicts = Vec::new();
         for known in self.asked.ask().await? {
             let Known {
@@ -97,12 +103,17 @@ impl CanI {
                 question,
                 index,
             } = known;
-            let explanation = index.explain(&who.user, &who.groups, &question.attributes());
+            let explanation = explain(&index, &who, &question);
             verdicts.push(Verdict {
                 cluster,
                 allowed: explanation.allowed,
                 because: short(&explanation),
             });
+        }
+        if self.asked.output == Format::Name {
+            let allowed = verdicts.iter().filter(|v| v.allowed);
+            output::names(allowed.map(|v| output::cluster(&v.cluster)));
+            return Ok(exit(&verdicts));
         }
         output::value(self.asked.output, &verdicts, || {
             let rows: Vec<_> = verdicts
@@ -117,17 +128,24 @@ impl CanI {
                 .collect();
             output::table(&["CLUSTER", "ALLOWED", "BECAUSE"], &rows)
         })?;
-        Ok(if verdicts.iter().all(|v| v.allowed) {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(exit(&verdicts))
+    }
+}
+
+/// Allowed everywhere, or not.
+fn exit(verdicts: &[Verdict]) -> ExitCode {
+    if verdicts.iter().all(|v| v.allowed) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
 /// Who may do that?
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  writ who-can delete secrets -n web --cluster cluster1")]
+#[command(
+    after_help = "Example:\n  writ who-can delete secrets -n web --cluster cluster1\n\n-o name prints the subjects, as --as of the other commands takes them."
+)]
 pub struct WhoCan {
     #[command(flatten)]
     asked: Asked,
@@ -149,11 +167,16 @@ impl WhoCan {
                 question,
                 index,
             } = known;
-            let found = index.who_can(&question.attributes());
-            holders.extend(found.into_iter().map(|holder| HolderOn {
-                cluster: cluster.clone(),
-                holder,
-            }));
+            for mut holder in index.who_can(&question.attributes()) {
+                holder.chains = once(holder.chains);
+                let cluster = cluster.clone();
+                holders.push(HolderOn { cluster, holder });
+            }
+        }
+        if self.asked.output == Format::Name {
+            let subjects: BTreeSet<String> = holders.iter().map(|on| as_flag(&on.holder.subject)).collect();
+            output::names(subjects);
+            return Ok(ExitCode::SUCCESS);
         }
         output::value(self.asked.output, &holders, || {
             let rows: Vec<_> = holders
@@ -177,7 +200,9 @@ impl WhoCan {
 
 /// Why may, or may not, this subject do that?
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  writ why get secrets --as user:alice -n web --cluster cluster1")]
+#[command(
+    after_help = "Example:\n  writ why get secrets --as user:alice -n web --cluster cluster1\n\n-o name prints the bindings that allow it."
+)]
 pub struct Why {
     #[command(flatten)]
     asked: Asked,
@@ -203,7 +228,7 @@ impl Why {
                 question,
                 index,
             } = known;
-            let explanation = index.explain(&who.user, &who.groups, &question.attributes());
+            let explanation = explain(&index, &who, &question);
             let verdict = if explanation.allowed { "may" } else { "may not" };
             text.extend([
                 format!(
@@ -215,9 +240,53 @@ impl Why {
             ]);
             all.push(ExplanationOn { cluster, explanation });
         }
+        if self.asked.output == Format::Name {
+            let chains = all.iter().flat_map(|on| &on.explanation.chains);
+            output::names(
+                chains
+                    .map(|chain| binding_name(&chain.binding))
+                    .collect::<BTreeSet<_>>(),
+            );
+            return Ok(ExitCode::SUCCESS);
+        }
         output::value(self.asked.output, &all, || text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The explanation, each chain once: a rule of an aggregated role is found in the role and in its source.
+fn explain(index: &Index, who: &Identity, question: &Resolved) -> Explanation {
+    let mut explanation = index.explain(&who.user, &who.groups, &question.attributes());
+    explanation.chains = once(explanation.chains);
+    explanation.nearest = once(explanation.nearest);
+    explanation
+}
+
+fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+    let mut kept = Vec::with_capacity(all.len());
+    for one in all {
+        if !kept.contains(&one) {
+            kept.push(one);
+        }
+    }
+    kept
+}
+
+/// A subject as `--as` takes it.
+fn as_flag(subject: &Subject) -> String {
+    match (subject.kind, &subject.namespace) {
+        (SubjectKind::Group, _) => format!("group:{}", subject.name),
+        (SubjectKind::ServiceAccount, Some(namespace)) => {
+            format!("serviceaccount:{namespace}/{}", subject.name)
+        }
+        _ => format!("user:{}", subject.name),
+    }
+}
+
+/// A binding as kubectl names it.
+fn binding_name(binding: &ObjectName) -> String {
+    let kind = binding.kind.to_string().to_lowercase();
+    format!("{kind}.rbac.authorization.k8s.io/{}", binding.name)
 }
 
 /// One line for a table.

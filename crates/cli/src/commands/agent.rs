@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use kube::config::Kubeconfig;
+use tokio_util::sync::CancellationToken;
 use writ_agent::{
     options::{Authorizers, ExecutorGranularity, NilExecutor, TokenOptions, WorkOptions},
     registration::{identity, joined_before, keep, store::Store},
@@ -19,6 +20,9 @@ use crate::{
     connect::Connection,
     process::{self, ProcessFlags},
 };
+
+/// How often a missing bootstrap kubeconfig is looked for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Run the agent of a managed cluster: it delivers works, expands grants, keeps accounts and their tokens.
 #[derive(Debug, Args)]
@@ -33,7 +37,8 @@ pub struct Agent {
     /// The kubeconfig of the hub. With a bootstrap kubeconfig: where to keep it; else the Secret `hub-kubeconfig-secret`.
     #[arg(long, value_name = "FILE")]
     hub_kubeconfig: Option<PathBuf>,
-    /// Join the hub with this kubeconfig, as `writ join` does; the own identity is kept renewed.
+    /// Join the hub with this kubeconfig, as `writ join` does; the own identity is kept renewed. A file that is not there
+    /// is waited for, unless the agent has an identity from before.
     #[arg(long, value_name = "FILE")]
     bootstrap_kubeconfig: Option<PathBuf>,
     /// Set this label on the own ManagedCluster, where the agent was given the right; may be repeated.
@@ -104,19 +109,25 @@ impl Agent {
                 namespace: self.agent_namespace.clone(),
             },
         };
-        let start = match (&self.bootstrap_kubeconfig, &self.hub_kubeconfig) {
-            (Some(file), _) => Start::Join(Box::new(at(file).read()?)),
-            (None, hub) => match (joined_before(&store, &self.cluster_name).await, hub) {
-                (Ok(Some(config)), _) => Start::Join(Box::new(config)),
-                // An identity that was given and not asked for: nothing to renew.
-                (_, Some(file)) => Start::With(file.clone()),
-                (joined, None) => bail!(
-                    "there is no identity for the hub in Secret {}/{}{}\nrun `writ join` first, or give --bootstrap-kubeconfig or --hub-kubeconfig",
-                    self.agent_namespace,
-                    writ_agent::registration::store::SECRET,
-                    joined.err().map(|e| format!(": {e}")).unwrap_or_default()
-                ),
-            },
+        let (health, shutdown) = process::start(&self.process).await?;
+        let known = joined_before(&store, &self.cluster_name).await;
+        let start = match (&self.bootstrap_kubeconfig, known, &self.hub_kubeconfig) {
+            (Some(file), Ok(Some(kept)), _) if !file.exists() => Start::Join(Box::new(kept)),
+            (Some(file), ..) => {
+                if !appears(file, &shutdown).await {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Start::Join(Box::new(at(file).read()?))
+            }
+            (None, Ok(Some(kept)), _) => Start::Join(Box::new(kept)),
+            // An identity that was given and not asked for: nothing to renew.
+            (None, _, Some(file)) => Start::With(file.clone()),
+            (None, known, None) => bail!(
+                "there is no identity for the hub in Secret {}/{}{}\nrun `writ join` first, or give --bootstrap-kubeconfig or --hub-kubeconfig",
+                self.agent_namespace,
+                writ_agent::registration::store::SECRET,
+                known.err().map(|e| format!(": {e}")).unwrap_or_default()
+            ),
         };
         let hub_server = match &start {
             Start::Join(config) => identity::server(config)
@@ -141,7 +152,6 @@ impl Agent {
                 ..WorkOptions::default()
             },
         };
-        let (health, shutdown) = process::start(&self.process).await?;
         match start {
             Start::With(file) => {
                 let hub = at(&file).client().await.context("connect to the hub")?;
@@ -165,6 +175,25 @@ enum Start {
     Join(Box<Kubeconfig>),
     /// It is given one.
     With(PathBuf),
+}
+
+/// Waits for a file: in a pod it is a Secret that somebody may make after the agent was installed. Says whether it is
+/// there; if not, the agent was told to stop.
+async fn appears(file: &Path, shutdown: &CancellationToken) -> bool {
+    if !file.exists() {
+        tracing::warn!(
+            "there is no {} to join the hub with, and no identity from before: waiting for it (in a pod: for the Secret \
+             open-cluster-management-agent/bootstrap-hub-kubeconfig; `writ token bootstrap` on the hub prints it)",
+            file.display()
+        );
+    }
+    while !file.exists() {
+        tokio::select! {
+            () = shutdown.cancelled() => return false,
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+        }
+    }
+    true
 }
 
 fn at(file: &Path) -> Connection {

@@ -1,6 +1,9 @@
 //! `writ completion`
 
-use std::{io, process::ExitCode};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use clap::{Args, CommandFactory};
@@ -15,17 +18,11 @@ pub struct Completion {
 }
 
 impl Completion {
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "every command ends with an exit code or an error"
-    )]
     pub fn run(self) -> Result<ExitCode> {
-        clap_complete::generate(
-            self.shell,
-            &mut crate::Arguments::command(),
-            "writ",
-            &mut io::stdout(),
-        );
+        // Into memory first: the generator panics where its output is closed.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut crate::Arguments::command(), "writ", &mut script);
+        io::stdout().write_all(&script)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -157,6 +157,12 @@ impl Description {
             if rows.is_empty() {
                 return Vec::new();
             }
+            // A message of several lines is one cell.
+            let flat = |cell: String| cell.lines().collect::<Vec<_>>().join("; ");
+            let rows: Vec<Vec<String>> = rows
+                .into_iter()
+                .map(|row| row.into_iter().map(flat).collect())
+                .collect();
             output::table(header, &rows).lines().map(str::to_owned).collect()
         };
         let spec = self

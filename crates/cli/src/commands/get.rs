@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{
     Api, Client, ResourceExt,
@@ -58,11 +58,25 @@ impl Get {
         )
         .await?;
         if table.rows.is_empty() {
-            eprintln!("nothing found");
+            self.nothing(kind)?;
         } else {
             print!("{}", table.print(kind.namespaced && self.namespace.is_none()));
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// That there is nothing is an error only where one object was asked for by name.
+    fn nothing(&self, kind: &Kind) -> Result<()> {
+        let place = match (&self.namespace, kind.namespaced) {
+            (Some(namespace), true) => format!(" in namespace {namespace}"),
+            (None, true) => " in any namespace".to_owned(),
+            _ => String::new(),
+        };
+        match &self.name {
+            Some(name) => bail!("there is no {} {name}{place}", kind.resource.kind),
+            None => eprintln!("no {} found{place}", kind.resource.plural),
+        }
+        Ok(())
     }
 
     async fn objects(&self, client: &Client, kind: &Kind) -> Result<ExitCode> {
@@ -75,6 +89,9 @@ impl Get {
         params.label_selector.clone_from(&self.selector);
         params.field_selector = self.name.as_ref().map(|name| format!("metadata.name={name}"));
         let list = api.list(&params).await.map_err(|e| explain(&what, &e))?;
+        if list.items.is_empty() {
+            self.nothing(kind)?;
+        }
         if self.output == Format::Name {
             for object in &list {
                 println!(

@@ -1,8 +1,12 @@
 //! `writ install`: what a real cluster needs to run a part of writ.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result};
+use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::{Args, ValueEnum};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -10,21 +14,23 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
     runtime::wait::{await_condition, conditions},
 };
-use writ_fleet::manifests;
+use writ_fleet::{fleet::AGENT_NAMESPACE, manifests};
 
 use crate::{
-    connect::{Connection, explain},
+    connect::{self, Connection, explain},
     output::{self, Format},
     progress,
 };
 
-/// The image that a release of this version has.
-const IMAGE: &str = concat!("ghcr.io/writ-dev/writ:", env!("CARGO_PKG_VERSION"));
+/// What `podman build -t writ:VERSION .` makes.
+const IMAGE: &str = concat!("writ:", env!("CARGO_PKG_VERSION"));
+/// Where the agent's Deployment looks for what it joins with; the name is OCM's.
+const BOOTSTRAP_SECRET: &str = "bootstrap-hub-kubeconfig";
 
 /// Print the manifests of a hub, an agent or the syncs, roles included; or apply them.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  writ install hub | kubectl apply --server-side -f -\n  writ install agent --cluster-name cluster1 --context cluster1 --apply\n  writ install sync --image registry.example.com/writ:1.0 > sync.yaml"
+    after_help = "Examples:\n  writ install hub | kubectl apply --server-side -f -\n  writ install agent --cluster-name cluster1 --bootstrap-kubeconfig bootstrap.kubeconfig --context cluster1 --apply\n  writ install sync --image registry.example.com/writ:1.0 > sync.yaml"
 )]
 pub struct Install {
     /// Which part.
@@ -36,6 +42,9 @@ pub struct Install {
     /// The name of the cluster on the hub, for the agent.
     #[arg(long, value_name = "NAME", required_if_eq("part", "agent"))]
     cluster_name: Option<String>,
+    /// What the agent joins the hub with, from `writ token bootstrap`; becomes a Secret beside the agent.
+    #[arg(long, value_name = "FILE")]
+    bootstrap_kubeconfig: Option<PathBuf>,
     /// Leave the custom resource definitions out.
     #[arg(long)]
     no_crds: bool,
@@ -126,9 +135,13 @@ impl Install {
             }
         }
         if self.part == Part::Agent && self.apply {
-            eprintln!(
-                "the agent waits for the Secret open-cluster-management-agent/hub-kubeconfig-secret with the key `kubeconfig`; docs/install.md says how it is made"
-            );
+            let name = self.cluster_name.as_deref().unwrap_or_default();
+            if self.bootstrap_kubeconfig.is_none() {
+                eprintln!(
+                    "the agent waits for the Secret {AGENT_NAMESPACE}/{BOOTSTRAP_SECRET}, unless it has joined before: run `writ token bootstrap` on the hub and this again with --bootstrap-kubeconfig"
+                );
+            }
+            eprintln!("once the agent asks, `writ accept {name}` on the hub lets it in");
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -150,9 +163,29 @@ impl Install {
                     self.cluster_name.as_deref().unwrap_or_default()
                 ),
             );
+        if let Some(file) = &self.bootstrap_kubeconfig {
+            texts.push((BOOTSTRAP_SECRET.into(), bootstrap(file)?));
+        }
         texts.push((file, workload));
         Ok(texts)
     }
+}
+
+/// The Secret with what the agent joins with.
+fn bootstrap(file: &Path) -> Result<String> {
+    let from = Connection {
+        kubeconfig: Some(file.to_owned()),
+        context: None,
+    };
+    let config = connect::self_contained(from.read()?)?;
+    let kubeconfig = writ_runtime::yaml::to_string(&config)?;
+    let secret = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": BOOTSTRAP_SECRET, "namespace": AGENT_NAMESPACE},
+        "data": {"kubeconfig": STANDARD.encode(kubeconfig)},
+    });
+    Ok(writ_runtime::yaml::to_string(&secret)?)
 }
 
 async fn apply(client: &Client, crds: &[CustomResourceDefinition], texts: &[(String, String)]) -> Result<()> {

@@ -13,7 +13,7 @@ use writ_runtime::clock::Clock;
 
 use super::agent::duration;
 use crate::{
-    connect::Connection,
+    connect::{self, Connection},
     output::{self, Format},
 };
 
@@ -85,7 +85,7 @@ impl HowToJoin {
         });
         Ok(Joining {
             cluster,
-            bootstrap: self_contained(bootstrap)?,
+            bootstrap: connect::self_contained(bootstrap)?,
             store,
             client_configs: client_configs.collect(),
             driver: match self.registration_driver {
@@ -95,17 +95,6 @@ impl HowToJoin {
             clock: Clock::System,
         })
     }
-}
-
-/// Puts the hub's CA into the kubeconfig: what is kept may be read where the file is not.
-fn self_contained(mut config: Kubeconfig) -> Result<Kubeconfig> {
-    for cluster in config.clusters.iter_mut().filter_map(|c| c.cluster.as_mut()) {
-        if let Some(file) = cluster.certificate_authority.take() {
-            let pem = std::fs::read(&file).with_context(|| format!("read the CA of the hub in {file}"))?;
-            cluster.certificate_authority_data = Some(STANDARD.encode(pem));
-        }
-    }
-    Ok(config)
 }
 
 #[derive(Serialize)]

@@ -21,6 +21,7 @@ mod sync;
 mod token;
 mod tour;
 mod up;
+mod version;
 
 use std::process::ExitCode;
 
@@ -43,7 +44,7 @@ pub enum Command {
     Why(access::Why),
     /// List clusters, permissions, works, accounts, sets or syncs.
     Get(get::Get),
-    /// Use the tokens that the hub holds for accounts on managed clusters.
+    /// Print the tokens that the hub holds for accounts on managed clusters, or what clusters join with.
     Token(token::Token),
     /// Print a kubeconfig for a managed cluster that asks the hub for a token whenever it needs one.
     Kubeconfig(kubeconfig::Kubeconfig),
@@ -81,7 +82,7 @@ pub enum Command {
     #[command(hide = true)]
     Reference(reference::Reference),
     /// Print the version.
-    Version,
+    Version(version::Version),
 }
 
 /// Runs one command.
@@ -111,9 +112,6 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Crds(command) => command.run(),
         Command::Completion(command) => command.run(),
         Command::Reference(command) => command.run(),
-        Command::Version => {
-            println!("writ {}", env!("CARGO_PKG_VERSION"));
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Version(command) => command.run(),
     }
 }

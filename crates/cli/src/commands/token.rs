@@ -1,13 +1,21 @@
-//! `writ token`: the tokens that a hub holds for ManagedServiceAccounts.
+//! `writ token`: the tokens that a hub holds for ManagedServiceAccounts, and the one that clusters join with.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
+use kube::config::AuthInfo;
+use writ_agent::registration::identity;
+use writ_fleet::fleet::HUB_NAMESPACE;
+use writ_runtime::token;
 
-use crate::connect::{Connection, explain};
+use super::agent::duration;
+use crate::connect::{self, Connection, explain};
 
-/// Use the tokens that the hub holds for accounts on managed clusters.
+/// Who asks to be let in; `deploy/hub/agents.yaml` ships it.
+const BOOTSTRAP_ACCOUNT: &str = "agent-registration-bootstrap";
+
+/// Print the tokens that the hub holds for accounts on managed clusters, or what clusters join with.
 #[derive(Debug, Args)]
 pub struct Token {
     #[command(subcommand)]
@@ -22,6 +30,11 @@ enum Action {
     /// whenever a token is needed, so that no file holds one.
     #[command(after_help = "Example:\n  writ token get cluster1 robot")]
     Get(Get),
+    /// Print the kubeconfig that clusters join this hub with. It may be shared: it can ask to be let in, and nothing else.
+    #[command(
+        after_help = "Example:\n  writ token bootstrap > bootstrap.kubeconfig\n  writ install agent --cluster-name cluster3 --bootstrap-kubeconfig bootstrap.kubeconfig --context cluster3 --apply\n  writ accept cluster3"
+    )]
+    Bootstrap(Bootstrap),
 }
 
 #[derive(Debug, Args)]
@@ -34,14 +47,69 @@ struct Get {
     connection: Connection,
 }
 
+#[derive(Debug, Args)]
+struct Bootstrap {
+    /// How long clusters can use it to ask; those that are in need it no more.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration)]
+    duration: Duration,
+    /// Where clusters reach the API server of the hub; default: as the kubeconfig names it.
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+}
+
 impl Token {
     pub async fn run(self) -> Result<ExitCode> {
-        let Action::Get(get) = self.action;
-        let hub = get.connection.client().await?;
-        let token = writ_tokens::get(&hub, &get.cluster, &get.name)
+        match self.action {
+            Action::Get(get) => get.run().await,
+            Action::Bootstrap(bootstrap) => bootstrap.run().await,
+        }
+    }
+}
+
+impl Get {
+    async fn run(self) -> Result<ExitCode> {
+        let hub = self.connection.client().await?;
+        let token = writ_tokens::get(&hub, &self.cluster, &self.name)
             .await
             .map_err(told)?;
         println!("{}", writ_tokens::exec_credential(&token));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Bootstrap {
+    async fn run(self) -> Result<ExitCode> {
+        let hub = self.connection.client().await?;
+        let seconds = i64::try_from(self.duration.as_secs()).context("the duration is too long")?;
+        let token = token::request(&hub, HUB_NAMESPACE, BOOTSTRAP_ACCOUNT, Some(seconds))
+            .await
+            .map_err(|error| {
+                let missing = error.is_code(404);
+                let hint = if missing {
+                    "\nis this a hub? `writ install hub` makes the account"
+                } else {
+                    ""
+                };
+                anyhow!("{error}{hint}")
+            })?;
+        let auth = AuthInfo {
+            token: Some(token.text.into()),
+            ..AuthInfo::default()
+        };
+        let mine = connect::self_contained(self.connection.chosen()?)?;
+        let mut config = identity::kubeconfig(&mine, auth).map_err(|error| anyhow!("{error}"))?;
+        if let Some(url) = self.server {
+            for cluster in config
+                .clusters
+                .iter_mut()
+                .filter_map(|named| named.cluster.as_mut())
+            {
+                cluster.server = Some(url.clone());
+            }
+        }
+        print!("{}", writ_runtime::yaml::to_string(&config)?);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,19 +1,21 @@
 //! `writ up`: the whole fleet on one machine.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use kube::config::Kubeconfig;
-use writ_fleet::{Cluster, Fleet, Kind, fleet::Options};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options};
 use writ_runtime::supervise;
+use writ_testenv::git::Repository;
 
-use crate::{example, live};
+use crate::{example, live, output};
 
 /// Run a hub and managed clusters on this machine, with everything of writ running on them.
 #[derive(Debug, Args)]
@@ -44,13 +46,48 @@ enum Example {
     Tour,
 }
 
+/// What runs.
+struct Started {
+    fleet: Fleet,
+    running: Everything,
+    _repository: Option<Repository>,
+    _scratch: TempDir,
+}
+
 /// How many clusters are listed one by one.
 const SHOWN: usize = 10;
 
 impl Up {
     pub async fn run(self) -> Result<ExitCode> {
-        let started = Instant::now();
         let shutdown = supervise::shutdown_on_signal()?;
+        self.ports()?;
+        // Whoever waits for a slow start may stop it, too: what was begun ends with this process.
+        tokio::select! {
+            () = shutdown.cancelled() => {
+                eprintln!("stopped before everything ran");
+                Ok(ExitCode::SUCCESS)
+            }
+            started = self.start() => self.follow(started?, &shutdown).await,
+        }
+    }
+
+    /// Refuses ports that do not exist before anything starts.
+    fn ports(&self) -> Result<()> {
+        let last = self.port_base.map(|base| usize::from(base) + self.clusters);
+        if let Some(last) = last.filter(|last| *last > usize::from(u16::MAX)) {
+            bail!(
+                "--port-base {} with {} clusters needs ports up to {last}, and they end at {}: take a lower one",
+                self.port_base.unwrap_or_default(),
+                self.clusters,
+                u16::MAX
+            );
+        }
+        Ok(())
+    }
+
+    /// Starts everything, and says so.
+    async fn start(&self) -> Result<Started> {
+        let started = Instant::now();
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
         let fleet = Fleet::start_with(Options {
             kind,
@@ -61,23 +98,32 @@ impl Up {
         })
         .await?;
         let scratch = tempfile::Builder::new().prefix("writ-up-").tempdir()?;
-        let file = self.data.as_deref().unwrap_or(scratch.path()).join("kubeconfig");
+        // Absolute: it is used in another terminal.
+        let file = std::path::absolute(self.data.as_deref().unwrap_or(scratch.path()))?.join("kubeconfig");
         write_kubeconfig(&fleet, &file)?;
 
         let running = fleet.run_everything(&scratch.path().join("clones")).await?;
         let repository = match self.example {
-            Example::Tour => example::apply(&fleet).await?,
+            Example::Tour => example::apply(&fleet, self.data.as_deref()).await?,
             Example::None => None,
         };
         self.greet(&fleet, started, &file);
+        Ok(Started {
+            fleet,
+            running,
+            _repository: repository,
+            _scratch: scratch,
+        })
+    }
 
+    /// Shows what happens until it is told to stop.
+    async fn follow(&self, started: Started, shutdown: &CancellationToken) -> Result<ExitCode> {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            shown = live::show(&fleet) => shown?,
+            shown = live::show(&started.fleet) => shown?,
         }
         eprintln!("stopping");
-        running.stop().await?;
-        drop(repository);
+        started.running.stop().await?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -92,13 +138,39 @@ impl Up {
         }
         println!("\nexport KUBECONFIG={}\n", file.display());
         println!("Try next, in another terminal:");
-        println!("  writ get clusters");
-        match self.example {
-            Example::Tour => println!("  writ why list pods --as user:alice -n web --cluster cluster1"),
-            Example::None => println!("  writ why list pods --as user:alice --cluster cluster1"),
+        let writ = program();
+        println!("  {writ} get clusters");
+        match (self.example, fleet.clusters.is_empty()) {
+            (_, true) => {
+                println!("  {writ} token bootstrap > bootstrap.kubeconfig");
+                println!("  {writ} who-can create managedclusters.cluster.open-cluster-management.io\n");
+            }
+            (Example::Tour, false) => {
+                println!("  {writ} why list pods --as user:alice -n web --cluster cluster1");
+                println!("  {writ} tour\n");
+            }
+            (Example::None, false) => {
+                println!("  {writ} why list pods --as user:alice --cluster cluster1");
+                println!("  {writ} tour\n");
+            }
         }
-        println!("  writ tour\n");
         println!("Ctrl-C stops the fleet.\n");
+    }
+}
+
+/// How the reader can call this program: by its name where the shell finds it, else by its path.
+fn program() -> String {
+    let Ok(me) = std::env::current_exe() else {
+        return "writ".into();
+    };
+    let found = std::env::var_os("PATH")
+        .iter()
+        .flat_map(std::env::split_paths)
+        .map(|folder| folder.join("writ"))
+        .find(|file| file.is_file());
+    match found.and_then(|file| file.canonicalize().ok()) {
+        Some(file) if Some(&file) == me.canonicalize().ok().as_ref() => "writ".into(),
+        _ => me.display().to_string(),
     }
 }
 
@@ -115,7 +187,7 @@ fn write_kubeconfig(fleet: &Fleet, file: &Path) -> Result<()> {
         all.contexts.extend(named.contexts);
     }
     let text = writ_runtime::yaml::to_string(&all)?;
-    write_private(file, &text).with_context(|| format!("write {}", file.display()))
+    output::private_file(file, &text)
 }
 
 fn renamed(cluster: &Cluster) -> Kubeconfig {
@@ -135,16 +207,4 @@ fn renamed(cluster: &Cluster) -> Kubeconfig {
         }
     }
     config
-}
-
-/// The file holds keys: only its owner may read it.
-fn write_private(file: &Path, text: &str) -> std::io::Result<()> {
-    use std::{io::Write, os::unix::fs::OpenOptionsExt};
-    let mut open = fs::OpenOptions::new();
-    open.write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(file)?
-        .write_all(text.as_bytes())
 }

@@ -66,7 +66,12 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
         "syncs" | "reposyncs" => sync(object, &conditions, &mut all),
         _ => {}
     }
-    if let Some(old) = conditions.iter().find(|condition| condition.outdated) {
+    // Once joined, joined: this one does not answer to the spec.
+    let answers = |name: &str| name != "ManagedClusterJoined";
+    if let Some(old) = conditions
+        .iter()
+        .find(|condition| condition.outdated && answers(&condition.name))
+    {
         all.push(format!(
             "{} speaks of an older spec: the answer to the last change is still to come.",
             old.name
