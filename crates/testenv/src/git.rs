@@ -39,7 +39,7 @@ impl From<String> for Content {
 /// A bare repository, in a temporary folder unless it is told where.
 pub struct Repository {
     folder: PathBuf,
-    repository: gix::Repository,
+    git: gix::Repository,
     /// Removes the folder at the end.
     _temporary: Option<TempDir>,
 }
@@ -65,16 +65,14 @@ impl Repository {
         };
         Ok(Self {
             folder,
-            repository,
+            git: repository,
             _temporary: None,
         })
     }
 
     /// Whether it has this branch.
     pub fn has_branch(&self, branch: &str) -> bool {
-        self.repository
-            .find_reference(&format!("refs/heads/{branch}"))
-            .is_ok()
+        self.git.find_reference(&format!("refs/heads/{branch}")).is_ok()
     }
 
     /// Its address.
@@ -95,7 +93,7 @@ impl Repository {
         for (path, content) in files {
             root.add(path, content.clone().into());
         }
-        let tree = root.write(&self.repository)?;
+        let tree = root.write(&self.git)?;
         let at = gix::date::Time::now_utc();
         let signature = gix::actor::Signature {
             name: "test".into(),
@@ -111,7 +109,7 @@ impl Repository {
             message: "change".into(),
             extra_headers: Vec::new(),
         };
-        let id = self.repository.write_object(&commit)?.detach();
+        let id = self.git.write_object(&commit)?.detach();
         self.point(&format!("refs/heads/{branch}"), id)?;
         Ok(id.to_string())
     }

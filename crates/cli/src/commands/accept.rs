@@ -1,6 +1,10 @@
 //! `writ accept`: somebody who may lets a cluster in.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Result, anyhow};
 use clap::Args;
@@ -146,7 +150,7 @@ impl Accept {
     }
 
     /// Writes a kubeconfig with the first token, once the hub has made the account.
-    async fn hand_over(&self, client: &Client, file: &PathBuf) -> Result<()> {
+    async fn hand_over(&self, client: &Client, file: &Path) -> Result<()> {
         let token = tokio::time::timeout(Duration::from_secs(30), async {
             loop {
                 match people::first_token(client, &self.name, FIRST_TOKEN_SECONDS).await {

@@ -52,7 +52,7 @@ pub(super) fn readable(source: &str) -> Result<String, String> {
             '(' | '[' | '{' => open += 1,
             ')' | ']' | '}' => open = open.saturating_sub(1),
             '.' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '?' | ':' | '&' | '|' | ',' => {
-                operators += 1
+                operators += 1;
             }
             _ => {}
         }

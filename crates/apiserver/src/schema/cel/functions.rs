@@ -15,7 +15,6 @@ pub(super) enum Gives {
     Uint,
     Double,
     Text,
-    Texts,
     Bytes,
     Duration,
     Timestamp,
@@ -31,7 +30,6 @@ impl Shape {
             Gives::Uint => Ty::Uint,
             Gives::Double => Ty::Double,
             Gives::Text => Ty::String,
-            Gives::Texts => Ty::list(Ty::String),
             Gives::Bytes => Ty::Bytes,
             Gives::Duration => Ty::Duration,
             Gives::Timestamp => Ty::Timestamp,
@@ -42,11 +40,6 @@ impl Shape {
 /// The shape of a function, if there is one of this name.
 pub(super) fn find(name: &str) -> Option<Shape> {
     Some(match name {
-        "size" => Shape(Gives::Int),
-        "endsWith" | "matches" | "startsWith" => Shape(Gives::Bool),
-        "charAt" | "lowerAscii" | "replace" | "substring" | "trim" | "upperAscii" => Shape(Gives::Text),
-        "split" | "findAll" => Shape(Gives::Texts),
-        "find" => Shape(Gives::Text),
         "allowed"
         | "contains"
         | "containsCIDR"

@@ -195,13 +195,7 @@ impl Part {
             | (Self::Map(inside), Ty::Map(of))
             | (Self::Optional(inside), Ty::Optional(of)) => inside.takes(of, variable),
             (Self::Is(wanted), ty) => ty.fits(wanted),
-            (Self::Variable, ty) => match variable {
-                Some(before) => before.fits(ty),
-                None => {
-                    *variable = Some(ty.clone());
-                    true
-                }
-            },
+            (Self::Variable, ty) => variable.get_or_insert_with(|| ty.clone()).fits(ty),
             _ => false,
         }
     }
