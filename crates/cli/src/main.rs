@@ -19,6 +19,7 @@ mod webhook;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
+use writ_runtime::logs;
 
 /// Agents live long and must stay small: this allocator gives memory back.
 #[global_allocator]
@@ -51,10 +52,7 @@ fn main() -> ExitCode {
     quiet_about_closed_pipes();
     let arguments = arguments();
     tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("WRIT_LOG")
-                .unwrap_or_else(|_| "info,kube_client=off,kube_runtime=warn".into()),
-        )
+        .with_env_filter(logs::filter(std::env::var("WRIT_LOG").ok().as_deref()))
         .with_writer(std::io::stderr)
         .init();
     if rustls::crypto::aws_lc_rs::default_provider()

@@ -14,6 +14,7 @@ pub mod error;
 pub mod events;
 pub mod health;
 pub mod lease;
+pub mod logs;
 pub mod path;
 pub mod quantity;
 pub mod queue;

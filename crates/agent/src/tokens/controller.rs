@@ -63,7 +63,11 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
     else {
         return Ok(());
     };
-    let settings = Settings { owner, ..settings };
+    let mut settings = Settings { owner, ..settings };
+    // Whatever the agent's own account is called, nobody gets a token of it.
+    settings
+        .reserved
+        .extend(settings.owner.iter().map(|owner| owner.name.clone()));
     let events = stream::select_all([
         watcher(
             Api::<Watched>::namespaced(ctx.hub.clone(), &settings.cluster),

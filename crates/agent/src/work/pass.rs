@@ -299,9 +299,9 @@ impl Pass<'_> {
 fn shown(failure: &Failure, target: &Target) -> String {
     let resource = &target.kind.resource;
     match (failure, failure.code()) {
-        (Failure::Server(_), Some(code @ (400 | 422)))
-            if resource.group.is_empty() && resource.plural == "secrets" =>
-        {
+        // These name who, what and which fields, never their values.
+        (Failure::Server(_), Some(403 | 404 | 409)) => failure.message(),
+        (Failure::Server(_), Some(code)) if resource.group.is_empty() && resource.plural == "secrets" => {
             format!(
                 "the server refused the Secret with code {code}; its words are withheld, as they may hold secrets"
             )

@@ -18,7 +18,11 @@ pub fn due(work: &ManifestWork, now: Timestamp) -> Option<Duration> {
     let ttl = work.spec.delete_option.as_ref()?.ttl_seconds_after_finished?;
     let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or_default()).min(FOR_EVER);
     let complete = condition::find(&work.status.as_ref()?.conditions, "Complete")?;
-    if complete.status != "True" {
+    // What an earlier revision completed says nothing about this one.
+    let earlier = complete
+        .observed_generation
+        .is_some_and(|seen| Some(seen) != work.metadata.generation);
+    if complete.status != "True" || earlier {
         return None;
     }
     let since = now.duration_since(complete.last_transition_time.0);
@@ -56,5 +60,18 @@ mod tests {
             due(&work(Some(0), "True", &[(REPLICA_SET_LABEL, "a.b")]), now),
             None
         );
+        // The spec changed after it was complete, and nobody has looked at it yet.
+        let mut revised = work(Some(0), "True", &[]);
+        revised.metadata.generation = Some(2);
+        for (seen, wanted) in [(1, None), (2, Some(Duration::ZERO))] {
+            for condition in revised
+                .status
+                .iter_mut()
+                .flat_map(|status| &mut status.conditions)
+            {
+                condition.observed_generation = Some(seen);
+            }
+            assert_eq!(due(&revised, now), wanted);
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! One account from its first token to its end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use writ_runtime::condition;
+use writ_agent::options::TokenOptions;
+use writ_runtime::{clock::Clock, condition};
 
 use super::{Stage, gone};
 use crate::{Fleet, at_once, fleet::AGENT_NAMESPACE, wait::until};
@@ -116,5 +117,45 @@ pub async fn a_foreign_secret(fleet: Fleet) -> Result<()> {
     ensure!(stage.user_of(1, &token).await?.is_some());
     let took = started.elapsed();
     at_once("the foreign Secret was gone", took)?;
+    Ok(())
+}
+
+/// The agent's clock is a month ahead of its cluster's: a token that is good by the cluster's clock is kept.
+pub async fn clocks_differ(fleet: Fleet) -> Result<()> {
+    let stage = Stage::without_agents(fleet).await?;
+    let ahead = Clock::System
+        .now()
+        .saturating_add(Duration::from_hours(30 * 24))?;
+    let options = writ_agent::Options {
+        tokens: TokenOptions {
+            clock: Clock::simulated(ahead),
+            ..TokenOptions::default()
+        },
+        ..writ_agent::Options::default()
+    };
+    let _agent = stage.fleet.run_agent(1, options).await?;
+    stage
+        .create("cluster1", "robot", json!({ "rotation": { "validity": "1h" } }))
+        .await?;
+    let token = stage.token("cluster1", "robot", &[]).await?;
+    ensure!(stage.user_of(1, &token).await?.is_some());
+    // It looks at the Secret again: the CA is repaired, the token is not renewed.
+    let secrets = stage.secrets("cluster1");
+    for _ in 0..3 {
+        let edit = json!({ "data": { "ca.crt": "ZXZpbA==" } });
+        secrets
+            .patch("robot", &PatchParams::default(), &Patch::Merge(&edit))
+            .await?;
+        until("the CA to be restored", || async {
+            let data = secrets.get("robot").await?.data.unwrap_or_default();
+            let ca = data.get("ca.crt").map(|ca| ca.0.starts_with(b"-----BEGIN"));
+            Ok((ca == Some(true)).then_some(()))
+        })
+        .await?;
+    }
+    ensure!(
+        stage.token("cluster1", "robot", &[]).await? == token,
+        "a good token was renewed"
+    );
     Ok(())
 }

@@ -48,6 +48,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| moved::moved(fleet).boxed(),
         },
         Scenario {
+            name: "accounts/clocks_that_differ_cost_no_token",
+            clusters: 1,
+            run: |fleet| lifecycle::clocks_differ(fleet).boxed(),
+        },
+        Scenario {
             name: "accounts/bad_input_is_refused_with_the_bound_named",
             clusters: 0,
             run: |fleet| input::refused(fleet).boxed(),

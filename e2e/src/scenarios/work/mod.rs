@@ -10,6 +10,7 @@ mod delivery;
 mod executor;
 mod link;
 mod outage;
+mod promises;
 mod random;
 mod replica_set;
 mod strategies;
@@ -117,6 +118,21 @@ pub fn all() -> Vec<Scenario> {
             name: "work/a_thousand_manifests_converge_with_five_reviews",
             clusters: 1,
             run: |fleet| outage::large(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/fields_of_others_and_a_plain_status_stay",
+            clusters: 1,
+            run: |fleet| promises::fields_of_others(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_cluster_may_be_its_own_hub",
+            clusters: 0,
+            run: |fleet| promises::its_own_hub(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_complete_work_ends_after_its_time",
+            clusters: 1,
+            run: |fleet| promises::ends_by_itself(fleet).boxed(),
         },
         Scenario {
             name: "work/random_edits_of_rbac_leave_no_stale_answer",

@@ -12,6 +12,9 @@ use super::{
     status::{Content, FEEDBACK},
 };
 
+/// Where kubectl keeps the manifest that it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Reads values and conditions from an object.
 pub fn read(live: &DynamicObject, config: &Config) -> Content {
     if !config.reads_content() {
@@ -31,6 +34,13 @@ pub fn read(live: &DynamicObject, config: &Config) -> Content {
     {
         secret.remove("data");
         secret.remove("stringData");
+        // kubectl keeps a copy of what it was given.
+        let annotations = secret
+            .get_mut("metadata")
+            .and_then(|metadata| metadata.get_mut("annotations"));
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
     }
     let (values, feedback) = feedback::read(&object, &config.feedback);
     Content {
