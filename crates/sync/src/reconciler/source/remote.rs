@@ -85,8 +85,7 @@ fn fetch_with(
             receive(&repository, request, &url, &specs, depth, transport)?;
         }
         gix::url::Scheme::Ssh => {
-            let program = ssh_program().map_err(|reason| request.failed(reason))?;
-            let (session, transport) = ssh::Session::start(&program, credentials, &url, BOUNDS)
+            let (session, transport) = ssh::Session::start(ssh_program, credentials, &url, BOUNDS)
                 .map_err(|reason| request.failed(reason))?;
             receive(&repository, request, &url, &specs, depth, transport).map_err(|error| match error {
                 // What `ssh` itself has to say is closer to the cause than the end of its output.

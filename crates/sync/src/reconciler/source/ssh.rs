@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read, Write as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
@@ -48,15 +48,15 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts the program and connects to what it says.
+    /// Starts the program and connects to what it says. What the sync lacks is told before what this machine lacks.
     pub fn start(
-        program: &Path,
+        program: &dyn Fn() -> Result<PathBuf, String>,
         credentials: &Credentials,
         url: &gix::Url,
         bounds: Bounds,
     ) -> Result<(Self, Transport), String> {
         let files = Files::write(credentials)?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(program()?);
         command
             .args(files.arguments())
             .args(destination(url)?)
@@ -298,7 +298,8 @@ mod tests {
     fn start(script: &str, bounds: Bounds) -> (tempfile::TempDir, Session, Transport) {
         let (folder, program) = program(script);
         let to = url("ssh://git@example.com/x.git");
-        let (session, transport) = Session::start(&program, &credentials(), &to, bounds).unwrap();
+        let (session, transport) =
+            Session::start(&|| Ok(program.clone()), &credentials(), &to, bounds).unwrap();
         (folder, session, transport)
     }
 
