@@ -74,8 +74,9 @@ pub async fn run(
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
     let ours: Vec<_> = writ_api::crds()
-        .into_iter()
+        .iter()
         .filter(|crd| SPOKE_KINDS.contains(&&*crd.spec.names.kind))
+        .cloned()
         .collect();
     crds::report(&spoke, &ours).await;
     let context = Context {

@@ -10,10 +10,17 @@ pub mod rbac;
 pub mod work;
 pub mod writ;
 
+use std::sync::LazyLock;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-/// Every definition, sorted by name: what `writ crds` prints.
-pub fn crds() -> Vec<CustomResourceDefinition> {
+/// Every definition, sorted by name: what `writ crds` prints. They are generated once in a process.
+pub fn crds() -> &'static [CustomResourceDefinition] {
+    static ALL: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(generate);
+    &ALL
+}
+
+fn generate() -> Vec<CustomResourceDefinition> {
     let mut all = [
         addon::crds(),
         authentication::crds(),

@@ -223,10 +223,10 @@ async fn lists() -> Result<()> {
     let client = plane.client()?;
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in writ_api::crds()
-        .into_iter()
+        .iter()
         .filter(|crd| crd.spec.names.kind == "ManagedCluster")
     {
-        crds.patch(&crd.name_any(), &PatchParams::apply("test"), &Patch::Apply(&crd))
+        crds.patch(&crd.name_any(), &PatchParams::apply("test"), &Patch::Apply(crd))
             .await?;
         await_condition(crds.clone(), &crd.name_any(), conditions::is_crd_established()).await?;
     }

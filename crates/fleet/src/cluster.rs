@@ -1,9 +1,6 @@
 //! One API server of either kind, behind one face.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, LazyLock},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -23,9 +20,6 @@ use kube::{
 use writ_apiserver::{Recorder, Server};
 use writ_runtime::token;
 use writ_testenv::{ControlPlane, Options};
-
-/// The definitions, made once: a fleet installs them on every cluster.
-static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(writ_api::crds);
 
 /// How many definitions are installed at a time.
 const CRDS_AT_ONCE: usize = 8;
@@ -253,7 +247,7 @@ pub async fn install_crds(client: &Client) -> Result<()> {
             anyhow::Ok(())
         }
     };
-    stream::iter(CRDS.iter().map(install))
+    stream::iter(writ_api::crds().iter().map(install))
         .buffer_unordered(CRDS_AT_ONCE)
         .try_collect()
         .await

@@ -84,8 +84,9 @@ pub async fn run(
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
     let ours: Vec<_> = writ_api::crds()
-        .into_iter()
+        .iter()
         .filter(|crd| !ELSEWHERE.contains(&&*crd.spec.names.kind))
+        .cloned()
         .collect();
     crds::report(&client, &ours).await;
     let election = options.leader_election.clone();

@@ -52,7 +52,7 @@ pub async fn run(broken: &mut Broken) -> Result<()> {
 /// The process that holds the clusters. Prints the number of definitions, the resident memory at both ends in KiB, and the
 /// milliseconds that a cluster took.
 pub async fn clusters() -> Result<()> {
-    let mut definitions = writ_api::crds();
+    let mut definitions = writ_api::crds().to_vec();
     for definition in &mut definitions {
         definition.metadata = ObjectMeta {
             name: definition.metadata.name.take(),

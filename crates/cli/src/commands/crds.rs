@@ -30,7 +30,7 @@ impl Crds {
         let crds = writ_api::crds();
         if let Some(folder) = &self.dir {
             fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-            for crd in &crds {
+            for crd in crds {
                 let file = folder.join(format!("{}.yaml", crd.name_any()));
                 fs::write(&file, writ_runtime::yaml::to_string(crd)?)
                     .with_context(|| format!("write {}", file.display()))?;
@@ -40,7 +40,7 @@ impl Crds {
         match self.output {
             Format::Yaml => {
                 let mut out = io::stdout().lock();
-                for crd in &crds {
+                for crd in crds {
                     writeln!(out, "---\n{}", writ_runtime::yaml::to_string(crd)?.trim_end())?;
                 }
             }

@@ -92,8 +92,9 @@ impl Part {
 impl Install {
     pub async fn run(self) -> Result<ExitCode> {
         let crds: Vec<_> = writ_api::crds()
-            .into_iter()
+            .iter()
             .filter(|crd| !self.no_crds && self.part.needs(&crd.spec.names.kind))
+            .cloned()
             .collect();
         let texts = self.texts()?;
         if self.apply {

@@ -20,7 +20,7 @@ impl Reference {
         fs::create_dir_all(&self.dir).with_context(|| format!("create {}", self.dir.display()))?;
         let pages = [
             ("cli.md", reference::cli(crate::Arguments::command())),
-            ("api.md", reference::api(&writ_api::crds())),
+            ("api.md", reference::api(writ_api::crds())),
         ];
         for (name, text) in pages {
             let file = self.dir.join(name);

@@ -76,7 +76,7 @@ impl Hub {
         })
         .await?;
         let client = plane.client()?;
-        install(&client, writ_api::crds()).await?;
+        install(&client, writ_api::crds().to_vec()).await?;
         Ok(Self { plane, client })
     }
 

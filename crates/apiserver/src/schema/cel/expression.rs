@@ -9,9 +9,10 @@ use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
 
+use super::bound::{Bound, Extent};
 use super::convert;
 use super::depth;
-use super::meter::{self, Bound, Extent};
+use super::meter;
 
 /// Longer expressions are refused before they are parsed.
 const MAX_LENGTH: usize = 16 * 1024;

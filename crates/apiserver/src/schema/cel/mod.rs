@@ -1,6 +1,7 @@
 //! CEL: validation rules of schemas, and the expressions of admission.
 
 mod authorizer;
+mod bound;
 mod check;
 mod convert;
 mod depth;

@@ -10,9 +10,10 @@ use serde_json::Value;
 use super::super::cause::{Cause, child, index, key};
 use super::super::lists;
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
+use super::bound::Extent;
 use super::convert::typed;
 use super::expression::{Budget, Failure};
-use super::meter::{Extent, OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
+use super::meter::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
 use super::{Activation, Expression};
 
 /// One compiled rule.
