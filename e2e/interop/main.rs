@@ -1,19 +1,21 @@
 //! writ and OCM side by side: OCM's agent under writ's hub, writ's agent under OCM's hub. Real control planes, and
 //! OCM's own `work` binary (`cargo xtask interop`); without it every test here is ignored by name.
 
+mod definitions;
 mod ocm;
 mod ocm_agent;
 mod ocm_hub;
 
 use std::future::Future;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use libtest_mimic::Trial;
 use writ_e2e::{Fleet, Kind};
 use writ_testenv::harness;
 
 fn main() {
     harness::run(vec![
+        compared("interop/what_ocms_definitions_accept_ours_accept"),
         trial(
             "interop/ocm_agent_delivers_works_of_writs_hub",
             ocm_agent::delivery,
@@ -32,6 +34,19 @@ fn main() {
             ocm_hub::webhook,
         ),
     ]);
+}
+
+/// The definitions side by side; nothing has to run for it.
+fn compared(name: &'static str) -> Trial {
+    let folders = ocm::definitions();
+    if folders.is_none() {
+        eprintln!("{name}: OCM's definitions are not there, `cargo xtask interop` fetches them");
+    }
+    let missing = folders.is_none() && !harness::real_required();
+    harness::plain(name, "files", move || async move {
+        definitions::accepted(&folders.context("OCM's definitions are not there: cargo xtask interop")?)
+    })
+    .with_ignored_flag(missing)
 }
 
 fn trial<F, Fut>(name: &'static str, test: F) -> Trial

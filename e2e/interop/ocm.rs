@@ -12,10 +12,22 @@ use writ_testenv::{assets, pinned_version, process::Guarded};
 
 /// The binary, if `cargo xtask interop` built it.
 pub fn binary() -> Option<PathBuf> {
-    let binary = assets::cache_folder()?
-        .join(format!("ocm-{}", pinned_version("ocm")))
-        .join("work");
+    let binary = folder()?.join("work");
     binary.is_file().then_some(binary)
+}
+
+/// Upstream's own definitions, if `cargo xtask interop` fetched them: OCM's, and those of ManagedServiceAccounts.
+pub fn definitions() -> Option<[PathBuf; 2]> {
+    let accounts = format!(
+        "managed-serviceaccount-{}",
+        pinned_version("managed-serviceaccount")
+    );
+    let folders = [folder()?, assets::cache_folder()?.join(accounts)].map(|folder| folder.join("crds"));
+    folders.iter().all(|folder| folder.is_dir()).then_some(folders)
+}
+
+fn folder() -> Option<PathBuf> {
+    Some(assets::cache_folder()?.join(format!("ocm-{}", pinned_version("ocm"))))
 }
 
 /// A part of OCM that runs until it is dropped.

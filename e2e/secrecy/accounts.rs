@@ -61,6 +61,12 @@ pub async fn keep(fleet: &Fleet, marks: &Marks) -> Result<()> {
     let keys = json!({"authentication.writ.dev/secret-keys": "kubeconfig,argocd"});
     cluster.create("robot", keys, json!({"rotation": {}})).await?;
     let first = cluster.token("robot", "").await?;
+    wait::until_true("the optional keys of the Secret", || async {
+        let data = cluster.secrets.get("robot").await?.data.unwrap_or_default();
+        let keys = ["kubeconfig", "name", "server", "config"];
+        Ok(keys.iter().all(|key| data.contains_key(*key)))
+    })
+    .await?;
 
     // Other data, a token that is none, one that only looks like one; each is repaired.
     cluster

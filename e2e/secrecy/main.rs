@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use writ_e2e::{Fleet, Kind, fleet};
-use writ_runtime::health::Health;
 use writ_testenv::harness;
 
 use marks::{Log, Marks};
@@ -74,17 +73,11 @@ async fn on(kind: Kind, name: &str, log: Arc<Log>) -> Result<()> {
             .await?,
     );
     for health in said {
-        found.extend(marks.search("metrics", &metrics(&health)?));
+        found.extend(marks.search("metrics", &health.metrics()?));
     }
     agent.stop().await?;
     hub.stop().await?;
     found.extend(marks.search_log(&log)?);
     ensure!(found.is_empty(), "secrets were told:\n{}", found.join("\n"));
     Ok(())
-}
-
-fn metrics(health: &Health) -> Result<String> {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &health.registry())?;
-    Ok(text)
 }

@@ -33,6 +33,9 @@ const DOCUMENTS: [&str; 16] = [
 /// Groups with so few served kinds that they are listed apart.
 const MORE_DOCUMENTS: [&str; 2] = ["apis__scheduling.k8s.io__v1", "apis__storage.k8s.io__v1"];
 
+/// Kinds that are sent to a subresource, and so described with the group of that.
+const OF_SUBRESOURCES: [&str; 1] = ["authentication.k8s.io/v1/TokenRequest"];
+
 const TARGET: &str = "crates/apiserver/src/builtin/schemas.json";
 
 /// Writes the reduced schemas, reading Kubernetes' own module from the Go module cache.
@@ -92,11 +95,13 @@ pub fn write() -> Result<()> {
                         .to_owned()
                 };
                 let own = format!("{}/{}", text("group"), text("version"));
-                if own.trim_start_matches('/') == group_version
-                    && !text("kind").ends_with("List")
+                let own = own.trim_start_matches('/');
+                let kind = format!("{own}/{}", text("kind"));
+                if (own == group_version || OF_SUBRESOURCES.contains(&kind.as_str()))
+                    && !kind.ends_with("List")
                     && !definition.contains(".meta.v1.")
                 {
-                    kinds.insert(format!("{group_version}/{}", text("kind")), definition.clone());
+                    kinds.insert(kind, definition.clone());
                 }
             }
             all.insert(definition.clone(), schema.clone());

@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -199,40 +199,45 @@ fn go_mod(version: &str, upstream: &str) -> String {
 }
 
 fn upstream_go_mod(work: &Path, version: &str) -> Result<String> {
-    let output = Command::new("go")
-        .args([
-            "mod",
-            "download",
-            "-json",
-            &format!("k8s.io/kubernetes@v{version}"),
-        ])
-        .current_dir(work)
-        .envs(go_env())
-        .output()
-        .context("run go mod download")?;
-    ensure!(
-        output.status.success(),
-        "go mod download: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let json = String::from_utf8(output.stdout)?;
-    let file = json
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("\"GoMod\": \"")?.split('"').next())
-        .context("go mod download named no go.mod")?;
-    fs::read_to_string(file).with_context(|| format!("read {file}"))
+    let file = downloaded(work, &format!("k8s.io/kubernetes@v{version}"), "GoMod")?;
+    fs::read_to_string(&file).with_context(|| format!("read {file}"))
 }
 
-/// Says so if there is no Go here.
+/// Downloads a module and tells one of the paths that Go names then: `GoMod`, `Dir`.
+pub fn downloaded(folder: &Path, module: &str, what: &str) -> Result<String> {
+    let json = go_output(folder, &["mod", "download", "-json", module])?;
+    let key = format!("\"{what}\": \"");
+    let named = json
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(&key)?.split('"').next());
+    named
+        .map(str::to_owned)
+        .with_context(|| format!("go mod download named no {what} of {module}"))
+}
+
+/// Says so if there is no Go here, or one that is too old to fetch the version that is needed.
 pub fn ensure_go(what: &str) -> Result<()> {
+    let output = Command::new("go").arg("version").output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        bail!("building {what} needs Go 1.26 or later, and there is no `go` here: install it");
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        Command::new("go")
-            .arg("version")
-            .output()
-            .is_ok_and(|output| output.status.success()),
-        "building {what} needs Go 1.26 or later, and there is no `go` here: install it"
+        minor_of_go(&said).is_some_and(|minor| minor >= FETCHES_ITSELF),
+        "building {what} needs Go 1.26 or later (one from 1.{FETCHES_ITSELF} on fetches it), and this is {}",
+        said.trim()
     );
     Ok(())
+}
+
+/// From this minor version on, Go fetches the version of itself that a module asks for.
+const FETCHES_ITSELF: u32 = 21;
+
+/// The 26 of `go version go1.26.8 linux/amd64`.
+fn minor_of_go(said: &str) -> Option<u32> {
+    let (_, rest) = said.split_once(" go1.")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
 }
 
 pub fn go(folder: &Path, args: &[&str]) -> Result<()> {
@@ -248,13 +253,31 @@ pub fn go(folder: &Path, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// What a command of Go prints.
+pub fn go_output(folder: &Path, args: &[&str]) -> Result<String> {
+    let output = Command::new("go")
+        .args(args)
+        .current_dir(folder)
+        .envs(go_env())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("run go")?;
+    ensure!(
+        output.status.success(),
+        "go {} ended with {}",
+        args.first().unwrap_or(&""),
+        output.status
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// The checksum database is not asked: the versions are pinned, and the proxy is the only source.
 fn go_env() -> [(&'static str, &'static str); 4] {
     [
         ("CGO_ENABLED", "0"),
         ("GOFLAGS", "-mod=mod -buildvcs=false"),
         ("GONOSUMDB", "*"),
-        ("GOTOOLCHAIN", "local"),
+        ("GOTOOLCHAIN", "auto"),
     ]
 }
 
@@ -286,6 +309,18 @@ pub fn path(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_old_go_is_told_from_a_new_one() {
+        for (said, minor) in [
+            ("go version go1.26.8 linux/amd64\n", Some(26)),
+            ("go version go1.19 linux/amd64", Some(19)),
+            ("go version go1.27rc1 darwin/arm64", Some(27)),
+            ("go version devel", None),
+        ] {
+            assert_eq!(minor_of_go(said), minor, "{said}");
+        }
+    }
 
     #[test]
     fn staged_libraries_become_published_modules() {

@@ -3,24 +3,17 @@
 //!
 //! `cargo run --release -p writ-bench --bin accounts [accounts | month [clusters]]`
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{
-    Api, Client,
+    Api,
     api::{ListParams, PostParams},
-    client::Body,
 };
 use serde_json::json;
 use writ_api::authentication::ManagedServiceAccount;
-use writ_bench::month;
+use writ_bench::{month, trace::Trace};
 use writ_fleet::{Fleet, Kind, fleet, wait};
 
 const FIRST_TOKENS_WITHIN: Duration = Duration::from_secs(30);
@@ -86,28 +79,6 @@ async fn a_month(clusters: usize) -> Result<()> {
     Ok(())
 }
 
-/// Counts what a client asks for, besides lists and watches.
-fn counted(client: Client) -> (Client, Arc<AtomicUsize>) {
-    let count = Arc::new(AtomicUsize::new(0));
-    let counter = count.clone();
-    let service = tower::service_fn(move |request: http::Request<Body>| {
-        let (client, counter) = (client.clone(), counter.clone());
-        async move {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let lists =
-                query.contains("watch=true") || query.contains("limit=") || query.contains("resourceVersion");
-            if !lists {
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
-            client
-                .send(request)
-                .await
-                .map_err(|error| -> Box<dyn std::error::Error + Send + Sync> { Box::new(error) })
-        }
-    });
-    (Client::new(service, "default"), count)
-}
-
 async fn first_tokens(accounts: usize) -> Result<()> {
     let fleet = Fleet::start(Kind::Real, 1).await?;
     let _hub = fleet
@@ -126,12 +97,13 @@ async fn first_tokens(accounts: usize) -> Result<()> {
             },
         )
         .await?;
-    let (hub, asked_hub) = counted(fleet.agent_identity("cluster1").await?);
+    let (asked_hub, asked_spoke) = (Trace::default(), Trace::default());
+    let hub = asked_hub.follow("agent", fleet.agent_identity("cluster1").await?);
     let spoke = fleet
         .cluster(1)?
         .service_account(fleet::AGENT_NAMESPACE, "writ-agent")
         .await?;
-    let (spoke, asked_spoke) = counted(spoke);
+    let spoke = asked_spoke.follow("agent", spoke);
     let options = writ_agent::Options {
         cluster_name: "cluster1".into(),
         controllers: vec!["tokens".into()],
@@ -141,8 +113,8 @@ async fn first_tokens(accounts: usize) -> Result<()> {
         writ_agent::run(hub, spoke, options, health, shutdown)
     })
     .await?;
-    asked_hub.store(0, Ordering::Relaxed);
-    asked_spoke.store(0, Ordering::Relaxed);
+    asked_hub.take();
+    asked_spoke.take();
 
     let admin = fleet.hub.admin().await?;
     let api: Api<ManagedServiceAccount> = Api::namespaced(admin, "cluster1");
@@ -178,11 +150,11 @@ async fn first_tokens(accounts: usize) -> Result<()> {
     // What was in flight.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (hub, spoke) = (
-        ratio(asked_hub.swap(0, Ordering::Relaxed), accounts),
-        ratio(asked_spoke.swap(0, Ordering::Relaxed), accounts),
+        ratio(asked_hub.take(), accounts),
+        ratio(asked_spoke.take(), accounts),
     );
     tokio::time::sleep(QUIET).await;
-    let quiet = asked_hub.load(Ordering::Relaxed) + asked_spoke.load(Ordering::Relaxed);
+    let quiet = asked_hub.take() + asked_spoke.take();
 
     println!("| {accounts} accounts on one cluster | measured | limit |");
     println!("| --- | --- | --- |");

@@ -3,9 +3,10 @@
 //! `cargo run --release -p writ-bench --bin placement [clusters] [placements]`
 //!
 //! Placements of five shapes, mixed: all clusters of an environment, all that a CEL expression chooses, some of a
-//! team's, the biggest, and some spread over regions. Then one label of one cluster changes, in three ways: one that no
-//! placement looks at, one that two hundred look at, and one that every placement looks at. The baseline is the same
-//! scheduler that has forgotten everything and looks at the whole fleet.
+//! team's, the biggest, and some spread over regions. Then one label of one cluster changes, in four ways: one that no
+//! placement looks at, one that two hundred look at, one that every placement looks at, and one that moves the cluster
+//! from one set to another, both bound, whose status then tells their new count. The baseline is the same scheduler that
+//! has forgotten everything and looks at the whole fleet.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,6 +21,8 @@ use writ_hub::placement::{Event, Scheduler, Wanted};
 const LIMIT: Duration = Duration::from_millis(100);
 /// How often each change is measured.
 const ROUNDS: u32 = 20;
+/// Two sets with a key of their own.
+const UNITS: [&str; 2] = ["unit-a", "unit-b"];
 
 fn main() -> Result<()> {
     let number = |at: usize, default: usize| std::env::args().nth(at).map_or(Ok(default), |n| n.parse());
@@ -41,6 +44,7 @@ fn main() -> Result<()> {
         ("a label that nobody looks at", "note", ["a", "b"]),
         ("a label that a fifth looks at", "team", ["team-1", "team-2"]),
         ("a label that everybody looks at", "env", ["dev", "prod"]),
+        ("a label that moves it to another set", "unit", UNITS),
     ] {
         let (mut total, mut touched) = (Duration::ZERO, 0);
         for round in 0..ROUNDS {
@@ -58,6 +62,12 @@ fn main() -> Result<()> {
             let before = cpu()?;
             scheduler.take(Event::Cluster(Watched::Apply(changed)));
             chosen = schedule(&mut scheduler);
+            if key == "unit" {
+                for unit in UNITS {
+                    scheduler.take(Event::Set(Watched::Apply(set_of_unit(unit, round)?)));
+                }
+                chosen += schedule(&mut scheduler);
+            }
             total += cpu()?.saturating_sub(before);
             touched += chosen;
         }
@@ -97,12 +107,17 @@ fn fill(scheduler: &mut Scheduler, clusters: usize, placements: usize) -> Result
         "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSet", "metadata": {"name": "global"},
         "spec": {"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}}},
     }))?;
-    let binding: ManagedClusterSetBinding = serde_json::from_value(json!({
-        "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSetBinding",
-        "metadata": {"name": "global", "namespace": "team"}, "spec": {"clusterSet": "global"},
-    }))?;
     scheduler.take(Event::Set(Watched::Apply(set)));
-    scheduler.take(Event::Binding(Watched::Apply(binding)));
+    for unit in UNITS {
+        scheduler.take(Event::Set(Watched::Apply(set_of_unit(unit, 0)?)));
+    }
+    for set in ["global"].into_iter().chain(UNITS) {
+        let binding: ManagedClusterSetBinding = serde_json::from_value(json!({
+            "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSetBinding",
+            "metadata": {"name": set, "namespace": "team"}, "spec": {"clusterSet": set},
+        }))?;
+        scheduler.take(Event::Binding(Watched::Apply(binding)));
+    }
     for number in 0..clusters {
         scheduler.take(Event::Cluster(Watched::Apply(cluster(number, &[])?)));
     }
@@ -110,6 +125,17 @@ fn fill(scheduler: &mut Scheduler, clusters: usize, placements: usize) -> Result
         scheduler.take(Event::Placement(Watched::Apply(placement(number)?)));
     }
     Ok(())
+}
+
+/// A set with its own key, as its controller reports it.
+fn set_of_unit(name: &str, count: u32) -> Result<ManagedClusterSet> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSet",
+        "metadata": {"name": name, "annotations": {"writ.dev/members-confirmed": "true"}},
+        "spec": {"exclusiveKey": "unit", "clusterSelector":
+            {"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"unit": name}}}},
+        "status": {"conditions": [], "clusterCount": count},
+    }))?)
 }
 
 fn cluster(number: usize, changed: &[(&str, &str)]) -> Result<ManagedCluster> {

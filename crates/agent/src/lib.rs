@@ -12,6 +12,7 @@ pub mod work;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
@@ -24,6 +25,9 @@ pub use options::Options;
 
 /// The field manager of everything that the agent writes.
 pub const MANAGER: &str = "writ-agent";
+
+/// The kinds that the agent works on, on the hub.
+const HUB_KINDS: [&str; 3] = ["ManagedCluster", "ManagedServiceAccount", "ManifestWork"];
 
 /// The kinds of ours that live on a managed cluster.
 const SPOKE_KINDS: [&str; 3] = ["AppliedManifestWork", "ClusterClaim", "NamespaceGrant"];
@@ -64,6 +68,22 @@ impl Context {
     }
 }
 
+/// Compares the definitions of the hub and of the managed cluster with ours, and logs which features are off because
+/// an older one prunes their fields.
+pub async fn compare_definitions(hub: &Client, spoke: &Client) {
+    let is = |crd: &CustomResourceDefinition, kinds: &[&str]| {
+        crd.spec.group != writ_api::proxy::GROUP && kinds.contains(&&*crd.spec.names.kind)
+    };
+    let ours = writ_api::definitions_of(|crd| is(crd, &HUB_KINDS) || is(crd, &SPOKE_KINDS));
+    let (hub_kinds, spoke_kinds): (Vec<_>, Vec<_>) = ours.into_iter().partition(|crd| is(crd, &HUB_KINDS));
+    let (on_hub, on_spoke) = futures::join!(
+        crds::check_documented(hub, &hub_kinds),
+        crds::check(spoke, &spoke_kinds)
+    );
+    crds::report("hub", on_hub, writ_api::FEATURES);
+    crds::report("cluster", on_spoke, writ_api::FEATURES);
+}
+
 /// Runs the controllers that the options name (all, if they name none) until shutdown.
 pub async fn run(
     hub: Client,
@@ -73,12 +93,6 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
-    let ours: Vec<_> = writ_api::crds()
-        .iter()
-        .filter(|crd| SPOKE_KINDS.contains(&&*crd.spec.names.kind))
-        .cloned()
-        .collect();
-    crds::report(&spoke, &ours).await;
     let context = Context {
         hub,
         spoke,
@@ -86,6 +100,7 @@ pub async fn run(
         health,
         shutdown: shutdown.clone(),
     };
-    supervise::run(controllers, context, shutdown).await;
+    let health = context.health.clone();
+    supervise::run(controllers, context, &health, shutdown).await;
     Ok(())
 }

@@ -4,9 +4,13 @@ pub mod addon;
 pub mod authentication;
 pub mod cluster;
 pub mod configsync;
+mod features;
+pub mod go_duration;
 pub mod kpt;
+mod number_or_text;
 pub mod proxy;
 pub mod rbac;
+mod schema;
 pub mod work;
 pub mod writ;
 
@@ -14,7 +18,18 @@ use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-/// Every definition, sorted by name: what `writ crds` prints. They are generated once in a process.
+pub use features::FEATURES;
+pub use number_or_text::NumberOrText;
+
+/// The definitions of these kinds. Unlike [`crds`] nothing of them is kept: they are large, and most processes look at
+/// them once.
+pub fn definitions_of(wanted: impl Fn(&CustomResourceDefinition) -> bool) -> Vec<CustomResourceDefinition> {
+    let mut all = generate();
+    all.retain(wanted);
+    all
+}
+
+/// Every definition, sorted by name: what `writ crds` prints. They are generated once in a process and kept.
 pub fn crds() -> &'static [CustomResourceDefinition] {
     static ALL: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(generate);
     &ALL
@@ -32,7 +47,10 @@ fn generate() -> Vec<CustomResourceDefinition> {
         work::crds(),
         writ::crds(),
     ]
-    .concat();
+    .concat()
+    .into_iter()
+    .map(schema::without_null)
+    .collect::<Vec<_>>();
     all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     all
 }

@@ -22,6 +22,8 @@ mod api;
 mod auth;
 mod bootstrap;
 pub mod builtin;
+#[cfg(test)]
+mod bytes_tests;
 mod clock;
 mod controllers;
 mod http;
@@ -39,6 +41,7 @@ mod status;
 mod store;
 
 pub use auth::{Recorder, User};
+pub use bootstrap::Definitions;
 pub use clock::Clock;
 pub use server::{Builder, Options, Server, StartError, serve};
 pub use store::OpenError;

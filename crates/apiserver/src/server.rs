@@ -12,7 +12,8 @@ use http::{Request, Response};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
-use crate::auth::{Authorizer, Issuer, Peer, Recorder, StaticTokens, User};
+use crate::auth::{Authorizer, Issuer, Peer, Recorder, StaticTokens, User, Ways};
+use crate::bootstrap::Definitions;
 use crate::clock::Clock;
 use crate::controllers::{self, Follower, Work};
 use crate::http::Body;
@@ -51,6 +52,7 @@ pub struct Builder {
     clock: Clock,
     tokens: Vec<(String, User)>,
     recorder: Option<Arc<Recorder>>,
+    definitions: Option<Definitions>,
 }
 
 impl Builder {
@@ -90,6 +92,13 @@ impl Builder {
         self
     }
 
+    /// Begins with these definitions, those that are not there yet.
+    #[must_use]
+    pub fn definitions(mut self, definitions: Definitions) -> Self {
+        self.definitions = Some(definitions);
+        self
+    }
+
     /// Starts the server; it is ready when this returns.
     pub async fn start(self) -> Result<Server, StartError> {
         let store = Store::open(self.data.as_deref())?;
@@ -114,6 +123,7 @@ impl Builder {
             clock: self.clock,
             authorizer: authorizer.clone(),
             tokens,
+            ways: Ways::default(),
             issuer,
             authority,
             work: work.clone(),
@@ -126,6 +136,9 @@ impl Builder {
             .store
             .observe(Arc::new(Follower::new(authorizer, registry, work)));
         bootstrap::fill(&state);
+        if let Some(definitions) = &self.definitions {
+            definitions.fill(&state);
+        }
         controllers::settle(&state);
         tokio::spawn(controllers::run(state.clone()));
         let address = match self.port {
@@ -177,11 +190,25 @@ impl Server {
         user: impl Into<String>,
         groups: impl IntoIterator<Item = S>,
     ) -> kube::Client {
-        let service = InProcess {
-            state: self.state.clone(),
-            user: Box::new(User::new(user, groups)),
-        };
-        kube::Client::new(service, "default")
+        self.in_process(Caller::Trusted(Box::new(User::new(user, groups))))
+    }
+
+    /// A client in this process that shows a bearer token with each request.
+    pub fn client_with_token(&self, token: &str) -> Result<kube::Client, StartError> {
+        let mut header = http::HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| StartError::Keys("a token cannot be sent as a header".into()))?;
+        header.set_sensitive(true);
+        Ok(self.in_process(Caller::Token(header)))
+    }
+
+    /// A client in this process that is nobody, unless a request carries a token.
+    pub fn anonymous(&self) -> kube::Client {
+        self.in_process(Caller::Nobody)
+    }
+
+    fn in_process(&self, caller: Caller) -> kube::Client {
+        let state = self.state.clone();
+        kube::Client::new(InProcess { state, caller }, "default")
     }
 
     /// The address of the API, if there is a socket.
@@ -211,6 +238,11 @@ impl Server {
         Ok(serving::kubeconfig(&url, self.ca(), user, &certificate, &key))
     }
 
+    /// The definitions that are installed now, to begin further servers with.
+    pub fn definitions(&self) -> Definitions {
+        Definitions::of(&self.state)
+    }
+
     /// Forgets the history of changes, as compaction does: watches from before now are told 410.
     pub fn compact(&self) {
         self.state.store.compact();
@@ -235,7 +267,15 @@ impl Drop for Server {
 #[derive(Clone)]
 struct InProcess {
     state: Arc<State>,
-    user: Box<User>,
+    caller: Caller,
+}
+
+/// Who makes them.
+#[derive(Clone)]
+enum Caller {
+    Trusted(Box<User>),
+    Token(http::HeaderValue),
+    Nobody,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
@@ -250,7 +290,17 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
         let state = self.state.clone();
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(Peer::Trusted(self.user.clone()));
+        match &self.caller {
+            Caller::Trusted(user) => {
+                request.extensions_mut().insert(Peer::Trusted(user.clone()));
+            }
+            Caller::Token(header) => {
+                request
+                    .headers_mut()
+                    .insert(http::header::AUTHORIZATION, header.clone());
+            }
+            Caller::Nobody => {}
+        }
         Box::pin(async move { Ok(crate::http::handle(&state, request).await) })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
-use crate::auth::{Authorizer, Issuer, StaticTokens};
+use crate::auth::{Authorizer, Issuer, StaticTokens, Ways};
 use crate::clock::Clock;
 use crate::controllers::Work;
 use crate::registry::Registry;
@@ -20,6 +20,7 @@ pub(crate) struct State {
     pub clock: Clock,
     pub authorizer: Arc<Authorizer>,
     pub tokens: StaticTokens,
+    pub ways: Ways,
     pub issuer: Issuer,
     pub authority: Authority,
     pub work: Arc<Work>,

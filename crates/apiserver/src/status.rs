@@ -261,6 +261,11 @@ impl Failure {
         Self::new(code, reason, message).with(json!({ "retryAfterSeconds": seconds }))
     }
 
+    /// Whether it is a line of text, not an object.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.plain
+    }
+
     /// HTTP status code.
     pub fn code(&self) -> u16 {
         self.0.code

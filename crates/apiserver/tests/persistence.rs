@@ -7,12 +7,17 @@
     reason = "tests"
 )]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
@@ -54,47 +59,90 @@ async fn start(folder: &Path) -> (Child, Client) {
     (child, Client::try_from(config).unwrap())
 }
 
+/// What one writer knows of its objects: the number that was acknowledged last, none once a deletion was. What was under way
+/// when the server died is in doubt, and forgotten.
+type Known = BTreeMap<String, Option<u64>>;
+
+/// Creates, updates and deletes until the server is gone, and counts what was acknowledged.
+async fn write(maps: Api<ConfigMap>, prefix: String, count: Arc<AtomicUsize>) -> Known {
+    let mut known = Known::new();
+    for number in 0.. {
+        let name = format!("{prefix}-{number}");
+        let map = json!({ "metadata": { "name": name }, "data": { "n": "0" } });
+        let map: ConfigMap = serde_json::from_value(map).unwrap();
+        if maps.create(&PostParams::default(), &map).await.is_err() {
+            break;
+        }
+        known.insert(name.clone(), Some(0));
+        count.fetch_add(1, Ordering::Relaxed);
+        for n in 1..3u64 {
+            let patch = Patch::Merge(json!({ "data": { "n": n.to_string() } }));
+            if maps.patch(&name, &PatchParams::default(), &patch).await.is_err() {
+                known.remove(&name);
+                return known;
+            }
+            known.insert(name.clone(), Some(n));
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if number % 2 == 0 {
+            if maps.delete(&name, &DeleteParams::default()).await.is_err() {
+                known.remove(&name);
+                return known;
+            }
+            known.insert(name, None);
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    known
+}
+
+/// The newest version that a watcher heard of, on disk or not, until the server was gone.
+async fn listen(maps: Api<ConfigMap>) -> u64 {
+    let mut newest = 0;
+    let Ok(events) = maps.watch(&WatchParams::default(), "0").await else {
+        return newest;
+    };
+    let mut events = events.boxed();
+    while let Some(Ok(event)) = events.next().await {
+        if let WatchEvent::Added(map) | WatchEvent::Modified(map) | WatchEvent::Deleted(map) = event {
+            newest = newest.max(version(map.metadata.resource_version.as_deref()));
+        }
+    }
+    newest
+}
+
+fn version(text: Option<&str>) -> u64 {
+    text.unwrap().parse().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_loses_nothing_that_it_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
-    let mut acknowledged: Vec<String> = Vec::new();
+    let mut known = Known::new();
     let mut newest = 0;
     for round in 0..3 {
         let (mut child, client) = start(folder.path()).await;
         let maps: Api<ConfigMap> = Api::default_namespaced(client);
+        let now = maps.list(&ListParams::default()).await.unwrap().metadata;
+        // No version that anybody ever saw is given to something else.
+        assert!(version(now.resource_version.as_deref()) > newest);
+        let count = Arc::new(AtomicUsize::new(0));
+        let listener = tokio::spawn(listen(maps.clone()));
         let writers: Vec<_> = (0..4)
-            .map(|writer| {
-                let maps = maps.clone();
-                tokio::spawn(async move {
-                    let mut done = Vec::new();
-                    for number in 0.. {
-                        let name = format!("m-{round}-{writer}-{number}");
-                        let map: ConfigMap =
-                            serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
-                        match maps.create(&PostParams::default(), &map).await {
-                            Ok(made) => done.push((name, made.metadata.resource_version.unwrap())),
-                            Err(_) => break,
-                        }
-                    }
-                    done
-                })
-            })
+            .map(|writer| tokio::spawn(write(maps.clone(), format!("m-{round}-{writer}"), count.clone())))
             .collect();
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while count.load(Ordering::Relaxed) < 40 {
+            assert!(Instant::now() < deadline, "too few writes are acknowledged");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         for writer in writers {
-            for (name, version) in writer.await.unwrap() {
-                acknowledged.push(name);
-                newest = newest.max(version.parse::<u64>().unwrap());
-            }
+            known.extend(writer.await.unwrap());
         }
+        newest = newest.max(listener.await.unwrap());
     }
-    assert!(
-        acknowledged.len() > 20,
-        "only {} writes were acknowledged",
-        acknowledged.len()
-    );
     let server = Server::builder()
         .data(folder.path().join("data"))
         .start()
@@ -102,18 +150,56 @@ async fn a_killed_server_loses_nothing_that_it_acknowledged() {
         .unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
     let list = maps.list(&ListParams::default()).await.unwrap();
-    let there: std::collections::BTreeSet<String> = list
+    let there: Known = list
         .items
         .into_iter()
-        .filter_map(|map| map.metadata.name)
+        .filter_map(|map| {
+            let number = map.data.unwrap_or_default().get("n")?.parse().ok()?;
+            Some((map.metadata.name?, Some(number)))
+        })
         .collect();
-    let missing: Vec<&String> = acknowledged
-        .iter()
-        .filter(|name| !there.contains(*name))
-        .collect();
-    assert!(missing.is_empty(), "{missing:?}");
-    assert!(list.metadata.resource_version.unwrap().parse::<u64>().unwrap() >= newest);
+    for (name, number) in &known {
+        assert_eq!(there.get(name).copied().flatten(), *number, "{name}");
+    }
+    assert!(known.values().any(Option::is_none) && known.values().any(Option::is_some));
+    assert!(version(list.metadata.resource_version.as_deref()) > newest);
+    assert_eq!(watch_code(&maps, &newest.to_string()).await, Some(410));
     server.stop().await;
+}
+
+/// The code with which a watch is refused, at once or by its first event.
+async fn watch_code<K>(api: &Api<K>, start: &str) -> Option<u16>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match api.watch(&WatchParams::default().timeout(1), start).await {
+        Err(kube::Error::Api(status)) => Some(status.code),
+        Err(other) => panic!("{other}"),
+        Ok(events) => match events.boxed().next().await {
+            Some(Ok(WatchEvent::Error(status))) => Some(status.code),
+            _ => None,
+        },
+    }
+}
+
+/// What was deleted is not in the folder, and its table may be empty: those who watched must hear of it nevertheless.
+#[tokio::test]
+async fn watches_from_before_a_restart_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::builder().data(folder.path()).start().await.unwrap();
+    let leases: Api<Lease> = Api::default_namespaced(server.client());
+    let lease: Lease = serde_json::from_value(json!({ "metadata": { "name": "a" } })).unwrap();
+    let made = leases.create(&PostParams::default(), &lease).await.unwrap();
+    let start = made.metadata.resource_version.unwrap();
+    leases.delete("a", &DeleteParams::default()).await.unwrap();
+    assert_eq!(watch_code(&leases, &start).await, None);
+    server.stop().await;
+
+    let server = Server::builder().data(folder.path()).start().await.unwrap();
+    let leases: Api<Lease> = Api::default_namespaced(server.client());
+    assert_eq!(watch_code(&leases, &start).await, Some(410));
+    let now = leases.list(&ListParams::default()).await.unwrap().metadata;
+    assert_eq!(watch_code(&leases, &now.resource_version.unwrap()).await, None);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use clap::Args;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
+    runtime::{wait, watcher},
 };
 
 /// The flags of every command that talks to an API server.
@@ -26,7 +27,7 @@ impl Connection {
     pub async fn client(&self) -> Result<Client> {
         let config = self.config().await?;
         let url = config.cluster_url.to_string();
-        Client::try_from(config).with_context(|| format!("set up a client for {url}"))
+        writ_runtime::client::connect(config).with_context(|| format!("set up a client for {url}"))
     }
 
     /// The client's configuration.
@@ -35,20 +36,7 @@ impl Connection {
             context: self.context.clone(),
             ..KubeConfigOptions::default()
         };
-        if self.kubeconfig.is_none() && self.context.is_none() {
-            // A file that is named and cannot be read is not the same as no file.
-            if let Some(named) = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty()) {
-                let kubeconfig = Kubeconfig::read().map_err(|error| {
-                    let named = named.to_string_lossy();
-                    anyhow!(
-                        "KUBECONFIG names {named}, which cannot be read: {}\nis the fleet of `writ up` gone? it prints the line to run",
-                        root_cause(&error)
-                    )
-                })?;
-                return Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .context("use the kubeconfig");
-            }
+        if self.context.is_none() && !self.has_file() {
             return Config::infer().await.map_err(|error| {
                 anyhow!("there is no kubeconfig and this is no pod: {error}\nset KUBECONFIG or --kubeconfig; `writ up` starts a fleet and prints the line to run")
             });
@@ -91,28 +79,71 @@ impl Connection {
             .context("the current context of the kubeconfig names no server")
     }
 
+    /// The namespace of the chosen context, if it has one.
+    pub fn namespace(&self) -> Result<Option<String>> {
+        let kubeconfig = self.with_context(self.read_if_any()?);
+        let current = kubeconfig.current_context.as_ref();
+        let context = kubeconfig
+            .contexts
+            .iter()
+            .find(|named| Some(&named.name) == current);
+        let namespace = context.and_then(|named| named.context.as_ref()?.namespace.clone());
+        Ok(namespace.filter(|namespace| !namespace.is_empty()))
+    }
+
     /// The kubeconfig with the chosen context as its current one.
     pub fn chosen(&self) -> Result<Kubeconfig> {
-        let mut config = self.read()?;
+        Ok(self.with_context(self.read()?))
+    }
+
+    fn with_context(&self, mut config: Kubeconfig) -> Kubeconfig {
         if self.context.is_some() {
             config.current_context.clone_from(&self.context);
         }
-        Ok(config)
+        config
     }
 
     /// The kubeconfig itself.
     pub fn read(&self) -> Result<Kubeconfig> {
-        match &self.kubeconfig {
-            Some(file) => Kubeconfig::read_from(file).map_err(|error| {
+        if let Some(file) = &self.kubeconfig {
+            return Kubeconfig::read_from(file).map_err(|error| {
                 anyhow!(
                     "cannot read the kubeconfig {}: {}",
                     file.display(),
                     root_cause(&error)
                 )
-            }),
-            None => Kubeconfig::read().context("read the kubeconfig"),
+            });
+        }
+        Kubeconfig::read().map_err(|error| match named_by_environment() {
+            Some(named) => anyhow!(
+                "KUBECONFIG names {named}, which cannot be read: {}\nis the fleet of `writ up` gone? it prints the line to run",
+                root_cause(&error)
+            ),
+            None => anyhow!("cannot read the kubeconfig in ~/.kube: {}", root_cause(&error)),
+        })
+    }
+
+    /// The same, and an empty one where there is none. One that is there and cannot be read is still an error.
+    pub fn read_if_any(&self) -> Result<Kubeconfig> {
+        if self.has_file() {
+            self.read()
+        } else {
+            Ok(Kubeconfig::default())
         }
     }
+
+    /// Whether a kubeconfig is named, or is where it usually is.
+    fn has_file(&self) -> bool {
+        self.kubeconfig.is_some()
+            || named_by_environment().is_some()
+            || std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists())
+    }
+}
+
+/// What `KUBECONFIG` names, if anything.
+fn named_by_environment() -> Option<String> {
+    let named = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty())?;
+    Some(named.to_string_lossy().into_owned())
 }
 
 /// Puts what a kubeconfig names as files into it: it may be read where the files are not.
@@ -163,11 +194,73 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
             )
         }
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
-        other => anyhow!(
-            "{what}: the API server cannot be reached: {}\nis it running, and does the kubeconfig name the right address?",
-            root_cause(other)
+        // Not its words: they quote the answer, which may hold a token.
+        kube::Error::SerdeError(_) => anyhow!(
+            "{what}: the answer cannot be understood\nis it an API server of Kubernetes, and does it serve this version of the kind?"
         ),
+        kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
+            unanswered(what, error)
+        }
+        other => anyhow!("{what}: {}", root_cause(other)),
     }
+}
+
+/// Why a request got no answer.
+fn unanswered(what: &str, error: &kube::Error) -> anyhow::Error {
+    let cause = root_cause(error);
+    let mut cause_of: Option<&dyn std::error::Error> = Some(error);
+    let mut by_credentials = false;
+    while let Some(cause) = cause_of {
+        by_credentials |= cause.is::<kube::client::AuthError>();
+        cause_of = cause.source();
+    }
+    if by_credentials {
+        anyhow!(
+            "{what}: the credentials of the kubeconfig cannot be had: {cause}\nrun what its `exec` names by hand"
+        )
+    } else if cause.contains("certificate") {
+        anyhow!(
+            "{what}: the API server is not who the kubeconfig says: {cause}\ndoes the kubeconfig hold the CA of this server?"
+        )
+    } else {
+        anyhow!(
+            "{what}: the API server cannot be reached: {cause}\nis it running, and does the kubeconfig name the right address?"
+        )
+    }
+}
+
+/// An error in words, whichever command it ended: where a request failed, as [`explain`] says it.
+pub fn words(error: &anyhow::Error) -> String {
+    let mut tried = Vec::new();
+    for cause in error.chain() {
+        if let Some(failed) = cause.downcast_ref::<kube::Error>() {
+            return explain_after(&tried, failed);
+        }
+        match cause.downcast_ref::<writ_runtime::Error>() {
+            Some(writ_runtime::Error::Api { what, source }) => {
+                tried.push(what.clone());
+                return explain_after(&tried, source);
+            }
+            // It has told its source.
+            Some(other) => {
+                tried.push(other.to_string());
+                break;
+            }
+            // These only repeat what comes.
+            None if cause.is::<wait::Error>() || cause.is::<watcher::Error>() => {}
+            None => tried.push(cause.to_string()),
+        }
+    }
+    tried.join(": ")
+}
+
+fn explain_after(tried: &[String], error: &kube::Error) -> String {
+    let what = if tried.is_empty() {
+        "ask the API server".into()
+    } else {
+        tried.join(": ")
+    };
+    explain(&what, error).to_string()
 }
 
 /// The innermost cause: the rest repeats it in more words.

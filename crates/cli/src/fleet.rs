@@ -2,19 +2,25 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Config, ResourceExt,
     api::ListParams,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
+use writ_api::{addon::ManagedClusterAddOn, authentication::ManagedServiceAccount, cluster::ManagedCluster};
+use writ_hub::managed_service_account::addon;
 
-use crate::connect::{Connection, explain};
+use crate::connect::{Connection, explain, words};
 
+/// How the cluster of the current context is called.
+pub const HERE: &str = "this cluster";
+/// How many clusters are asked at a time.
+const AT_ONCE: usize = 16;
 /// A hint is not worth a longer wait.
 const HINT: Duration = Duration::from_secs(2);
 
@@ -32,34 +38,100 @@ pub struct Choice {
     pub account: Option<String>,
 }
 
-/// The chosen clusters, by name, with a client for each.
-pub async fn choose(connection: &Connection, choice: &Choice) -> Result<Vec<(String, Client)>> {
+impl Choice {
+    /// Whether it is about managed clusters, which have names, and not about that of the current context.
+    pub fn is_named(&self) -> bool {
+        self.all || self.cluster.is_some()
+    }
+}
+
+/// The chosen clusters, by name, each with a client or why there is none.
+pub type Chosen = Vec<(String, Result<Client>)>;
+
+/// Finds the chosen clusters. There is at least one; one that cannot be reached does not take the others away.
+pub async fn choose(connection: &Connection, choice: &Choice) -> Result<Chosen> {
+    let account = choice.account.as_deref();
     if choice.all {
         let hub = connection.client().await?;
         let clusters = Api::<ManagedCluster>::all(hub)
             .list(&ListParams::default())
             .await
             .map_err(|e| explain("list the managed clusters", &e))?;
-        let mut chosen = Vec::new();
-        for cluster in clusters {
+        if clusters.items.is_empty() {
+            bail!("this hub has no managed clusters: there is nobody to ask; is it the hub that you mean?");
+        }
+        let reached = stream::iter(clusters).map(|cluster| async move {
             let name = cluster.name_any();
-            let client = reach(connection, &name, choice.account.as_deref()).await?;
-            chosen.push((name, client));
-        }
-        return Ok(chosen);
+            let client = reach(connection, &name, account).await;
+            (name, client)
+        });
+        return Ok(reached.buffered(AT_ONCE).collect().await);
     }
-    match &choice.cluster {
-        Some(name) => {
-            let client = reach(connection, name, choice.account.as_deref()).await?;
-            Ok(vec![(name.clone(), client)])
+    Ok(match &choice.cluster {
+        Some(name) => vec![(name.clone(), reach(connection, name, account).await)],
+        None => vec![(HERE.into(), connection.client().await)],
+    })
+}
+
+/// Asks every chosen cluster: what they answered, and what to fail with in the end if one did not. A missing answer is
+/// no `no`, and does not take the others away; that none answered is an error at once.
+pub async fn ask<T, F, Fut>(chosen: Chosen, question: F) -> Result<(Vec<(String, T)>, Option<Error>)>
+where
+    F: Fn(String, Client) -> Fut,
+    Fut: Future<Output = Result<T>>,
+{
+    let question = &question;
+    let answers = stream::iter(chosen).map(|(cluster, client)| async move {
+        let answer = async { question(cluster.clone(), client?).await }.await;
+        match answer {
+            // Where there is no choice, its name tells nothing.
+            Err(error) if cluster != HERE => Err(error.context(cluster)),
+            answer => Ok((cluster, answer?)),
         }
-        None => Ok(vec![("this cluster".into(), connection.client().await?)]),
+    });
+    let answers: Vec<Result<(String, T)>> = answers.buffered(AT_ONCE).collect().await;
+    let (mut known, mut failures) = (Vec::new(), Vec::new());
+    for answer in answers {
+        match answer {
+            Ok(answer) => known.push(answer),
+            Err(error) => failures.push(error),
+        }
     }
+    if known.is_empty() && failures.len() == 1 {
+        return Err(failures.remove(0));
+    }
+    let told: Vec<String> = failures.iter().map(words).collect();
+    let missing = (!told.is_empty()).then(|| anyhow!("not every cluster answered:\n{}", told.join("\n")));
+    match missing {
+        Some(missing) if known.is_empty() => Err(missing),
+        missing => Ok((known, missing)),
+    }
+}
+
+/// The namespace on a managed cluster where its ManagedServiceAccounts have their ServiceAccounts.
+pub async fn account_namespace(hub: &Client, cluster: &str) -> Result<String> {
+    let what = format!("find out where {cluster} keeps its accounts");
+    let found = Api::<ManagedClusterAddOn>::namespaced(hub.clone(), cluster)
+        .get(addon::NAME)
+        .await
+        .map_err(|e| explain(&what, &e))?;
+    let told = found.status.and_then(|status| status.namespace);
+    [told, Some(found.spec.install_namespace)]
+        .into_iter()
+        .flatten()
+        .find(|namespace| !namespace.is_empty())
+        .with_context(|| {
+            format!(
+                "{what}: ManagedClusterAddOn {cluster}/{} tells no namespace yet; `writ describe addon {} -n {cluster}` says why",
+                addon::NAME,
+                addon::NAME
+            )
+        })
 }
 
 /// A client of a managed cluster: by a context `NAME` or `writ-NAME`, else by the token of an account.
 async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) -> Result<Client> {
-    let kubeconfig = connection.read().unwrap_or_default();
+    let kubeconfig = connection.read_if_any()?;
     let context = kubeconfig
         .contexts
         .iter()
@@ -151,7 +223,7 @@ async fn with_token(connection: &Connection, cluster: &str, account: &str) -> Re
         },
     );
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    Ok(writ_runtime::client::connect(config)?)
 }
 
 /// A kubeconfig with one context; the CA is PEM in base64.

@@ -124,9 +124,11 @@ impl Grant {
         if self.namespace.is_none() && self.role_kind == "Role" {
             bail!("a Role is bound in a namespace: add --namespace");
         }
-        // The singular field does not count once the plural one has entries.
-        if let (None, Some(only)) = (&self.namespace, spec.cluster_role_binding.take()) {
-            spec.cluster_role_bindings.insert(0, only);
+        // The singular field does not count once the plural one has entries: what counts now moves there, and what
+        // does not count stays where it is.
+        if self.namespace.is_none() && spec.cluster_role_bindings.is_empty() {
+            spec.cluster_role_bindings
+                .extend(spec.cluster_role_binding.take());
         }
         let name = self.binding_name(permission, spec);
         let (one, many) = if self.namespace.is_some() {
@@ -202,10 +204,15 @@ impl Grant {
                 !self.is_here(binding) || take(&mut binding.subject, &mut binding.subjects)
             });
         } else {
+            let dormant = !spec.cluster_role_bindings.is_empty();
             spec.cluster_role_bindings.retain_mut(|binding| {
                 !self.is_everywhere(binding) || take(&mut binding.subject, &mut binding.subjects)
             });
-            if let Some(binding) = &mut spec.cluster_role_binding
+            if dormant && spec.cluster_role_bindings.is_empty() {
+                // It granted nothing beside the list, and an empty list must not wake it.
+                spec.cluster_role_binding = None;
+            } else if let Some(binding) = &mut spec.cluster_role_binding
+                && !dormant
                 && self.is_everywhere(binding)
                 && !take(&mut binding.subject, &mut binding.subjects)
             {
@@ -320,6 +327,106 @@ mod tests {
         assert_eq!(spec.cluster_role_bindings.len(), 2);
         assert!(grant("user:bob", "view", None).remove(&mut spec));
         assert_eq!(spec.cluster_role_bindings.len(), 1);
+    }
+
+    /// Who is granted what in all namespaces, as the hub reads it: the list, or the single one if there is no list.
+    fn everywhere(spec: &ClusterPermissionSpec) -> Vec<String> {
+        let single = spec.cluster_role_binding.iter();
+        let single = single.filter(|_| spec.cluster_role_bindings.is_empty());
+        spec.cluster_role_bindings
+            .iter()
+            .chain(single)
+            .flat_map(|binding| {
+                let role = &binding.role_ref.as_ref().unwrap().name;
+                let all = subjects(binding.subject.as_ref(), binding.subjects.as_ref());
+                all.into_iter()
+                    .map(move |subject| format!("{} {role}", subject.name))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn nobody_gains_or_loses_a_right_that_was_not_spoken_of() {
+        let binding = |who: &str, role: &str| {
+            json!({
+                "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
+                "subject": {"apiGroup": RBAC_GROUP, "kind": "User", "name": who},
+            })
+        };
+        let singular = json!({"clusterRoleBinding": binding("bob", "admin")});
+        let both = json!({
+            "clusterRoleBinding": binding("bob", "admin"),
+            "clusterRoleBindings": [binding("eve", "view")],
+        });
+        let alice = |namespace| grant("user:alice", "view", namespace);
+        // What there is, what is granted (or revoked, for `-`), and what is granted in all namespaces then.
+        let rows: [(&str, &serde_json::Value, bool, Grant, &[&str]); 8] = [
+            (
+                "in a namespace",
+                &singular,
+                true,
+                alice(Some("web")),
+                &["bob admin"],
+            ),
+            (
+                "everywhere",
+                &singular,
+                true,
+                alice(None),
+                &["bob admin", "alice view"],
+            ),
+            (
+                "in a namespace beside a list",
+                &both,
+                true,
+                alice(Some("web")),
+                &["eve view"],
+            ),
+            (
+                "everywhere beside a list",
+                &both,
+                true,
+                alice(None),
+                &["eve view", "alice view"],
+            ),
+            (
+                "the last of the list",
+                &both,
+                false,
+                grant("user:eve", "view", None),
+                &[],
+            ),
+            (
+                "what does not count",
+                &both,
+                false,
+                grant("user:bob", "admin", None),
+                &["eve view"],
+            ),
+            (
+                "the single one",
+                &singular,
+                false,
+                grant("user:bob", "admin", None),
+                &[],
+            ),
+            (
+                "another in a namespace",
+                &singular,
+                false,
+                grant("user:bob", "admin", Some("web")),
+                &["bob admin"],
+            ),
+        ];
+        for (what, before, adds, change, after) in rows {
+            let mut spec: ClusterPermissionSpec = serde_json::from_value(before.clone()).unwrap();
+            if adds {
+                assert!(change.add("p", &mut spec).unwrap(), "{what}");
+            } else {
+                change.remove(&mut spec);
+            }
+            assert_eq!(everywhere(&spec), after, "{what}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use writ_api::{
     work::ManifestWork,
 };
 
+use crate::fleet::Choice;
+
 /// A kind with the words that mean it.
 pub struct Kind {
     /// The words, the usual one first.
@@ -19,6 +21,8 @@ pub struct Kind {
     pub resource: ApiResource,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
+    /// Whether its objects live on managed clusters; the others live on the hub.
+    pub on_clusters: bool,
 }
 
 fn kind<K: Resource<DynamicType = ()>>(words: &'static [&'static str], namespaced: bool) -> Kind {
@@ -26,6 +30,32 @@ fn kind<K: Resource<DynamicType = ()>>(words: &'static [&'static str], namespace
         words,
         resource: ApiResource::erase::<K>(&()),
         namespaced,
+        on_clusters: ApiResource::erase::<K>(&()).group == ApiResource::erase::<RootSync>(&()).group,
+    }
+}
+
+impl Kind {
+    /// The usual word.
+    pub fn word(&self) -> &'static str {
+        self.words.first().copied().unwrap_or_default()
+    }
+
+    /// An object as kubectl names it.
+    pub fn object(&self, name: &str) -> String {
+        format!("{}.{}/{name}", self.resource.plural, self.resource.group)
+    }
+
+    /// Refuses to look on managed clusters for what lives on the hub: there would be nothing.
+    pub fn must_be_there(&self, choice: &Choice) -> Result<()> {
+        if choice.is_named() && !self.on_clusters {
+            let place = if self.namespaced {
+                ", in the namespace of the cluster: -n CLUSTER"
+            } else {
+                ""
+            };
+            bail!("{} live on the hub{place}", self.word());
+        }
+        Ok(())
     }
 }
 
@@ -50,9 +80,6 @@ pub fn find(word: &str) -> Result<Kind> {
     if let Some(at) = all.iter().position(|kind| kind.words.contains(&word)) {
         return Ok(all.swap_remove(at));
     }
-    let known: Vec<_> = all
-        .iter()
-        .filter_map(|kind| kind.words.first().copied())
-        .collect();
+    let known: Vec<_> = all.iter().map(Kind::word).collect();
     bail!("there is no kind {word:?}; there are: {}", known.join(", "))
 }

@@ -1,13 +1,17 @@
 //! A live picture of a fleet: a table on a terminal, a line per change elsewhere.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, IsTerminal, Write},
     time::Duration,
 };
 
 use anyhow::Result;
-use futures::{StreamExt, stream::select_all};
+use console::{Term, truncate_str};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream, select_all},
+};
 use kube::{
     Api, Client, ResourceExt,
     api::DynamicObject,
@@ -19,7 +23,7 @@ use kube::{
 use serde_json::Value;
 use writ_fleet::Fleet;
 
-use crate::{kinds, output};
+use crate::{connect::words, kinds, output, screen};
 
 /// What is shown: on the hub, and on the managed clusters.
 const ON_HUB: [&str; 5] = ["clusters", "permissions", "works", "accounts", "sets"];
@@ -29,9 +33,19 @@ const SETTLE: Duration = Duration::from_millis(200);
 
 /// Where an object is, of which kind, and its name.
 type Key = (String, &'static str, String);
+/// The row that says that a kind is not followed.
+const BLIND: &str = "";
 
-/// Follows the fleet until the process ends.
-pub async fn show(fleet: &Fleet) -> Result<()> {
+/// What happened.
+enum Change {
+    /// An object, or what its end left: `None`.
+    Row(Key, Option<String>),
+    /// These are all there are of a kind in a place: others went while nobody looked.
+    Only(String, &'static str, BTreeSet<String>),
+}
+
+/// Follows the fleet until the process ends. The greeting stays above the table, the last log lines below.
+pub async fn show(fleet: &Fleet, greeting: &str) -> Result<()> {
     let mut streams = Vec::new();
     let hub = fleet.hub.admin().await?;
     for word in ON_HUB {
@@ -45,59 +59,92 @@ pub async fn show(fleet: &Fleet) -> Result<()> {
     }
     let mut changes = select_all(streams).ready_chunks(256);
     let mut rows: BTreeMap<Key, String> = BTreeMap::new();
-    let terminal = io::stdout().is_terminal();
+    let screen = io::stdout().is_terminal().then(screen::take);
     while let Some(chunk) = changes.next().await {
-        for (key, state) in chunk {
-            let before = match &state {
-                Some(state) => rows.insert(key.clone(), state.clone()),
-                None => rows.remove(&key),
-            };
-            if !terminal && before != state {
-                let (place, word, name) = &key;
-                println!(
-                    "{place}: {word}/{name}: {}",
-                    state.as_deref().unwrap_or("deleted")
-                );
+        for change in chunk {
+            for (key, state) in apply(&mut rows, change) {
+                if screen.is_none() {
+                    let (place, word, name) = &key;
+                    println!(
+                        "{place}: {word}/{name}: {}",
+                        state.as_deref().unwrap_or("deleted")
+                    );
+                }
             }
         }
-        if terminal {
-            draw(&rows)?;
+        if let Some(screen) = &screen {
+            let (height, width) = Term::stdout().size();
+            draw(&picture(
+                greeting,
+                &rows,
+                &screen.last(),
+                height.into(),
+                width.into(),
+            ))?;
             tokio::time::sleep(SETTLE).await;
         }
     }
     Ok(())
 }
 
-fn follow(
-    client: Client,
-    place: &str,
-    word: &'static str,
-) -> Result<futures::stream::BoxStream<'static, (Key, Option<String>)>> {
+/// Brings the rows up to date; the answer is what differs.
+fn apply(rows: &mut BTreeMap<Key, String>, change: Change) -> Vec<(Key, Option<String>)> {
+    match change {
+        Change::Row(key, state) => {
+            let before = match &state {
+                Some(state) => rows.insert(key.clone(), state.clone()),
+                None => rows.remove(&key),
+            };
+            if before == state {
+                Vec::new()
+            } else {
+                vec![(key, state)]
+            }
+        }
+        Change::Only(place, word, names) => {
+            let gone = |key: &Key| key.0 == place && key.1 == word && !names.contains(&key.2);
+            let gone: Vec<Key> = rows.keys().filter(|key| gone(key)).cloned().collect();
+            rows.retain(|key, _| !gone.contains(key));
+            gone.into_iter().map(|key| (key, None)).collect()
+        }
+    }
+}
+
+fn follow(client: Client, place: &str, word: &'static str) -> Result<BoxStream<'static, Change>> {
     let kind = kinds::find(word)?;
     let api: Api<DynamicObject> = Api::all_with(client, &kind.resource);
     let place = place.to_owned();
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
-    Ok(events
-        .filter_map(move |event| {
-            let place = place.clone();
-            async move {
-                let key = |object: &DynamicObject| {
-                    let name = match object.namespace() {
-                        Some(namespace) => format!("{namespace}/{}", object.name_any()),
-                        None => object.name_any(),
-                    };
-                    (place, word, name)
-                };
-                match event.ok()? {
-                    Event::Apply(object) | Event::InitApply(object) => {
-                        Some((key(&object), Some(state(&object))))
-                    }
-                    Event::Delete(object) => Some((key(&object), None)),
-                    Event::Init | Event::InitDone => None,
-                }
+    let mut listed = BTreeSet::new();
+    let changes = events.map(move |event| {
+        let key = |name: String| (place.clone(), word, name);
+        match event {
+            Ok(Event::Apply(object)) => vec![Change::Row(key(name(&object)), Some(state(&object)))],
+            Ok(Event::Delete(object)) => vec![Change::Row(key(name(&object)), None)],
+            Ok(Event::Init) => {
+                listed.clear();
+                Vec::new()
             }
-        })
-        .boxed())
+            Ok(Event::InitApply(object)) => {
+                listed.insert(name(&object));
+                vec![Change::Row(key(name(&object)), Some(state(&object)))]
+            }
+            Ok(Event::InitDone) => vec![Change::Only(place.clone(), word, std::mem::take(&mut listed))],
+            // The next list takes this row away again.
+            Err(error) => {
+                let blind = format!("not up to date: {}", words(&error.into()));
+                vec![Change::Row(key(BLIND.into()), Some(blind))]
+            }
+        }
+    });
+    Ok(changes.flat_map(stream::iter).boxed())
+}
+
+fn name(object: &DynamicObject) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
 }
 
 /// The conditions in short: those that hold by name, those that do not with their reason.
@@ -116,11 +163,10 @@ fn state(object: &DynamicObject) -> String {
     let words: Vec<String> = conditions
         .into_iter()
         .flatten()
+        // `Stalled=False` without a reason is as it should be.
+        .filter(|condition| text(condition, "status") == "True" || !text(condition, "reason").is_empty())
         .map(|condition| match text(condition, "status").as_str() {
             "True" => text(condition, "type"),
-            status if text(condition, "reason").is_empty() => {
-                format!("{}={status}", text(condition, "type"))
-            }
             status => format!(
                 "{}={status} ({})",
                 text(condition, "type"),
@@ -128,27 +174,102 @@ fn state(object: &DynamicObject) -> String {
             ),
         })
         .collect();
-    if words.is_empty() {
+    if conditions.is_none_or(Vec::is_empty) {
         "no conditions yet".into()
+    } else if words.is_empty() {
+        "ok".into()
     } else {
         words.join(", ")
     }
 }
 
-fn draw(rows: &BTreeMap<Key, String>) -> Result<()> {
+/// What fits on a screen of so many lines and columns: the greeting, the last log lines, and as many rows as there is
+/// room for.
+fn picture(
+    greeting: &str,
+    rows: &BTreeMap<Key, String>,
+    logs: &[String],
+    height: usize,
+    width: usize,
+) -> String {
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|((place, word, name), state)| {
-            vec![place.clone(), (*word).to_owned(), name.clone(), state.clone()]
+            vec![
+                place.clone(),
+                (*word).to_owned(),
+                name.clone(),
+                state.replace('\n', "; "),
+            ]
         })
         .collect();
+    let table = output::table(&["WHERE", "KIND", "NAME", "STATE"], &cells);
+    let mut lines: Vec<&str> = greeting.lines().chain(table.lines()).collect();
+    // The last line stays free, so that the screen does not scroll.
+    let room = height.saturating_sub(1 + logs.len());
+    let hidden = lines.len().saturating_sub(room);
+    let more = format!("... and {} more; `writ get` lists them", hidden + 1);
+    if hidden > 0 {
+        lines.truncate(room.saturating_sub(1));
+        lines.push(&more);
+    }
+    lines.extend(logs.iter().map(String::as_str));
+    let lines: Vec<_> = lines.iter().map(|line| truncate_str(line, width, "…")).collect();
+    lines.join("\n") + "\n"
+}
+
+fn draw(picture: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     // Clears the screen and starts at its top.
-    write!(
-        out,
-        "\x1b[2J\x1b[H{}",
-        output::table(&["WHERE", "KIND", "NAME", "STATE"], &cells)
-    )?;
+    write!(out, "\x1b[2J\x1b[H{picture}")?;
     out.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greeting_stays_and_nothing_leaves_the_screen() {
+        let greeting = "export KUBECONFIG=/tmp/x\n\nCtrl-C stops the fleet.\n";
+        let rows: BTreeMap<Key, String> = (0..50)
+            .map(|n| {
+                (
+                    ("hub".to_owned(), "works", format!("work-{n:02}")),
+                    "Applied ".repeat(30),
+                )
+            })
+            .collect();
+        let picture = picture(greeting, &rows, &[], 24, 80);
+        let lines: Vec<&str> = picture.lines().collect();
+        assert_eq!(lines.first(), Some(&"export KUBECONFIG=/tmp/x"));
+        assert_eq!(lines.len(), 23);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{picture}");
+        assert!(lines.last().unwrap().starts_with("... and 32 more"), "{picture}");
+        let all = super::picture(greeting, &rows, &[], 60, 80);
+        assert!(all.contains("work-49") && !all.contains("more;"), "{all}");
+        let logs = ["WARN something".to_owned(), "WARN else".to_owned()];
+        let logged = super::picture(greeting, &rows, &logs, 24, 80);
+        assert!(logged.ends_with("WARN something\nWARN else\n"), "{logged}");
+        assert_eq!(logged.lines().count(), 23);
+    }
+
+    #[test]
+    fn what_went_while_nobody_looked_goes_from_the_picture() {
+        let key = |place: &str, name: &str| (place.to_owned(), "works", name.to_owned());
+        let mut rows = BTreeMap::new();
+        let all = [("hub", "a"), ("hub", "b"), ("hub", BLIND), ("other", "a")];
+        for (place, name) in all {
+            let row = Change::Row(key(place, name), Some("ok".into()));
+            assert_eq!(apply(&mut rows, row).len(), 1);
+        }
+        let again = Change::Row(key("hub", "a"), Some("ok".into()));
+        assert!(apply(&mut rows, again).is_empty(), "nothing changed");
+        let only = Change::Only("hub".into(), "works", ["b".to_owned()].into());
+        let gone = apply(&mut rows, only);
+        assert_eq!(gone, [(key("hub", BLIND), None), (key("hub", "a"), None)]);
+        let left: Vec<_> = rows.into_keys().collect();
+        assert_eq!(left, [key("hub", "b"), key("other", "a")]);
+    }
 }

@@ -13,10 +13,11 @@ mod process;
 mod progress;
 mod question;
 mod reference;
+mod screen;
 mod tour;
 mod webhook;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use writ_runtime::logs;
@@ -53,7 +54,8 @@ fn main() -> ExitCode {
     let arguments = arguments();
     tracing_subscriber::fmt()
         .with_env_filter(logs::filter(std::env::var("WRIT_LOG").ok().as_deref()))
-        .with_writer(std::io::stderr)
+        .with_writer(screen::Logs)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     if rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
         if error.chain().any(closed) {
             return ExitCode::from(CLOSED_PIPE);
         }
-        eprintln!("error: {error:#}");
+        eprintln!("error: {}", connect::words(&error));
         ExitCode::from(2)
     })
 }
@@ -91,4 +93,47 @@ fn arguments() -> Arguments {
         command = command.bin_name("kubectl writ").display_name("kubectl-writ");
     }
     Arguments::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every command that does something, with the words that call it.
+    fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, clap::Command)>) {
+        let subcommands: Vec<_> = command
+            .get_subcommands()
+            .filter(|sub| !sub.is_hide_set())
+            .collect();
+        if subcommands.is_empty() {
+            all.push((path.trim().to_owned(), command.clone()));
+        }
+        for sub in subcommands {
+            leaves(sub, &format!("{path} {}", sub.get_name()), all);
+        }
+    }
+
+    #[test]
+    fn every_help_shows_an_example_and_says_how_to_print() {
+        let mut all = Vec::new();
+        leaves(&Arguments::command(), "", &mut all);
+        assert!(all.len() > 20, "{}", all.len());
+        // They run until they are stopped, or write a script.
+        let silent = ["up", "tour", "hub", "agent", "sync", "apiserver", "completion"];
+        for (path, command) in all {
+            let help = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                help.contains("Example") && help.contains(&format!("writ {path}")),
+                "writ {path} --help shows no example: {help}"
+            );
+            let prints = command.get_arguments().any(|arg| arg.get_short() == Some('o'));
+            assert!(
+                prints || silent.contains(&path.as_str()) || help.contains("there is no -o"),
+                "writ {path} has no -o, and does not say why"
+            );
+        }
+    }
 }

@@ -1,8 +1,6 @@
 //! Prints as kubectl does: a table, JSON, YAML or names.
 
-use std::{fs, io::Write, os::unix::fs::OpenOptionsExt, path::Path};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -40,18 +38,6 @@ pub fn value<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Str
         Format::Yaml => print!("{}", writ_runtime::yaml::to_string(value)?),
     }
     Ok(())
-}
-
-/// Writes a file that holds keys or tokens: only its owner may read it, and no old file with wider rights is reused.
-pub fn private_file(file: &Path, text: &str) -> Result<()> {
-    let _ = fs::remove_file(file);
-    fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)
-        .and_then(|mut open| open.write_all(text.as_bytes()))
-        .with_context(|| format!("write {}", file.display()))
 }
 
 /// Columns padded to their widest cell, three blanks apart, no blanks at line ends.

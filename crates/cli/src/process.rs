@@ -4,11 +4,15 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
     health::{self, Health},
     supervise,
 };
+
+/// As a shell reports a command that was interrupted.
+pub const INTERRUPTED: i32 = 130;
 
 /// The flags of every long-running command.
 #[derive(Clone, Debug, Args)]
@@ -18,9 +22,23 @@ pub struct ProcessFlags {
     pub health_address: Option<SocketAddr>,
 }
 
+/// A token that is cancelled on SIGTERM or Ctrl-C. Whoever presses Ctrl-C once more does not want to wait for a tidy end.
+pub fn shutdown() -> Result<CancellationToken> {
+    let stop = supervise::shutdown_on_signal()?;
+    let stopping = stop.clone();
+    tokio::spawn(async move {
+        stopping.cancelled().await;
+        if let Ok(mut again) = signal(SignalKind::interrupt()) {
+            again.recv().await;
+            std::process::exit(INTERRUPTED);
+        }
+    });
+    Ok(stop)
+}
+
 /// Readiness and shutdown of this process; starts the health server if one is asked for.
 pub async fn start(flags: &ProcessFlags) -> Result<(Health, CancellationToken)> {
-    let (health, shutdown) = (Health::default(), supervise::shutdown_on_signal()?);
+    let (health, shutdown) = (Health::default(), shutdown()?);
     if let Some(address) = flags.health_address {
         let bound = health::serve(&health, address, shutdown.clone()).await?;
         tracing::info!("health on http://{bound}");

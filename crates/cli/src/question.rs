@@ -3,11 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::{
-    Api, Client,
-    api::ListParams,
-    discovery::{ApiResource, Discovery},
-};
+use kube::{Api, Client, api::ListParams};
 use writ_authz::{Attributes, Identity, Index, ResourceAttributes};
 
 use crate::connect::explain;
@@ -18,11 +14,11 @@ pub struct Question {
     /// The verb: get, list, create, update, patch, delete, bind, ...
     #[arg(value_name = "VERB")]
     pub verb: String,
-    /// The resource (`pods`, `deployments.apps`), one object (`secrets/NAME`), a subresource (`pods/log`; of one object:
+    /// The resource (`pods`, `po`, `deployments.apps`), one object (`secrets/NAME`), a subresource (`pods/log`; of one object:
     /// `pods/NAME --subresource log`), or a path that begins with `/`.
     #[arg(value_name = "RESOURCE")]
     pub resource: String,
-    /// The namespace; without it, the question is about all namespaces.
+    /// The namespace; without it, the question is about all namespaces. Kinds without namespaces need none.
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
     /// The subresource, such as `status` or `log`.
@@ -55,7 +51,61 @@ pub struct Resolved {
     subresource: String,
     name: String,
     namespace: String,
+    namespaced: bool,
     path: Option<String>,
+}
+
+/// A resource as a server names it.
+struct Served {
+    group: String,
+    plural: String,
+    namespaced: bool,
+    subresources: Vec<String>,
+}
+
+/// Finds the resource that a word means: its plural, its kind, its singular or a short name.
+async fn served(client: &Client, word: &str, group: &str) -> Result<Option<Served>> {
+    let (core, others) = tokio::try_join!(
+        client.list_core_api_versions_aggregated(),
+        client.list_api_groups_aggregated()
+    )
+    .map_err(|e| explain("discover what the server serves", &e))?;
+    let all = core.items.into_iter().chain(others.items).flat_map(|found| {
+        let name = found.metadata.and_then(|meta| meta.name).unwrap_or_default();
+        // Not those of the preferred version alone: some kinds are served in another one.
+        let resources = found.versions.into_iter().flat_map(|version| version.resources);
+        resources.map(move |resource| (name.clone(), resource))
+    });
+    let mut short = None;
+    for (name, resource) in all.filter(|(name, _)| group.is_empty() || name == group) {
+        let Some(plural) = resource.resource else { continue };
+        let kind = resource
+            .response_kind
+            .and_then(|kind| kind.kind)
+            .unwrap_or_default();
+        let whole = plural == word
+            || kind.eq_ignore_ascii_case(word)
+            || resource.singular_resource.as_deref() == Some(word);
+        let is_short = short.is_none() && resource.short_names.iter().any(|name| name == word);
+        if !whole && !is_short {
+            continue;
+        }
+        let found = Served {
+            group: name,
+            plural,
+            namespaced: resource.scope.as_deref() != Some("Cluster"),
+            subresources: resource
+                .subresources
+                .into_iter()
+                .filter_map(|sub| sub.subresource)
+                .collect(),
+        };
+        if whole {
+            return Ok(Some(found));
+        }
+        short = Some(found);
+    }
+    Ok(short)
 }
 
 impl Question {
@@ -68,6 +118,7 @@ impl Question {
             subresource: self.subresource.clone().unwrap_or_default(),
             name: String::new(),
             namespace: self.namespace.clone().unwrap_or_default(),
+            namespaced: true,
             path: self.resource.starts_with('/').then(|| self.resource.clone()),
         };
         if resolved.path.is_some() {
@@ -81,35 +132,29 @@ impl Question {
             group.clone_into(&mut resolved.group);
             return Ok(resolved);
         }
-        let discovery = Discovery::new(client.clone())
-            .run_aggregated()
-            .await
-            .map_err(|e| explain("discover what the server serves", &e))?;
-        let found = discovery
-            .groups_alphabetical()
-            .into_iter()
-            .filter(|candidate| group.is_empty() || candidate.name() == group)
-            // Not those of the preferred version alone: some kinds are served in another one.
-            .flat_map(kube::discovery::ApiGroup::resources_by_stability)
-            .find(|(resource, _)| resource.plural == plural || resource.kind.eq_ignore_ascii_case(plural));
-        match found {
-            Some((resource, capabilities)) => {
-                // pods/log is a subresource, secrets/NAME is an object.
-                let served = |(sub, _): &(ApiResource, _)| {
-                    sub.plural.rsplit('/').next() == Some(resolved.name.as_str())
-                };
-                let known = (resource.plural.as_str(), resolved.name.as_str());
-                let is_subresource =
-                    SUBRESOURCES.contains(&known) || capabilities.subresources.iter().any(served);
-                if resolved.subresource.is_empty() && is_subresource {
-                    resolved.subresource = std::mem::take(&mut resolved.name);
-                }
-                resolved.group = resource.group;
-                resolved.resource = resource.plural;
-            }
-            None => bail!(
+        let Some(found) = served(client, plural, group).await? else {
+            bail!(
                 "the server has no resource {kind:?}; write it as in `kubectl api-resources`, with its group: deployments.apps"
-            ),
+            )
+        };
+        // pods/log is a subresource, secrets/NAME is an object.
+        let known = (found.plural.as_str(), resolved.name.as_str());
+        let is_subresource = SUBRESOURCES.contains(&known) || found.subresources.contains(&resolved.name);
+        if resolved.subresource.is_empty() && is_subresource {
+            resolved.subresource = std::mem::take(&mut resolved.name);
+        }
+        resolved.group = found.group;
+        resolved.resource = found.plural;
+        resolved.namespaced = found.namespaced;
+        if !found.namespaced {
+            // A RoleBinding gives no right to what is in no namespace. But a namespace is inside of itself: the server
+            // asks so for requests that name one.
+            let itself = resolved.group.is_empty() && resolved.resource == "namespaces";
+            resolved.namespace = if itself {
+                resolved.name.clone()
+            } else {
+                String::new()
+            };
         }
         Ok(resolved)
     }
@@ -141,6 +186,7 @@ impl Resolved {
             }
         }
         match self.namespace.as_str() {
+            _ if !self.namespaced => {}
             "" => text.push_str(" in all namespaces"),
             namespace => {
                 text.push_str(" in namespace ");
@@ -151,26 +197,43 @@ impl Resolved {
     }
 }
 
-/// Who is asked about: `user:alice`, `group:team-a`, `serviceaccount:NAMESPACE/NAME`, or a bare user name.
-pub fn subject(text: &str) -> Result<Identity> {
+/// Who is asked about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Who {
+    /// Somebody with the same name on every cluster.
+    Known(Identity),
+    /// A ManagedServiceAccount: its cluster's add-on says in which namespace it is a ServiceAccount.
+    Account(String),
+}
+
+/// Who is asked about: `user:alice`, `group:team-a`, `serviceaccount:NAMESPACE/NAME`, `account:NAME`, or a bare user
+/// name.
+pub fn subject(text: &str) -> Result<Who> {
     let (kind, name) = match text.split_once(':') {
-        Some((kind @ ("user" | "group" | "serviceaccount" | "sa"), name)) => (kind, name),
-        // User names with colons, such as system:serviceaccount:ns:name, are taken as they are.
-        _ => ("user", text),
+        // Names of the system, such as system:serviceaccount:ns:name, are taken as they are.
+        None | Some(("system", _)) => ("user", text),
+        Some(parts) => parts,
     };
-    match kind {
-        "group" => Ok(Identity::user("").with_group(name)),
+    if name.is_empty() {
+        bail!("{text:?} names nobody");
+    }
+    Ok(Who::Known(match kind {
+        "group" => Identity::user("").with_group(name),
         "serviceaccount" | "sa" => {
             let (namespace, name) = name.split_once('/').with_context(|| {
                 format!("{text:?}: a ServiceAccount is written serviceaccount:NAMESPACE/NAME")
             })?;
-            Ok(Identity::service_account(namespace, name))
+            Identity::service_account(namespace, name)
         }
-        _ => Ok(match writ_authz::split_service_account(name) {
+        "user" => match writ_authz::split_service_account(name) {
             Some((namespace, name)) => Identity::service_account(namespace, name),
             None => Identity::user(name),
-        }),
-    }
+        },
+        "account" => return Ok(Who::Account(name.to_owned())),
+        _ => bail!(
+            "{text:?}: {kind:?} is none of user, group, serviceaccount, account; a user whose name has a colon is written user:{text}"
+        ),
+    }))
 }
 
 /// Reads all RBAC objects of a cluster.
@@ -204,33 +267,43 @@ pub async fn index(client: &Client) -> Result<Index> {
 mod tests {
     use super::*;
 
+    fn known(text: &str) -> Identity {
+        match subject(text).unwrap() {
+            Who::Known(identity) => identity,
+            Who::Account(name) => panic!("{text} is the account {name}"),
+        }
+    }
+
     #[test]
     fn subjects_are_typed_as_people_think_of_them() {
-        assert_eq!(subject("user:alice").unwrap().user, "alice");
-        assert_eq!(subject("alice@example.com").unwrap().user, "alice@example.com");
+        assert_eq!(known("user:alice").user, "alice");
+        assert_eq!(known("alice@example.com").user, "alice@example.com");
+        assert_eq!(known("user:oidc:alice").user, "oidc:alice");
         assert_eq!(
-            subject("sa:web/deployer").unwrap().user,
+            known("sa:web/deployer").user,
             "system:serviceaccount:web:deployer"
         );
-        let account = subject("system:serviceaccount:web:deployer").unwrap();
-        assert!(
-            account
-                .groups
-                .iter()
-                .any(|group| group == "system:serviceaccounts:web")
-        );
-        assert!(
-            subject("group:team-a")
-                .unwrap()
-                .groups
-                .iter()
-                .any(|group| group == "team-a")
-        );
-        assert!(
-            subject("sa:deployer")
-                .unwrap_err()
-                .to_string()
-                .contains("serviceaccount:NAMESPACE/NAME")
-        );
+        let has = |text: &str, wanted: &str| known(text).groups.iter().any(|group| group == wanted);
+        assert!(has(
+            "system:serviceaccount:web:deployer",
+            "system:serviceaccounts:web"
+        ));
+        assert!(has("group:team-a", "team-a"));
+        assert_eq!(subject("account:robot").unwrap(), Who::Account("robot".into()));
+    }
+
+    #[test]
+    fn a_subject_that_cannot_be_meant_is_refused() {
+        let rows = [
+            ("sa:deployer", "serviceaccount:NAMESPACE/NAME"),
+            ("acount:robot", "none of user, group, serviceaccount, account"),
+            ("oidc:alice", "is written user:oidc:alice"),
+            ("account:", "names nobody"),
+            ("", "names nobody"),
+        ];
+        for (text, wanted) in rows {
+            let error = subject(text).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
     }
 }

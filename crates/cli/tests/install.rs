@@ -24,6 +24,14 @@ fn main() {
     ]);
 }
 
+/// What an agent joins with.
+const BOOTSTRAP: &str = "
+clusters: [{name: hub, cluster: {server: https://hub.example.com}}]
+contexts: [{name: hub, context: {cluster: hub, user: bootstrap}}]
+users: [{name: bootstrap, user: {token: a-token}}]
+current-context: hub
+";
+
 const PARTS: [&[&str]; 3] = [&["hub"], &["agent", "--cluster-name", "cluster1"], &["sync"]];
 
 fn install(args: &[&str]) -> Result<support::Output> {
@@ -35,17 +43,24 @@ fn install(args: &[&str]) -> Result<support::Output> {
     )
 }
 
-/// What is made in outline, and what runs in full: roles are read in `deploy/`.
+/// The definitions in outline, as they are generated, and the rest in full: what may do what, and what runs.
 async fn rendered() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bootstrap = folder.path().join("bootstrap");
+    std::fs::write(&bootstrap, BOOTSTRAP)?;
     for part in PARTS {
-        let output = install(&[part, &["--image", "registry.example.com/writ:1"]].concat())?;
+        let mut args = [part, &["--image", "registry.example.com/writ:1"]].concat();
+        if part[0] == "agent" {
+            args.extend(["--bootstrap-kubeconfig", bootstrap.to_str().unwrap()]);
+        }
+        let output = install(&args)?;
         ensure!(output.code == 0, "{}", output.err);
         let mut outline = Vec::new();
         let mut full = Vec::new();
         for object in writ_runtime::yaml::documents::<Value>(&output.out)? {
             let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
             outline.push(format!("{} {}", kind.as_str().unwrap(), name.as_str().unwrap()));
-            if ["Deployment", "Service", "PodDisruptionBudget"].contains(&kind.as_str().unwrap()) {
+            if kind != "CustomResourceDefinition" {
                 full.push(writ_runtime::yaml::to_string(&object)?);
             }
         }

@@ -7,29 +7,26 @@
     reason = "tests"
 )]
 
-use std::{
-    fs,
-    net::TcpListener,
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+#[path = "support/ground.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod ground;
+
+use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::Secret};
 use kube::{
-    Api, Client,
+    Api,
     api::{PostParams, ResourceExt},
-    config::{AuthInfo, Kubeconfig},
+    config::Kubeconfig,
 };
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
 use writ_api::cluster::{ManagedCluster, ManagedClusterSetBinding, Placement};
-use writ_fleet::{Cluster, Fleet, Kind, wait};
+use writ_fleet::{Kind, wait};
 use writ_hub::registration::people;
 use writ_testenv::harness;
 
-const HUB: &str = "open-cluster-management-hub";
-const AGENT: &str = "open-cluster-management-agent";
+use crate::ground::{AGENT, Ground, command, spawn, write};
 
 fn main() {
     harness::run(vec![
@@ -44,129 +41,6 @@ fn main() {
         harness::plain("a_token_is_handed_over", "embedded", || token(Kind::Embedded)),
         harness::real("a_token_is_handed_over", || token(Kind::Real)),
     ]);
-}
-
-/// A fleet with a folder of kubeconfigs, and the hub running as a process.
-struct Ground {
-    fleet: Fleet,
-    folder: tempfile::TempDir,
-    admin: Client,
-    _hub: Child,
-}
-
-struct Output {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Ground {
-    async fn start(kind: Kind, hub_flags: &[&str]) -> Result<Self> {
-        let fleet = Fleet::start(kind, 1).await?;
-        let folder = tempfile::tempdir()?;
-        let admin = fleet.hub.admin().await?;
-        write(folder.path(), "admin", fleet.hub.kubeconfig())?;
-        let spoke = as_account(fleet.cluster(1)?, AGENT, "writ-agent").await?;
-        write(folder.path(), "spoke", &spoke)?;
-        for (file, account) in [("hub", "writ-hub"), ("bootstrap", "agent-registration-bootstrap")] {
-            write(folder.path(), file, &as_account(&fleet.hub, HUB, account).await?)?;
-        }
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let (listen, url) = (format!("127.0.0.1:{port}"), format!("https://127.0.0.1:{port}"));
-        let hub_file = folder.path().join("hub");
-        let mut flags = vec![
-            "hub",
-            "--no-leader-election",
-            "--webhook-listen",
-            &listen,
-            "--webhook-url",
-            &url,
-        ];
-        flags.extend([
-            "--controllers",
-            "cluster_set,placement,registration",
-            "--kubeconfig",
-        ]);
-        flags.push(hub_file.to_str().context("a path")?);
-        flags.extend(hub_flags);
-        let hub = spawn(&flags, folder.path().join("hub.log"))?;
-        let clusters: Api<ManagedCluster> = Api::all(admin.clone());
-        wait::until_true("the hub decides", || async {
-            let params = PostParams {
-                dry_run: true,
-                ..PostParams::default()
-            };
-            let bad = ManagedCluster::new("not.a.namespace", serde_json::from_value(json!({}))?);
-            Ok(clusters.create(&params, &bad).await.is_err())
-        })
-        .await?;
-        Ok(Self {
-            fleet,
-            folder,
-            admin,
-            _hub: hub,
-        })
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// Runs the binary on the hub as its administrator.
-    async fn writ(&self, args: &[&str]) -> Result<Output> {
-        let output = command(args)
-            .arg("--kubeconfig")
-            .arg(self.file("admin"))
-            .output()
-            .await?;
-        Ok(Output {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout)?,
-            err: String::from_utf8(output.stderr)?,
-        })
-    }
-
-    async fn wait_available(&self, wanted: &str) -> Result<()> {
-        let clusters: Api<ManagedCluster> = Api::all(self.admin.clone());
-        wait::until_true(&format!("cluster1 is available: {wanted}"), || async {
-            let conditions = clusters
-                .get("cluster1")
-                .await?
-                .status
-                .unwrap_or_default()
-                .conditions;
-            Ok(conditions
-                .iter()
-                .any(|c| c.type_ == "ManagedClusterConditionAvailable" && c.status == wanted))
-        })
-        .await
-    }
-}
-
-async fn as_account(cluster: &Cluster, namespace: &str, name: &str) -> Result<Kubeconfig> {
-    Ok(cluster.kubeconfig_with(AuthInfo {
-        token: Some(cluster.token(namespace, name).await?.into()),
-        ..AuthInfo::default()
-    }))
-}
-
-fn write(folder: &Path, name: &str, config: &Kubeconfig) -> Result<()> {
-    Ok(fs::write(
-        folder.join(name),
-        writ_runtime::yaml::to_string(config)?,
-    )?)
-}
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_writ"));
-    command.args(args).env_remove("KUBECONFIG").kill_on_drop(true);
-    command
-}
-
-/// Starts the binary; what it says goes to a file.
-fn spawn(args: &[&str], log: PathBuf) -> Result<Child> {
-    let log = fs::File::create(log)?;
-    Ok(command(args).stdout(Stdio::null()).stderr(log).spawn()?)
 }
 
 async fn whole_life(kind: Kind) -> Result<()> {

@@ -17,7 +17,8 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
     runtime::wait::{Condition, await_condition, conditions},
 };
-use writ_apiserver::{Recorder, Server};
+use tokio::sync::OnceCell;
+use writ_apiserver::{Definitions, Recorder, Server};
 use writ_runtime::token;
 use writ_testenv::{ControlPlane, Options};
 
@@ -33,21 +34,34 @@ pub enum Kind {
     Real,
 }
 
-#[expect(dead_code, reason = "held to keep the servers running")]
+impl Kind {
+    /// For a sentence, and for the folder that remembers it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Real => "real",
+        }
+    }
+}
+
 enum Plane {
     Embedded(Server),
+    #[expect(dead_code, reason = "held to keep the servers running")]
     Real(Box<ControlPlane>),
     /// Another process runs it.
     Elsewhere,
 }
 
 /// An API server. It stops when it is dropped.
+///
+/// The clients of an embedded one never leave the process: they are who they would be over a connection, without its
+/// cost.
 pub struct Cluster {
     name: String,
     kubeconfig: Kubeconfig,
     /// One client for everything an admin does here: a connection costs more than a request.
     admin: Client,
-    _plane: Plane,
+    plane: Plane,
 }
 
 impl Cluster {
@@ -60,6 +74,7 @@ impl Cluster {
         data: Option<PathBuf>,
         recorder: Option<Arc<Recorder>>,
     ) -> Result<Self> {
+        let keeps = data.is_some();
         let (kubeconfig, plane) = match kind {
             Kind::Real => {
                 let plane = ControlPlane::start(Options {
@@ -71,7 +86,7 @@ impl Cluster {
                 (plane.kubeconfig().clone(), Plane::Real(Box::new(plane)))
             }
             Kind::Embedded => {
-                let mut builder = Server::builder().port(port);
+                let mut builder = Server::builder().port(port).definitions(definitions().await?);
                 if let Some(folder) = data {
                     builder = builder.data(folder);
                 }
@@ -89,7 +104,10 @@ impl Cluster {
             }
         };
         let cluster = Self::new(name, kubeconfig, plane).await?;
-        install_crds(&cluster.admin).await?;
+        // An embedded one that keeps its data may have been filled by an earlier version.
+        if kind == Kind::Real || keeps {
+            install_crds(&cluster.admin).await?;
+        }
         Ok(cluster)
     }
 
@@ -101,9 +119,12 @@ impl Cluster {
     async fn new(name: &str, kubeconfig: Kubeconfig, plane: Plane) -> Result<Self> {
         Ok(Self {
             name: name.into(),
-            admin: client(kubeconfig.clone()).await?,
+            admin: match &plane {
+                Plane::Embedded(server) => server.client(),
+                _ => client(kubeconfig.clone()).await?,
+            },
             kubeconfig,
-            _plane: plane,
+            plane,
         })
     }
 
@@ -151,6 +172,9 @@ impl Cluster {
 
     /// A client that acts as this user in these groups.
     pub async fn user(&self, user: &str, groups: &[&str]) -> Result<Client> {
+        if let Plane::Embedded(server) = &self.plane {
+            return Ok(server.client_as(user, groups.iter().copied()));
+        }
         client(self.kubeconfig_as(user, groups)).await
     }
 
@@ -162,11 +186,22 @@ impl Cluster {
 
     /// A client with this bearer token.
     pub async fn with_token(&self, token: &str) -> Result<Client> {
+        if let Plane::Embedded(server) = &self.plane {
+            return Ok(server.client_with_token(token)?);
+        }
         client(self.kubeconfig_with(AuthInfo {
             token: Some(token.into()),
             ..AuthInfo::default()
         }))
         .await
+    }
+
+    /// A client that is nobody, unless a request carries a token.
+    pub async fn anonymous(&self) -> Result<Client> {
+        if let Plane::Embedded(server) = &self.plane {
+            return Ok(server.anonymous());
+        }
+        client(self.kubeconfig_with(AuthInfo::default())).await
     }
 
     /// A token of this ServiceAccount.
@@ -230,6 +265,17 @@ impl Cluster {
     }
 }
 
+/// Writ's definitions as an embedded server stores them: made once in a process, and given to every cluster.
+async fn definitions() -> Result<Definitions> {
+    static MADE: OnceCell<Definitions> = OnceCell::const_new();
+    let make = || async {
+        let server = Server::builder().start().await?;
+        install_crds(&server.client()).await?;
+        anyhow::Ok(server.definitions())
+    };
+    MADE.get_or_try_init(make).await.cloned()
+}
+
 /// Installs writ's definitions, several at once, and waits until all are served.
 pub async fn install_crds(client: &Client) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -256,5 +302,5 @@ pub async fn install_crds(client: &Client) -> Result<()> {
 /// A client of this kubeconfig.
 pub async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
+    Ok(writ_runtime::client::connect(config)?)
 }

@@ -1,13 +1,19 @@
 //! Everything of writ on a fleet, started as fast as the machine allows.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
-use anyhow::Result;
-use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
+use anyhow::{Context, Error, Result};
+use futures::{
+    FutureExt, StreamExt, TryStreamExt,
+    future::{select_all, try_join_all},
+    stream,
+};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use crate::{Fleet, Running, wait};
 
+/// How long everything may take to stop.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
 /// How many clusters are brought up at a time.
 const AT_ONCE: usize = 16;
 
@@ -18,10 +24,22 @@ pub struct Everything {
 }
 
 impl Everything {
-    /// Stops the agents and syncs, then the hub.
+    /// Stops the agents and syncs, then the hub; whatever takes too long ends with the process.
     pub async fn stop(self) -> Result<()> {
-        try_join_all(self.on_clusters.into_iter().map(Running::stop)).await?;
-        self.hub.stop().await
+        let stopped = async {
+            try_join_all(self.on_clusters.into_iter().map(Running::stop)).await?;
+            self.hub.stop().await
+        };
+        tokio::time::timeout(STOP_WITHIN, stopped)
+            .await
+            .with_context(|| format!("not everything stopped within {} seconds", STOP_WITHIN.as_secs()))?
+    }
+
+    /// Waits until a part ends that nobody stopped, and says which and how.
+    pub async fn ended(&mut self) -> Error {
+        let all = std::iter::once(&mut self.hub).chain(&mut self.on_clusters);
+        let (first, ..) = select_all(all.map(|running| running.ended().boxed())).await;
+        first
     }
 }
 
@@ -103,5 +121,47 @@ impl Fleet {
             .await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::fleet::start;
+
+    /// A part that is ready at once, and ends when it is told to, by whomever.
+    async fn part(name: &str, end: &CancellationToken) -> Running {
+        let end = end.clone();
+        let run = |health: writ_runtime::health::Health, shutdown: CancellationToken| async move {
+            health.gate("part").open();
+            tokio::select! {
+                () = end.cancelled() => Err(writ_runtime::Error::Invalid("it broke".into())),
+                () = shutdown.cancelled() => Ok(()),
+            }
+        };
+        start(name, run).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_part_that_ends_by_itself_is_noticed_and_named() {
+        let (never, breaks) = (CancellationToken::new(), CancellationToken::new());
+        let mut all = Everything {
+            hub: part("the hub", &never).await,
+            on_clusters: vec![part("sync", &never).await, part("the agent", &breaks).await],
+        };
+        assert!(all.ended().now_or_never().is_none(), "all run");
+        breaks.cancel();
+        assert_eq!(format!("{:#}", all.ended().await), "the agent ended: it broke");
+        let mut whole = Everything {
+            hub: part("the hub", &never).await,
+            on_clusters: vec![part("the agent", &never).await],
+        };
+        assert!(
+            whole.ended().now_or_never().is_none(),
+            "waiting for an end ends nothing"
+        );
+        whole.stop().await.unwrap();
     }
 }

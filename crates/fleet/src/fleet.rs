@@ -1,20 +1,23 @@
 //! A hub and managed clusters, and what runs on them: with the rights that `deploy/` ships, never more.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, Client, Config,
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client, config::Kubeconfig};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_api::cluster::ManagedCluster;
 use writ_apiserver::Recorder;
 use writ_hub::options::AdmissionOptions;
 use writ_runtime::{apply, health::Health, webhook};
+use writ_testenv::private;
 
 use crate::{Cluster, Kind, manifests::apply_folder, wait};
 
@@ -25,6 +28,9 @@ pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 
 /// Where the syncs' own things live.
 pub const SYNC_NAMESPACE: &str = "config-management-system";
+
+/// Says in the folder of a fleet which kind its clusters are of.
+const KIND_FILE: &str = "kind";
 
 /// How many clusters are started at a time: more would only wait for the same processors.
 const AT_ONCE: usize = 8;
@@ -54,11 +60,21 @@ pub struct Fleet {
 
 /// A part of writ that runs, until it is stopped or dropped.
 pub struct Running {
+    name: String,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), writ_runtime::Error>>,
 }
 
 impl Running {
+    /// Waits for an end that nobody asked for, and says how it came.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(Ok(())) => anyhow::anyhow!("{} ended by itself", self.name),
+            Ok(Err(error)) => anyhow::Error::from(error).context(format!("{} ended", self.name)),
+            Err(error) => anyhow::Error::from(error).context(format!("{} ended", self.name)),
+        }
+    }
+
     /// Stops it and waits for its end.
     pub async fn stop(self) -> Result<()> {
         self.shutdown.cancel();
@@ -75,7 +91,7 @@ where
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let mut task = tokio::spawn(run(health.clone(), shutdown.clone()));
     tokio::select! {
-        () = health.ready() => Ok(Running { shutdown, task }),
+        () = health.ready() => Ok(Running { name: name.to_owned(), shutdown, task }),
         ended = &mut task => {
             ended??;
             anyhow::bail!("{name} ended before it was ready")
@@ -99,6 +115,13 @@ impl Fleet {
     /// Starts the clusters in parallel and installs CRDs and roles.
     pub async fn start_with(options: Options) -> Result<Self> {
         let options = &options;
+        let remembers = options.data.as_deref().map(|folder| folder.join(KIND_FILE));
+        if let (Some(folder), Some(file)) = (&options.data, &remembers) {
+            if !folder.exists() {
+                private::folder(folder)?;
+            }
+            same_kind(folder, file, options.kind)?;
+        }
         let start = |number: usize| {
             let name = if number == 0 {
                 "hub".to_owned()
@@ -131,6 +154,9 @@ impl Fleet {
             .buffered(AT_ONCE)
             .try_collect();
         let (hub, clusters) = tokio::try_join!(hub, clusters)?;
+        if let Some(file) = remembers {
+            fs::write(&file, options.kind.word()).with_context(|| format!("write {}", file.display()))?;
+        }
         Ok(Self { hub, clusters })
     }
 
@@ -189,15 +215,12 @@ impl Fleet {
     /// The same on any cluster of the fleet, the hub included.
     pub async fn run_sync_on(cluster: &Cluster, options: writ_sync::Options) -> Result<Running> {
         apply_folder(&cluster.admin().await?, "sync").await?;
-        let token = cluster.token(SYNC_NAMESPACE, "writ-sync").await?;
-        let auth = AuthInfo {
-            token: Some(token.into()),
-            ..AuthInfo::default()
-        };
-        let kubeconfig = cluster.kubeconfig_with(auth);
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let clients = writ_sync::Clients::new(
+            cluster.service_account(SYNC_NAMESPACE, "writ-sync").await?,
+            cluster.anonymous().await?,
+        );
         start("sync", |health, shutdown| {
-            writ_sync::run(config, options, health, shutdown)
+            writ_sync::run(clients, options, health, shutdown)
         })
         .await
     }
@@ -249,6 +272,23 @@ impl Fleet {
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
         self.hub.user(&format!("{prefix}:{cluster}:agent"), &groups).await
     }
+}
+
+/// Refuses a folder of the other kind: nothing in it would be found, and the fleet would look empty.
+fn same_kind(folder: &Path, file: &Path, kind: Kind) -> Result<()> {
+    let found = match fs::read_to_string(file) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
+    };
+    ensure!(
+        found.trim() == kind.word(),
+        "{} holds a fleet of {} control planes, and {} ones cannot read it: start it as it was, or take another folder",
+        folder.display(),
+        found.trim(),
+        kind.word()
+    );
+    Ok(())
 }
 
 /// Whether a kubeconfig knows this cluster of a fleet.

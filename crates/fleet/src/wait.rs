@@ -6,10 +6,19 @@ use anyhow::{Result, bail};
 use tokio::time::Instant;
 
 /// Long enough for a busy machine; a scenario that needs this long has failed.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks again and again until the answer is `Ok(Some(..))`; fails with the last answer and what was waited for.
-pub async fn until<T, F, Fut>(what: &str, mut ask: F) -> Result<T>
+pub async fn until<T, F, Fut>(what: &str, ask: F) -> Result<T>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<Option<T>>>,
+{
+    until_within(PATIENCE, what, ask).await
+}
+
+/// The same for whoever has more patience, or less.
+pub async fn until_within<T, F, Fut>(patience: Duration, what: &str, mut ask: F) -> Result<T>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<Option<T>>>,
@@ -20,7 +29,7 @@ where
         if let Ok(Some(found)) = answer {
             return Ok(found);
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > patience {
             match answer {
                 Err(error) => bail!("waited for: {what}; the last error: {error:#}"),
                 Ok(_) => bail!("waited for: {what}"),

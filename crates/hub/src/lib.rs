@@ -8,13 +8,14 @@ pub mod cluster_permission;
 pub mod cluster_set;
 pub mod managed_service_account;
 pub mod options;
+mod pem;
 pub mod placement;
 pub mod registration;
 pub mod replica_set;
 mod upsert;
 pub mod work_ttl;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use kube::Client;
@@ -83,12 +84,9 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
-    let ours: Vec<_> = writ_api::crds()
-        .iter()
-        .filter(|crd| !ELSEWHERE.contains(&&*crd.spec.names.kind))
-        .cloned()
-        .collect();
-    crds::report(&client, &ours).await;
+    let ours = writ_api::definitions_of(|crd| !ELSEWHERE.contains(&&*crd.spec.names.kind));
+    crds::report("hub", crds::check(&client, &ours).await, writ_api::FEATURES);
+    drop(ours);
     let election = options.leader_election.clone();
     let context = Context {
         client,
@@ -102,10 +100,12 @@ pub async fn run(
     } else {
         Vec::new()
     };
-    let webhooks = supervise::run(webhooks, context.clone(), shutdown.clone());
+    let health = context.health.clone();
+    let patience = Duration::from_secs(30);
+    let webhooks = supervise::run_patiently(webhooks, context.clone(), &health, shutdown.clone(), patience);
     let controllers = async {
         let Some(identity) = election else {
-            supervise::run(controllers, context, shutdown).await;
+            supervise::run(controllers, context, &health, shutdown).await;
             return Ok(());
         };
         context.health.gate("leader election").open();
@@ -121,7 +121,7 @@ pub async fn run(
                 shutdown: lost.clone(),
                 ..context.clone()
             };
-            supervise::run(controllers.clone(), context, lost)
+            supervise::run(controllers.clone(), context, &health, lost)
         })
         .await;
         Ok(())

@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_runtime::{Error, apply, error::Context as _, events::Events};
 
 use crate::MANAGER;
 
@@ -28,12 +29,20 @@ where
     }
 }
 
-/// Says that a reconcile failed and is tried again. That somebody else wrote first is nothing to warn about: the
-/// event of that write brings the thing back.
-pub fn will_try_again(what: &dyn Debug, error: &Error) {
+/// Says that a reconcile failed and is tried again: in the log, and where the object is described. That somebody
+/// else wrote first is nothing to warn about: the event of that write brings the thing back.
+pub async fn will_try_again(
+    what: &(dyn Debug + Sync),
+    error: &Error,
+    events: &Events,
+    about: Option<ObjectReference>,
+) {
     if error.is_code(409) {
         tracing::debug!(?what, %error, "somebody else wrote first, trying again");
-    } else {
-        tracing::warn!(?what, %error, "will try again");
+        return;
+    }
+    tracing::warn!(?what, %error, "will try again");
+    if let Some(about) = about {
+        events.failed(&about, error).await;
     }
 }

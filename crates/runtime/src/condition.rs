@@ -110,6 +110,29 @@ pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     conditions.len() != before
 }
 
+/// The condition that names fields which are accepted and have no effect.
+pub const FIELDS_IGNORED: &str = "FieldsIgnored";
+
+/// What [`FIELDS_IGNORED`] says about these fields.
+pub fn ignored_message(fields: &[&str]) -> String {
+    let verb = if fields.len() == 1 { "has" } else { "have" };
+    format!("{} {verb} no effect here", fields.join(", "))
+}
+
+/// Sets [`FIELDS_IGNORED`] where there are such fields, and removes it where there are none.
+pub fn set_ignored(
+    conditions: &mut Vec<Condition>,
+    fields: &[&str],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    if fields.is_empty() {
+        return remove(conditions, FIELDS_IGNORED);
+    }
+    let wanted = Wanted::new(FIELDS_IGNORED, true, "NotSupported", ignored_message(fields));
+    set(conditions, &wanted, generation, now)
+}
+
 /// Cuts a text to at most `max` bytes, at a character boundary, and says that it was cut.
 pub fn clip(text: &str, max: usize) -> String {
     if text.len() <= max {

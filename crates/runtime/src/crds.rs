@@ -3,11 +3,16 @@
 use std::fmt;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool,
 };
 use kube::{Api, Client, ResourceExt, api::ListParams};
+use serde_json::Value;
 
 use crate::{Error, error::Context as _};
+
+/// What is off without a field: the definition's name, the field, and the feature in a person's words.
+pub type Feature = (&'static str, &'static str, &'static str);
 
 /// Something of ours that an API server would lose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +56,38 @@ impl fmt::Display for Gap {
     }
 }
 
+impl Gap {
+    /// What is off with it: the features that are known to need it, else what it is.
+    pub fn off(&self, known: &[Feature]) -> String {
+        // The topmost missing path is named: a feature's field may be that very one, or below it.
+        let lost = |missing: &String, field: &str| {
+            let below = field.strip_prefix(missing.as_str());
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let (of, otherwise) = match self {
+            Self::Missing { crd } => (crd, crd.clone()),
+            Self::Version { crd, version } => (crd, format!("{crd} as {version}")),
+            Self::Fields { crd, fields, .. } => (crd, fields.join(", ")),
+        };
+        let is_off = |field: &str| match self {
+            Self::Missing { .. } => true,
+            // The kind is served in another version.
+            Self::Version { .. } => false,
+            Self::Fields { fields, .. } => fields.iter().any(|missing| lost(missing, field)),
+        };
+        let features: Vec<&str> = known
+            .iter()
+            .filter(|(crd, field, _)| crd == of && is_off(field))
+            .map(|(.., feature)| *feature)
+            .collect();
+        if features.is_empty() {
+            otherwise
+        } else {
+            features.join(", ")
+        }
+    }
+}
+
 /// Reads the installed CRDs and says what they lack.
 pub async fn check(client: &Client, ours: &[CustomResourceDefinition]) -> Result<Vec<Gap>, Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -70,15 +107,71 @@ pub async fn check(client: &Client, ours: &[CustomResourceDefinition]) -> Result
         .collect())
 }
 
-/// Checks and logs each gap; that the CRDs cannot be read is logged too, and is no reason not to start.
-pub async fn report(client: &Client, ours: &[CustomResourceDefinition]) {
-    match check(client, ours).await {
-        Ok(gaps) => {
-            for gap in gaps {
-                tracing::warn!("{gap}; `writ crds` prints the current definitions");
+/// The same for those who may not read CRDs: everybody may read which fields a server documents.
+pub async fn check_documented(client: &Client, ours: &[CustomResourceDefinition]) -> Result<Vec<Gap>, Error> {
+    let mut gaps = Vec::new();
+    for wanted in ours {
+        let crd = wanted.name_any();
+        let (group, kind) = (&wanted.spec.group, &wanted.spec.names.kind);
+        let (before, mut served) = (gaps.len(), false);
+        for version in wanted.spec.versions.iter().filter(|version| version.served) {
+            let path = format!("/openapi/v3/apis/{group}/{}", version.name);
+            let request = http::Request::get(&path)
+                .body(Vec::new())
+                .map_err(|error| Error::io(format!("ask for {path}"), error))?;
+            let document: Option<Value> = match client.request(request).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => None,
+                answer => Some(answer.context(|| format!("read {path}"))?),
+            };
+            let documented = document.as_ref().and_then(|document| {
+                let schemas = document.pointer("/components/schemas")?.as_object()?;
+                schemas.values().find(|schema| {
+                    let kinds = schema.get("x-kubernetes-group-version-kind");
+                    let mut kinds = kinds.and_then(Value::as_array).into_iter().flatten();
+                    kinds.any(|known| known.get("kind").and_then(Value::as_str) == Some(kind))
+                })
+            });
+            let Some(documented) = documented else {
+                gaps.push(Gap::Version {
+                    crd: crd.clone(),
+                    version: version.name.clone(),
+                });
+                continue;
+            };
+            served = true;
+            let documented = serde_json::from_value(documented.clone())
+                .map_err(|error| Error::io(format!("understand {path}"), error))?;
+            let mut fields = Vec::new();
+            missing(&documented, &schema_of(version), "", &mut fields);
+            if !fields.is_empty() {
+                gaps.push(Gap::Fields {
+                    crd: crd.clone(),
+                    version: version.name.clone(),
+                    fields,
+                });
             }
         }
-        Err(error) => tracing::info!(%error, "the installed CRDs cannot be compared with ours"),
+        if !served {
+            gaps.truncate(before);
+            gaps.push(Gap::Missing { crd });
+        }
+    }
+    Ok(gaps)
+}
+
+/// Logs each gap and what is off with it; that nothing could be compared is logged too, and is no reason not to start.
+pub fn report(server: &str, checked: Result<Vec<Gap>, Error>, known: &[Feature]) {
+    match checked {
+        Ok(gaps) => {
+            for gap in gaps {
+                tracing::warn!(
+                    server,
+                    off = gap.off(known),
+                    "{gap}; `writ crds` prints the current definitions"
+                );
+            }
+        }
+        Err(error) => tracing::info!(server, %error, "the installed CRDs cannot be compared with ours"),
     }
 }
 
@@ -100,11 +193,8 @@ pub fn compare(installed: &CustomResourceDefinition, ours: &CustomResourceDefini
             });
             continue;
         };
-        let schema = |v: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionVersion| {
-            v.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.clone()).unwrap_or_default()
-        };
         let mut fields = Vec::new();
-        missing(&schema(found), &schema(wanted), "", &mut fields);
+        missing(&schema_of(found), &schema_of(wanted), "", &mut fields);
         if !fields.is_empty() {
             gaps.push(Gap::Fields {
                 crd: crd.clone(),
@@ -114,6 +204,13 @@ pub fn compare(installed: &CustomResourceDefinition, ours: &CustomResourceDefini
         }
     }
     gaps
+}
+
+fn schema_of(version: &CustomResourceDefinitionVersion) -> JSONSchemaProps {
+    let schema = version.schema.as_ref();
+    schema
+        .and_then(|schema| schema.open_api_v3_schema.clone())
+        .unwrap_or_default()
 }
 
 /// Collects the topmost properties that `installed` would prune.
@@ -140,6 +237,11 @@ fn missing(installed: &JSONSchemaProps, wanted: &JSONSchemaProps, path: &str, in
         (&installed.items, &wanted.items)
     {
         missing(have, want, &format!("{path}[]"), into);
+    }
+    if let (Some(JSONSchemaPropsOrBool::Schema(have)), Some(JSONSchemaPropsOrBool::Schema(want))) =
+        (&installed.additional_properties, &wanted.additional_properties)
+    {
+        missing(have, want, &format!("{path}[*]"), into);
     }
 }
 
@@ -176,6 +278,25 @@ mod tests {
             gaps.first().map(ToString::to_string).as_deref(),
             Some("things.example.com v1 does not know spec.list[].added, spec.new: what they ask for is off")
         );
+        let known = [
+            ("things.example.com", "spec.new.deep", "deep things"),
+            ("things.example.com", "spec.newer", "newer things"),
+            ("others.example.com", "spec.new", "other things"),
+        ];
+        assert_eq!(gaps[0].off(&known), "deep things");
+        assert_eq!(gaps[0].off(&[]), "spec.list[].added, spec.new");
+        let missing = |crd: &str| Gap::Missing { crd: crd.into() };
+        assert_eq!(
+            missing("things.example.com").off(&known),
+            "deep things, newer things"
+        );
+        assert_eq!(missing("rest.example.com").off(&known), "rest.example.com");
+        let maps = |known: Value| {
+            crd(&json!({"map": {"type": "object", "additionalProperties": {
+            "type": "object", "properties": known}}}))
+        };
+        let gaps = compare(&maps(json!({})), &maps(json!({"a": {"type": "string"}})));
+        assert!(matches!(&gaps[..], [Gap::Fields { fields, .. }] if *fields == ["spec.map[*].a"]));
         let free = crd(&json!({}));
         let mut free = free;
         free.spec.versions[0]

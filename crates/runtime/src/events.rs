@@ -6,7 +6,7 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 
-use crate::condition::clip;
+use crate::{Error, condition::clip};
 
 /// The longest note that the API accepts.
 const MAX_NOTE: usize = 1024;
@@ -60,6 +60,15 @@ impl Events {
         };
         if let Err(error) = self.recorder.publish(&event, about).await {
             tracing::debug!(%error, reason, "an event could not be published");
+        }
+    }
+
+    /// Says why something could not be done for an object; it is tried again. That somebody else wrote first is
+    /// nothing to tell, and a server that does not answer cannot be told.
+    pub async fn failed(&self, about: &ObjectReference, error: &Error) {
+        if !matches!(error.reason(), "Conflict" | "Unreachable") {
+            self.publish(about, EventType::Warning, error.reason(), error.to_string())
+                .await;
         }
     }
 }

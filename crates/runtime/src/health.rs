@@ -1,30 +1,42 @@
 //! `/livez`, `/readyz`, `/metrics`: a process is ready when every watch that it needs is initialised.
+//!
+//! A controller counts from the moment that it is to run, not from the moment that it names its first watch. A replica
+//! that waits for its lease runs no controllers: it is ready when all that replicas do without one is.
 
 use std::{
     collections::BTreeMap,
+    fmt,
+    future::Future,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::Error;
+use crate::{
+    Error,
+    metrics::{Meter, Metrics},
+};
 
 /// What is known of a process: which parts are ready, and its metrics. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Health {
-    gates: Arc<watch::Sender<BTreeMap<String, bool>>>,
+    gates: Arc<watch::Sender<Gates>>,
     registry: Arc<Mutex<Registry>>,
+    metrics: Metrics,
 }
 
 impl Default for Health {
     fn default() -> Self {
+        let registry = Arc::default();
         Self {
             gates: Arc::new(watch::Sender::default()),
-            registry: Arc::default(),
+            metrics: Metrics::new(&registry),
+            registry,
         }
     }
 }
@@ -33,14 +45,35 @@ impl Default for Health {
 #[derive(Debug)]
 pub struct Gate {
     name: String,
-    gates: Arc<watch::Sender<BTreeMap<String, bool>>>,
+    gates: Arc<watch::Sender<Gates>>,
+}
+
+/// What has to be initialised, by name.
+type Gates = BTreeMap<String, GateState>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct GateState {
+    open: bool,
+    /// The controller that it belongs to.
+    part: Option<&'static str>,
+}
+
+tokio::task_local! {
+    /// The controller that is running.
+    static PART: &'static str;
+}
+
+fn are_open(gates: &Gates) -> bool {
+    !gates.is_empty() && gates.values().all(|gate| gate.open)
 }
 
 impl Gate {
     /// Says that this part is initialised.
     pub fn open(&self) {
-        self.gates
-            .send_if_modified(|gates| gates.insert(self.name.clone(), true) != Some(true));
+        self.gates.send_if_modified(|gates| {
+            let gate = gates.get_mut(&self.name).filter(|gate| !gate.open);
+            gate.map(|gate| gate.open = true).is_some()
+        });
     }
 }
 
@@ -48,8 +81,13 @@ impl Health {
     /// Adds a part that must be initialised, such as `watch ManifestWorks`.
     pub fn gate(&self, name: impl Into<String>) -> Gate {
         let name = name.into();
+        let part = PART.try_with(|part| *part).ok();
         self.gates.send_modify(|gates| {
-            gates.entry(name.clone()).or_insert(false);
+            let state = GateState { open: false, part };
+            gates.entry(name.clone()).or_insert(state);
+            // The controller has said what it needs: it is not waited for as a whole any more.
+            gates
+                .retain(|name, gate| gate.part.is_none() || gate.part != part || Some(name.as_str()) != part);
         });
         Gate {
             name,
@@ -57,12 +95,34 @@ impl Health {
         }
     }
 
+    /// Says that a controller is to run: nothing is ready before it has said what it needs.
+    pub fn expect(&self, controller: &'static str) {
+        let state = GateState {
+            open: false,
+            part: Some(controller),
+        };
+        self.gates.send_modify(|gates| {
+            gates.entry(controller.into()).or_insert(state);
+        });
+    }
+
+    /// Runs a controller; what it names in there is its own.
+    pub async fn within<T>(&self, controller: &'static str, run: impl Future<Output = T>) -> T {
+        PART.scope(controller, run).await
+    }
+
+    /// Says that a controller does not run any more: nothing waits for it.
+    pub fn forget(&self, controller: &'static str) {
+        self.gates
+            .send_modify(|gates| gates.retain(|_, gate| gate.part != Some(controller)));
+    }
+
     /// The parts that are not initialised yet.
     pub fn closed(&self) -> Vec<String> {
         self.gates
             .borrow()
             .iter()
-            .filter(|(_, open)| !**open)
+            .filter(|(_, gate)| !gate.open)
             .map(|(name, _)| name.clone())
             .collect()
     }
@@ -71,14 +131,25 @@ impl Health {
     pub async fn ready(&self) {
         let mut gates = self.gates.subscribe();
         // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = gates
-            .wait_for(|gates| !gates.is_empty() && gates.values().all(|open| *open))
-            .await;
+        let _ = gates.wait_for(are_open).await;
     }
 
-    /// The metrics of the process, to register more.
-    pub fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts what a controller does.
+    pub fn meter(&self, controller: &str) -> Meter {
+        self.metrics.meter(controller)
+    }
+
+    /// The same client; its requests are counted as those to `server`.
+    pub fn counted(&self, server: &'static str, client: Client) -> Client {
+        self.metrics.counted(server, client)
+    }
+
+    /// The metrics as OpenMetrics text.
+    pub fn metrics(&self) -> Result<String, fmt::Error> {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
     }
 
     /// The routes, to be served by [`serve`] or merged into another server.
@@ -116,21 +187,21 @@ pub async fn serve(
 }
 
 async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
-    match health.closed() {
-        closed if closed.is_empty() => (StatusCode::OK, "ok".into()),
-        closed => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("waiting for: {}\n", closed.join(", ")),
-        ),
+    if are_open(&health.gates.borrow()) {
+        return (StatusCode::OK, "ok".into());
     }
+    let mut closed = health.closed();
+    if closed.is_empty() {
+        closed.push("the first part to start".into());
+    }
+    let text = format!("waiting for: {}\n", closed.join(", "));
+    (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
 async fn metrics(
     State(health): State<Health>,
 ) -> Result<([(&'static str, &'static str); 1], String), StatusCode> {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &health.registry())
-        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let text = health.metrics().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok((
         [(
             "content-type",
@@ -142,11 +213,19 @@ async fn metrics(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test]
     async fn ready_means_every_gate_is_open() {
         let health = Health::default();
+        let code = async |health: &Health| readyz(State(health.clone())).await.0;
+        assert_eq!(
+            code(&health).await,
+            StatusCode::SERVICE_UNAVAILABLE,
+            "nothing has started"
+        );
         let (a, b) = (health.gate("watch A"), health.gate("watch B"));
         a.open();
         assert_eq!(health.closed(), ["watch B"]);
@@ -157,5 +236,60 @@ mod tests {
         b.open();
         health.ready().await;
         assert_eq!(readyz(State(health)).await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_controller_is_waited_for_before_it_has_said_what_it_needs() {
+        let health = Health::default();
+        health.gate("leader election").open();
+        assert_eq!(
+            health.closed(),
+            [""; 0],
+            "a replica that waits for its lease is ready"
+        );
+        health.expect("work");
+        health.expect("grants");
+        health
+            .within("work", async { health.gate("watch A").open() })
+            .await;
+        assert_eq!(health.closed(), ["grants"]);
+        let gate = health.within("grants", async { health.gate("watch B") }).await;
+        assert_eq!(health.closed(), ["watch B"]);
+        // The lease is lost before the watch was there.
+        health.forget("grants");
+        gate.open();
+        assert_eq!(health.closed(), [""; 0]);
+        health.ready().await;
+    }
+
+    #[tokio::test]
+    async fn what_was_done_is_counted_by_controller_and_by_answer() {
+        let health = Health::default();
+        let work = health.meter("work");
+        work.looked(Duration::from_millis(3), true);
+        work.looked(Duration::from_millis(7), false);
+        work.waiting(5);
+        work.restarted();
+        let server = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            let refused = http::Response::builder().status(403);
+            Ok::<_, std::convert::Infallible>(refused.body(kube::client::Body::empty()).unwrap())
+        });
+        let client = health.counted("hub", Client::new(server, "default"));
+        let request = http::Request::get("/api").body(Vec::new()).unwrap();
+        client.request::<serde_json::Value>(request).await.unwrap_err();
+        let text = health.metrics().unwrap();
+        for line in [
+            concat!("writ_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+            "writ_reconciles_total{controller=\"work\",result=\"ok\"} 1",
+            "writ_reconciles_total{controller=\"work\",result=\"retry\"} 1",
+            "writ_reconcile_seconds_bucket{le=\"0.005\",controller=\"work\"} 1",
+            "writ_reconcile_seconds_count{controller=\"work\"} 2",
+            "writ_waiting{controller=\"work\"} 5",
+            "writ_controller_restarts_total{controller=\"work\"} 1",
+            "writ_requests_total{server=\"hub\",method=\"GET\",code=\"403\"} 1",
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line}\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
     }
 }

@@ -7,14 +7,18 @@
 pub mod apply;
 pub mod backoff;
 pub mod cel;
+pub mod client;
 pub mod clock;
 pub mod condition;
 pub mod crds;
 pub mod error;
 pub mod events;
+pub mod guarded;
 pub mod health;
 pub mod lease;
 pub mod logs;
+pub mod metrics;
+pub mod packed;
 pub mod path;
 pub mod quantity;
 pub mod queue;
@@ -23,6 +27,7 @@ pub mod supervise;
 pub mod token;
 pub mod watching;
 pub mod webhook;
+pub mod whoami;
 pub mod yaml;
 
 pub use error::Error;

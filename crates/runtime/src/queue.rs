@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
+use crate::{backoff::Backoff, metrics::Meter};
 
 /// Retries start here.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -133,18 +133,28 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
     }
 
     /// Runs `reconcile` for each key, at most `concurrency` at a time, until shutdown.
-    pub async fn run<F, Fut>(&self, concurrency: usize, shutdown: &CancellationToken, reconcile: F)
-    where
+    pub async fn run<F, Fut>(
+        &self,
+        concurrency: usize,
+        shutdown: &CancellationToken,
+        meter: &Meter,
+        reconcile: F,
+    ) where
         F: Fn(K) -> Fut,
         Fut: Future<Output = Next> + Send + 'static,
     {
-        let mut tasks: JoinSet<(K, Next)> = JoinSet::new();
+        let mut tasks: JoinSet<(K, Duration, Next)> = JoinSet::new();
         loop {
             while tasks.len() < concurrency.max(1) {
                 let Some(key) = self.take() else { break };
                 let work = reconcile(key.clone());
-                tasks.spawn(async move { (key, work.await) });
+                tasks.spawn(async move {
+                    let began = Instant::now();
+                    let next = work.await;
+                    (key, began.elapsed(), next)
+                });
             }
+            meter.waiting(self.len());
             let due = self.next_due();
             let timer = async {
                 match due {
@@ -157,7 +167,10 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
                 () = self.changed.notified(), if tasks.len() < concurrency.max(1) => {}
                 () = timer => {}
                 // A panic of one reconcile is a bug of one object; its key stays in `running` and rests.
-                Some(Ok((key, next))) = tasks.join_next(), if !tasks.is_empty() => self.done(key, next),
+                Some(Ok((key, took, next))) = tasks.join_next(), if !tasks.is_empty() => {
+                    meter.looked(took, next != Next::Retry);
+                    self.done(key, next);
+                }
             }
         }
     }
@@ -219,6 +232,11 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::health::Health;
+
+    fn meter() -> Meter {
+        Health::default().meter("test")
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_key_runs_once_at_a_time_and_again_if_added_meanwhile() {
@@ -237,7 +255,7 @@ mod tests {
         });
         let (seen, live) = (runs.clone(), parallel.clone());
         queue
-            .run(8, &shutdown, move |_| {
+            .run(8, &shutdown, &meter(), move |_| {
                 let (seen, live) = (seen.clone(), live.clone());
                 async move {
                     assert_eq!(live.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
@@ -260,7 +278,7 @@ mod tests {
         let stop = shutdown.clone();
         let seen = runs.clone();
         queue
-            .run(1, &shutdown, move |_| {
+            .run(1, &shutdown, &meter(), move |_| {
                 let (seen, stop) = (seen.clone(), stop.clone());
                 async move {
                     if seen.fetch_add(1, Ordering::SeqCst) < 3 {
@@ -293,7 +311,7 @@ mod tests {
             stop.cancel();
         });
         queue
-            .run(2, &shutdown, move |key| {
+            .run(2, &shutdown, &meter(), move |key| {
                 let seen = seen.clone();
                 async move {
                     seen.lock().unwrap().push((key, start.elapsed().as_millis()));

@@ -1,11 +1,11 @@
 //! Runs the controllers of a process, by name, until shutdown.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, pin::pin, time::Duration};
 
 use futures::future::{BoxFuture, join_all};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, backoff::Backoff};
+use crate::{Error, backoff::Backoff, health::Health};
 
 /// A controller: its folder's name, and what starts it.
 pub type Controller<C> = (&'static str, fn(C) -> BoxFuture<'static, Result<(), Error>>);
@@ -26,20 +26,51 @@ pub fn select<C>(all: &[Controller<C>], names: &[String]) -> Result<Vec<Controll
         .collect())
 }
 
-/// Runs the controllers side by side until shutdown. One that fails is started again, later and later.
-pub async fn run<C: Clone>(controllers: Vec<Controller<C>>, context: C, shutdown: CancellationToken) {
-    join_all(controllers.into_iter().map(|(name, start)| {
-        let (context, shutdown) = (context.clone(), shutdown.clone());
+/// Runs the controllers side by side until shutdown, which ends them at once: whoever leads next must not meet them.
+/// One that fails is started again, later and later.
+pub async fn run<C: Clone>(
+    controllers: Vec<Controller<C>>,
+    context: C,
+    health: &Health,
+    shutdown: CancellationToken,
+) {
+    run_patiently(controllers, context, health, shutdown, Duration::ZERO).await;
+}
+
+/// The same for those who are told of the shutdown and end what they have begun, within this time: a webhook answers
+/// whoever has asked.
+pub async fn run_patiently<C: Clone>(
+    controllers: Vec<Controller<C>>,
+    context: C,
+    health: &Health,
+    shutdown: CancellationToken,
+    patience: Duration,
+) {
+    for (name, _) in &controllers {
+        health.expect(name);
+    }
+    join_all(controllers.iter().map(|(name, start)| {
+        let (context, shutdown, meter) = (context.clone(), shutdown.clone(), health.meter(name));
         async move {
             let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
             loop {
-                tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    ended = start(context.clone()) => match ended {
-                        Ok(()) => return,
-                        Err(error) => tracing::error!(controller = name, %error, "controller failed, will start it again"),
+                let mut running = pin!(health.within(name, start(context.clone())));
+                let ended = tokio::select! {
+                    ended = &mut running => ended,
+                    () = shutdown.cancelled() => {
+                        if !patience.is_zero() && tokio::time::timeout(patience, running).await.is_err() {
+                            tracing::warn!(controller = name, "did not end in time");
+                        }
+                        return;
+                    }
+                };
+                match ended {
+                    Ok(()) => return health.forget(name),
+                    Err(error) => {
+                        tracing::error!(controller = name, %error, "controller failed, will start it again");
                     }
                 }
+                meter.restarted();
                 tokio::select! {
                     () = shutdown.cancelled() => return,
                     () = tokio::time::sleep(backoff.next_delay()) => {}
@@ -48,6 +79,9 @@ pub async fn run<C: Clone>(controllers: Vec<Controller<C>>, context: C, shutdown
         }
     }))
     .await;
+    for (name, _) in &controllers {
+        health.forget(name);
+    }
 }
 
 /// A token that is cancelled on SIGTERM or Ctrl-C.

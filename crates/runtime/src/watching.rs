@@ -6,13 +6,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::backoff::Backoff;
-use futures::{StreamExt, stream::BoxStream};
+use futures::{Stream, StreamExt, stream::BoxStream};
 use kube::{
     Api, Resource, ResourceExt,
+    core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
 use serde::de::DeserializeOwned;
+
+use crate::{
+    backoff::Backoff,
+    guarded::{Guarded, guarded},
+    metrics::Meter,
+};
 
 /// `namespace/name`, or the name alone for objects without a namespace.
 pub fn key_of<K: Resource>(object: &K) -> String {
@@ -22,12 +28,33 @@ pub fn key_of<K: Resource>(object: &K) -> String {
     }
 }
 
-/// The events of a watch that goes on for ever; failures are logged and tried again later.
-pub fn events<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
+/// The events of a watch that goes on for ever; failures are logged and tried again later, and what cannot be read
+/// is gone.
+pub fn events<K>(api: Api<Guarded<K>>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Default + Send + 'static,
+{
+    unceasing(guarded(api, config))
+}
+
+/// Like [`events`], of the metadata alone: the server sends no more.
+pub fn metadata_events<K>(
+    api: Api<PartialObjectMeta<K>>,
+    config: watcher::Config,
+) -> BoxStream<'static, watcher::Event<PartialObjectMeta<K>>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    watcher(api, config)
+    unceasing(watcher(api, config))
+}
+
+fn unceasing<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+) -> BoxStream<'static, watcher::Event<K>>
+where
+    K: Resource<DynamicType = ()> + Send + 'static,
+{
+    events
         .modify(|object| {
             object.managed_fields_mut().clear();
         })
@@ -150,14 +177,20 @@ pub struct Queue<T> {
     due: BTreeSet<T>,
     later: BTreeMap<T, Instant>,
     failures: BTreeMap<T, Backoff>,
+    /// When the things that were taken last were taken.
+    taken: Instant,
+    meter: Meter,
 }
 
-impl<T> Default for Queue<T> {
-    fn default() -> Self {
+impl<T> Queue<T> {
+    /// An empty queue, whose work is counted.
+    pub fn new(meter: Meter) -> Self {
         Self {
             due: BTreeSet::new(),
             later: BTreeMap::new(),
             failures: BTreeMap::new(),
+            taken: Instant::now(),
+            meter,
         }
     }
 }
@@ -189,6 +222,7 @@ impl<T: Ord + Clone> Queue<T> {
         for item in &due {
             self.later.remove(item);
         }
+        self.taken = now;
         due.into_iter().collect()
     }
 
@@ -200,11 +234,13 @@ impl<T: Ord + Clone> Queue<T> {
 
     /// It worked: forget earlier failures.
     pub fn done(&mut self, item: &T) {
+        self.meter.looked_since(self.taken, true);
         self.failures.remove(item);
     }
 
     /// It failed: it comes back later, later each time.
     pub fn failed(&mut self, item: T) {
+        self.meter.looked_since(self.taken, false);
         let backoff = self
             .failures
             .entry(item.clone())
@@ -219,6 +255,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
+    use crate::health::Health;
 
     fn object(name: &str) -> ConfigMap {
         let mut object = ConfigMap::default();
@@ -253,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_failed_comes_back_and_what_is_due_comes_once() {
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(Health::default().meter("test"));
         queue.push("a");
         queue.push("a");
         assert_eq!(queue.take_due(), ["a"]);

@@ -7,7 +7,10 @@
     reason = "tests"
 )]
 
-use std::time::Duration;
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use axum::{Json, Router, routing::post};
@@ -29,6 +32,7 @@ use kube::{
     runtime::wait::await_condition,
 };
 use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
     health::Health,
@@ -40,6 +44,10 @@ use writ_testenv::{ControlPlane, harness};
 fn main() {
     harness::run(vec![
         harness::real("webhooks_of_two_replicas_share_a_ca_and_rotate_it", two_replicas),
+        harness::real(
+            "a_ca_is_replaced_while_two_replicas_serve",
+            replaced_while_serving,
+        ),
         harness::real("certificates_from_files_are_followed", certificates_from_files),
         harness::real("a_lease_in_an_api_server_elects_one", lease_elects_one),
     ]);
@@ -94,11 +102,14 @@ fn configurations() -> Configurations {
 }
 
 async fn replica(client: Client, name: &'static str, timing: Timing) -> Result<CancellationToken> {
-    let source = Source::Secret {
+    replica_from(client, name, shared_ca(), timing).await
+}
+
+fn shared_ca() -> Source {
+    Source::Secret {
         namespace: "default".into(),
         name: "webhook-ca".into(),
-    };
-    replica_from(client, name, source, timing).await
+    }
 }
 
 async fn replica_from(
@@ -107,13 +118,17 @@ async fn replica_from(
     source: Source,
     timing: Timing,
 ) -> Result<CancellationToken> {
-    let (health, shutdown) = (Health::default(), CancellationToken::new());
     let options = Options {
         listen: "127.0.0.1:0".parse()?,
         target: Target::Url(None),
         source,
         timing,
     };
+    run_replica(client, name, options).await
+}
+
+async fn run_replica(client: Client, name: &'static str, options: Options) -> Result<CancellationToken> {
+    let (health, shutdown) = (Health::default(), CancellationToken::new());
     let (stop, ready) = (shutdown.clone(), health.clone());
     tokio::spawn(async move {
         webhook::run(client, options, configurations(), router(name), &health, shutdown)
@@ -196,6 +211,58 @@ async fn two_replicas() -> Result<()> {
     .await?;
     ensure!(until(&client, "refused by three").await);
     third.cancel();
+    Ok(())
+}
+
+/// One address for several servers, as a Service has: each connection goes to the next of them.
+async fn shared_address(servers: Vec<SocketAddr>) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("https://{}", listener.local_addr()?);
+    tokio::spawn(async move {
+        for server in servers.into_iter().cycle() {
+            let (mut from, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut to = TcpStream::connect(server).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    });
+    Ok(url)
+}
+
+/// Two replicas behind one address, and a CA that lives for seconds: whatever they replace, each request is answered.
+async fn replaced_while_serving() -> Result<()> {
+    let plane = start().await?;
+    let client = plane.client()?;
+    // Ports that are free now.
+    let free = async || -> Result<SocketAddr> { Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?) };
+    let (one, two) = (free().await?, free().await?);
+    let url = shared_address(vec![one, two]).await?;
+    let life = Duration::from_secs(18);
+    for (name, listen) in [("one", one), ("two", two)] {
+        let options = Options {
+            listen,
+            target: Target::Url(Some(url.clone())),
+            source: shared_ca(),
+            timing: Timing {
+                ca: life,
+                serving: life,
+                ..Timing::default()
+            },
+        };
+        run_replica(client.clone(), name, options).await?;
+    }
+    ensure!(until(&client, "refused by").await);
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+    let mut seen = std::collections::BTreeSet::new();
+    let end = Instant::now() + life * 3;
+    while seen.len() < 3 {
+        ensure!(Instant::now() < end, "the CA was replaced {} times", seen.len());
+        let answer = refused(&client).await?;
+        ensure!(answer.contains("refused by"), "{answer}");
+        seen.insert(secrets.get("webhook-ca").await?.data.unwrap()["ca.crt"].clone().0);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     Ok(())
 }
 

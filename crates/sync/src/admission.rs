@@ -3,9 +3,10 @@
 //! Whoever edits a RootSync decides what its reconciler does, with the roles that it has. So every change of its spec is
 //! refused unless the editor may `bind` every role in force afterwards: the ones it names, or cluster-admin where it
 //! names none and that is the default. Neither emptying the list nor pointing a privileged sync at another repository
-//! is a way around that.
+//! is a way around that. The reconciler also sends what the Secrets of its source hold to a server of the editor's
+//! choice, so the editor must be allowed to `get` these.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use axum::{Json, Router, extract::State, routing::post};
 use k8s_openapi::api::{
@@ -26,7 +27,7 @@ use writ_runtime::{
 
 use crate::{
     Context, DefaultRole, Options,
-    manager::plan::roles_in_force,
+    manager::plan::{roles_in_force, secrets},
     model::{SYSTEM_NAMESPACE, SyncKind},
 };
 
@@ -119,24 +120,26 @@ async fn review(
     };
     let response = AdmissionResponse::from(&request);
     let spec = |object: &Option<DynamicObject>| object.as_ref().and_then(|o| o.data.get("spec").cloned());
-    let roles = roles_to_check(
+    let namespace = request.namespace.clone().unwrap_or_default();
+    let needs = needs(
         spec(&request.old_object).as_ref(),
         spec(&request.object).as_ref(),
         gatekeeper.default,
+        &namespace,
     );
-    let roles = match roles {
-        Ok(roles) => roles,
+    let needs = match needs {
+        Ok(needs) => needs,
         Err(reason) => return Json(response.deny(reason).into_review()),
     };
-    for role in roles {
-        match gatekeeper.may_bind(&request, &role).await {
+    for need in needs {
+        match gatekeeper.allows(&request, &need).await {
             Ok(true) => {}
             Ok(false) => {
                 let user = request.user_info.username.clone().unwrap_or_default();
-                return Json(response.deny(refusal(&user, &role)).into_review());
+                return Json(response.deny(need.refusal(&user)).into_review());
             }
             Err(error) => {
-                let text = format!("cannot tell whether the editor may bind {}: {error}", role.name);
+                let text = format!("cannot tell whether the editor may {need}: {error}");
                 return Json(response.deny(text).into_review());
             }
         }
@@ -144,17 +147,93 @@ async fn review(
     Json(response.into_review())
 }
 
-/// The roles whose binding the editor must be allowed; none if the spec did not change.
-fn roles_to_check(
+/// What an editor must be allowed himself.
+#[derive(Debug, PartialEq, Eq)]
+enum Need {
+    /// To bind a role.
+    Bind(RoleRef),
+    /// To read a Secret.
+    Read { namespace: String, secret: String },
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind(role) => {
+                write!(f, "bind {} {} ", role.kind.as_str(), role.name)?;
+                match &role.namespace {
+                    Some(namespace) => write!(f, "in namespace {namespace}"),
+                    None => f.write_str("in the whole cluster"),
+                }
+            }
+            Self::Read { namespace, secret } => write!(f, "get Secret {namespace}/{secret}"),
+        }
+    }
+}
+
+impl Need {
+    fn refusal(&self, user: &str) -> String {
+        match self {
+            Self::Bind(_) => format!(
+                "{user} may not {self}, which this RootSync would run with; ask somebody who may, or name other roles in spec.override.roleRefs"
+            ),
+            Self::Read { .. } => format!(
+                "{user} may not {self}, which this RootSync would send to its repository; ask somebody who may, or name another Secret in spec.git"
+            ),
+        }
+    }
+
+    fn attributes(&self) -> ResourceAttributes {
+        let text = |text: &str| Some(text.to_owned());
+        match self {
+            Self::Bind(role) => ResourceAttributes {
+                verb: text("bind"),
+                group: text("rbac.authorization.k8s.io"),
+                resource: text(match role.kind {
+                    RoleRefKind::ClusterRole => "clusterroles",
+                    RoleRefKind::Role => "roles",
+                }),
+                name: text(&role.name),
+                namespace: role.namespace.clone(),
+                ..ResourceAttributes::default()
+            },
+            Self::Read { namespace, secret } => ResourceAttributes {
+                verb: text("get"),
+                group: text(""),
+                resource: text("secrets"),
+                name: text(secret),
+                namespace: text(namespace),
+                ..ResourceAttributes::default()
+            },
+        }
+    }
+}
+
+/// What the editor must be allowed; nothing if the spec did not change.
+fn needs(
     old: Option<&Value>,
     new: Option<&Value>,
     default: DefaultRole,
-) -> Result<Vec<RoleRef>, String> {
+    namespace: &str,
+) -> Result<Vec<Need>, String> {
     if old.is_some() && old == new {
         return Ok(Vec::new());
     }
     let spec: RootSyncSpec = serde_json::from_value(new.cloned().unwrap_or_else(|| json!({})))
         .map_err(|error| format!("the spec cannot be read: {error}"))?;
+    let secrets = secrets(&spec).into_iter().map(|secret| Need::Read {
+        namespace: namespace.to_owned(),
+        secret,
+    });
+    Ok(roles(&spec, default)
+        .into_iter()
+        .map(Need::Bind)
+        .chain(secrets)
+        .collect())
+}
+
+/// The roles that a RootSync would have.
+fn roles(spec: &RootSyncSpec, default: DefaultRole) -> Vec<RoleRef> {
     // Of two lists that differ only the common part is bound, but it may become either: ask for all of both.
     let mut roles: Vec<RoleRef> = Vec::new();
     for only in [
@@ -170,30 +249,18 @@ fn roles_to_check(
         let (asked, _) = crate::manager::plan::roles_asked(&only);
         roles.extend(asked);
     }
-    let (in_force, _, _) = roles_in_force(SyncKind::Root, &spec, default);
+    let (in_force, _, _) = roles_in_force(SyncKind::Root, spec, default);
     roles.extend(in_force);
     roles.sort();
     roles.dedup();
-    Ok(roles)
-}
-
-fn refusal(user: &str, role: &RoleRef) -> String {
-    let place = match &role.namespace {
-        Some(namespace) => format!("in namespace {namespace}"),
-        None => "in the whole cluster".into(),
-    };
-    format!(
-        "{user} may not bind {} {} {place}, which this RootSync would run with; ask somebody who may, or name other roles in spec.override.roleRefs",
-        role.kind.as_str(),
-        role.name
-    )
+    roles
 }
 
 impl Gatekeeper {
-    async fn may_bind(
+    async fn allows(
         &self,
         request: &AdmissionRequest<DynamicObject>,
-        role: &RoleRef,
+        need: &Need,
     ) -> Result<bool, kube::Error> {
         let user = &request.user_info;
         let review = SubjectAccessReview {
@@ -202,20 +269,7 @@ impl Gatekeeper {
                 groups: user.groups.clone(),
                 uid: user.uid.clone(),
                 extra: user.extra.clone(),
-                resource_attributes: Some(ResourceAttributes {
-                    verb: Some("bind".into()),
-                    group: Some("rbac.authorization.k8s.io".into()),
-                    resource: Some(
-                        match role.kind {
-                            RoleRefKind::ClusterRole => "clusterroles",
-                            RoleRefKind::Role => "roles",
-                        }
-                        .into(),
-                    ),
-                    name: Some(role.name.clone()),
-                    namespace: role.namespace.clone(),
-                    ..ResourceAttributes::default()
-                }),
+                resource_attributes: Some(need.attributes()),
                 ..SubjectAccessReviewSpec::default()
             },
             ..SubjectAccessReview::default()
@@ -232,12 +286,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_change_of_the_spec_asks_for_the_roles_in_force() {
+    fn every_change_of_the_spec_asks_for_its_roles_and_secrets() {
         let names = |old: Option<Value>, new: Value, default| -> Vec<String> {
-            roles_to_check(old.as_ref(), Some(&new), default)
+            needs(old.as_ref(), Some(&new), default, "system")
                 .unwrap()
                 .into_iter()
-                .map(|role| role.name)
+                .map(|need| match need {
+                    Need::Bind(role) => role.name,
+                    Need::Read { namespace, secret } => format!("{namespace}/{secret}"),
+                })
                 .collect()
         };
         let git = |repo: &str| json!({ "repo": repo, "auth": "none" });
@@ -271,6 +328,19 @@ mod tests {
             "overrides": { "roleRefs": [{ "kind": "ClusterRole", "name": "edit" }]},
         });
         assert_eq!(names(None, both, admin), ["edit", "view"]);
-        assert!(roles_to_check(None, Some(&json!({ "git": 3 })), admin).is_err());
+        // The same Secret, and another server that it would be sent to.
+        let secret = |repo: &str| {
+            json!({ "git": {
+                "repo": repo, "auth": "token", "secretRef": { "name": "t" }, "caCertSecretRef": { "name": "c" },
+            }})
+        };
+        let none = DefaultRole::None;
+        assert_eq!(names(None, secret("a"), none), ["system/c", "system/t"]);
+        assert_eq!(
+            names(Some(secret("a")), secret("b"), none),
+            ["system/c", "system/t"]
+        );
+        assert_eq!(names(Some(secret("a")), secret("a"), none), Vec::<String>::new());
+        assert!(needs(None, Some(&json!({ "git": 3 })), admin, "system").is_err());
     }
 }

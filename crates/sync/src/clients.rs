@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderValue, Request, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body, config::AuthInfo};
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{Error, backoff::Backoff, error::Context as _, token};
+use writ_runtime::{Error, backoff::Backoff, client, error::Context as _, health::Health, token};
 
 /// How long a token is asked to live; the API server may answer with less or more.
 const LIFETIME: Duration = Duration::from_hours(1);
@@ -32,11 +32,31 @@ pub struct Identity {
 
 impl Clients {
     /// For the API server of that configuration, whose own credentials go to no reconciler.
-    pub fn new(config: &Config, manager: Client) -> Result<Self, Error> {
+    pub fn of(config: Config) -> Result<Self, Error> {
         let mut bare = config.clone();
         bare.auth_info = AuthInfo::default();
-        let anonymous = Client::try_from(bare).context(|| "make a client without credentials".to_owned())?;
+        let anonymous = client::connect(bare).context(|| "make a client without credentials".to_owned())?;
+        let manager = client::connect(config).context(|| "make a client of the API server".to_owned())?;
         Ok(Self { manager, anonymous })
+    }
+
+    /// A client with the manager's identity, and one without any for the same API server.
+    pub fn new(manager: Client, anonymous: Client) -> Self {
+        Self { manager, anonymous }
+    }
+
+    /// The same; requests are counted, those of the manager apart from those of all reconcilers.
+    #[must_use]
+    pub fn counted(self, health: &Health) -> Self {
+        Self {
+            manager: health.counted("manager", self.manager),
+            anonymous: health.counted("reconcilers", self.anonymous),
+        }
+    }
+
+    /// The manager's own client.
+    pub fn manager(&self) -> &Client {
+        &self.manager
     }
 
     /// A client for that account; its token is renewed until the identity is dropped.

@@ -5,7 +5,7 @@
 //! never reads a repository, the reconciler never writes a sync.
 
 pub mod admission;
-pub mod clients;
+mod clients;
 pub mod manager;
 pub mod model;
 pub mod names;
@@ -14,15 +14,15 @@ pub mod report;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use kube::{Client, Config};
+use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
     Error,
-    error::Context as _,
     health::Health,
     lease::{Candidate, Timing},
 };
 
+pub use clients::Clients;
 pub use model::SyncId;
 
 /// The field manager of everything that the manager writes.
@@ -93,8 +93,8 @@ impl Default for Options {
 /// What both halves are given.
 #[derive(Clone)]
 pub struct Context {
-    /// How the API server is reached.
-    pub config: Config,
+    /// Makes a client for each sync.
+    pub clients: Clients,
     /// A client with the manager's identity.
     pub client: Client,
     /// How syncs are run.
@@ -107,15 +107,17 @@ pub struct Context {
 
 /// Runs the manager, and the reconcilers as tasks unless they are isolated, until shutdown.
 pub async fn run(
-    config: Config,
+    clients: Clients,
     options: Options,
     health: Health,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let client = Client::try_from(config.clone()).context(|| "make a client of the API server".to_owned())?;
+    if options.isolation == Isolation::Task {
+        reconciler::private_clones(&options.cache)?;
+    }
     let context = Context {
-        config,
-        client,
+        client: clients.manager().clone(),
+        clients,
         options: Arc::new(options),
         health,
         shutdown,

@@ -44,6 +44,26 @@ impl Wanted {
         }
     }
 
+    /// What a condition says already.
+    pub fn like(condition: &Condition) -> Self {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self {
+            type_: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: text(&condition.reason),
+            message: text(&condition.message),
+            commit: condition.commit.clone(),
+            errors: condition.error_summary.clone(),
+            error_refs: condition.error_source_refs.clone(),
+        }
+    }
+
+    /// As it is written where there was none.
+    #[cfg(test)]
+    pub fn condition(&self) -> Condition {
+        self.at(None, 0, &Time(now()))
+    }
+
     /// With times: the old ones, where nothing changed.
     fn at(&self, current: Option<&Condition>, generation: i64, now: &Time) -> Condition {
         let text = |text: &String| (!text.is_empty()).then(|| text.clone());

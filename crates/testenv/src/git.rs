@@ -22,6 +22,8 @@ pub enum Content {
     File(Vec<u8>),
     /// A symbolic link.
     Link(String),
+    /// Another repository, at a commit that this one does not have.
+    Submodule,
 }
 
 impl From<&str> for Content {
@@ -160,11 +162,11 @@ impl Folder {
     fn write(self, repository: &gix::Repository) -> Result<ObjectId> {
         let mut entries = Vec::new();
         for (name, content) in self.files {
-            let (mode, data) = match content {
-                Content::File(data) => (EntryKind::Blob, data),
-                Content::Link(target) => (EntryKind::Link, target.into_bytes()),
+            let (mode, oid) = match content {
+                Content::File(data) => (EntryKind::Blob, repository.write_blob(data)?.detach()),
+                Content::Link(target) => (EntryKind::Link, repository.write_blob(target)?.detach()),
+                Content::Submodule => (EntryKind::Commit, ObjectId::from_hex(&[b'1'; 40])?),
             };
-            let oid = repository.write_blob(data)?.detach();
             entries.push(Entry {
                 mode: mode.into(),
                 filename: name.into(),

@@ -7,12 +7,14 @@
 //! }
 //! ```
 
-use std::{env, future::Future};
+use std::{env, future::Future, sync::Once};
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::Assets;
+
+static TOLD: Once = Once::new();
 
 /// Whether a missing control plane fails the tests that need one: `WRIT_REQUIRE_REAL=1`.
 pub fn real_required() -> bool {
@@ -28,7 +30,8 @@ where
     let missing = Assets::find().err();
     let ignored = missing.is_some() && !real_required();
     if let Some(missing) = missing.as_ref().filter(|_| ignored) {
-        eprintln!("{name}: {missing}");
+        // The names follow in the list of tests, each as ignored; why is the same for all.
+        TOLD.call_once(|| eprintln!("tests that need a real control plane are ignored: {missing}"));
     }
     Trial::test(name, move || match missing {
         Some(missing) => Err(Failed::from(missing)),

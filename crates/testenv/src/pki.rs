@@ -8,6 +8,8 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
+use crate::private;
+
 /// A certificate with its key, both in PEM.
 pub struct Identity {
     /// The certificate.
@@ -33,7 +35,7 @@ impl Authority {
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
             let key = KeyPair::generate()?;
             fs::write(&cert_file, params.self_signed(&key)?.pem())?;
-            fs::write(&key_file, key.serialize_pem())?;
+            private::file(&key_file, key.serialize_pem())?;
         }
         let cert = fs::read_to_string(&cert_file).context("read the CA")?;
         let key = KeyPair::from_pem(&fs::read_to_string(&key_file).context("read the CA's key")?)?;

@@ -19,7 +19,7 @@ use kube::{
 };
 use tempfile::TempDir;
 
-use crate::{Assets, pki::Authority, process::Guarded};
+use crate::{Assets, pki::Authority, private, process::Guarded};
 
 /// What the controller manager runs: what writ's objects need, nothing that wants nodes.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
@@ -85,7 +85,7 @@ impl ControlPlane {
 
     async fn try_start(assets: &Assets, options: &Options) -> Result<Self> {
         let (temporary, folder) = if let Some(folder) = &options.data {
-            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+            private::folder(folder)?;
             (None, folder.clone())
         } else {
             let temporary = tempfile::Builder::new().prefix("writ-control-plane-").tempdir()?;
@@ -333,12 +333,12 @@ fn free_ports() -> Result<[u16; 4]> {
 fn write_credentials(authority: &Authority, folder: &Path, port: u16) -> Result<Kubeconfig> {
     let serving = authority.serving()?;
     fs::write(folder.join("serving.crt"), &serving.cert)?;
-    fs::write(folder.join("serving.key"), &serving.key)?;
+    private::file(&folder.join("serving.key"), &serving.key)?;
     let tokens = folder.join("sa.key");
     if !tokens.is_file() {
         let key = rcgen::KeyPair::generate()?;
         fs::write(folder.join("sa.pub"), key.public_key_pem())?;
-        fs::write(tokens, key.serialize_pem())?;
+        private::file(&tokens, key.serialize_pem())?;
     }
     let admin = authority.client("admin", "system:masters")?;
     let name = "writ-testenv".to_owned();
@@ -380,7 +380,7 @@ fn write_credentials(authority: &Authority, folder: &Path, port: u16) -> Result<
 
 /// Writes a kubeconfig as JSON, which is YAML too.
 fn write_kubeconfig(config: &Kubeconfig, file: &Path) -> Result<()> {
-    fs::write(file, serde_json::to_vec_pretty(config)?).with_context(|| format!("write {}", file.display()))
+    private::file(file, serde_json::to_vec_pretty(config)?)
 }
 
 fn client_of(kubeconfig: &Kubeconfig) -> Result<Client> {

@@ -12,15 +12,20 @@ use std::{
 
 /// Starts `"$@"`, waits for its end, and kills it when standard input is closed.
 ///
-/// It ignores the signals that end a whole group of processes: it must be the last one to go.
+/// It ignores the signals that end a whole group of processes: it must be the last one to go. When the program ends by
+/// itself, the one that would kill it goes at once: its id may soon be the id of a stranger.
 const WATCHDOG: &str = r#"
 trap '' TERM INT HUP
 exec 3<&0
 "$@" </dev/null 3<&- &
 child=$!
-( cat <&3 >/dev/null; kill -KILL $child ) 2>/dev/null &
+( while read -r _; do :; done; kill -KILL $child ) <&3 2>/dev/null &
+killer=$!
 exec 3<&-
 wait $child
+status=$?
+kill -KILL $killer 2>/dev/null
+exit $status
 "#;
 
 /// A child process that dies with us.
@@ -137,6 +142,31 @@ mod tests {
         assert!(child.exited().unwrap().is_none());
         child.stop().unwrap();
         assert!(gone(&pid));
+    }
+
+    #[test]
+    fn nothing_is_left_that_could_kill_a_stranger() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pid_file, go) = (folder.path().join("pid"), folder.path().join("go"));
+        let script = format!(
+            "echo $$ > {}; until [ -e {} ]; do sleep 0.01; done; exit 7",
+            pid_file.display(),
+            go.display()
+        );
+        let mut child =
+            Guarded::spawn(Path::new("sh"), ["-c", &script], &[], &folder.path().join("log")).unwrap();
+        let pid = pid_in(&pid_file);
+        // Waiting for a child closes its pipe, unless somebody else holds it.
+        let pipe = child.watchdog.stdin.take().unwrap();
+        let watchdog = child.watchdog.id();
+        let children = fs::read_to_string(format!("/proc/{watchdog}/task/{watchdog}/children")).unwrap();
+        let killer = children.split_whitespace().nth(1).unwrap();
+        assert!(running(killer) && children.starts_with(&pid), "{children}");
+        fs::write(go, "").unwrap();
+        // The pipe is still open: the child's end alone ends all of them, and is what is told.
+        assert!(gone(&pid) && gone(killer));
+        assert_eq!(child.watchdog.wait().unwrap().code(), Some(7));
+        drop(pipe);
     }
 
     #[test]

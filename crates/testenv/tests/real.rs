@@ -7,20 +7,112 @@
     reason = "tests"
 )]
 
-use anyhow::{Result, ensure};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
 };
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::TcpStream,
+    process::Command,
+};
 use writ_testenv::{ControlPlane, Options, harness};
 
+/// Tells a second process of this test to hold a control plane until it is killed.
+const HOLD: &str = "WRIT_TEST_HOLDS_A_CONTROL_PLANE";
+
 fn main() {
+    if std::env::var_os(HOLD).is_some() {
+        hold();
+    }
     harness::run(vec![
         harness::real("three_control_planes_start_in_parallel", three_in_parallel),
         harness::real("users_have_their_own_rights", users_have_their_own_rights),
         harness::real("data_outlives_a_restart", data_outlives_a_restart),
+        harness::real("a_killed_process_leaves_nothing_behind", killed),
     ]);
+}
+
+#[tokio::main]
+async fn hold() {
+    let plane = ControlPlane::start(Options::default()).await.unwrap();
+    println!("{}", plane.url());
+    std::future::pending::<()>().await;
+}
+
+/// Every process below this one, by id.
+fn descendants(of: &str) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    let below = children
+        .split_whitespace()
+        .flat_map(|child| [vec![child.to_owned()], descendants(child)].concat());
+    below.collect()
+}
+
+fn is_running(pid: &str) -> bool {
+    // One that ended and that nobody has waited for yet counts as gone.
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// A process that holds a control plane is killed, with no chance to clean up.
+async fn killed() -> Result<()> {
+    let mut holder = Command::new(std::env::current_exe()?)
+        .env(HOLD, "1")
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut said = BufReader::new(holder.stdout.take().unwrap()).lines();
+    let url = said.next_line().await?.context("no control plane was started")?;
+    let address = url.trim_start_matches("https://").to_owned();
+    TcpStream::connect(&address).await?;
+    let id = holder.id().unwrap();
+    let mut left = started_by(id)?;
+    // The controller manager is the last to start, and nobody waits for it.
+    let complete = async {
+        while ["etcd", "kube-apiserver", "kube-controller-manager"]
+            .iter()
+            .any(|name| left.iter().filter(|pid| is_named(pid, name)).count() != 1)
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            left = started_by(id)?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(Duration::from_secs(20), complete)
+        .await
+        .context("not all of a control plane runs")??;
+    holder.kill().await?;
+    let gone = async {
+        while left.iter().any(|pid| is_running(pid)) || TcpStream::connect(&address).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone)
+        .await
+        .context("something outlived the process that started it")
+}
+
+/// Everything that a process and its children started. Children belong to the thread that started them.
+fn started_by(id: u32) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+        let children = fs::read_to_string(thread?.path().join("children"))?;
+        for child in children.split_whitespace() {
+            all.push(child.to_owned());
+            all.extend(descendants(child));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether this is the name of a process; its own is cut after 15 characters.
+fn is_named(pid: &str, name: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .is_ok_and(|comm| name.get(..15).unwrap_or(name) == comm.trim())
 }
 
 async fn three_in_parallel() -> Result<()> {
@@ -62,6 +154,23 @@ async fn users_have_their_own_rights() -> Result<()> {
     Ok(())
 }
 
+/// The folder, and in it every key and what holds one.
+fn only_the_owner_reads(folder: &Path) -> Result<()> {
+    let mode = |path: &Path| anyhow::Ok(fs::metadata(path)?.permissions().mode() & 0o777);
+    ensure!(mode(folder)? == 0o700, "{:o}", mode(folder)?);
+    let mut keys = 0;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_file() && fs::read_to_string(&path).is_ok_and(|text| text.contains("PRIVATE KEY")) {
+            ensure!(mode(&path)? == 0o600, "{}: {:o}", path.display(), mode(&path)?);
+            keys += 1;
+        }
+    }
+    ensure!(keys >= 3, "only {keys} keys found");
+    ensure!(mode(&folder.join("admin.kubeconfig"))? == 0o600);
+    Ok(())
+}
+
 async fn data_outlives_a_restart() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = Options {
@@ -76,6 +185,7 @@ async fn data_outlives_a_restart() -> Result<()> {
         .await?;
     drop(plane);
     let plane = ControlPlane::start(options).await?;
+    only_the_owner_reads(folder.path())?;
     Api::<ConfigMap>::namespaced(plane.client()?, "default")
         .get("kept")
         .await?;

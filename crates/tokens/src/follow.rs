@@ -1,8 +1,15 @@
 //! Follows accounts, and reads a Secret only when its token is new.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
-use futures::{Stream, StreamExt, stream};
+use futures::{
+    FutureExt, Stream, StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream, FuturesUnordered},
+};
 use jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt,
@@ -14,7 +21,7 @@ use kube::{
 };
 use writ_api::authentication::ManagedServiceAccount;
 
-use crate::{Token, read};
+use crate::{Error, Token, read};
 
 /// Something happened to a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,53 +70,128 @@ impl Tokens {
     }
 
     /// Follows the accounts of this name: every token there is, each new one, and each that goes. A Secret that cannot
-    /// be read is logged and tried again with the account's next change.
+    /// be read is logged and tried again, after half a second at first and after a minute at last.
     pub fn follow(&self, name: &str) -> impl Stream<Item = Change> + Send + Unpin + use<> {
         let api: Api<Watched> = match &self.cluster {
             Some(cluster) => Api::namespaced(self.hub.clone(), cluster),
             None => Api::all(self.hub.clone()),
         };
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let hub = self.hub.clone();
-        let mut known = Known::new();
-        let mut listed = Known::new();
-        watcher(api, config)
+        let events = watcher(api, config)
             .default_backoff()
             .filter_map(|event| async move {
                 event
                     .inspect_err(|error| tracing::debug!(%error, "the watch failed, will start it again"))
                     .ok()
             })
-            .flat_map(move |event| stream::iter(asks(event, &mut known, &mut listed)))
-            .filter_map(move |ask| {
-                let hub = hub.clone();
-                async move {
-                    let account = match ask {
-                        Ask::Gone(cluster, name) => return Some(Change::Gone { cluster, name }),
-                        Ask::Read(account) => account,
-                    };
-                    let (cluster, name) = (account.namespace().unwrap_or_default(), account.name_any());
-                    read(&hub, &account, &cluster, &name)
-                        .await
-                        .inspect_err(|error| tracing::warn!(%error, "cannot read a token"))
-                        .ok()
-                        .map(Change::Fresh)
-                }
-            })
-            .boxed()
+            .boxed();
+        let following = Following {
+            hub: self.hub.clone(),
+            events,
+            known: Known::new(),
+            listed: Known::new(),
+            changes: VecDeque::new(),
+            waiting: VecDeque::new(),
+            reading: FuturesUnordered::new(),
+            resting: FuturesUnordered::new(),
+        };
+        stream::unfold(following, |mut following| async move {
+            let change = following.next().await?;
+            Some((change, following))
+        })
+        .boxed()
     }
+}
+
+/// How many Secrets are read side by side.
+const CONCURRENCY: usize = 16;
+
+/// A Secret that is to be read.
+struct Attempt {
+    account: Box<ManagedServiceAccount>,
+    failures: u32,
+}
+
+struct Following {
+    hub: Client,
+    events: BoxStream<'static, Event<Watched>>,
+    known: Known,
+    listed: Known,
+    changes: VecDeque<Change>,
+    waiting: VecDeque<Attempt>,
+    reading: FuturesUnordered<BoxFuture<'static, (Attempt, Result<Token, Error>)>>,
+    /// Those that failed, until they are tried again.
+    resting: FuturesUnordered<BoxFuture<'static, Attempt>>,
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<Change> {
+        loop {
+            if let Some(change) = self.changes.pop_front() {
+                return Some(change);
+            }
+            while self.reading.len() < CONCURRENCY
+                && let Some(attempt) = self.waiting.pop_front()
+            {
+                if self.is_current(&attempt) {
+                    self.reading.push(attempt.read(self.hub.clone()).boxed());
+                }
+            }
+            tokio::select! {
+                event = self.events.next() => {
+                    for ask in asks(event?, &mut self.known, &mut self.listed) {
+                        match ask {
+                            Ask::Read(account) => self.waiting.push_back(Attempt { account, failures: 0 }),
+                            Ask::Gone(cluster, name) => self.changes.push_back(Change::Gone { cluster, name }),
+                        }
+                    }
+                }
+                Some((attempt, token)) = self.reading.next() => match token {
+                    Ok(token) if self.is_current(&attempt) => return Some(Change::Fresh(token)),
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot read a token, will try again");
+                        self.resting.push(attempt.rest().boxed());
+                    }
+                },
+                Some(attempt) = self.resting.next() => self.waiting.push_back(attempt),
+            }
+        }
+    }
+
+    /// Whether nothing newer is known of the account.
+    fn is_current(&self, attempt: &Attempt) -> bool {
+        self.known.get(&id(&*attempt.account)) == Some(&refreshed(&attempt.account))
+    }
+}
+
+impl Attempt {
+    async fn read(self, hub: Client) -> (Self, Result<Token, Error>) {
+        let (cluster, name) = id(&*self.account);
+        let token = read(&hub, &self.account, &cluster, &name).await;
+        (self, token)
+    }
+
+    async fn rest(self) -> Self {
+        tokio::time::sleep(Duration::from_millis(500 << self.failures.min(7))).await;
+        Self {
+            failures: self.failures.saturating_add(1),
+            ..self
+        }
+    }
+}
+
+fn id(account: &impl kube::Resource) -> (String, String) {
+    (account.namespace().unwrap_or_default(), account.name_any())
+}
+
+fn refreshed(account: &ManagedServiceAccount) -> Option<Timestamp> {
+    let reference = account.status.as_ref()?.token_secret_ref.as_ref()?;
+    Some(reference.last_refresh_timestamp.0)
 }
 
 /// What an event means, given what is known.
 fn asks(event: Event<Watched>, known: &mut Known, listed: &mut Known) -> Vec<Ask> {
-    let id = |account: &Watched| (account.namespace().unwrap_or_default(), account.name_any());
-    let refreshed = |account: &ManagedServiceAccount| {
-        let status = account.status.as_ref()?;
-        status
-            .token_secret_ref
-            .as_ref()
-            .map(|at| at.last_refresh_timestamp.0)
-    };
     match event {
         Event::Init => {
             listed.clear();

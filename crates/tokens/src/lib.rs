@@ -32,8 +32,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
-use writ_api::authentication::{KEY_CA, KEY_TOKEN, ManagedServiceAccount};
+use kube::{Api, Client, ResourceExt};
+use writ_api::authentication::{GROUP, KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount};
 
 pub use error::Error;
 pub use exec::{API_VERSION, exec_credential};
@@ -88,7 +88,8 @@ pub async fn get(hub: &Client, cluster: &str, name: &str) -> Result<Token, Error
     read(hub, &account, cluster, name).await
 }
 
-/// Reads the Secret that an account's status names.
+/// Reads the Secret of an account. Its agent writes the status, and must not choose which Secret is read with the rights
+/// of whoever reads: it is the one of the account's name that says that it was made for this account.
 async fn read(
     hub: &Client,
     account: &ManagedServiceAccount,
@@ -96,32 +97,37 @@ async fn read(
     name: &str,
 ) -> Result<Token, Error> {
     let status = account.status.clone().unwrap_or_default();
+    let none = |why: &str| Error::NoToken {
+        cluster: cluster.into(),
+        name: name.into(),
+        why: why.into(),
+    };
     let Some(reference) = status.token_secret_ref else {
         let why = status
             .conditions
             .iter()
             .find(|condition| condition.type_ == "TokenReported" && condition.status == "False")
-            .map(|condition| condition.message.clone());
-        return Err(Error::NoToken {
-            cluster: cluster.into(),
-            name: name.into(),
-            why: why.unwrap_or_else(|| "the cluster's agent has not reported one yet".into()),
-        });
+            .map(|condition| condition.message.as_str());
+        return Err(none(
+            why.unwrap_or("the cluster's agent has not reported one yet"),
+        ));
     };
+    if reference.name != name {
+        return Err(none("its status names a Secret that is not the account's"));
+    }
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), cluster);
     let secret = secrets
-        .get(&reference.name)
+        .get(name)
         .await
-        .map_err(|source| Error::request(format!("read the Secret {cluster}/{}", reference.name), source))?;
+        .map_err(|source| Error::request(format!("read the Secret {cluster}/{name}"), source))?;
+    if !is_of(&secret, account) {
+        return Err(none("the Secret of its name was not made for this account"));
+    }
     let data = secret.data.unwrap_or_default();
     let text = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
     let token = String::from_utf8(text(KEY_TOKEN)).unwrap_or_default();
     if token.is_empty() {
-        return Err(Error::NoToken {
-            cluster: cluster.into(),
-            name: name.into(),
-            why: "the Secret holds no token; it will be repaired".into(),
-        });
+        return Err(none("the Secret holds no token; it will be repaired"));
     }
     Ok(Token {
         cluster: cluster.into(),
@@ -131,4 +137,66 @@ async fn read(
         refreshed: Some(reference.last_refresh_timestamp.0),
         secret: token,
     })
+}
+
+/// Whether the Secret says that it was made for this very account.
+fn is_of(secret: &Secret, account: &ManagedServiceAccount) -> bool {
+    let labelled = secret
+        .labels()
+        .get(LABEL_MANAGED)
+        .is_some_and(|value| value == "true");
+    let of_group = |version: &str| version.split_once('/').is_some_and(|(group, _)| group == GROUP);
+    labelled
+        && secret.owner_references().iter().any(|owner| {
+            owner.kind == "ManagedServiceAccount"
+                && of_group(&owner.api_version)
+                && Some(&owner.uid) == account.metadata.uid.as_ref()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_the_accounts_if_it_says_so_in_every_way() {
+        let account = serde_json::from_value(json!({
+            "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
+            "metadata": { "name": "a", "namespace": "c1", "uid": "u1" }, "spec": { "rotation": {} },
+        }))
+        .unwrap();
+        let of = |label: &str, version: &str, kind: &str, uid: &str| {
+            let owner = json!({ "apiVersion": version, "kind": kind, "name": "a", "uid": uid });
+            let metadata: Value = json!({ "labels": { LABEL_MANAGED: label }, "ownerReferences": [owner] });
+            is_of(
+                &serde_json::from_value(json!({ "metadata": metadata })).unwrap(),
+                &account,
+            )
+        };
+        let (version, kind) = (
+            "authentication.open-cluster-management.io/v1beta1",
+            "ManagedServiceAccount",
+        );
+        assert!(of("true", version, kind, "u1"));
+        assert!(of(
+            "true",
+            "authentication.open-cluster-management.io/v1alpha1",
+            kind,
+            "u1"
+        ));
+        assert!(!of("false", version, kind, "u1"));
+        assert!(!of(
+            "true",
+            "proxy.open-cluster-management.io/v1alpha1",
+            kind,
+            "u1"
+        ));
+        assert!(!of("true", version, "Other", "u1"));
+        assert!(
+            !of("true", version, kind, "u2"),
+            "an account of that name from before"
+        );
+    }
 }

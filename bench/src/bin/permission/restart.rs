@@ -41,7 +41,7 @@ impl Measured {
         println!("\n| restart, {PERMISSIONS} permissions on {CLUSTERS} clusters | measured | limit |");
         println!("| --- | --- | --- |");
         println!(
-            "| from the start of the process until it is ready | {:.2?} | {READY_WITHIN:?} |",
+            "| from the start of the process until every watch is initialised | {:.2?} | {READY_WITHIN:?} |",
             self.ready
         );
         println!(

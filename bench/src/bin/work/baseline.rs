@@ -8,12 +8,16 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use writ_api::work::{
     APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, MANIFEST_WORK_FINALIZER, ManifestWork,
 };
 
 /// How many objects of one work are written at once; the agent's number.
 const OBJECTS: usize = 16;
+
+/// How many objects of all works are written at once; the agent's number.
+static TURNS: Semaphore = Semaphore::const_new(24);
 
 /// How many works are looked at side by side; the agent's number.
 pub const WORKS: usize = 10;
@@ -69,6 +73,7 @@ pub async fn objects(cluster: &Client, work: &ManifestWork, owner: Option<&str>)
         }
         let api: Api<ConfigMap> =
             Api::namespaced(cluster.clone(), object.namespace().as_deref().unwrap_or_default());
+        let _turn = TURNS.acquire().await?;
         api.create(&PostParams::default(), &object).await?;
         anyhow::Ok(())
     });

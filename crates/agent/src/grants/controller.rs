@@ -1,6 +1,7 @@
 //! Watches namespaces, grants, Roles and RoleBindings of the managed cluster, and writes what differs.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     sync::Arc,
@@ -18,7 +19,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, CustomResourceExt as _, Resource, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams},
     runtime::{
         WatchStreamExt as _,
         wait::{await_condition, conditions},
@@ -26,16 +27,18 @@ use kube::{
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 use tokio::sync::oneshot;
-use writ_api::writ::NamespaceGrant;
+use writ_api::{work::AppliedManifestWork, writ::NamespaceGrant};
 use writ_runtime::{
     Error, apply, crds,
-    error::Context as _,
+    error::{Context as _, status_code},
     queue::{Next, Queue},
 };
 
 use super::{
-    plan::{self, Active, Kind, Object, Outcome, Step},
+    plan::{self, Active, Kind, Live, Object, Step, WRITER},
+    status::{self, Outcome},
     watches::{Followed, Key, Known},
 };
 use crate::{Context, MANAGER};
@@ -63,10 +66,10 @@ pub async fn run(context: Context) -> Result<(), Error> {
             _ = watch => {}
         }
     }
-    let shutdown = context.shutdown.clone();
+    let (shutdown, meter) = (context.shutdown.clone(), context.health.meter("grants"));
     let (worker, more) = (Arc::new(Worker { context, known }), queue.clone());
     queue
-        .run(CONCURRENCY, &shutdown, move |key| {
+        .run(CONCURRENCY, &shutdown, &meter, move |key| {
             let (worker, queue) = (worker.clone(), more.clone());
             async move {
                 let done = match &key {
@@ -129,9 +132,7 @@ where
     let mut sender = Some(sender);
     let api = Api::<K>::all(context.spoke.clone());
     let (known, queue, shutdown) = (known.clone(), queue.clone(), context.shutdown.clone());
-    let stream = watcher::watcher(api, watcher::Config::default())
-        .modify(|object| object.meta_mut().managed_fields = None)
-        .default_backoff();
+    let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
     tokio::spawn(async move {
         let mut stream = std::pin::pin!(stream);
         let mut listed = BTreeSet::new();
@@ -178,12 +179,16 @@ struct Worker {
 impl Worker {
     /// Makes one namespace hold what the grants want there.
     async fn namespace(&self, name: &str, queue: &Queue<Key>) -> Result<(), Error> {
+        let unconfirmed = self.unconfirmed(name).await?;
         let (mut plan, generations) = {
             let state = self.known.lock();
             let grants: Vec<&Active> = state.grants.values().collect();
             let nothing = BTreeMap::new();
-            let live = state.objects.get(name).unwrap_or(&nothing);
-            let plan = plan::namespace(name, state.namespaces.get(name), &grants, live);
+            let mut live = Cow::Borrowed(state.objects.get(name).unwrap_or(&nothing));
+            for (key, object) in unconfirmed {
+                live.to_mut().insert(key, Live::Granted(object));
+            }
+            let plan = plan::namespace(name, state.namespaces.get(name), &grants, &live);
             let generations: BTreeMap<String, Option<i64>> = state
                 .grants
                 .iter()
@@ -219,6 +224,37 @@ impl Worker {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Asks the records of works whether they deliver those of the grants' objects that say so. What none confirms is the
+    /// grants' alone; if it has changed meanwhile, the event brings us back.
+    async fn unconfirmed(&self, namespace: &str) -> Result<Vec<((Kind, String), Object)>, Error> {
+        let doubtful: Vec<_> = {
+            let state = self.known.lock();
+            let objects = state.objects.get(namespace).into_iter().flatten();
+            let doubtful = objects.filter_map(|(key, live)| match live {
+                Live::Delivered { object, ours: true } => Some((key.clone(), object.clone())),
+                _ => None,
+            });
+            doubtful.collect()
+        };
+        let api: Api<AppliedManifestWork> = Api::all(self.context.spoke.clone());
+        let mut unconfirmed = Vec::new();
+        for (key, object) in doubtful {
+            let mut confirmed = false;
+            for owner in plan::works(&object) {
+                let record = match api.get_opt(&owner.name).await {
+                    // Where the kind is not known there are no works.
+                    Err(error) if status_code(&error) == Some(404) => None,
+                    record => record.context(|| format!("read AppliedManifestWork {}", owner.name))?,
+                };
+                confirmed |= record.is_some_and(|record| plan::confirms(&record, &object));
+            }
+            if !confirmed {
+                unconfirmed.push((key, object));
+            }
+        }
+        Ok(unconfirmed)
+    }
+
     async fn step(&self, namespace: &str, step: &Step) -> Result<(), Error> {
         let roles: Api<Role> = apply::namespaced(&self.context.spoke, namespace);
         let bindings: Api<RoleBinding> = apply::namespaced(&self.context.spoke, namespace);
@@ -228,7 +264,7 @@ impl Worker {
             Step::Change {
                 to: Object::Role(role),
                 ..
-            } => replace(&roles, role.as_ref()).await,
+            } => change(&roles, role.as_ref()).await,
             Step::Change {
                 to: Object::RoleBinding(binding),
                 replace: again,
@@ -237,8 +273,10 @@ impl Worker {
                     apply::delete(&bindings, &binding.name_any(), None).await?;
                     return create(&bindings, binding.as_ref()).await;
                 }
-                replace(&bindings, binding.as_ref()).await
+                change(&bindings, binding.as_ref()).await
             }
+            Step::Release(Object::Role(role)) => release(&roles, role.as_ref()).await,
+            Step::Release(Object::RoleBinding(binding)) => release(&bindings, binding.as_ref()).await,
             Step::Delete { kind, name, uid } => match kind {
                 Kind::Role => apply::delete(&roles, name, uid.as_deref()).await,
                 Kind::RoleBinding => apply::delete(&bindings, name, uid.as_deref()).await,
@@ -260,7 +298,7 @@ impl Worker {
             let selected = state.selected(active);
             let nothing = BTreeMap::new();
             let outcomes = state.outcomes.get(name).unwrap_or(&nothing);
-            let Some(status) = plan::status(active, &selected, outcomes, Timestamp::now()) else {
+            let Some(status) = status::status(active, &selected, outcomes, Timestamp::now()) else {
                 return Ok(());
             };
             (active.grant.clone(), status)
@@ -273,42 +311,60 @@ impl Worker {
     }
 }
 
+/// Makes it. Not by force: what somebody made of that name in this very moment stays his.
 async fn create<K>(api: &Api<K>, object: &K) -> Result<(), Error>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
     K::DynamicType: Default,
 {
-    let params = PostParams {
-        field_manager: Some(MANAGER.into()),
-        ..PostParams::default()
-    };
-    api.create(&params, object).await.map(drop).context(|| {
-        format!(
-            "create {} {}",
-            K::kind(&K::DynamicType::default()),
-            object.name_any()
-        )
-    })
+    write(api, "create", object, &PatchParams::apply(WRITER), object).await
 }
 
-/// Makes the content and the owners exactly these; labels and annotations of others stay.
-async fn replace<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+/// Makes the content exactly this; owners, labels and annotations of others stay.
+async fn change<K>(api: &Api<K>, object: &K) -> Result<(), Error>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
     K::DynamicType: Default,
 {
-    let params = PatchParams {
-        field_manager: Some(MANAGER.into()),
-        ..PatchParams::default()
-    };
-    api.patch(&object.name_any(), &params, &Patch::Merge(object))
-        .await
-        .map(drop)
-        .context(|| {
-            format!(
-                "change {} {}",
-                K::kind(&K::DynamicType::default()),
-                object.name_any()
-            )
-        })
+    write(api, "change", object, &PatchParams::apply(WRITER).force(), object).await
+}
+
+/// Lets go of it: whoever holds it as well keeps it as it is.
+async fn release<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let kind = K::DynamicType::default();
+    let meta = object.meta();
+    // Only as it was seen: if the work lets go in the same moment, somebody has to delete it.
+    let nothing = json!({
+        "apiVersion": K::api_version(&kind),
+        "kind": K::kind(&kind),
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
+    });
+    write(
+        api,
+        "release",
+        object,
+        &PatchParams::apply(WRITER).force(),
+        &nothing,
+    )
+    .await
+}
+
+async fn write<K>(
+    api: &Api<K>,
+    verb: &str,
+    object: &K,
+    params: &PatchParams,
+    fields: &(impl Serialize + Debug),
+) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let name = object.name_any();
+    let written = api.patch(&name, params, &Patch::Apply(fields)).await.map(drop);
+    written.context(|| format!("{verb} {} {name}", K::kind(&K::DynamicType::default())))
 }

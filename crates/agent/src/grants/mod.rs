@@ -6,12 +6,16 @@
 //! * Several grants may want the same object: with the same content they share it, otherwise the oldest grant
 //!   has it and the others report a conflict.
 //! * An object that no grant made is left alone and reported, unless the grant adopts.
+//! * An object that a work delivers with the same content is shared: neither takes it away from the other. With another
+//!   content it is the work's, because a work names the namespace, and the grant reports the overlap.
+//! * Taking owner or label off an object does not take it away from its grant.
 //! * The status counts namespaces and names the failing ones; it is about the generation that it says.
 //!
-//! [`plan`] decides for one namespace and for one grant's status, [`controller`] watches and writes differences.
+//! [`plan`] decides for one namespace, [`status`] says what a grant reports, [`controller`] watches and writes differences.
 
 pub mod controller;
 pub mod plan;
+pub mod status;
 mod watches;
 
 #[cfg(test)]

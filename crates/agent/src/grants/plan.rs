@@ -1,28 +1,27 @@
-//! Pure: what one namespace shall hold, and what a grant reports.
+//! Pure: what one namespace shall hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-    jiff::Timestamp,
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference},
 };
 use kube::{
     Resource, ResourceExt as _,
     core::{Selector, SelectorExt as _},
 };
-use writ_api::writ::{
-    GRANTED_LABEL, NamespaceGrant,
-    namespace_grant::{GrantedNamespace, NamespaceGrantSpec, NamespaceGrantStatus},
+use writ_api::{
+    work::AppliedManifestWork,
+    writ::{GRANTED_LABEL, NamespaceGrant, namespace_grant::NamespaceGrantSpec},
 };
-use writ_runtime::condition::{self, Wanted, clip};
+
+use crate::work::apply::{is_applied_work, is_grant};
 
 /// The API group of roles.
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-/// How many namespaces a status lists.
-pub const MAX_NAMESPACES: usize = 1000;
-/// How many bytes of text the hub reads of a status.
-const MAX_SUMMARY: usize = 900;
+/// The field manager of what grants make. The server keeps count of what is whose: what a work delivers as well stays when
+/// either lets go, and whoever takes owner and label off an object does not become the one who wrote it.
+pub const WRITER: &str = "writ-agent-grants";
 
 /// What a grant makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,12 +81,71 @@ impl Content {
 /// An object in the namespace, as the watch shows it.
 #[derive(Clone, Debug)]
 pub enum Live {
-    /// No grant made it.
+    /// Somebody else made it.
     Foreign,
     /// A grant made it.
-    Role(Box<Role>),
-    /// A grant made it.
-    RoleBinding(Box<RoleBinding>),
+    Granted(Object),
+    /// Its owner is a work. Grants share it as long as they want the same, and never change it.
+    Delivered {
+        /// The object.
+        object: Object,
+        /// Whether it is a grant's as well. Then the work's own record has to confirm that it delivers it: whoever may
+        /// write the object may also write an owner reference.
+        ours: bool,
+    },
+}
+
+impl Live {
+    /// What the watch shows now, after what it showed before. A grant's object stays one, whatever somebody takes off
+    /// it: who wrote its fields is known to the server, and what it was is known here.
+    pub fn seen(object: Object, written: bool, before: Option<&Self>) -> Self {
+        let meta = object.meta();
+        let owners = meta.owner_references.as_deref().unwrap_or_default();
+        let known = match before {
+            Some(
+                Self::Granted(was)
+                | Self::Delivered {
+                    object: was,
+                    ours: true,
+                },
+            ) => was.meta().uid == meta.uid,
+            _ => false,
+        };
+        let ours = written || known || owners.iter().any(is_grant);
+        if owners.iter().any(is_applied_work) {
+            Self::Delivered { object, ours }
+        } else if ours {
+            Self::Granted(object)
+        } else {
+            Self::Foreign
+        }
+    }
+}
+
+/// Whether a work's record says that it delivers this object.
+pub fn confirms(record: &AppliedManifestWork, object: &Object) -> bool {
+    let (meta, resource) = (object.meta(), object.resource());
+    let recorded = record.status.iter().flat_map(|status| &status.applied_resources);
+    recorded.into_iter().any(|known| {
+        known.group == RBAC_GROUP
+            && known.resource == resource
+            && Some(&known.namespace) == meta.namespace.as_ref()
+            && Some(&known.name) == meta.name.as_ref()
+            && Some(&known.uid) == meta.uid.as_ref()
+    })
+}
+
+/// The works that an object says it belongs to.
+pub fn works(object: &Object) -> impl Iterator<Item = &OwnerReference> {
+    let owners = object.meta().owner_references.iter().flatten();
+    owners.filter(|owner| is_applied_work(owner))
+}
+
+/// Whether the server says that this controller wrote fields of the object.
+pub fn written(fields: Option<&[ManagedFieldsEntry]>) -> bool {
+    let mut entries = fields.into_iter().flatten();
+    entries
+        .any(|entry| entry.manager.as_deref() == Some(WRITER) && entry.operation.as_deref() == Some("Apply"))
 }
 
 /// A grant that is in force, with its selector ready to use.
@@ -105,11 +163,22 @@ impl Active {
     /// A grant as it was read.
     pub fn new(grant: NamespaceGrant) -> Self {
         let selector = selector(&grant.spec);
-        let content = Content::of(&grant.spec);
+        let content = Content::of(&grant.spec).filter(|_| !is_built_in(&grant.spec.name));
         Self {
             grant,
             selector,
             content,
+        }
+    }
+
+    /// Why it makes nothing anywhere, if so.
+    pub fn invalid(&self) -> Option<&'static str> {
+        if is_built_in(&self.grant.spec.name) {
+            Some("a name that starts with system: is one that Kubernetes brings: choose another name")
+        } else if self.selector.is_none() || self.content.is_none() {
+            Some("the selector or the role cannot be understood")
+        } else {
+            None
         }
     }
 
@@ -135,23 +204,18 @@ fn selector(spec: &NamespaceGrantSpec) -> Option<Selector> {
         .filter(|_| complete)
 }
 
-/// Whether a grant made this object: the owner says so, or the label where somebody took the owner away.
-pub fn is_granted(meta: &ObjectMeta) -> bool {
-    is_owned(meta) || granted_label(meta) == Some("true")
+/// Names of roles and bindings that every cluster has for itself.
+fn is_built_in(name: &str) -> bool {
+    name.starts_with("system:")
 }
 
 fn is_owned(meta: &ObjectMeta) -> bool {
-    let owners = meta.owner_references.as_deref().unwrap_or_default();
-    owners.iter().any(is_grant)
+    meta.owner_references.iter().flatten().any(is_grant)
 }
 
 fn granted_label(meta: &ObjectMeta) -> Option<&str> {
     let labels = meta.labels.as_ref()?;
     labels.get(GRANTED_LABEL).map(String::as_str)
-}
-
-fn is_grant(owner: &OwnerReference) -> bool {
-    owner.kind == "NamespaceGrant" && owner.api_version.starts_with("writ.dev/")
 }
 
 /// One step in a namespace.
@@ -166,6 +230,8 @@ pub enum Step {
         /// Whether it has to be deleted first.
         replace: bool,
     },
+    /// Leave what was shared to the work.
+    Release(Object),
     /// Remove it.
     Delete {
         /// Its kind.
@@ -184,6 +250,51 @@ pub enum Object {
     Role(Box<Role>),
     /// A RoleBinding.
     RoleBinding(Box<RoleBinding>),
+}
+
+impl Object {
+    /// Its metadata.
+    pub fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Role(role) => &role.metadata,
+            Self::RoleBinding(binding) => &binding.metadata,
+        }
+    }
+
+    fn resource(&self) -> &'static str {
+        match self {
+            Self::Role(_) => "roles",
+            Self::RoleBinding(_) => "rolebindings",
+        }
+    }
+
+    /// Its metadata, to change.
+    pub fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Role(role) => &mut role.metadata,
+            Self::RoleBinding(binding) => &mut binding.metadata,
+        }
+    }
+
+    fn same_content(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Role(a), Self::Role(b)) => {
+                a.rules.as_deref().unwrap_or_default() == b.rules.as_deref().unwrap_or_default()
+            }
+            (Self::RoleBinding(a), Self::RoleBinding(b)) => {
+                a.role_ref == b.role_ref
+                    && a.subjects.as_deref().unwrap_or_default() == b.subjects.as_deref().unwrap_or_default()
+            }
+            _ => false,
+        }
+    }
+
+    fn same_role(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::RoleBinding(a), Self::RoleBinding(b)) => a.role_ref == b.role_ref,
+            _ => true,
+        }
+    }
 }
 
 /// What one namespace shall become.
@@ -252,28 +363,57 @@ pub fn namespace(
         let Some(object) = object(name, &key.1, &agreeing) else {
             continue;
         };
+        kept.insert(key.clone());
+        if let Some(Live::Delivered { object: have, .. }) = current
+            && !have.same_content(&object)
+        {
+            let why = overlap(have, &key);
+            plan.outcomes
+                .extend(names.into_iter().map(|n| (n, Some(why.clone()))));
+            plan.steps.extend(release(have));
+            continue;
+        }
         plan.steps
             .extend(step(object, current).map(|step| (step, names.clone())));
         plan.outcomes.extend(names.into_iter().map(|n| (n, None)));
-        kept.insert(key);
     }
     for (key, object) in live.iter().filter(|(key, _)| !kept.contains(*key)) {
-        let meta = match object {
-            Live::Foreign => continue,
-            Live::Role(role) => &role.metadata,
-            Live::RoleBinding(binding) => &binding.metadata,
-        };
-        // A label alone may have been copied by somebody.
-        if meta.deletion_timestamp.is_none() && is_owned(meta) {
-            let step = Step::Delete {
-                kind: key.0,
-                name: key.1.clone(),
-                uid: meta.uid.clone(),
-            };
-            plan.steps.push((step, Vec::new()));
+        match object {
+            Live::Foreign => {}
+            Live::Delivered { object, .. } => plan.steps.extend(release(object)),
+            Live::Granted(object) if object.meta().deletion_timestamp.is_some() => {}
+            Live::Granted(object) => {
+                let step = Step::Delete {
+                    kind: key.0,
+                    name: key.1.clone(),
+                    uid: object.meta().uid.clone(),
+                };
+                plan.steps.push((step, Vec::new()));
+            }
         }
     }
     plan
+}
+
+/// The step that leaves an object to its work, if it was shared.
+fn release(object: &Object) -> Option<(Step, Vec<String>)> {
+    let meta = object.meta();
+    let shared = is_owned(meta) || granted_label(meta).is_some();
+    shared.then(|| (Step::Release(object.clone()), Vec::new()))
+}
+
+/// A work and a grant want the same object with another content: what names the namespace counts.
+fn overlap(object: &Object, key: &(Kind, String)) -> String {
+    let works = works(object).map(|owner| {
+        // The name of the work follows the hash of its hub.
+        owner.name.split_once('-').map_or(&*owner.name, |(_, work)| work)
+    });
+    format!(
+        "ManifestWork {} delivers the {} {} here with another content, and that counts: give one of the entries another name, or leave this namespace out of the selector",
+        works.collect::<Vec<_>>().join(", "),
+        key.0,
+        key.1
+    )
 }
 
 fn object(namespace: &str, name: &str, grants: &[&Active]) -> Option<Object> {
@@ -300,34 +440,20 @@ fn object(namespace: &str, name: &str, grants: &[&Active]) -> Option<Object> {
 
 /// What it takes to get from the object that is there to the one that is wanted.
 fn step(object: Object, live: Option<&Live>) -> Option<Step> {
-    match (live, &object) {
-        (None, _) => Some(Step::Create(object)),
-        // The role of somebody else's binding is not known here; making it again is always right.
-        (Some(Live::Foreign), Object::RoleBinding(_)) => Some(Step::Change {
+    match live {
+        None => Some(Step::Create(object)),
+        Some(Live::Foreign) => Some(Step::Change {
+            // The role of somebody else's binding is not known here; making it again is always right.
+            replace: matches!(object, Object::RoleBinding(_)),
             to: object,
-            replace: true,
         }),
-        (Some(Live::Foreign), Object::Role(_)) => Some(Step::Change {
-            to: object,
-            replace: false,
-        }),
-        (Some(Live::Role(have)), Object::Role(want)) => {
-            let same = same_meta(&have.metadata, &want.metadata)
-                && have.rules.as_deref().unwrap_or_default() == want.rules.as_deref().unwrap_or_default();
-            (!same).then_some(Step::Change {
+        Some(Live::Granted(have) | Live::Delivered { object: have, .. }) => {
+            let same = same_meta(have.meta(), object.meta()) && have.same_content(&object);
+            (!same).then(|| Step::Change {
+                replace: !have.same_role(&object),
                 to: object,
-                replace: false,
             })
         }
-        (Some(Live::RoleBinding(have)), Object::RoleBinding(want)) => {
-            let replace = have.role_ref != want.role_ref;
-            let same = same_meta(&have.metadata, &want.metadata)
-                && have.subjects.as_deref().unwrap_or_default()
-                    == want.subjects.as_deref().unwrap_or_default();
-            (replace || !same).then_some(Step::Change { to: object, replace })
-        }
-        // Kinds are part of the key, so they never differ.
-        _ => None,
     }
 }
 
@@ -337,104 +463,4 @@ fn same_meta(have: &ObjectMeta, want: &ObjectMeta) -> bool {
         owners.map(|o| Some(o.uid.clone())).collect()
     };
     granted_label(have) == granted_label(want) && owners(have) == owners(want)
-}
-
-/// What is known of one namespace that a grant selects.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The generation of the grant that was acted on.
-    pub generation: Option<i64>,
-    /// Why it failed, if it did.
-    pub failure: Option<String>,
-    /// Whether the Role that it binds is not there, if that was asked for.
-    pub roleless: bool,
-}
-
-/// The status of a grant, or `None` while a namespace that it selects has not been worked on.
-pub fn status(
-    active: &Active,
-    selected: &BTreeSet<String>,
-    outcomes: &BTreeMap<String, Outcome>,
-    now: Timestamp,
-) -> Option<NamespaceGrantStatus> {
-    let generation = active.grant.metadata.generation;
-    let mut namespaces = Vec::with_capacity(selected.len());
-    for name in selected {
-        let outcome = outcomes.get(name).filter(|o| o.generation >= generation)?;
-        namespaces.push(GrantedNamespace {
-            name: name.clone(),
-            ready: outcome.failure.is_none(),
-            message: outcome.failure.as_deref().map(|why| clip(why, 300)),
-        });
-    }
-    namespaces.sort_by_key(|n| n.ready);
-    let roles_missing = active.grant.spec.validate.filter(|asked| *asked).map(|_| {
-        let without = selected
-            .iter()
-            .filter(|name| outcomes.get(*name).is_some_and(|o| o.roleless));
-        let role = active.grant.spec.role_ref.as_ref().map(|r| r.name.as_str());
-        let names: Vec<String> = without
-            .map(|name| format!("{name}/{}", role.unwrap_or_default()))
-            .collect();
-        clip(&names.join(", "), MAX_SUMMARY)
-    });
-    let count = |n: usize| i64::try_from(n).ok();
-    let total = namespaces.len();
-    let failed = namespaces.iter().filter(|n| !n.ready).count();
-    let summary = summary(&namespaces, failed);
-    let (holds, reason, message) = if active.selector.is_none() || active.content.is_none() {
-        (
-            false,
-            "Invalid",
-            "the selector or the role cannot be understood".to_owned(),
-        )
-    } else if failed > 0 {
-        (false, "NamespacesFailing", summary.clone().unwrap_or_default())
-    } else {
-        (true, "Granted", format!("in {total} namespaces"))
-    };
-    let mut conditions = active
-        .grant
-        .status
-        .as_ref()
-        .map(|s| s.conditions.clone())
-        .unwrap_or_default();
-    condition::set(
-        &mut conditions,
-        &Wanted::new("Ready", holds, reason, message),
-        generation,
-        now,
-    );
-    let omitted = total.saturating_sub(MAX_NAMESPACES);
-    namespaces.truncate(MAX_NAMESPACES);
-    Some(NamespaceGrantStatus {
-        observed_generation: generation,
-        selected: count(total),
-        ready: count(total - failed),
-        failed: count(failed),
-        summary,
-        roles_missing,
-        namespaces,
-        omitted: count(omitted).filter(|n| *n > 0),
-        conditions,
-    })
-}
-
-/// The first failing namespaces in words.
-fn summary(namespaces: &[GrantedNamespace], failed: usize) -> Option<String> {
-    let first = namespaces.iter().find(|n| !n.ready)?;
-    let mut text = String::new();
-    for (i, namespace) in namespaces.iter().take(failed).enumerate() {
-        let message = namespace.message.as_deref().unwrap_or_default();
-        let part = format!("{}{}: {message}", if i > 0 { "; " } else { "" }, namespace.name);
-        if text.len() + part.len() > MAX_SUMMARY - 40 {
-            text = format!("{text}; {} of {} namespaces fail", failed, namespaces.len());
-            break;
-        }
-        text.push_str(&part);
-    }
-    if text.is_empty() {
-        text.clone_from(&first.name);
-    }
-    Some(clip(&text, MAX_SUMMARY))
 }

@@ -1,15 +1,17 @@
 //! Tables against the plan.
 
+mod sharing;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{
-    api::rbac::v1::{Role, RoleBinding},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::rbac::v1::Role, jiff::Timestamp};
 use serde_json::{Value, json};
 use writ_api::writ::NamespaceGrant;
 
-use super::plan::{self, Active, Kind, Live, Object, Outcome, Step};
+use super::{
+    plan::{self, Active, Kind, Live, Object, Step},
+    status::{self, Outcome},
+};
 
 fn grant(name: &str, spec: &Value) -> Active {
     let object = json!({
@@ -40,6 +42,28 @@ fn team(value: &str) -> BTreeMap<String, String> {
 
 type Objects = BTreeMap<(Kind, String), Live>;
 
+fn key(object: &Object) -> (Kind, String) {
+    let kind = match object {
+        Object::Role(_) => Kind::Role,
+        Object::RoleBinding(_) => Kind::RoleBinding,
+    };
+    (kind, object.meta().name.clone().unwrap())
+}
+
+/// The Role `p` that a test changes.
+fn role(live: &mut Objects) -> &mut Role {
+    match live.get_mut(&(Kind::Role, "p".into())) {
+        Some(
+            Live::Granted(Object::Role(role))
+            | Live::Delivered {
+                object: Object::Role(role),
+                ..
+            },
+        ) => role,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Plans namespace `n`, carries the plan out, and tells the steps in words.
 fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut Objects) -> Vec<String> {
     let plan = plan::namespace("n", labels, grants, live);
@@ -54,19 +78,26 @@ fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut
             Step::Create(object) => ("create", object),
             Step::Change { to, replace: false } => ("change", to),
             Step::Change { to, replace: true } => ("replace", to),
+            Step::Release(object) => ("release", object),
         };
-        let (key, object) = match object {
-            Object::Role(role) => (
-                (Kind::Role, role.metadata.name.clone().unwrap()),
-                Live::Role(role),
-            ),
-            Object::RoleBinding(b) => (
-                (Kind::RoleBinding, b.metadata.name.clone().unwrap()),
-                Live::RoleBinding(b),
-            ),
-        };
+        let key = key(&object);
         words.push(format!("{verb} {} {}", key.0, key.1));
-        live.insert(key, object);
+        let mut object = object;
+        match (verb, live.get(&key)) {
+            ("change", Some(Live::Delivered { object: have, .. })) => {
+                let ours = object.meta_mut().owner_references.take();
+                let theirs = have.meta().owner_references.iter().flatten();
+                let theirs = theirs.filter(|o| o.kind == "AppliedManifestWork").cloned();
+                object.meta_mut().owner_references = Some(theirs.chain(ours.into_iter().flatten()).collect());
+            }
+            ("release", _) => {
+                object.meta_mut().labels = None;
+                let owners = object.meta_mut().owner_references.as_mut().unwrap();
+                owners.retain(|owner| owner.kind == "AppliedManifestWork");
+            }
+            _ => {}
+        }
+        live.insert(key, Live::seen(object, false, None));
     }
     words
 }
@@ -103,7 +134,8 @@ fn an_empty_selector_selects_all_and_a_broken_one_nothing() {
             &json!({"namespaceSelector": broken, "name": "p", "rules": []}),
         );
         assert!(!grant.selects(&BTreeMap::new()));
-        let status = plan::status(&grant, &BTreeSet::new(), &BTreeMap::new(), Timestamp::UNIX_EPOCH).unwrap();
+        let status =
+            status::status(&grant, &BTreeSet::new(), &BTreeMap::new(), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(status.conditions[0].reason, "Invalid");
     }
 }
@@ -112,15 +144,9 @@ fn an_empty_selector_selects_all_and_a_broken_one_nothing() {
 fn drift_is_repaired() {
     let (grant, mut live) = (role_grant("g", "get"), Objects::new());
     act(Some(&team("a")), &[&grant], &mut live);
-    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else {
-        panic!()
-    };
-    role.rules = Some(Vec::new());
+    role(&mut live).rules = Some(Vec::new());
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
-    let Some(Live::Role(role)) = live.get_mut(&(Kind::Role, "p".into())) else {
-        panic!()
-    };
-    role.metadata.labels = None;
+    role(&mut live).metadata.labels = None;
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
     live.clear();
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["create Role p"]);
@@ -137,7 +163,7 @@ fn a_binding_to_another_role_is_made_again() {
         act(Some(&team("a")), &[&binding_grant("two")], &mut live),
         ["replace RoleBinding p"]
     );
-    let Some(Live::RoleBinding(binding)) = live.get(&(Kind::RoleBinding, "p".into())) else {
+    let Some(Live::Granted(Object::RoleBinding(binding))) = live.get(&(Kind::RoleBinding, "p".into())) else {
         panic!()
     };
     let subjects = json!(binding.subjects);
@@ -155,10 +181,10 @@ fn a_grant_that_takes_over_from_another_leaves_no_gap() {
     // Both are in force for a moment: the object gets both owners; when the old grant goes it stays.
     assert_eq!(act(Some(&team("a")), &[&new, &old], &mut live), ["change Role p"]);
     assert_eq!(act(Some(&team("a")), &[&new], &mut live), ["change Role p"]);
-    let Some(Live::Role(role)) = live.get(&(Kind::Role, "p".into())) else {
-        panic!()
-    };
-    assert_eq!(role.metadata.owner_references.as_ref().unwrap().len(), 1);
+    assert_eq!(
+        role(&mut live).metadata.owner_references.as_ref().unwrap().len(),
+        1
+    );
     assert_eq!(act(Some(&team("a")), &[], &mut live), ["delete Role p"]);
 }
 
@@ -209,7 +235,7 @@ fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
         selected.iter().map(|n| (n.clone(), outcome(None))).collect();
     outcomes.insert("n1499".into(), outcome(Some("taken")));
     let now = Timestamp::UNIX_EPOCH;
-    let status = plan::status(&grant, &selected, &outcomes, now).unwrap();
+    let status = status::status(&grant, &selected, &outcomes, now).unwrap();
     assert_eq!(
         (status.selected, status.ready, status.failed, status.omitted),
         (Some(1500), Some(1499), Some(1), Some(500))
@@ -228,13 +254,13 @@ fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
         },
     );
     assert!(
-        plan::status(&grant, &selected, &outcomes, now).is_none(),
+        status::status(&grant, &selected, &outcomes, now).is_none(),
         "an old outcome is no answer"
     );
     for failing in outcomes.values_mut() {
         *failing = outcome(Some(&"x".repeat(100)));
     }
-    let summary = plan::status(&grant, &selected, &outcomes, now)
+    let summary = status::status(&grant, &selected, &outcomes, now)
         .unwrap()
         .summary
         .unwrap();
@@ -245,35 +271,16 @@ fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
 }
 
 #[test]
-fn only_objects_of_grants_are_kept_whole() {
-    let owned = json!({"metadata": {"name": "p", "ownerReferences": [{"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "name": "g", "uid": "u"}]}});
-    let role: Role = serde_json::from_value(owned).unwrap();
-    assert!(plan::is_granted(&role.metadata));
-    assert!(!plan::is_granted(&RoleBinding::default().metadata));
-}
-
-#[test]
-fn an_owner_that_was_taken_away_is_put_back_and_a_copied_label_deletes_nothing() {
-    let grant = role_grant("g", "get");
-    let mut live = Objects::new();
-    act(Some(&team("a")), &[&grant], &mut live);
-    let strip = |live: &mut Objects| {
-        for object in live.values_mut() {
-            if let Live::Role(role) = object {
-                role.metadata.owner_references = None;
-                assert!(plan::is_granted(&role.metadata), "the label tells");
-            }
-        }
-    };
-    strip(&mut live);
-    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
-    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), Vec::<String>::new());
-    strip(&mut live);
-    assert_eq!(
-        act(Some(&team("b")), &[&grant], &mut live),
-        Vec::<String>::new(),
-        "somebody may have copied it with its labels"
-    );
+fn names_of_kubernetes_are_never_made() {
+    let spec = json!({"namespaceSelector": {}, "name": "system:controller:token-cleaner", "adopt": true,
+        "roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "User", "name": "u"}]});
+    let grant = grant("g", &spec);
+    let live = Objects::from([((Kind::RoleBinding, grant.grant.spec.name.clone()), Live::Foreign)]);
+    let plan = plan::namespace("kube-system", Some(&team("a")), &[&grant], &live);
+    assert!(plan.steps.is_empty(), "{plan:?}");
+    let status = status::status(&grant, &BTreeSet::new(), &BTreeMap::new(), Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(status.conditions[0].reason, "Invalid");
+    assert!(status.summary.unwrap().contains("starts with system:"));
 }
 
 #[test]
@@ -296,12 +303,12 @@ fn a_grant_that_asks_learns_where_its_role_is_missing() {
         roleless,
     };
     let selected: BTreeSet<String> = ["m".into(), "n".into()].into();
-    let status = |roleless| {
+    let missing = |roleless| {
         let outcomes = BTreeMap::from([("m".into(), outcome(false)), ("n".into(), outcome(roleless))]);
-        plan::status(&grant, &selected, &outcomes, Timestamp::UNIX_EPOCH)
+        status::status(&grant, &selected, &outcomes, Timestamp::UNIX_EPOCH)
             .unwrap()
             .roles_missing
     };
-    assert_eq!(status(true).as_deref(), Some("n/reader"));
-    assert_eq!(status(false).as_deref(), Some(""), "it heals");
+    assert_eq!(missing(true).as_deref(), Some("n/reader"));
+    assert_eq!(missing(false).as_deref(), Some(""), "it heals");
 }

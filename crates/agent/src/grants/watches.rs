@@ -12,7 +12,10 @@ use k8s_openapi::api::{
 use kube::{Resource, ResourceExt as _};
 use writ_api::writ::NamespaceGrant;
 
-use super::plan::{Active, Kind, Live, Outcome, is_granted};
+use super::{
+    plan::{Active, Kind, Live, Object, written},
+    status::Outcome,
+};
 
 /// What a change makes necessary to look at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +135,8 @@ fn namespace_changed(state: &State, name: String) -> Vec<Key> {
 impl Followed for NamespaceGrant {
     const WHAT: &'static str = "NamespaceGrants";
 
-    fn put(self, state: &mut State) -> Vec<Key> {
+    fn put(mut self, state: &mut State) -> Vec<Key> {
+        self.metadata.managed_fields = None;
         let name = self.name_any();
         let (generation, deleting) = (
             self.metadata.generation,
@@ -180,12 +184,7 @@ impl Followed for Role {
     const WHAT: &'static str = "Roles";
 
     fn put(self, state: &mut State) -> Vec<Key> {
-        let live = if is_granted(&self.metadata) {
-            Live::Role(Box::new(self.clone()))
-        } else {
-            Live::Foreign
-        };
-        put_object(state, Kind::Role, &self, live)
+        put_object(state, Kind::Role, Object::Role(Box::new(self)))
     }
 
     fn remove(self, state: &mut State) -> Vec<Key> {
@@ -201,12 +200,7 @@ impl Followed for RoleBinding {
     const WHAT: &'static str = "RoleBindings";
 
     fn put(self, state: &mut State) -> Vec<Key> {
-        let live = if is_granted(&self.metadata) {
-            Live::RoleBinding(Box::new(self.clone()))
-        } else {
-            Live::Foreign
-        };
-        put_object(state, Kind::RoleBinding, &self, live)
+        put_object(state, Kind::RoleBinding, Object::RoleBinding(Box::new(self)))
     }
 
     fn remove(self, state: &mut State) -> Vec<Key> {
@@ -218,17 +212,14 @@ impl Followed for RoleBinding {
     }
 }
 
-fn put_object<K: Resource>(state: &mut State, kind: Kind, object: &K, live: Live) -> Vec<Key> {
-    let meta = object.meta();
-    let (namespace, name) = (
-        meta.namespace.clone().unwrap_or_default(),
-        meta.name.clone().unwrap_or_default(),
-    );
-    state
-        .objects
-        .entry(namespace.clone())
-        .or_default()
-        .insert((kind, name), live);
+fn put_object(state: &mut State, kind: Kind, mut object: Object) -> Vec<Key> {
+    let meta = object.meta_mut();
+    let written = written(meta.managed_fields.take().as_deref());
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    let key = (kind, meta.name.clone().unwrap_or_default());
+    let objects = state.objects.entry(namespace.clone()).or_default();
+    let live = Live::seen(object, written, objects.get(&key));
+    objects.insert(key, live);
     vec![Key::Namespace(namespace)]
 }
 

@@ -27,10 +27,13 @@ use writ_runtime::{
     Error,
     backoff::Backoff,
     error::Context as _,
-    watching::{Mirror, events},
+    watching::{Mirror, events, metadata_events},
 };
 
-use super::plan::{self, Facts};
+use super::{
+    alive,
+    plan::{self, Facts},
+};
 use crate::{Context, MANAGER, work::hub_hash};
 
 const LEASE: &str = "managed-cluster-lease";
@@ -126,7 +129,7 @@ fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> 
         events(Api::all(context.spoke.clone()), watcher::Config::default())
             .map(Event::Claim)
             .boxed(),
-        events(
+        metadata_events(
             Api::all(context.spoke.clone()),
             watcher::Config::default().labels(&mark(context)),
         )
@@ -178,16 +181,19 @@ impl State {
             .and_then(|seconds| u64::try_from(seconds).ok())
             .filter(|seconds| *seconds > 0)
             .map_or(Duration::from_mins(1), Duration::from_secs);
-        match self.context.spoke.apiserver_version().await {
-            Ok(version) => {
+        match alive::ask(&self.context.spoke).await {
+            Ok(()) => {
                 self.failing_since = None;
                 self.facts.healthy = true;
-                self.facts.version = Some(version.git_version);
+                // An answer that says nothing new; without one the version is what it was.
+                if let Ok(version) = self.context.spoke.apiserver_version().await {
+                    self.facts.version = Some(version.git_version);
+                }
             }
             Err(error) => {
                 let since = *self.failing_since.get_or_insert_with(Instant::now);
                 self.facts.healthy = self.facts.healthy && since.elapsed() < PATIENCE;
-                tracing::warn!(%error, "the API server of this cluster does not answer");
+                tracing::warn!(%error, "the API server of this cluster is not well");
             }
         }
         if let Err(error) = renewed {

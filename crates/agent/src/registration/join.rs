@@ -4,13 +4,15 @@ use std::{future::Future, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::PostParams,
+    api::{Patch, PatchParams, PostParams},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
+    runtime::wait::await_condition,
 };
 use rand::RngExt;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use writ_api::cluster::{
     ManagedCluster,
@@ -20,12 +22,14 @@ use writ_runtime::{
     Error,
     backoff::{Backoff, jitter},
     clock::Clock,
+    condition,
     error::Context as _,
     token,
 };
 
 use super::{
     identity::{self, Lifetime},
+    plan,
     store::{self, Kept, PendingRequest, Store, auth_of},
 };
 
@@ -186,24 +190,71 @@ async fn renew(joining: &Joining, config: &Kubeconfig, hub: &Client) {
     }
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(2));
     while clock.now() < lifetime.until {
-        match renew_once(joining, config, hub).await {
-            Ok(()) => return,
+        let renewed = renew_once(joining, config, hub).await;
+        if let Err(error) = report_renewal(joining, hub, &renewed).await {
+            tracing::warn!(%error, "could not report on the renewal");
+        }
+        match renewed {
+            Ok(_) => return,
             Err(error) => tracing::warn!(%error, "could not renew the identity, trying again"),
         }
         tokio::time::sleep(backoff.next_delay()).await;
     }
 }
 
-async fn renew_once(joining: &Joining, config: &Kubeconfig, hub: &Client) -> Result<(), Error> {
+/// Tells the hub what became of a renewal. A token is renewed every hour, and nothing is told of it.
+async fn report_renewal(
+    joining: &Joining,
+    hub: &Client,
+    renewed: &Result<Kubeconfig, Error>,
+) -> Result<(), Error> {
+    if joining.driver == Driver::Token {
+        return Ok(());
+    }
+    let wanted = plan::renewal(renewed.as_ref().map(lifetime));
+    let api: Api<ManagedCluster> = Api::all(hub.clone());
+    let name = &joining.cluster;
+    loop {
+        let cluster = api
+            .get(name)
+            .await
+            .context(|| format!("read ManagedCluster {name}"))?;
+        let mut conditions = cluster.status.unwrap_or_default().conditions;
+        if !condition::set(
+            &mut conditions,
+            &wanted,
+            cluster.metadata.generation,
+            joining.clock.now(),
+        ) {
+            return Ok(());
+        }
+        let patch = json!({
+            "metadata": {"uid": cluster.metadata.uid, "resourceVersion": cluster.metadata.resource_version},
+            "status": {"conditions": conditions},
+        });
+        match api
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            // Others write conditions too: theirs are read again and kept.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            answer => {
+                return answer
+                    .map(drop)
+                    .context(|| format!("report on ManagedCluster {name}"));
+            }
+        }
+    }
+}
+
+async fn renew_once(joining: &Joining, config: &Kubeconfig, hub: &Client) -> Result<Kubeconfig, Error> {
     let mut kept = joining.store.load().await?;
     if auth_of(config).is_some_and(|auth| auth.token.is_some()) {
         let token = request_token(hub, &joining.cluster).await?;
-        with_token(joining, &mut kept, &token).await?;
-        return Ok(());
+        return with_token(joining, &mut kept, &token).await;
     }
     let certificate = obtain(hub, joining, &mut kept).await?;
-    finish(joining, &mut kept, &certificate).await?;
-    Ok(())
+    finish(joining, &mut kept, &certificate).await
 }
 
 /// Sends a certificate request, unless one is on its way, and waits for the answer.
@@ -240,14 +291,11 @@ async fn obtain(hub: &Client, joining: &Joining, kept: &mut Kept) -> Result<Stri
                 return String::from_utf8(bytes)
                     .map_err(|e| Error::Invalid(format!("the certificate is no PEM: {e}")));
             }
-            Some(status)
-                if !status
-                    .conditions
-                    .iter()
-                    .flatten()
-                    .any(|c| c.type_ == "Denied" || c.type_ == "Failed") =>
-            {
-                tokio::time::sleep(backoff.next_delay()).await;
+            Some(status) if !is_refused(&status) => {
+                // A bootstrap identity may watch its request; an agent's own reads it by name and no more.
+                if await_condition(api.clone(), &name, is_answered).await.is_err() {
+                    tokio::time::sleep(backoff.next_delay()).await;
+                }
             }
             // Denied, failed or removed: the next attempt asks anew.
             _ => {
@@ -259,6 +307,18 @@ async fn obtain(hub: &Client, joining: &Joining, kept: &mut Kept) -> Result<Stri
             }
         }
     }
+}
+
+/// Whether somebody, or the signer, said no.
+fn is_refused(status: &CertificateSigningRequestStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|c| c.type_ == "Denied" || c.type_ == "Failed")
+}
+
+/// Whether there is nothing more to wait for: a certificate, a refusal, or no request any more.
+fn is_answered(request: Option<&CertificateSigningRequest>) -> bool {
+    let status = request.map(|request| request.status.as_ref());
+    status.is_none_or(|status| status.is_some_and(|s| s.certificate.is_some() || is_refused(s)))
 }
 
 /// Keeps the certificate with its key as the identity of this agent.
@@ -354,5 +414,5 @@ async fn client(config: &Kubeconfig) -> Result<Client, Error> {
     let config = Config::from_custom_kubeconfig(config.clone(), &KubeConfigOptions::default())
         .await
         .map_err(|e| Error::io("read the kubeconfig of the hub", e))?;
-    Client::try_from(config).context(|| "make a client of the hub".into())
+    writ_runtime::client::connect(config).context(|| "make a client of the hub".into())
 }

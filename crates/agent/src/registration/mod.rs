@@ -9,6 +9,7 @@
 //! It makes the namespaces that the sets of the cluster ask for, and says of each whether it is there.
 //! Labels that the agent was told to set are set with its own identity; a refusal is a condition of the cluster.
 
+mod alive;
 mod controller;
 pub mod identity;
 mod join;

@@ -5,26 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Node,
-    apimachinery::pkg::{
-        api::resource::Quantity as Written, apis::meta::v1::Condition, util::intstr::IntOrString,
-    },
+    apimachinery::pkg::{api::resource::Quantity as Written, apis::meta::v1::Condition},
 };
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use writ_api::cluster::{
-    ClusterClaim, ManagedCluster,
-    cluster_claim::{CLAIM_AGENT, CLAIM_AGENT_NAMESPACE, SPOKE_ONLY_LABEL},
-    managed_cluster::{
-        CONDITION_AVAILABLE, CONDITION_JOINED, ManagedClusterVersion, ReportedClaim, ReportedNamespace,
+use writ_api::{
+    NumberOrText,
+    cluster::{
+        ClusterClaim, ManagedCluster,
+        cluster_claim::{CLAIM_AGENT, CLAIM_AGENT_NAMESPACE, SPOKE_ONLY_LABEL},
+        managed_cluster::{
+            CONDITION_AVAILABLE, CONDITION_JOINED, ManagedClusterVersion, ReportedClaim, ReportedNamespace,
+        },
     },
 };
 use writ_runtime::{
+    Error,
     condition::{self, Wanted},
     quantity::Quantity,
 };
 
+use super::identity::Lifetime;
+
 /// Condition: the labels that the agent was told to set are set, or why not.
 pub const CONDITION_LABELS: &str = "ClusterLabelsApplied";
+/// Condition: the certificate of the agent was renewed, or why not.
+pub const CONDITION_ROTATED: &str = "ClusterCertificateRotated";
 /// Condition of a namespace that a set asks for: it is there, or why not.
 pub const CONDITION_NAMESPACE: &str = "NamespaceAvailable";
 /// How many claims are reported besides the reserved ones.
@@ -42,7 +48,7 @@ const RESERVED: [&str; 6] = [
 /// What the agent knows about its cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Whether the API server of the cluster answers.
+    /// Whether the API server of the cluster is well.
     pub healthy: bool,
     /// Its version.
     pub version: Option<String>,
@@ -85,9 +91,9 @@ pub fn namespace_changes<'a>(
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resources {
     /// What all nodes have.
-    pub capacity: BTreeMap<String, IntOrString>,
+    pub capacity: BTreeMap<String, NumberOrText>,
     /// What the nodes that take new pods have left for pods.
-    pub allocatable: BTreeMap<String, IntOrString>,
+    pub allocatable: BTreeMap<String, NumberOrText>,
 }
 
 /// Adds the nodes up.
@@ -103,7 +109,7 @@ pub fn resources<'a>(nodes: impl Iterator<Item = &'a Node>) -> Resources {
     }
     let write = |sums: BTreeMap<String, Quantity>| {
         sums.into_iter()
-            .map(|(name, sum)| (name, IntOrString::String(sum.to_string())))
+            .map(|(name, sum)| (name, sum.to_string().into()))
             .collect()
     };
     Resources {
@@ -151,6 +157,32 @@ pub fn claims<'a>(
             .map(|(name, value)| ReportedClaim { name, value }),
     );
     claims
+}
+
+/// What is said of a renewal: the life of the new certificate, as far as it can be read, or why there is none.
+pub fn renewal(renewed: Result<Option<Lifetime>, &Error>) -> Wanted {
+    match renewed {
+        Ok(life) => Wanted::new(
+            CONDITION_ROTATED,
+            true,
+            "ClientCertificateUpdated",
+            life.map_or_else(
+                || "client certificate rotated".to_owned(),
+                |life| {
+                    format!(
+                        "client certificate rotated starting from {} to {}",
+                        life.from, life.until
+                    )
+                },
+            ),
+        ),
+        Err(error) => Wanted::new(
+            CONDITION_ROTATED,
+            false,
+            "ClientCertificateUpdateFailed",
+            format!("Failed to rotate client certificate: {error}"),
+        ),
+    }
 }
 
 /// The change of the status that makes it tell the facts; `None` if it does already.
@@ -201,9 +233,9 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
             Wanted::new(CONDITION_LABELS, false, "Refused", message.clone()),
         ),
     }
-    // What others put there stays, as upstream.
+    // What others say the cluster has stays, as upstream. What is left of it only the agent says.
     wanted.capacity.extend(facts.resources.capacity.clone());
-    wanted.allocatable.extend(facts.resources.allocatable.clone());
+    wanted.allocatable.clone_from(&facts.resources.allocatable);
     if let Some(version) = &facts.version {
         wanted.version = Some(ManagedClusterVersion {
             kubernetes: Some(version.clone()),
@@ -231,10 +263,17 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
     if wanted == current {
         return None;
     }
+    // In a merge, only what is null goes away.
+    let allocatable: BTreeMap<&String, Option<&NumberOrText>> = current
+        .allocatable
+        .keys()
+        .chain(wanted.allocatable.keys())
+        .map(|name| (name, wanted.allocatable.get(name)))
+        .collect();
     let mut status = json!({
         "conditions": wanted.conditions,
         "capacity": wanted.capacity,
-        "allocatable": wanted.allocatable,
+        "allocatable": allocatable,
         "version": wanted.version,
         "clusterClaims": wanted.cluster_claims,
     });

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use writ_api::cluster::{ClusterClaim, ManagedCluster};
 
 use super::{
+    alive,
     identity::{self, Lifetime},
     plan::{self, Facts},
     store::{Kept, PendingRequest, Store},
@@ -128,6 +129,51 @@ fn a_status_is_written_once() {
         patch["status"]["conditions"][2]["reason"],
         "ManagedClusterKubeAPIServerUnavailable"
     );
+}
+
+/// What nodes do not have any more is not left to be allocated; what others say of the capacity stays.
+#[test]
+fn resources_that_are_gone_are_taken_back() {
+    let gpu = |cpu: &str| json!({"cpu": cpu, "nvidia.com/gpu": "4"});
+    let there = cluster(json!({"capacity": gpu("8"), "allocatable": gpu("8")}));
+    let facts = Facts {
+        resources: plan::resources([node("4", "16Gi", false)].iter()),
+        ..Facts::default()
+    };
+    let patch = plan::status_patch(&there, &facts, Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(
+        patch["status"]["allocatable"],
+        json!({"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": null})
+    );
+    assert_eq!(
+        patch["status"]["capacity"],
+        json!({"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "4"})
+    );
+}
+
+#[tokio::test]
+async fn an_api_server_is_asked_whether_it_is_well() {
+    for (livez, healthz, well) in [
+        (200, 500, true),
+        (500, 200, false),
+        (403, 200, true),
+        (404, 200, true),
+        (404, 500, false),
+        (404, 404, false),
+    ] {
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+            let code = match request.uri().path() {
+                "/livez" => livez,
+                "/healthz" => healthz,
+                // That it tells its version does not make it well.
+                _ => 200,
+            };
+            let answer = http::Response::builder().status(code);
+            Ok::<_, std::convert::Infallible>(answer.body(kube::client::Body::empty()).unwrap())
+        });
+        let client = kube::Client::new(server, "default");
+        assert_eq!(alive::ask(&client).await.is_ok(), well, "{livez} {healthz}");
+    }
 }
 
 #[test]

@@ -1,27 +1,25 @@
 //! One account: observe, decide, write.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::{
-    Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
-    core::DeserializeGuard,
-    runtime::reflector::Store,
-};
+use kube::{Client, ResourceExt, core::DeserializeGuard, runtime::reflector::Store};
 use writ_api::authentication::{ANNOTATION_REPAIR, KEY_TOKEN, ManagedServiceAccount, digest};
-use writ_runtime::{Error, apply, clock::Clock, error::Context as _};
+use writ_runtime::{Error, clock::Clock, error::Context as _};
 
 pub use super::state::{Next, State};
 use super::{
     former::Former,
-    plan::{self, Existing, Facts, Settings, Verdict, Wish},
+    plan::{self, Facts, Settings, Verdict, Wish},
     report::Report,
     secret::{self, Cluster},
     state::{Held, Stop},
 };
+
+/// How long the hub is given to let the agent write the Secret of a new account, before it is tried all the same.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An account as it is watched: one that cannot be read does not stop the others.
 pub type Watched = DeserializeGuard<ManagedServiceAccount>;
@@ -42,6 +40,10 @@ pub struct Worker {
     pub service_accounts: Store<ServiceAccount>,
     /// The CA of the managed cluster.
     pub ca: ArcSwapOption<Vec<u8>>,
+    /// The Secrets that the agent may write on the hub, by name; none if the hub does not tell.
+    pub writable: ArcSwapOption<BTreeSet<String>>,
+    /// Where others reach the managed cluster's API server, as the hub tells.
+    pub url: ArcSwapOption<String>,
     /// How far the managed cluster's clock is ahead of ours, as its tokens show.
     pub skew: ArcSwap<SignedDuration>,
 }
@@ -64,8 +66,32 @@ impl Worker {
             accounts,
             service_accounts,
             ca: ArcSwapOption::new(ca),
+            writable: ArcSwapOption::empty(),
+            url: ArcSwapOption::empty(),
             skew: ArcSwap::from_pointee(SignedDuration::ZERO),
         }
+    }
+
+    /// Whether the agent may write the Secret of that name, as far as the hub tells.
+    fn may_write(&self, name: &str) -> bool {
+        self.writable
+            .load()
+            .as_ref()
+            .is_none_or(|names| names.contains(name))
+    }
+
+    /// A new account waits until the hub lets its Secret be written; before that there is nothing to be done for it.
+    fn wait_for_rights(&self, name: &str, state: &mut State) -> Result<(), Stop> {
+        if state.held.is_some() || self.may_write(name) {
+            state.patience = None;
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let until = *state.patience.get_or_insert_with(|| later(now, PATIENCE));
+        if now < until {
+            return Err(Stop::Waits(until));
+        }
+        Ok(())
     }
 
     /// Whether there is such an account.
@@ -84,11 +110,25 @@ impl Worker {
                 state.failures = 0;
                 next
             }
+            Err(Stop::Waits(until)) => Next {
+                due: Some(until),
+                expires,
+            },
             Err(Stop::Refused(refusal)) => {
-                if let Err(error) = self.report(name, &Report::Refused(refusal)).await {
-                    tracing::warn!(account = name, %error, "cannot report");
-                }
-                Next { due: None, expires }
+                let told = self.report(name, &Report::Refused(refusal), state).await;
+                let due = match told {
+                    Ok(()) => {
+                        state.backoff.reset();
+                        state.failures = 0;
+                        None
+                    }
+                    Err(error) => {
+                        tracing::warn!(account = name, %error, "cannot report");
+                        state.failures = state.failures.saturating_add(1);
+                        Some(later(now, state.backoff.next_delay()))
+                    }
+                };
+                Next { due, expires }
             }
             Err(Stop::Failed(error)) => {
                 state.failures = state.failures.saturating_add(1);
@@ -96,10 +136,10 @@ impl Worker {
                 // A hub that has just seen a new account may need a moment to let its agent write the Secret.
                 if !error.is_code(403) || state.failures > 3 {
                     let failed = Report::Failed {
-                        present: state.uid.is_some(),
+                        present: state.present,
                         message: error.to_string(),
                     };
-                    if let Err(error) = self.report(name, &failed).await {
+                    if let Err(error) = self.report(name, &failed, state).await {
                         tracing::debug!(account = name, %error, "cannot report");
                     }
                 }
@@ -134,12 +174,17 @@ impl Worker {
             };
         }
         let wish = plan::wish(account, &self.settings)?;
+        self.wait_for_rights(name, state)?;
         let uid = self.ensure_service_account(&wish, state).await?;
         let ca = self.ca.load_full().ok_or_else(|| {
             Error::Invalid(
                 "the CA of the managed cluster is not known: there is no ConfigMap kube-root-ca.crt".into(),
             )
         })?;
+        // Only those who asked for the optional keys care for the address.
+        let url = self.settings.url.clone();
+        let url = url.or_else(|| self.url.load().as_deref().cloned());
+        let url = url.filter(|_| wish.extra.any());
         let facts = Facts {
             account,
             wish: &wish,
@@ -147,13 +192,14 @@ impl Worker {
             cluster: Cluster {
                 name: &self.settings.cluster,
                 ca: &ca,
-                url: self.settings.url.as_deref(),
+                url: url.as_deref(),
             },
             namespace: &self.settings.namespace,
             now: self.spoke_now(),
         };
         let repair = account.annotations().get(ANNOTATION_REPAIR).cloned();
         let asked = repair != state.repair;
+        let outdated = state.held.as_ref().and_then(|held| held.outdated(&facts));
         match &state.held {
             _ if state.pending.is_some() => {
                 self.renew(&facts, state, &ca, None, "the new token is not written yet")
@@ -168,26 +214,12 @@ impl Worker {
             {
                 self.renew(&facts, state, &ca, None, "the account is new").await?;
             }
-            Some(held) if held.wish.request() != wish.request() => {
-                self.renew(&facts, state, &ca, None, "the account asks for another token")
-                    .await?;
+            Some(_) if let Some(why) = outdated => {
+                self.renew(&facts, state, &ca, None, why).await?;
             }
-            Some(held) if held.ca != ca => {
-                self.renew(&facts, state, &ca, None, "the cluster has another CA")
-                    .await?;
-            }
-            Some(held) if held.claims.uid.as_deref().is_some_and(|held| held != uid) => {
-                self.renew(&facts, state, &ca, None, "the ServiceAccount is a new one")
-                    .await?;
-            }
-            Some(held) if wish.rotate && plan::renew_at(&held.claims, account) <= facts.now => {
-                self.renew(&facts, state, &ca, None, "the token is to be renewed")
-                    .await?;
-            }
-            Some(held) if !asked && held.wish == wish && self.clock.now() < held.review_at => {
+            Some(held) if !asked && held.is_as_wished(&facts) && self.clock.now() < held.review_at => {
                 let held = held.clone();
-                self.report_held(name, &facts, &held, None, state.left.as_deref())
-                    .await?;
+                self.report_held(name, &facts, &held, None, state).await?;
             }
             _ => {
                 if let Some(due) = self.inspect(&facts, state, &ca).await? {
@@ -283,7 +315,9 @@ impl Worker {
             .and_then(|secret| secret.data.as_ref()?.get(KEY_TOKEN))
             .map(|token| token.0.clone())
             .unwrap_or_default();
-        if !self.review(&token, &facts.wish.audiences).await? {
+        // One that has expired and shall stay so needs no review.
+        let expired = plan::stays_expired(&claims, facts);
+        if !expired && !self.review(&token, &facts.wish.audiences).await? {
             // A token that is never accepted must not be renewed in a hot loop.
             let now = self.clock.now();
             if let Some(until) = state.rejected_until.filter(|until| now < *until) {
@@ -306,6 +340,10 @@ impl Worker {
         }
         state.rejections.reset();
         state.rejected_until = None;
+        // It is good, so it was not issued in the future: our clock is behind.
+        if !expired && claims.issued > self.spoke_now() {
+            self.learn_skew(claims.issued, self.clock.now());
+        }
         let wanted = secret::wanted(facts.account, facts.wish, &facts.cluster, &token, None);
         if repair {
             tracing::info!(account = name, "repairing the Secret");
@@ -319,11 +357,15 @@ impl Worker {
             ca: ca.clone(),
             digest: digest::of(&wanted),
             review_at: plan::review_at(facts.account, self.clock.now()),
-            authenticates: self.authenticates(&token, facts.wish).await?,
+            authenticates: if expired {
+                None
+            } else {
+                self.authenticates(&token, facts.wish).await?
+            },
+            url: facts.cluster.url.map(str::to_owned),
         };
         state.held = Some(held.clone());
-        self.report_held(name, facts, &held, None, state.left.as_deref())
-            .await?;
+        self.report_held(name, facts, &held, None, state).await?;
         Ok(None)
     }
 
@@ -336,12 +378,12 @@ impl Worker {
         found: Option<&Secret>,
         why: &str,
     ) -> Result<(), Stop> {
-        let (name, request) = (&facts.wish.name, facts.wish.request());
+        let name = &facts.wish.name;
         let minted = match state.pending.take() {
-            Some(minted) if minted.request == request && minted.uid == facts.uid => minted,
+            Some(minted) if minted.is_good(facts) => minted,
             _ => {
                 tracing::debug!(account = name, why, "requesting a token");
-                self.mint(facts.wish, facts.uid).await?
+                self.mint(facts, ca).await?
             }
         };
         let refreshed = self.clock.now();
@@ -357,104 +399,25 @@ impl Worker {
             state.pending = Some(minted);
             return Err(stop);
         }
+        // What is written is known to be there, whether or not it can be asked about: another try is no other token.
+        let authenticates = self.authenticates(&minted.token, facts.wish).await;
+        let now = self.clock.now();
         let held = Held {
             claims: minted.claims,
             wish: facts.wish.clone(),
             ca: ca.clone(),
             digest: digest::of(&wanted),
-            review_at: plan::review_at(facts.account, self.clock.now()),
-            authenticates: self.authenticates(&minted.token, facts.wish).await?,
+            review_at: match &authenticates {
+                Ok(_) => plan::review_at(facts.account, now),
+                Err(_) => now,
+            },
+            authenticates: *authenticates.as_ref().unwrap_or(&None),
+            url: facts.cluster.url.map(str::to_owned),
         };
         state.held = Some(held.clone());
-        self.report_held(name, facts, &held, Some(refreshed), state.left.as_deref())
+        authenticates?;
+        self.report_held(name, facts, &held, Some(refreshed), state)
             .await?;
-        Ok(())
-    }
-
-    async fn ensure_service_account(&self, wish: &Wish, state: &mut State) -> Result<String, Stop> {
-        let name = &wish.name;
-        let api = self.spoke_accounts();
-        let mut found = self.service_accounts.get(&self.service_account_ref(name));
-        if found.is_none() {
-            let wanted = plan::service_account(name, &self.settings);
-            match api.create(&PostParams::default(), &wanted).await {
-                Ok(created) => found = Some(Arc::new(created)),
-                // It is there, and the watch has not shown it yet.
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    let what = || format!("read the ServiceAccount {}/{name}", self.settings.namespace);
-                    found = api.get_opt(name).await.context(what)?.map(Arc::new);
-                }
-                Err(error) => {
-                    state.uid = None;
-                    Err(error).context(|| {
-                        format!("create the ServiceAccount {}/{name}", self.settings.namespace)
-                    })?;
-                }
-            }
-        }
-        let Some(found) = found else {
-            state.uid = None;
-            return Err(Error::Invalid(format!("the ServiceAccount {name} was deleted meanwhile")).into());
-        };
-        let uid = found.uid().unwrap_or_default();
-        state.recall(&found);
-        // One that we made stays ours, whatever was taken off it.
-        let known = state.uid.as_deref() == Some(uid.as_str());
-        let verdict = match plan::existing(wish, &found, &self.settings) {
-            Err(_) if known => plan::restore(wish, &found, &self.settings),
-            verdict => {
-                if verdict.is_err() {
-                    state.uid = None;
-                }
-                verdict?
-            }
-        };
-        if let Existing::Restore(patch) = verdict {
-            tracing::info!(account = name, "restoring the ServiceAccount");
-            api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-                .await
-                .context(|| format!("restore the ServiceAccount {}/{name}", self.settings.namespace))?;
-        }
-        if plan::is_ours(&found, &self.settings) || known {
-            state.uid = Some(uid.clone());
-        }
-        Ok(uid)
-    }
-
-    /// The account is gone, or goes: its ServiceAccount goes, and its Secret.
-    async fn end(
-        &self,
-        name: &str,
-        state: &mut State,
-        account: Option<&ManagedServiceAccount>,
-    ) -> Result<(), Stop> {
-        let found = self.service_accounts.get(&self.service_account_ref(name));
-        if let Some(found) = found {
-            let known = state.uid.is_some() && state.uid == found.uid();
-            if (plan::is_ours(&found, &self.settings) || known)
-                && !self.settings.reserved.iter().any(|r| r == name)
-            {
-                tracing::info!(account = name, "the account is gone, deleting its ServiceAccount");
-                state.recall(&found);
-                self.leave(name, state).await;
-                apply::delete(&self.spoke_accounts(), name, found.uid().as_deref()).await?;
-            }
-        }
-        // Without the account the hub collects the Secret; while it is still going, that is on us.
-        if let Some(account) = account.filter(|_| state.held.is_some() || state.account.is_none()) {
-            let secrets = self.secrets();
-            let secret = secrets
-                .get_opt(name)
-                .await
-                .context(|| format!("read the Secret {name} on the hub"))?;
-            if let Some(secret) = secret.filter(|secret| secret::is_ours(secret, account)) {
-                apply::delete(&secrets, name, secret.uid().as_deref()).await?;
-            }
-        }
-        *state = State {
-            account: account.and_then(ManagedServiceAccount::uid),
-            ..State::default()
-        };
         Ok(())
     }
 }

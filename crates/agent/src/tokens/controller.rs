@@ -1,17 +1,23 @@
 //! Watches accounts on the hub, ServiceAccounts and the CA on the managed cluster, and looks at each account when
 //! something about it changed or its time has come.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{
     FutureExt, StreamExt,
     future::BoxFuture,
     stream::{self, FuturesUnordered},
 };
+use jiff::SignedDuration;
 use k8s_openapi::{
     api::{
         authentication::v1::SelfSubjectReview,
         core::v1::{ConfigMap, ServiceAccount},
+        rbac::v1::Role,
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
@@ -24,12 +30,13 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use writ_runtime::{Error, backoff::Backoff, health::Gate, schedule::Schedule};
+use writ_api::authentication::{AGENT_ROLE, ANNOTATION_API_SERVER_URL};
+use writ_runtime::{Error, backoff::Backoff, clock::Clock, health::Gate, metrics::Meter, schedule::Schedule};
 
 use super::{
     account::{Next, State, Watched, Worker},
     claims,
-    plan::Settings,
+    plan::{self, Settings},
 };
 use crate::Context;
 
@@ -40,6 +47,8 @@ enum Seen {
     Account(Event<Watched>),
     ServiceAccount(Event<ServiceAccount>),
     Ca(Event<ConfigMap>),
+    /// The Role that says what the agent may do on the hub, or that it cannot be seen.
+    Rights(Option<Event<Role>>),
 }
 
 /// Runs until shutdown.
@@ -58,11 +67,12 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
     let (service_accounts, service_account_writer) = reflector::store();
     let Some(owner) = ctx
         .shutdown
-        .run_until_cancelled(own_account(&ctx.spoke, &settings.namespace))
+        .run_until_cancelled(own_account(&ctx.spoke, &settings.namespace, options.tokens.clock))
         .await
     else {
         return Ok(());
     };
+    let (owner, skew) = owner;
     let mut settings = Settings { owner, ..settings };
     // Whatever the agent's own account is called, nobody gets a token of it.
     settings
@@ -95,6 +105,14 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
         .filter_map(async |event| heard("the cluster's CA", event).map(Seen::Ca))
         .boxed(),
     ]);
+    let rights = watcher(
+        Api::<Role>::namespaced(ctx.hub.clone(), &settings.cluster),
+        watcher::Config::default().fields(&format!("metadata.name={AGENT_ROLE}")),
+    )
+    .default_backoff()
+    .map(|event| Seen::Rights(event.ok()))
+    .boxed();
+    let events = stream::select(events, rights);
     let fallback = options
         .tokens
         .cluster_ca
@@ -109,9 +127,11 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
         service_accounts,
         fallback.clone(),
     );
+    worker.skew.store(Arc::new(skew));
     let controller = Controller {
         worker: Arc::new(worker),
         schedule: Schedule::default(),
+        meter: ctx.health.meter("tokens"),
         states: HashMap::new(),
         hub: Initialised::new(hub_gate),
         spoke: Initialised::new(spoke_gate),
@@ -124,8 +144,13 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
     Ok(())
 }
 
-/// The ServiceAccount that the agent itself runs as, if it is one of its own namespace.
-async fn own_account(spoke: &Client, namespace: &str) -> Option<OwnerReference> {
+/// The ServiceAccount that the agent itself runs as, if it is one of its own namespace; and how far the clock of the
+/// cluster that answers is ahead of ours: tokens that are there already are judged by it.
+async fn own_account(
+    spoke: &Client,
+    namespace: &str,
+    clock: Clock,
+) -> (Option<OwnerReference>, SignedDuration) {
     let reviews: Api<SelfSubjectReview> = Api::all(spoke.clone());
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     loop {
@@ -134,25 +159,33 @@ async fn own_account(spoke: &Client, namespace: &str) -> Option<OwnerReference> 
             .await
         {
             Ok(review) => {
-                let me = review.status?.user_info?;
-                let subject = me.username?;
-                let (_, name) = subject.rsplit_once(':')?;
-                return (subject == claims::subject(namespace, name)).then_some(OwnerReference {
-                    api_version: "v1".into(),
-                    kind: "ServiceAccount".into(),
-                    name: name.to_owned(),
-                    uid: me.uid?,
-                    ..OwnerReference::default()
-                });
+                let answered = review.metadata.creation_timestamp.as_ref();
+                let skew = answered.map(|at| plan::skew(at.0, clock.now()));
+                return (owner_of(review, namespace), skew.unwrap_or_default());
             }
             // A server that does not know the question, or does not answer it.
-            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => return None,
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                return (None, SignedDuration::ZERO);
+            }
             Err(error) => {
                 tracing::debug!(%error, "cannot ask who the agent is, will try again");
                 tokio::time::sleep(backoff.next_delay()).await;
             }
         }
     }
+}
+
+fn owner_of(review: SelfSubjectReview, namespace: &str) -> Option<OwnerReference> {
+    let me = review.status?.user_info?;
+    let subject = me.username?;
+    let (_, name) = subject.rsplit_once(':')?;
+    (subject == claims::subject(namespace, name)).then_some(OwnerReference {
+        api_version: "v1".into(),
+        kind: "ServiceAccount".into(),
+        name: name.to_owned(),
+        uid: me.uid?,
+        ..OwnerReference::default()
+    })
 }
 
 /// A watch that fails is started again by itself; it is logged, and nothing is concluded from it.
@@ -182,6 +215,7 @@ impl Initialised {
 struct Controller {
     worker: Arc<Worker>,
     schedule: Schedule<String>,
+    meter: Meter,
     states: HashMap<String, State>,
     hub: Initialised,
     spoke: Initialised,
@@ -189,7 +223,8 @@ struct Controller {
     concurrency: usize,
 }
 
-type Look = BoxFuture<'static, (String, State, Next)>;
+/// A look at an account: its name, what is remembered of it, when to look again, and whether it had failed before.
+type Look = BoxFuture<'static, (String, State, Next, bool)>;
 
 impl Controller {
     async fn run(
@@ -207,11 +242,13 @@ impl Controller {
                         break;
                     };
                     let mut state = self.states.remove(&name).unwrap_or_default();
-                    let worker = self.worker.clone();
+                    let (worker, meter) = (self.worker.clone(), self.meter.clone());
                     looks.push(
                         async move {
+                            let (began, failed) = (Instant::now(), state.fails());
                             let next = worker.look(&name, &mut state).await;
-                            (name, state, next)
+                            meter.looked_since(began, !state.fails());
+                            (name, state, next, failed)
                         }
                         .boxed(),
                     );
@@ -229,8 +266,11 @@ impl Controller {
                     Some(seen) => self.on(seen),
                     None => return,
                 },
-                Some((name, state, next)) = looks.next() => {
+                Some((name, state, next, failed)) = looks.next() => {
                     self.schedule.done(&name, next.due, next.expires, clock.now());
+                    if failed && !state.fails() {
+                        self.wake_failing();
+                    }
                     if self.worker.knows(&name) {
                         self.states.insert(name, state);
                     }
@@ -261,9 +301,12 @@ impl Controller {
                 self.set_ca(ca.map(String::into_bytes).map(Arc::new));
             }
             Seen::Ca(Event::Delete(_)) => self.set_ca(None),
+            Seen::Rights(Some(Event::Apply(role) | Event::InitApply(role))) => self.set_rights(Some(&role)),
+            Seen::Rights(None | Some(Event::Delete(_))) => self.set_rights(None),
             Seen::Account(Event::Init | Event::InitApply(_))
             | Seen::ServiceAccount(Event::Init | Event::InitApply(_))
-            | Seen::Ca(Event::Init | Event::InitDone) => {}
+            | Seen::Ca(Event::Init | Event::InitDone)
+            | Seen::Rights(Some(Event::Init | Event::InitDone)) => {}
         }
     }
 
@@ -275,8 +318,36 @@ impl Controller {
         }
     }
 
+    /// Looks at the accounts whose Secret has become ours to write.
+    fn set_rights(&mut self, role: Option<&Role>) {
+        let url = role.and_then(|role| role.annotations().get(ANNOTATION_API_SERVER_URL));
+        let url = url.filter(|url| !url.is_empty()).cloned().map(Arc::new);
+        // A Role that cannot be seen right now takes no address away.
+        if role.is_some() && *self.worker.url.load() != url {
+            self.worker.url.store(url);
+            self.wake_all();
+        }
+        let new = role.and_then(plan::writable_secrets);
+        let old = self.worker.writable.load_full();
+        for name in new.iter().flatten() {
+            if old.as_ref().is_none_or(|old| !old.contains(name)) && self.worker.knows(name) {
+                self.wake(name);
+            }
+        }
+        self.worker.writable.store(new.map(Arc::new));
+    }
+
     fn wake(&mut self, name: &str) {
         self.schedule.now(&name.to_owned(), self.worker.clock.now());
+    }
+
+    /// What failed for one may work for the others too: after an outage nobody waits for the end of its backoff.
+    fn wake_failing(&mut self) {
+        let failing = self.states.iter().filter(|(_, state)| state.fails());
+        let failing: Vec<String> = failing.map(|(name, _)| name.clone()).collect();
+        for name in failing {
+            self.wake(&name);
+        }
     }
 
     /// Every account there is, and every ServiceAccount: it may be left from an account that is gone.

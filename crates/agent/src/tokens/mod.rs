@@ -17,6 +17,7 @@ pub mod claims;
 mod controller;
 mod former;
 pub mod plan;
+mod presence;
 pub mod report;
 mod requests;
 pub mod secret;

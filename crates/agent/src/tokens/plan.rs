@@ -2,20 +2,26 @@
 //! the token in its Secret will do, when it is to be renewed, and what its status says.
 
 use std::{
+    collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
     time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::core::v1::{Secret, ServiceAccount},
+    api::{
+        core::v1::{Secret, ServiceAccount},
+        rbac::v1::{PolicyRule, Role},
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{ResourceExt, api::ObjectMeta};
 use writ_api::authentication::{
     ANNOTATION_ADOPT, ANNOTATION_CLUSTER, ANNOTATION_REFUSED, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
-    ANNOTATION_TOKEN_REQUEST, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount, digest, validity,
+    ANNOTATION_TOKEN_REQUEST, KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount, digest, validity,
 };
+
+use writ_runtime::condition::Wanted;
 
 use super::{
     claims::{self, Claims},
@@ -43,6 +49,8 @@ pub struct Wish {
     pub adopt: bool,
     /// Further keys of the Secret.
     pub extra: Extra,
+    /// Names of further keys that nobody knows.
+    pub unknown_keys: Vec<String>,
 }
 
 /// Further keys of the Secret.
@@ -52,6 +60,13 @@ pub struct Extra {
     pub kubeconfig: bool,
     /// The keys of an Argo CD cluster.
     pub argocd: bool,
+}
+
+impl Extra {
+    /// Whether there are any. They hold the address of the API server.
+    pub fn any(self) -> bool {
+        self.kubeconfig || self.argocd
+    }
 }
 
 impl Wish {
@@ -85,6 +100,11 @@ impl Refusal {
             reason,
             message: message.into(),
         }
+    }
+
+    /// As a condition.
+    pub fn condition(&self) -> Wanted {
+        Wanted::new(self.condition, false, self.reason, self.message.clone())
     }
 }
 
@@ -149,8 +169,14 @@ pub fn wish(account: &ManagedServiceAccount, settings: &Settings) -> Result<Wish
     }
     let keys: Vec<&str> = annotations
         .get(ANNOTATION_SECRET_KEYS)
-        .map(|keys| keys.split(',').map(str::trim).collect())
+        .map(|keys| {
+            keys.split(',')
+                .map(str::trim)
+                .filter(|key| !key.is_empty())
+                .collect()
+        })
         .unwrap_or_default();
+    let unknown = keys.iter().filter(|key| !["kubeconfig", "argocd"].contains(key));
     Ok(Wish {
         name,
         validity,
@@ -161,7 +187,28 @@ pub fn wish(account: &ManagedServiceAccount, settings: &Settings) -> Result<Wish
             kubeconfig: keys.contains(&"kubeconfig"),
             argocd: keys.contains(&"argocd"),
         },
+        unknown_keys: unknown.map(|key| (*key).to_owned()).collect(),
     })
+}
+
+/// Why the Secret lacks keys that were asked for.
+pub fn keys_missing(wish: &Wish, url: Option<&str>) -> Option<Refusal> {
+    let (reason, message) = if let Some(key) = wish.unknown_keys.first() {
+        (
+            "UnknownKey",
+            format!("the annotation {ANNOTATION_SECRET_KEYS} names {key:?}; there are kubeconfig and argocd"),
+        )
+    } else if wish.extra.any() && url.is_none() {
+        (
+            "AddressUnknown",
+            "nobody says where the cluster's API server is reached: set spec.managedClusterClientConfigs of its \
+             ManagedCluster, or start its agent with --api-server-url"
+                .to_owned(),
+        )
+    } else {
+        return None;
+    };
+    Some(Refusal::new("SecretKeysWritten", reason, message))
 }
 
 /// Whether a ServiceAccount was made by this agent (or by another implementation of it).
@@ -200,9 +247,23 @@ pub enum Existing {
     Restore(serde_json::Value),
 }
 
-/// Whether the ServiceAccount that is there may be used.
-pub fn existing(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Result<Existing, Refusal> {
-    if is_ours(found, settings) {
+/// Whether the ServiceAccount that is there may be used. One that we made (`known`) stays ours, whatever was taken off
+/// it; one that something else installs is never used, whatever it carries.
+pub fn existing(
+    wish: &Wish,
+    found: &ServiceAccount,
+    known: bool,
+    settings: &Settings,
+) -> Result<Existing, Refusal> {
+    let refuse = |reason, message: String| Err(Refusal::new("AllServiceAccountPresent", reason, message));
+    let (namespace, name) = (&settings.namespace, &wish.name);
+    if belongs_to_an_add_on(found) {
+        return refuse(
+            "NameReserved",
+            format!("the ServiceAccount {namespace}/{name} belongs to an add-on; choose another name"),
+        );
+    }
+    if known || is_ours(found, settings) {
         let wanted = service_account(&wish.name, settings);
         let edited = found.automount_service_account_token.is_some()
             || found.owner_references() != wanted.owner_references()
@@ -220,18 +281,10 @@ pub fn existing(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Res
             Existing::Use
         });
     }
-    let refuse = |reason, message: String| Err(Refusal::new("AllServiceAccountPresent", reason, message));
-    let (namespace, name) = (&settings.namespace, &wish.name);
     if let Some(other) = found.annotations().get(ANNOTATION_CLUSTER) {
         return refuse(
             "ServiceAccountNotOurs",
             format!("the ServiceAccount {namespace}/{name} is managed for another hub, as {other}"),
-        );
-    }
-    if belongs_to_an_add_on(found) {
-        return refuse(
-            "NameReserved",
-            format!("the ServiceAccount {namespace}/{name} belongs to an add-on; choose another name"),
         );
     }
     if wish.adopt {
@@ -247,7 +300,7 @@ pub fn existing(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Res
 }
 
 /// Brings a ServiceAccount that we made back into its shape.
-pub fn restore(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Existing {
+fn restore(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Existing {
     let wanted = service_account(&wish.name, settings);
     Existing::Restore(serde_json::json!({
         "metadata": {
@@ -273,7 +326,7 @@ pub fn secret_not_ours(name: &str) -> Refusal {
 }
 
 /// Whether something else installs this ServiceAccount.
-fn belongs_to_an_add_on(account: &ServiceAccount) -> bool {
+pub fn belongs_to_an_add_on(account: &ServiceAccount) -> bool {
     account
         .owner_references()
         .iter()
@@ -281,6 +334,24 @@ fn belongs_to_an_add_on(account: &ServiceAccount) -> bool {
         || account.labels().keys().any(|key| {
             key == writ_api::addon::LABEL_ADDON || key.starts_with("addon.open-cluster-management.io/")
         })
+}
+
+/// The Secrets that the agent's Role on the hub lets it write, by name; `None` if it names none, as that of another hub.
+pub fn writable_secrets(role: &Role) -> Option<BTreeSet<String>> {
+    let of_secrets = |rule: &&PolicyRule| {
+        let has = |list: Option<&Vec<String>>, wanted: &str| {
+            list.is_some_and(|list| list.iter().any(|item| item == wanted))
+        };
+        has(rule.api_groups.as_ref(), "")
+            && has(rule.resources.as_ref(), "secrets")
+            && has(Some(&rule.verbs), "update")
+    };
+    let mut writable = BTreeSet::new();
+    for rule in role.rules.iter().flatten().filter(of_secrets) {
+        let named = rule.resource_names.as_ref().filter(|named| !named.is_empty())?;
+        writable.extend(named.iter().cloned());
+    }
+    Some(writable)
 }
 
 /// What is known when a Secret is judged.
@@ -336,7 +407,15 @@ pub fn judge(found: Option<&Secret>, facts: &Facts<'_>) -> Verdict {
         return Verdict::Renew(why);
     }
     let wanted = secret::wanted(facts.account, facts.wish, &facts.cluster, &token.0, None);
-    if digest::of(&wanted) == digest::of(found) {
+    let (digest, status) = (digest::of(found), facts.account.status.as_ref());
+    // As it was reported, and with another CA: not the Secret was changed, the cluster was.
+    let reported = status.and_then(|status| status.secret_digest.as_ref()) == Some(&digest);
+    let same_ca =
+        (found.data.iter().flatten()).any(|(key, value)| key == KEY_CA && value.0 == facts.cluster.ca);
+    if reported && !same_ca {
+        return Verdict::Renew("the cluster has another CA");
+    }
+    if digest::of(&wanted) == digest {
         Verdict::Good(claims)
     } else {
         Verdict::Repair(claims)
@@ -362,10 +441,27 @@ fn outdated(claims: &Claims, request: Option<&String>, facts: &Facts<'_>) -> Opt
         None if !wished.is_empty() && !same_audiences => return Some("the token is for another audience"),
         _ => {}
     }
-    if facts.wish.rotate && renew_at(claims, facts.account) <= facts.now {
-        return Some("the token is to be renewed");
+    is_due(claims, facts).then_some("the token is to be renewed")
+}
+
+/// Whether the time of a token has come.
+pub fn is_due(claims: &Claims, facts: &Facts<'_>) -> bool {
+    facts.wish.rotate && renew_at(claims, facts.account) <= facts.now
+}
+
+/// Whether a token is left expired, because it shall not be renewed.
+pub fn stays_expired(claims: &Claims, facts: &Facts<'_>) -> bool {
+    !facts.wish.rotate && claims.expires <= facts.now
+}
+
+/// How far a clock that shows `theirs` is ahead of ours. A few seconds are the way of the request.
+pub fn skew(theirs: Timestamp, ours: Timestamp) -> SignedDuration {
+    let skew = theirs.duration_since(ours);
+    if skew.abs() <= SignedDuration::from_secs(5) {
+        SignedDuration::ZERO
+    } else {
+        skew
     }
-    None
 }
 
 /// When a token is renewed: at 70 to 80 % of its granted life, by the API server's own times. The point is

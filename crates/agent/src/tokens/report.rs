@@ -25,6 +25,8 @@ pub enum Report {
         authenticates: Option<bool>,
         /// Why the ServiceAccount of the agent's former namespace is still there.
         left: Option<String>,
+        /// Why the Secret lacks keys that were asked for.
+        keys: Option<Refusal>,
     },
     /// The token has expired and is not renewed, as was asked for.
     Expired,
@@ -56,6 +58,7 @@ pub fn status(
             refreshed,
             authenticates,
             left,
+            keys,
         } => {
             wanted.push(Wanted::new("SecretCreated", true, "SecretCreated", ""));
             wanted.push(Wanted::new("TokenReported", true, "TokenReported", ""));
@@ -75,6 +78,12 @@ pub fn status(
                     ),
                 )),
             }
+            match keys {
+                None => {
+                    condition::remove(&mut status.conditions, "SecretKeysWritten");
+                }
+                Some(missing) => wanted.push(missing.condition()),
+            }
             match authenticates {
                 None => {
                     condition::remove(&mut status.conditions, "AuthenticatesToAPIServer");
@@ -92,13 +101,16 @@ pub fn status(
                     "the token will not authenticate to the cluster's API server: spec.audiences does not name its audience",
                 )),
             }
-            status.expiration_timestamp = Some(Time(*expires));
+            // A report that failed is made up for: another expiry is another token.
+            let expires = Some(Time(*expires));
+            let renewed = refreshed.is_some() || status.expiration_timestamp != expires;
+            status.expiration_timestamp = expires;
             status.secret_digest = Some(digest.clone());
             let before = status
                 .token_secret_ref
                 .as_ref()
                 .map(|at| at.last_refresh_timestamp.0);
-            if refreshed.is_some() || before.is_none() {
+            if renewed || before.is_none() {
                 status.token_secret_ref = Some(SecretRef {
                     name: account.name_any(),
                     last_refresh_timestamp: Time(distinct(refreshed.unwrap_or(now), before)),
@@ -115,12 +127,7 @@ pub fn status(
             ));
         }
         Report::Refused(refusal) => {
-            wanted.push(Wanted::new(
-                refusal.condition,
-                false,
-                refusal.reason,
-                refusal.message.clone(),
-            ));
+            wanted.push(refusal.condition());
             if refusal.condition != "TokenReported" {
                 wanted.push(Wanted::new(
                     "TokenReported",
@@ -155,6 +162,12 @@ pub fn status(
     for wanted in &wanted {
         condition::set(&mut status.conditions, wanted, generation, now);
     }
+    let ignored: &[&str] = if account.spec.rotation.enabled {
+        &[]
+    } else {
+        &["spec.rotation.enabled"]
+    };
+    condition::set_ignored(&mut status.conditions, ignored, generation, now);
     status
 }
 

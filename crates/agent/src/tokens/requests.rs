@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec},
     core::v1::{Secret, ServiceAccount},
@@ -17,11 +17,11 @@ use writ_runtime::{Error, apply, error::Context as _};
 
 use super::{
     account::{Watched, Worker},
-    claims::{self, Claims},
+    claims,
     plan::{self, Facts, Wish},
     report::{self, Report},
     secret,
-    state::{Held, Minted, Stop},
+    state::{Held, Minted, State, Stop},
 };
 use crate::MANAGER;
 
@@ -90,8 +90,8 @@ impl Worker {
         Ok(())
     }
 
-    pub(super) async fn mint(&self, wish: &Wish, uid: &str) -> Result<Minted, Error> {
-        let name = &wish.name;
+    pub(super) async fn mint(&self, facts: &Facts<'_>, ca: &Arc<Vec<u8>>) -> Result<Minted, Error> {
+        let (wish, name) = (facts.wish, &facts.wish.name);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
                 audiences: (!wish.audiences.is_empty()).then(|| wish.audiences.clone()),
@@ -118,24 +118,19 @@ impl Worker {
             .into_bytes();
         let claims = claims::read(&token)
             .ok_or_else(|| Error::Invalid("the managed cluster issued something that is no token".into()))?;
-        self.learn_skew(&claims, before);
+        self.learn_skew(claims.issued, before);
         Ok(Minted {
             token,
             claims,
             request: wish.request(),
-            uid: uid.to_owned(),
+            uid: facts.uid.to_owned(),
+            ca: ca.clone(),
         })
     }
 
-    /// Remembers how far the managed cluster's clock is from ours. A second or two are the way of the request.
-    pub(super) fn learn_skew(&self, claims: &Claims, before: Timestamp) {
-        let skew = claims.issued.duration_since(before);
-        let skew = if skew.abs() <= SignedDuration::from_secs(5) {
-            SignedDuration::ZERO
-        } else {
-            skew
-        };
-        self.skew.store(Arc::new(skew));
+    /// Remembers how far the managed cluster's clock is from ours.
+    pub(super) fn learn_skew(&self, theirs: Timestamp, ours: Timestamp) {
+        self.skew.store(Arc::new(plan::skew(theirs, ours)));
     }
 
     pub(super) fn spoke_now(&self) -> Timestamp {
@@ -176,9 +171,9 @@ impl Worker {
         facts: &Facts<'_>,
         held: &Held,
         refreshed: Option<Timestamp>,
-        left: Option<&str>,
+        state: &mut State,
     ) -> Result<(), Error> {
-        let report = if !facts.wish.rotate && held.claims.expires <= facts.now {
+        let report = if plan::stays_expired(&held.claims, facts) {
             Report::Expired
         } else {
             Report::Good {
@@ -186,26 +181,36 @@ impl Worker {
                 digest: held.digest.clone(),
                 refreshed,
                 authenticates: held.authenticates,
-                left: left.map(str::to_owned),
+                left: state.left.clone(),
+                keys: plan::keys_missing(facts.wish, facts.cluster.url),
             }
         };
-        self.report(name, &report).await
+        self.report(name, &report, state).await
     }
 
-    /// Writes the status if it differs.
-    pub(super) async fn report(&self, name: &str, report: &Report) -> Result<(), Error> {
+    /// Writes the status if it differs: from what the watch shows, or from what was written since.
+    pub(super) async fn report(&self, name: &str, report: &Report, state: &mut State) -> Result<(), Error> {
         let Some(watched) = self.accounts.get(&self.account_ref(name)) else {
             return Ok(());
         };
         let Ok(account) = &watched.0 else {
             return Ok(());
         };
-        let status = report::status(account, report, self.clock.now());
+        let mut account = account.clone();
+        let seen = (account.uid(), account.resource_version());
+        if let Some((_, status)) = state.told.take_if(|(before, _)| *before == seen) {
+            account.status = Some(status);
+        }
+        let status = report::status(&account, report, self.clock.now());
         let api: Api<ManagedServiceAccount> = Api::namespaced(self.hub.clone(), &self.settings.cluster);
-        match apply::ensure_status(&api, account, &status, MANAGER).await {
+        match apply::ensure_status(&api, &account, &status, MANAGER).await {
             // It was deleted meanwhile; the watch will say so.
             Err(error) if error.is_code(404) => Ok(()),
-            done => done.map(|_| ()),
+            Err(error) => Err(error),
+            Ok(_) => {
+                state.told = Some((seen, status));
+                Ok(())
+            }
         }
     }
 

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use writ_api::authentication::ManagedServiceAccountStatus;
 use writ_runtime::{Error, backoff::Backoff};
 
 use super::{
     claims::Claims,
     former::Former,
-    plan::{Refusal, Wish},
+    plan::{self, Facts, Refusal, Wish},
 };
 
 /// What is remembered of an account between looks. It holds no token, except one that could not be written yet.
@@ -17,6 +18,8 @@ pub struct State {
     pub(super) held: Option<Held>,
     pub(super) pending: Option<Minted>,
     pub(super) uid: Option<String>,
+    /// Whether the ServiceAccount is there, ours or adopted.
+    pub(super) present: bool,
     pub(super) repair: Option<String>,
     pub(super) look: bool,
     pub(super) malformed_since: Option<Timestamp>,
@@ -28,7 +31,14 @@ pub struct State {
     pub(super) noted: bool,
     pub(super) left: Option<String>,
     pub(super) leaving: Backoff,
+    /// Until when the hub is given time to let the agent write the Secret.
+    pub(super) patience: Option<Timestamp>,
+    /// The status that was written last, and the account (uid and version) that the watch showed then.
+    pub(super) told: Option<(Seen, ManagedServiceAccountStatus)>,
 }
+
+/// The uid and the version of an account.
+type Seen = (Option<String>, Option<String>);
 
 impl Default for State {
     fn default() -> Self {
@@ -37,6 +47,7 @@ impl Default for State {
             held: None,
             pending: None,
             uid: None,
+            present: false,
             repair: None,
             look: false,
             malformed_since: None,
@@ -48,11 +59,18 @@ impl Default for State {
             noted: false,
             left: None,
             leaving: Backoff::new(Duration::from_secs(1), Duration::from_mins(5)),
+            patience: None,
+            told: None,
         }
     }
 }
 
 impl State {
+    /// Whether the last look failed.
+    pub fn fails(&self) -> bool {
+        self.failures > 0
+    }
+
     /// Forgets failures: what failed may work now.
     pub fn hope(&mut self) {
         self.backoff.reset();
@@ -69,6 +87,29 @@ pub(super) struct Held {
     pub(super) digest: String,
     pub(super) review_at: Timestamp,
     pub(super) authenticates: Option<bool>,
+    /// The address in the optional keys.
+    pub(super) url: Option<String>,
+}
+
+impl Held {
+    /// Why another token is needed at once, whatever the Secret holds.
+    pub(super) fn outdated(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        if self.wish.request() != facts.wish.request() {
+            return Some("the account asks for another token");
+        }
+        if *self.ca != facts.cluster.ca {
+            return Some("the cluster has another CA");
+        }
+        if self.claims.uid.as_deref().is_some_and(|held| held != facts.uid) {
+            return Some("the ServiceAccount is a new one");
+        }
+        plan::is_due(&self.claims, facts).then_some("the token is to be renewed")
+    }
+
+    /// Whether the Secret is to hold the same as when it was written.
+    pub(super) fn is_as_wished(&self, facts: &Facts<'_>) -> bool {
+        self.wish == *facts.wish && self.url.as_deref() == facts.cluster.url
+    }
 }
 
 /// A token that is not written yet.
@@ -77,6 +118,18 @@ pub(super) struct Minted {
     pub(super) claims: Claims,
     pub(super) request: String,
     pub(super) uid: String,
+    pub(super) ca: Arc<Vec<u8>>,
+}
+
+impl Minted {
+    /// Whether it will still do: the outage that kept it from being written may have outlasted it.
+    pub(super) fn is_good(&self, facts: &Facts<'_>) -> bool {
+        self.request == facts.wish.request()
+            && self.uid == facts.uid
+            && *self.ca == facts.cluster.ca
+            && !plan::is_due(&self.claims, facts)
+            && self.claims.expires > facts.now
+    }
 }
 
 /// When to look again.
@@ -101,6 +154,8 @@ impl Next {
 
 /// Why a look ended early.
 pub(super) enum Stop {
+    /// Until then, or until the hub lets the agent write the Secret.
+    Waits(Timestamp),
     Refused(Refusal),
     Failed(Error),
 }

@@ -4,21 +4,24 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     ByteString,
-    api::core::v1::{Secret, ServiceAccount},
+    api::{
+        core::v1::{Secret, ServiceAccount},
+        rbac::v1::Role,
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use serde_json::json;
-use writ_api::authentication::{KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount};
-use writ_runtime::condition;
+use writ_api::authentication::{KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount, digest};
 
 use super::{
     claims::{self, Claims},
     former::Former,
     plan::{self, Existing, Facts, Settings, Verdict, Wish},
-    report::{self, Report},
     secret::{self, Cluster},
     state::State,
 };
+
+mod written;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -163,10 +166,14 @@ fn a_service_account_is_used_restored_or_refused() {
     let of_another_hub = json!({"metadata": {"annotations": {"authentication.writ.dev/cluster": "c2"}}});
     let of_an_add_on = json!({"metadata": {"labels": null, "annotations": null, "ownerReferences":
         [{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "name": "x", "uid": "y"}]}});
+    let stripped_of_all = foreign.clone();
     let mounted = json!({"automountServiceAccountToken": false});
-    let look = |wish: &Wish, change: &serde_json::Value| match plan::existing(
+    let owned_by_an_add_on = json!({"metadata": {"ownerReferences":
+        [{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "name": "x", "uid": "y"}]}});
+    let look = |wish: &Wish, known: bool, change: &serde_json::Value| match plan::existing(
         wish,
         &service_account(change),
+        known,
         &settings(),
     ) {
         Ok(Existing::Use) => "use".to_owned(),
@@ -179,13 +186,22 @@ fn a_service_account_is_used_restored_or_refused() {
         (&wish, stripped, "restore"),
         (&wish, mounted, "restore"),
         (&wish, foreign.clone(), "ServiceAccountNotOurs"),
-        (&adopting, foreign, "use"),
+        (&adopting, foreign.clone(), "use"),
         (&adopting, of_another_hub, "ServiceAccountNotOurs"),
         (&adopting, of_an_add_on, "NameReserved"),
+        (&adopting, owned_by_an_add_on.clone(), "NameReserved"),
     ];
     for (wish, change, wanted) in cases {
-        assert_eq!(look(wish, &change), wanted, "adopt {} {change}", wish.adopt);
+        assert_eq!(
+            look(wish, false, &change),
+            wanted,
+            "adopt {} {change}",
+            wish.adopt
+        );
     }
+    // One that we made is restored whatever was taken off it; an add-on's is not ours, even so.
+    assert_eq!(look(&wish, true, &stripped_of_all), "restore");
+    assert_eq!(look(&wish, true, &owned_by_an_add_on), "NameReserved");
     // The agent owns it, and nobody else does.
     let owned = Settings {
         owner: Some(owner("writ-agent")),
@@ -198,7 +214,7 @@ fn a_service_account_is_used_restored_or_refused() {
         (vec![owner("writ-agent"), owner("somebody")], true),
     ] {
         let found = service_account(&json!({"metadata": {"ownerReferences": owners}}));
-        match plan::existing(&wish, &found, &owned).unwrap() {
+        match plan::existing(&wish, &found, false, &owned).unwrap() {
             Existing::Use => assert!(!restored, "{owners:?}"),
             Existing::Restore(patch) => {
                 assert!(restored, "{owners:?}");
@@ -280,6 +296,18 @@ fn a_secret_is_good_repaired_renewed_or_left_alone() {
     };
     assert_eq!(name(judge(&reported, stripped, 100)), "repair");
 
+    // As it was reported, with a CA that is not the cluster's: the cluster has another one since.
+    let before = |s: &mut Secret| data(s, KEY_CA, b"CA of before");
+    let token = token("system:serviceaccount:agents:a", 0, 1000, "s1");
+    let of_before = Cluster {
+        ca: b"CA of before",
+        ..CLUSTER
+    };
+    let wish = plan::wish(&plain, &settings()).unwrap();
+    let written = secret::wanted(&plain, &wish, &of_before, &token, None);
+    let reported = account(&json!({"status": {"secretDigest": digest::of(&written)}}));
+    assert_eq!(name(judge(&reported, before, 100)), "the cluster has another CA");
+
     let longer = account(&json!({"spec": {"rotation": {"validity": "2000s"}}}));
     assert_eq!(
         name(judge(&longer, nothing, 100)),
@@ -332,69 +360,10 @@ fn a_fleet_renews_all_over_the_window() {
 }
 
 #[test]
-fn every_refresh_shows_in_the_status() {
-    let mut account = account(&json!({}));
-    let good = |refreshed| Report::Good {
-        expires: at(1000),
-        digest: "d".into(),
-        refreshed,
-        authenticates: None,
-        left: None,
-    };
-    let first = report::status(&account, &good(Some(at(50))), at(50));
-    assert!(condition::is_true(&first.conditions, "SecretCreated"));
-    assert!(condition::is_true(&first.conditions, "AllServiceAccountPresent"));
-    assert_eq!(first.conditions[0].observed_generation, Some(3));
-    account.status = Some(first.clone());
-    let left = Report::Good {
-        expires: at(1000),
-        digest: "d".into(),
-        refreshed: None,
-        authenticates: None,
-        left: Some("read the ServiceAccount before/a: forbidden".into()),
-    };
-    let said = report::status(&account, &left, at(60)).conditions;
-    let said = condition::find(&said, "FormerServiceAccountGone").unwrap();
-    assert_eq!(
-        (said.status.as_str(), said.reason.as_str()),
-        ("False", "FormerServiceAccountLeft")
-    );
-    assert!(said.message.contains("before/a"), "{}", said.message);
-    let same_second = report::status(&account, &good(Some(at(50))), at(50));
-    assert_ne!(same_second.token_secret_ref, first.token_secret_ref);
-    account.status = Some(same_second.clone());
-    assert_eq!(
-        report::status(&account, &good(None), at(900)),
-        same_second,
-        "nothing new, nothing written"
-    );
-    let failed = report::status(
-        &account,
-        &Report::Failed {
-            present: true,
-            message: "no".into(),
-        },
-        at(950),
-    );
-    assert_eq!(failed.token_secret_ref, same_second.token_secret_ref);
-    assert!(!condition::is_true(&failed.conditions, "TokenReported"));
-}
-
-#[test]
-fn optional_keys_hold_what_their_readers_need() {
-    let account = account(
-        &json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": "kubeconfig, argocd"}}}),
-    );
-    let wish = plan::wish(&account, &settings()).unwrap();
-    let secret = secret::wanted(&account, &wish, &CLUSTER, b"tok", None);
-    let data = secret.data.unwrap();
-    let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
-    assert_eq!((text("name"), text("server")), ("c1".into(), "https://c1".into()));
-    let config: serde_json::Value = serde_json::from_str(&text("config")).unwrap();
-    assert_eq!(config["bearerToken"], "tok");
-    let config: serde_json::Value = serde_json::from_str(&text("kubeconfig")).unwrap();
-    assert_eq!(config["users"][0]["user"]["token"], "tok");
-    assert_eq!(config["clusters"][0]["cluster"]["server"], "https://c1");
+fn a_few_seconds_are_no_other_clock() {
+    for (theirs, wanted) in [(96, 0), (105, 0), (110, 10), (40, -60)] {
+        assert_eq!(plan::skew(at(theirs), at(100)), SignedDuration::from_secs(wanted));
+    }
 }
 
 #[test]
@@ -439,7 +408,10 @@ fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
     let found = service_account(&noted);
     assert_eq!(Former::recorded(&found), std::slice::from_ref(&former));
     // The note is no edit that has to be undone.
-    assert_eq!(plan::existing(&wish, &found, &settings()), Ok(Existing::Use));
+    assert_eq!(
+        plan::existing(&wish, &found, false, &settings()),
+        Ok(Existing::Use)
+    );
     let mut state = State::default();
     state.recall(&service_account(&json!({})));
     assert!(state.former.is_empty());
@@ -448,4 +420,18 @@ fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
     state.left = Some("why".into());
     state.recall(&service_account(&json!({})));
     assert!(state.former.is_empty() && state.left.is_none());
+}
+
+#[test]
+fn the_role_tells_which_secrets_may_be_written() {
+    let role =
+        |rules: serde_json::Value| -> Role { serde_json::from_value(json!({"rules": rules})).unwrap() };
+    let create = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]});
+    let named = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"], "resourceNames": ["a", "b"]});
+    let any = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["update"]});
+    let other = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]});
+    let ours = plan::writable_secrets(&role(json!([create, named, other]))).unwrap();
+    assert_eq!(ours.into_iter().collect::<Vec<_>>(), ["a", "b"]);
+    assert!(plan::writable_secrets(&role(json!([create]))).unwrap().is_empty());
+    assert_eq!(plan::writable_secrets(&role(json!([named, any]))), None);
 }

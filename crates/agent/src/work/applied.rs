@@ -1,6 +1,6 @@
 //! The life of AppliedManifestWorks: finalized when their work is deleted, evicted when their work is gone.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use futures::{StreamExt, stream};
 use jiff::{Timestamp, tz::TimeZone};
@@ -11,7 +11,8 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::work::{
-    APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, MANIFEST_WORK_FINALIZER, ManifestWork,
+    APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, AppliedResource, MANIFEST_WORK_FINALIZER,
+    ManifestWork,
 };
 use writ_runtime::{
     Error, apply,
@@ -24,7 +25,7 @@ use super::{
     Agent, Key,
     apply::Owner,
     delete::{Gone, delete},
-    objects::Name,
+    objects::Exact,
     pass::CONCURRENCY,
     status::DELETING,
 };
@@ -33,8 +34,14 @@ use super::{
 const FOR_EVER: u64 = 100 * 365 * 24 * 60 * 60;
 
 impl Agent {
-    /// A work is being deleted: its objects go first, then its AppliedManifestWork, then its finalizer.
-    pub(super) async fn finalize(&self, work: &ManifestWork) -> Result<Next, Error> {
+    /// A work is being deleted: its objects go first, then its AppliedManifestWork, then its finalizer. Objects whose
+    /// exact version is known are not kept waiting for the AppliedManifestWork to say so.
+    pub(super) async fn finalize(
+        &self,
+        work: &ManifestWork,
+        applied: Option<AppliedManifestWork>,
+        known: &BTreeMap<AppliedResource, Exact>,
+    ) -> Result<Next, Error> {
         let name = work.name_any();
         let finalizers = work.finalizers();
         if !finalizers.iter().any(|f| f == MANIFEST_WORK_FINALIZER) {
@@ -44,10 +51,20 @@ impl Agent {
             // Nobody can tell yet whether something was applied; the end of the list wakes this work.
             return Ok(Next::Wait);
         }
-        if let Some(applied) = self.applied.get(&self.applied_name(&name))? {
+        if let Some(applied) = applied {
             if applied.metadata.deletion_timestamp.is_none() {
                 let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
-                apply::delete(&api, &applied.name_any(), applied.uid().as_deref()).await?;
+                let (name, uid, owner) = (applied.name_any(), applied.uid(), Owner::from(&applied));
+                let deletions: Vec<_> = known
+                    .iter()
+                    .map(|(resource, exact)| delete(self, resource, &owner, Some(exact)))
+                    .collect();
+                // What became of each is asked again when the AppliedManifestWork goes.
+                let objects = stream::iter(deletions)
+                    .buffer_unordered(CONCURRENCY)
+                    .for_each(|_| std::future::ready(()));
+                let ((), deleted) = futures::join!(objects, apply::delete(&api, &name, uid.as_deref()));
+                deleted?;
             }
             let mut status = work.status.clone().unwrap_or_default();
             let deleting = Wanted::new(DELETING, true, "WorkDeleting", "ManifestWork is being deleted");
@@ -105,7 +122,7 @@ impl Agent {
             .iter()
             .map(|resource| {
                 let owner = &owner;
-                async move { (resource, delete(&self.spoke, &self.mapper, resource, owner).await) }
+                async move { (resource, delete(self, resource, owner, None).await) }
             })
             .collect();
         let outcomes: Vec<_> = stream::iter(deletions)
@@ -134,22 +151,8 @@ impl Agent {
     }
 
     /// Watches the objects whose end is waited for.
-    async fn await_objects(
-        &self,
-        key: &Key,
-        resources: &[writ_api::work::AppliedResource],
-    ) -> Result<(), Error> {
-        let mut wanted = Vec::new();
-        for resource in resources {
-            let kind = self
-                .mapper
-                .find_resource(&resource.group, &resource.version, &resource.resource)
-                .await?;
-            if let Some(kind) = kind {
-                let name: Name = (resource.namespace.as_str().into(), resource.name.as_str().into());
-                wanted.push((kind, name));
-            }
-        }
+    async fn await_objects(&self, key: &Key, resources: &[AppliedResource]) -> Result<(), Error> {
+        let wanted = self.served(resources).await?;
         if self.objects.interest(key, &wanted, &[]) {
             self.watches.refresh();
         }

@@ -47,9 +47,32 @@ impl Owner {
     /// The field manager of strategy `Update`: one per work, so that works that share an object keep their own
     /// fields and their own owner reference.
     pub fn manager(&self) -> String {
-        let digest = hex(&Sha256::digest(self.name.as_bytes()));
+        Self::manager_of(&self.name)
+    }
+
+    /// The same, from the name of the AppliedManifestWork, which may not be there yet.
+    pub fn manager_of(name: &str) -> String {
+        let digest = hex(&Sha256::digest(name.as_bytes()));
         format!("work-agent-{}", digest.get(..10).unwrap_or_default())
     }
+}
+
+/// Whether a reference says that an object belongs to a work.
+pub fn is_applied_work(reference: &OwnerReference) -> bool {
+    reference.kind == "AppliedManifestWork"
+        && reference
+            .api_version
+            .starts_with("work.open-cluster-management.io/")
+}
+
+/// Whether a reference says that an object belongs to a NamespaceGrant.
+pub fn is_grant(reference: &OwnerReference) -> bool {
+    reference.kind == "NamespaceGrant" && reference.api_version.starts_with("writ.dev/")
+}
+
+/// Whether a reference says that this agent put an object there, for a work or for a grant that a work brought.
+pub fn is_delivered(reference: &OwnerReference) -> bool {
+    is_applied_work(reference) || is_grant(reference)
 }
 
 impl From<&AppliedManifestWork> for Owner {
@@ -111,17 +134,18 @@ pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> 
     }
 }
 
-/// Writes the object; returns it as the server has it now. `None` if it is only to be read and is not there.
+/// Writes the object; returns it as the server has it now. `None` if it is only to be read and is not there. What
+/// cannot be changed is made anew only if it may be deleted.
 pub async fn write(
     client: &Client,
     target: &Target,
     owner: &Owner,
+    may_replace: bool,
 ) -> Result<Option<DynamicObject>, Failure> {
     let api = api(client, &target.kind, &target.namespace);
-    not_foreign(&api, target, owner).await?;
     let written = match target.config.strategy.type_ {
         UpdateStrategyType::ReadOnly => return Ok(api.get_opt(&target.name).await?),
-        UpdateStrategyType::Update => update(&api, target, owner).await?,
+        UpdateStrategyType::Update => update(&api, target, owner, may_replace).await?,
         UpdateStrategyType::CreateOnly => create_only(&api, target, owner).await?,
         UpdateStrategyType::ServerSideApply => {
             let options = target
@@ -136,26 +160,28 @@ pub async fn write(
     own(&api, target, owner, written).await.map(Some)
 }
 
-/// What is not ours is not overwritten, if the manifest says so. An object that this work has written stays ours when
-/// somebody takes the owner reference off it: who wrote its fields is known to the server.
-async fn not_foreign(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Result<(), Failure> {
+/// Whether the manifest says that an object of somebody else is not to be overwritten.
+pub fn refuses(target: &Target) -> bool {
     let annotations = target.object.pointer("/metadata/annotations");
-    let refuse = annotations
+    annotations
         .and_then(|annotations| annotations.get(ON_CONFLICT_ANNOTATION))
-        .is_some_and(|value| value == ON_CONFLICT_REFUSE);
-    if !refuse {
+        .is_some_and(|value| value == ON_CONFLICT_REFUSE)
+}
+
+/// What is not ours is not overwritten, if the manifest says so. An object that this work has written stays ours when
+/// somebody takes the owner reference off it: who wrote its fields is known to the server, by `manager`.
+pub async fn not_foreign(client: &Client, target: &Target, manager: &str) -> Result<(), Failure> {
+    if !refuses(target) {
         return Ok(());
     }
+    let api = api(client, &target.kind, &target.namespace);
     let Some(live) = api.get_metadata_opt(&target.name).await? else {
         return Ok(());
     };
     let owners = live.metadata.owner_references.unwrap_or_default();
-    let delivered = owners.iter().any(|o| {
-        o.kind == "AppliedManifestWork" && o.api_version.starts_with("work.open-cluster-management.io/")
-    });
-    let manager = owner.manager();
+    let delivered = owners.iter().any(is_delivered);
     let written = live.metadata.managed_fields.iter().flatten().any(|fields| {
-        fields.manager.as_deref() == Some(manager.as_str()) && fields.operation.as_deref() == Some("Apply")
+        fields.manager.as_deref() == Some(manager) && fields.operation.as_deref() == Some("Apply")
     });
     if delivered || written {
         return Ok(());
@@ -168,7 +194,12 @@ async fn not_foreign(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -
 
 /// Everything in the manifest is enforced by the server's own merge: fields of others stay, fields that left the
 /// manifest go, and an unchanged object is not written.
-async fn update(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Result<DynamicObject, Failure> {
+async fn update(
+    api: &Api<DynamicObject>,
+    target: &Target,
+    owner: &Owner,
+    may_replace: bool,
+) -> Result<DynamicObject, Failure> {
     let mut object = target.object.clone();
     if let Some(map) = object.as_object_mut() {
         map.remove("status");
@@ -182,7 +213,8 @@ async fn update(api: &Api<DynamicObject>, target: &Target, owner: &Owner) -> Res
     let params = PatchParams::apply(&owner.manager()).force();
     let applied = match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
         Err(error)
-            if status_code(&error) == Some(422)
+            if may_replace
+                && status_code(&error) == Some(422)
                 && matches!(
                     (
                         target.kind.resource.group.as_str(),

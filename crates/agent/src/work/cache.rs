@@ -1,4 +1,4 @@
-//! The objects of one watched kind, kept as compact JSON: small when idle, parsed when needed.
+//! The objects of one watched kind, packed: small when idle, parsed when needed.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,10 @@ use std::{
 use kube::{Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
-use writ_runtime::Error;
+use writ_runtime::{
+    Error,
+    packed::{pack, unpack},
+};
 
 /// A resource version as a number; servers count upwards, so a larger one is newer.
 pub fn version(text: Option<&str>) -> u64 {
@@ -22,7 +25,9 @@ struct Entry {
     generation: Option<i64>,
     /// When this generation was first seen.
     since: Instant,
-    json: Box<[u8]>,
+    packed: Box<[u8]>,
+    /// Why the object as a whole cannot be understood; what is packed is then no more than its metadata and status.
+    problem: Option<Box<str>>,
 }
 
 /// Objects by name. Own writes are put in at once, so that the next look sees them.
@@ -47,14 +52,18 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
 
     /// Remembers the object, unless a newer one of the same uid is known. Returns whether it was remembered.
     pub fn put(&self, object: &K) -> Result<bool, Error> {
+        self.put_with(object, None)
+    }
+
+    /// The same for what is left of an object that cannot be understood, and why it cannot.
+    pub fn put_with(&self, object: &K, problem: Option<&str>) -> Result<bool, Error> {
         let mut new = Entry {
             version: version(object.resource_version().as_deref()),
             uid: object.uid().unwrap_or_default().into(),
             generation: object.meta().generation,
             since: Instant::now(),
-            json: serde_json::to_vec(object)
-                .map_err(|e| Error::Invalid(format!("cannot be written as JSON: {e}")))?
-                .into(),
+            packed: pack(object).map_err(|e| Error::Invalid(format!("cannot be written as JSON: {e}")))?,
+            problem: problem.map(Into::into),
         };
         let mut entries = self.lock();
         if let Some(old) = entries.get(&object.name_any())
@@ -78,13 +87,19 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
 
     /// The object, if it is known.
     pub fn get(&self, name: &str) -> Result<Option<K>, Error> {
+        Ok(self.get_with(name)?.map(|(object, _)| object))
+    }
+
+    /// The object, if it is known, and why it cannot be understood, if so. Both are of one moment: what is left of an
+    /// object must never be taken for the whole.
+    pub fn get_with(&self, name: &str) -> Result<Option<(K, Option<String>)>, Error> {
         let entries = self.lock();
         let Some(entry) = entries.get(name) else {
             return Ok(None);
         };
-        serde_json::from_slice(&entry.json)
-            .map(Some)
-            .map_err(|e| Error::Invalid(format!("{name} cannot be understood: {e}")))
+        let object =
+            unpack(&entry.packed).map_err(|e| Error::Invalid(format!("{name} cannot be understood: {e}")))?;
+        Ok(Some((object, entry.problem.as_deref().map(str::to_owned))))
     }
 
     /// When the object's generation was first seen.
@@ -100,5 +115,35 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
     /// The names of all objects.
     pub fn names(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use writ_api::work::ManifestWork;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_an_object_is_never_taken_for_the_whole() {
+        let work = |version: &str| -> ManifestWork {
+            serde_json::from_value(json!({
+                "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+                "metadata": {"name": "w", "uid": "u", "resourceVersion": version}, "spec": {},
+            }))
+            .unwrap()
+        };
+        let cache = Cache::default();
+        let problem = || cache.get_with("w").unwrap().unwrap().1;
+        cache.put(&work("1")).unwrap();
+        assert_eq!(problem(), None);
+        cache.put_with(&work("3"), Some("no sense")).unwrap();
+        assert_eq!(problem().as_deref(), Some("no sense"));
+        // An older one changes nothing, a newer one all.
+        assert!(!cache.put(&work("2")).unwrap());
+        assert_eq!(problem().as_deref(), Some("no sense"));
+        cache.put(&work("4")).unwrap();
+        assert_eq!(problem(), None);
     }
 }

@@ -34,7 +34,11 @@ impl Config {
     pub fn of(entries: &[ManifestConfig], object: Identity<'_>) -> Self {
         let mut strategy = None;
         let mut config = Self::default();
-        for entry in entries.iter().filter(|entry| matches(entry, object)) {
+        let matching = entries.iter().filter(|entry| {
+            let id = &entry.resource_identifier;
+            id.matches(object.group, object.resource, object.namespace, object.name)
+        });
+        for entry in matching {
             if strategy.is_none() {
                 strategy.clone_from(&entry.update_strategy);
             }
@@ -53,33 +57,6 @@ impl Config {
     pub fn reads_content(&self) -> bool {
         !self.feedback.is_empty() || !self.conditions.is_empty()
     }
-}
-
-fn matches(entry: &ManifestConfig, object: Identity<'_>) -> bool {
-    let id = &entry.resource_identifier;
-    id.group == object.group
-        && id.resource == object.resource
-        && wildcard(&id.namespace, object.namespace)
-        && wildcard(&id.name, object.name)
-}
-
-/// Whether the text matches a pattern in which `*` stands for any characters.
-pub fn wildcard(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
-        return false;
-    };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else {
-        return rest.is_empty();
-    };
-    for part in middle {
-        match rest.split_once(part) {
-            Some((_, after)) => rest = after,
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 /// Whether the object goes when the work goes.
@@ -114,26 +91,6 @@ mod tests {
         namespace: "shop-eu",
         name: "web-1",
     };
-
-    #[test]
-    fn wildcards_stand_for_any_characters_anywhere() {
-        for (pattern, text, expected) in [
-            ("web", "web", true),
-            ("web", "web1", false),
-            ("*", "", true),
-            ("*", "anything", true),
-            ("web-*", "web-1", true),
-            ("web-*", "we", false),
-            ("*-1", "web-1", true),
-            ("w*b*1", "web-1", true),
-            ("w*x*1", "web-1", false),
-            ("web*web", "web", false),
-            ("", "", true),
-            ("", "a", false),
-        ] {
-            assert_eq!(wildcard(pattern, text), expected, "{pattern} {text}");
-        }
-    }
 
     #[test]
     fn each_attribute_comes_from_the_first_entry_that_sets_it() {

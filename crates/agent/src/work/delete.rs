@@ -1,21 +1,27 @@
 //! Deletes objects that a work applied: only ours, never somebody else's, never twice.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
-    Client,
+    Api, Client,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::DynamicObject,
 };
 use serde_json::{Value, json};
-use writ_api::work::AppliedResource;
+use writ_api::{
+    work::{AppliedManifestWork, AppliedResource},
+    writ::NamespaceGrant,
+};
 use writ_runtime::{
     Error,
     error::{Context as _, status_code},
 };
 
 use super::{
-    apply::{Owner, api, owners},
-    mapper::{Kind, Mapper},
+    Agent, Key,
+    apply::{Owner, api, is_applied_work, is_grant, owners},
+    mapper::Kind,
+    objects::Exact,
+    reconcile::{named, recorded},
 };
 
 /// What became of one object.
@@ -27,22 +33,35 @@ pub enum Gone {
     Pending,
 }
 
-/// Deletes one object, unless somebody else still needs it.
+/// Deletes one object, unless somebody else still needs it. Where its exact version is known to be nobody else's,
+/// one request is enough.
 pub async fn delete(
-    client: &Client,
-    mapper: &Mapper,
+    agent: &Agent,
     resource: &AppliedResource,
     owner: &Owner,
+    exact: Option<&Exact>,
 ) -> Result<Gone, Error> {
-    let Some(kind) = mapper
+    let Some(kind) = agent
+        .mapper
         .find_resource(&resource.group, &resource.version, &resource.resource)
         .await?
     else {
         // Nothing of a kind that is not served can exist.
         return Ok(Gone::Yes);
     };
+    if let Some(Exact { uid, version }) = exact {
+        let same = Preconditions {
+            uid: Some(uid.clone()),
+            resource_version: Some(version.clone()),
+        };
+        let api = api(&agent.spoke, &kind, &resource.namespace);
+        // Whatever else is said, the long way says it better.
+        if let Ok(gone) = remove(&api, &resource.name, same).await {
+            return Ok(gone);
+        }
+    }
     for _ in 0..5 {
-        match attempt(client, &kind, resource, owner).await {
+        match attempt(agent, &kind, resource, owner).await {
             Err(error) if error.is_code(409) => {}
             other => return other,
         }
@@ -51,7 +70,7 @@ pub async fn delete(
 }
 
 async fn attempt(
-    client: &Client,
+    agent: &Agent,
     kind: &Kind,
     resource: &AppliedResource,
     owner: &Owner,
@@ -62,33 +81,30 @@ async fn attempt(
             kind.resource.kind, resource.namespace, resource.name
         )
     };
-    let api = api(client, kind, &resource.namespace);
-    let Some(live) = api.get_metadata_opt(&resource.name).await.context(what)? else {
-        return Ok(Gone::Yes);
+    let api = api(&agent.spoke, kind, &resource.namespace);
+    let live = match api.get_metadata(&resource.name).await {
+        // There is no such object, or no such kind any more, and so no object of it.
+        Err(error) if status_code(&error) == Some(404) => return Ok(Gone::Yes),
+        live => live.context(what)?,
     };
     let uid = live.metadata.uid.clone().unwrap_or_default();
-    let references = live.metadata.owner_references.unwrap_or_default();
+    let references = live.metadata.owner_references.as_deref().unwrap_or_default();
     let ours = references.iter().any(|reference| reference.uid == owner.uid);
     if !ours || (!resource.uid.is_empty() && resource.uid != uid) {
         return Ok(Gone::Yes);
     }
-    let shared = references.iter().any(|reference| {
-        reference.uid != owner.uid
-            && reference.kind == "AppliedManifestWork"
-            && reference
-                .api_version
-                .starts_with("work.open-cluster-management.io/")
-    });
+    let mut shared = false;
+    for reference in references.iter().filter(|reference| reference.uid != owner.uid) {
+        if is_applied_work(reference) {
+            shared |= holds(agent, reference, kind, resource).await.context(what)?;
+        } else if is_grant(reference) {
+            shared |= makes(&agent.spoke, reference, resource).await.context(what)?;
+        }
+    }
     if shared {
-        release(
-            &api,
-            kind,
-            resource,
-            live.metadata.managed_fields.as_deref(),
-            owner,
-        )
-        .await
-        .context(what)?;
+        release(&api, kind, resource, &live.metadata, owner)
+            .await
+            .context(what)?;
         let Some(live) = api.get_metadata_opt(&resource.name).await.context(what)? else {
             return Ok(Gone::Yes);
         };
@@ -108,41 +124,90 @@ async fn attempt(
     if live.metadata.deletion_timestamp.is_some() {
         return Ok(Gone::Pending);
     }
-    let exact = DeleteParams::background().preconditions(Preconditions {
+    let same = Preconditions {
         uid: Some(uid),
         resource_version: None,
-    });
-    match api.delete(&resource.name, &exact).await {
+    };
+    remove(&api, &resource.name, same).await.context(what)
+}
+
+/// Whether another work delivers this object: its record says so, or it is a work of this agent that is about to.
+async fn holds(
+    agent: &Agent,
+    reference: &OwnerReference,
+    kind: &Kind,
+    resource: &AppliedResource,
+) -> Result<bool, kube::Error> {
+    let works: Api<AppliedManifestWork> = Api::all(agent.spoke.clone());
+    let Some(other) = works.get_opt(&reference.name).await? else {
+        return Ok(false);
+    };
+    if other.metadata.uid.as_ref() != Some(&reference.uid) {
+        return Ok(false);
+    }
+    let is_recorded = recorded(&other)
+        .iter()
+        .any(|known| named(known) == named(resource));
+    let name = (resource.namespace.as_str().into(), resource.name.as_str().into());
+    let work = Key::work(&other.spec.manifest_work_name);
+    Ok(is_recorded
+        || (other.spec.hub_hash == agent.hub_hash && agent.objects.matters_to(&work, &kind.resource, &name)))
+}
+
+/// Whether there is a grant that makes this object. Whoever may write the object may also write an owner reference: one
+/// to a grant that knows nothing of it must not keep it.
+async fn makes(
+    client: &Client,
+    reference: &OwnerReference,
+    resource: &AppliedResource,
+) -> Result<bool, kube::Error> {
+    let grants: Api<NamespaceGrant> = Api::all(client.clone());
+    let grant = match grants.get_opt(&reference.name).await {
+        // Where the kind is not known there are no grants.
+        Err(error) if status_code(&error) == Some(404) => None,
+        grant => grant?,
+    };
+    Ok(grant.is_some_and(|grant| {
+        grant.metadata.uid.as_ref() == Some(&reference.uid)
+            && grant.metadata.deletion_timestamp.is_none()
+            && grant.spec.name == resource.name
+    }))
+}
+
+async fn remove(api: &Api<DynamicObject>, name: &str, same: Preconditions) -> Result<Gone, kube::Error> {
+    let params = DeleteParams::background().preconditions(same);
+    match api.delete(name, &params).await {
         Ok(answer) => Ok(match answer.right() {
             Some(_) => Gone::Yes,
             None => Gone::Pending,
         }),
         Err(error) if status_code(&error) == Some(404) => Ok(Gone::Yes),
-        Err(error) => Err(error).context(what),
+        Err(error) => Err(error),
     }
 }
 
 /// Gives up the fields of this work's own field manager, so that the works that stay decide about them.
 async fn release(
-    api: &kube::Api<DynamicObject>,
+    api: &Api<DynamicObject>,
     kind: &Kind,
     resource: &AppliedResource,
-    managed: Option<&[ManagedFieldsEntry]>,
+    seen: &ObjectMeta,
     owner: &Owner,
 ) -> Result<(), kube::Error> {
     let name = owner.manager();
-    let Some(entry) = managed
-        .unwrap_or_default()
-        .iter()
-        .find(|entry| entry.manager.as_deref() == Some(&name) && entry.operation.as_deref() == Some("Apply"))
+    let Some(entry) =
+        seen.managed_fields.iter().flatten().find(|entry| {
+            entry.manager.as_deref() == Some(&name) && entry.operation.as_deref() == Some("Apply")
+        })
     else {
         return Ok(());
     };
-    // Applying nothing but the identity removes the manager and what only it owned.
+    // Applying nothing but the identity removes the manager and what only it owned. Only as it was seen: if the other
+    // owner lets go in the same moment, somebody has to delete the object.
     let mut nothing = json!({
         "apiVersion": entry.api_version,
         "kind": kind.resource.kind,
-        "metadata": {"name": resource.name},
+        "metadata": {"name": resource.name, "resourceVersion": seen.resource_version},
     });
     if kind.namespaced
         && let Some(metadata) = nothing.get_mut("metadata").and_then(Value::as_object_mut)

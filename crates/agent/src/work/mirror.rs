@@ -18,7 +18,7 @@ use super::cache::Cache;
 pub enum Change<K> {
     /// It came or changed.
     Put(K),
-    /// It came or changed, and cannot be understood: its name, and why. The cache knows its metadata.
+    /// It came or changed, and cannot be understood: its name, and why. The cache knows both, and its metadata.
     Broken(String, String),
     /// It went.
     Gone(String),
@@ -78,9 +78,15 @@ where
     let (object, problem) = match serde_json::to_value(object).and_then(serde_json::from_value::<K>) {
         Ok(object) => (Ok(object), None),
         // Without what it asks for: that it exists and whether it is on its way out counts all the same.
-        Err(error) => (bare(metadata), Some(error.to_string())),
+        Err(error) => (
+            bare(metadata),
+            Some(format!("this agent cannot understand it: {error}")),
+        ),
     };
-    let kept = object.and_then(|object| Ok((cache.put(&object).map_err(|e| e.to_string())?, object)));
+    let kept = object.and_then(|object| {
+        let put = cache.put_with(&object, problem.as_deref());
+        Ok((put.map_err(|e| e.to_string())?, object))
+    });
     match (kept, problem) {
         (Ok((true, object)), None) => changed(Change::Put(object)),
         (Ok((true, _)), Some(problem)) => changed(Change::Broken(name, problem)),

@@ -8,7 +8,7 @@
 //! * One writer per status, and only differences are written: an unchanged work costs no request.
 
 mod applied;
-mod apply;
+pub(crate) mod apply;
 mod cache;
 mod config;
 mod content;
@@ -23,6 +23,7 @@ mod pass;
 mod plan;
 mod rank;
 mod reconcile;
+mod records;
 mod status;
 mod takeover;
 mod watch;
@@ -41,7 +42,8 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use sha2::{Digest, Sha256};
-use writ_api::work::{AppliedManifestWork, ManifestWork};
+use tokio::sync::Semaphore;
+use writ_api::work::{AppliedManifestWork, AppliedResource, ManifestWork};
 use writ_runtime::{
     Error,
     queue::{Next, Queue},
@@ -53,7 +55,7 @@ use self::{
     mapper::{Kind, Mapper},
     mirror::{Change, follow},
     objects::{Name, Objects},
-    pass::Wait,
+    pass::{TURNS, Wait},
     plan::{Item, Target},
     watch::Watches,
 };
@@ -97,19 +99,14 @@ pub(crate) struct Agent {
     watches: Watches,
     gate: Gate,
     queue: Queue<Key>,
-    /// The works that cannot be understood.
-    broken: Mutex<HashMap<String, Broken>>,
+    /// The works that cannot be understood, each with the generation whose status says so.
+    broken: Mutex<HashMap<String, i64>>,
     waiting: Mutex<HashMap<Key, HashSet<Wait>>>,
     hub_listed: AtomicBool,
     applied_listed: AtomicBool,
     well_known: WellKnown,
-}
-
-/// Why a work cannot be understood.
-struct Broken {
-    problem: String,
-    /// The generation whose status says so.
-    reported: Option<i64>,
+    /// Whose turn it is to write an object.
+    turns: Semaphore,
 }
 
 /// Kinds that others wait for.
@@ -186,18 +183,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
         let api: Api<ManifestWork> = agent.hub_works();
         async move {
             follow(api, &agent.works, |event| match event {
-                Change::Put(work) => {
-                    agent.set_broken(&work.name_any(), None);
-                    agent.changed(&work.name_any());
-                }
-                Change::Broken(name, error) => {
-                    agent.set_broken(&name, Some(error));
-                    agent.changed(&name);
-                }
-                Change::Gone(name) => {
-                    agent.set_broken(&name, None);
-                    agent.changed(&name);
-                }
+                Change::Put(work) => agent.changed(&work.name_any()),
+                Change::Broken(name, _) | Change::Gone(name) => agent.changed(&name),
                 Change::Listed => {
                     agent.hub_listed.store(true, Ordering::SeqCst);
                     for name in agent.applied.names() {
@@ -209,7 +196,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
             .await;
         }
     };
-    let serve = agent.queue.run(WORKERS, &context.shutdown, |key| {
+    let meter = context.health.meter("work");
+    let serve = agent.queue.run(WORKERS, &context.shutdown, &meter, |key| {
         let agent = agent.clone();
         async move { agent.look(key).await }
     });
@@ -245,6 +233,7 @@ impl Agent {
             hub_listed: AtomicBool::new(false),
             applied_listed: AtomicBool::new(false),
             well_known: WellKnown::default(),
+            turns: Semaphore::new(TURNS),
             options,
         }
     }
@@ -281,29 +270,19 @@ impl Agent {
         }
     }
 
-    fn set_broken(&self, work: &str, problem: Option<String>) {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(problem) = problem else {
-            broken.remove(work);
-            return;
-        };
-        let reported = broken.remove(work).and_then(|known| known.reported);
-        broken.insert(work.to_owned(), Broken { problem, reported });
-    }
-
-    /// Why a work cannot be understood, and for which generation it says so already.
-    fn broken(&self, work: &str) -> Option<(String, Option<i64>)> {
+    /// Whether the status of a work that cannot be understood says so for this generation.
+    fn says_broken(&self, work: &str, generation: Option<i64>) -> bool {
         let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        broken
-            .get(work)
-            .map(|broken| (broken.problem.clone(), broken.reported))
+        generation.is_some() && broken.get(work).copied() == generation
     }
 
-    fn reported_broken(&self, work: &str, generation: Option<i64>) {
+    /// Remembers for which generation a work says that it cannot be understood; `None` if it can.
+    fn set_broken(&self, work: &str, generation: Option<i64>) {
         let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(broken) = broken.get_mut(work) {
-            broken.reported = generation;
-        }
+        match generation {
+            Some(generation) => broken.insert(work.to_owned(), generation),
+            None => broken.remove(work),
+        };
     }
 
     /// Remembers what a work waits for.
@@ -316,8 +295,10 @@ impl Agent {
         }
     }
 
-    /// Watches what a work applies, and what it waits for.
-    fn declare_interest(&self, key: &Key, items: &[Item]) {
+    /// Watches what a work applies, what goes with it, and what it waits for.
+    async fn declare_interest(&self, key: &Key, items: &[Item], going: &[AppliedResource]) {
+        // What cannot be watched is asked about later and later.
+        let going = self.served(going).await.unwrap_or_default();
         let mut wanted: Vec<(Arc<Kind>, Name)> = items
             .iter()
             .filter_map(|item| item.target.as_ref().ok())
@@ -325,6 +306,7 @@ impl Agent {
             // A kind that comes with this very work is watched once it is served.
             .filter(|(target, name)| !target.kind_to_come || self.objects.knows(&target.kind.resource, name))
             .map(|(target, name)| (target.kind.clone(), name))
+            .chain(going)
             .collect();
         let mut any = Vec::new();
         {
@@ -345,6 +327,20 @@ impl Agent {
         if self.objects.interest(key, &wanted, &any) {
             self.watches.refresh();
         }
+    }
+
+    /// Kind and name of each of these objects; of a kind that is not served there are none.
+    async fn served(&self, resources: &[AppliedResource]) -> Result<Vec<(Arc<Kind>, Name)>, Error> {
+        let mut served = Vec::new();
+        for resource in resources {
+            let kind = self
+                .mapper
+                .find_resource(&resource.group, &resource.version, &resource.resource)
+                .await?;
+            let name: Name = (resource.namespace.as_str().into(), resource.name.as_str().into());
+            served.extend(kind.map(|kind| (kind, name)));
+        }
+        Ok(served)
     }
 
     /// Watches an object whose kind was not served when the pass began.

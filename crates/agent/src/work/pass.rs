@@ -1,7 +1,7 @@
 //! One pass over the manifests of a work: rank after rank, the objects of one rank side by side.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     time::Duration,
 };
@@ -17,21 +17,26 @@ use writ_api::work::{AppliedResource, ManifestCondition, ManifestResourceMeta, M
 use writ_runtime::{
     backoff::Backoff,
     condition::{self, Wanted},
+    error::status_code,
 };
 
 use super::{
     Agent, Key,
     apply::{self, Failure, Owner},
+    cache::version,
     content,
-    executor::{Refused, Verdict},
+    executor::{Place, Refused, Verdict, bound_role, is_role, place},
     mapper::Kind,
     objects::{Mark, Need},
     plan::{Item, Target},
-    status::{self, Report},
+    status::{self, Content, Report},
 };
 
 /// How many objects of one rank are written at once.
 pub const CONCURRENCY: usize = 16;
+
+/// How many objects of all works are written or read at once: each request under way is a connection with its buffers.
+pub const TURNS: usize = 24;
 
 /// How long the definition of a kind may take to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
@@ -91,7 +96,14 @@ pub struct Pass<'a> {
     pub complete: bool,
     /// What the gate said.
     pub verdict: &'a Verdict,
+    /// Whether the work is written for an executor.
+    pub for_executor: bool,
+    /// Whether objects that are to be made are somebody else's, as far as it was looked.
+    pub looked: &'a Looked,
 }
+
+/// The manifests, by index, for which it was looked whether the object is there and is somebody else's.
+pub type Looked = HashMap<usize, Result<(), Failure>>;
 
 impl Pass<'_> {
     /// Rank after rank, the objects of one rank side by side; the results in the order of the manifests.
@@ -99,22 +111,34 @@ impl Pass<'_> {
         let mut order: Vec<&Item> = items.iter().collect();
         order.sort_by_key(|item| item.rank);
         let mut done = Vec::with_capacity(items.len());
+        let mut missing: HashSet<Place> = HashSet::new();
         for rank in order.chunk_by(|a, b| a.rank == b.rank) {
-            let writes: Vec<_> = rank.iter().map(|item| self.one(item)).collect();
+            let writes: Vec<_> = rank.iter().map(|item| self.one(item, &missing)).collect();
             let ready: Vec<Done> = stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
+            if self.for_executor {
+                let absent = ready.iter().filter(|done| done.applied.is_none());
+                missing.extend(absent.filter_map(|done| role(items.get(done.ordinal)?)));
+            }
             done.extend(ready);
         }
         done.sort_by_key(|done| done.ordinal);
         done
     }
 
-    async fn one(&self, item: &Item) -> Done {
+    /// One manifest; `missing` are the roles of this work that are not there.
+    async fn one(&self, item: &Item, missing: &HashSet<Place>) -> Done {
         let target = match &item.target {
             Ok(target) => target,
             Err(problem) => return Self::unmapped(item, problem),
         };
         if let Some(refused) = self.verdict.of(item.ordinal) {
-            return self.refused(item, refused);
+            let readable = self.verdict.readable.contains(&item.ordinal);
+            return self.refused(item, target, refused, readable).await;
+        }
+        if bound_role(target).is_some_and(|role| missing.contains(&role)) {
+            // Whoever makes a role of that name later would decide what the binding grants.
+            let held = Refused::Held("Held back: the role that it binds could not be written".into());
+            return self.refused(item, target, &held, true).await;
         }
         let name = target.place();
         let resource = &target.kind.resource;
@@ -124,9 +148,13 @@ impl Pass<'_> {
         if need != Need::Nothing && (self.complete || self.manifest_complete(item)) {
             need = Need::Read;
         }
-        if need != Need::Nothing {
+        let _turn = if need == Need::Nothing {
+            None
+        } else {
+            let turn = self.agent.turns.acquire().await.ok();
             objects.begin(self.key, resource, &name);
-        }
+            turn
+        };
         let outcome = match need {
             Need::Nothing => {
                 let mark = objects.get(self.key, resource, &name);
@@ -147,7 +175,7 @@ impl Pass<'_> {
                 .get_opt(&target.name)
                 .await
                 .map_err(Failure::from),
-            Need::Write => self.write(target).await,
+            Need::Write => self.write(item.ordinal, target).await,
         };
         let mark = match &outcome {
             Ok(Some(live)) => Some(Mark::of(&live.metadata, wanted, target.config.reads_content())),
@@ -162,11 +190,20 @@ impl Pass<'_> {
         }
     }
 
-    async fn write(&self, target: &Target) -> Result<Option<DynamicObject>, Failure> {
+    async fn write(&self, ordinal: usize, target: &Target) -> Result<Option<DynamicObject>, Failure> {
         if target.kind_to_come && self.served(&target.kind).await {
             self.agent.declare_served(self.key, target);
         }
-        apply::write(&self.agent.spoke, target, self.owner).await
+        match self.looked.get(&ordinal) {
+            Some(Ok(())) => {}
+            Some(Err(Failure::Foreign(why))) => return Err(Failure::Foreign(why.clone())),
+            Some(Err(_)) | None => {
+                apply::not_foreign(&self.agent.spoke, target, &self.owner.manager()).await?;
+            }
+        }
+        // An executor was asked about the deletion of what is owned, and of nothing else.
+        let may_replace = target.owned || !self.for_executor;
+        apply::write(&self.agent.spoke, target, self.owner, may_replace).await
     }
 
     /// Waits until a kind that this very work defines is served; whether it is. If not, the write says so.
@@ -226,11 +263,10 @@ impl Pass<'_> {
         }
     }
 
-    /// What happens to its object meanwhile is remembered, and looked at once it is allowed.
-    fn refused(&self, item: &Item, refused: &Refused) -> Done {
-        let known = self
-            .reported(item)
-            .is_some_and(|manifest| condition::find(&manifest.conditions, status::AVAILABLE).is_some());
+    /// Nothing is written. What is there is told if the executor may read it; what happens to it meanwhile is
+    /// remembered, and looked at once it is allowed.
+    async fn refused(&self, item: &Item, target: &Target, refused: &Refused, readable: bool) -> Done {
+        let (available, content) = self.tell(target, readable).await;
         Done {
             ordinal: item.ordinal,
             report: Report {
@@ -239,13 +275,52 @@ impl Pass<'_> {
                     Refused::Denied(reason) => status::failed(reason),
                     Refused::Held(reason) => status::held(reason),
                 },
-                available: (!known).then(status::not_available),
-                content: None,
+                available,
+                content,
             },
             applied: None,
-            failed: true,
+            // RBAC heals it, and that comes by a watch.
+            failed: false,
             wait: None,
         }
+    }
+
+    /// What is there of an object that is not written; nothing if that is known already.
+    async fn tell(&self, target: &Target, readable: bool) -> (Option<Wanted>, Option<Content>) {
+        let (objects, resource, name) = (&self.agent.objects, &target.kind.resource, target.place());
+        if !readable {
+            objects.tell(self.key, resource, &name, None);
+            let unknown =
+                status::availability_unknown("not read: it is not known that the executor may get it");
+            return (Some(unknown), None);
+        }
+        let Some(before) = objects.untold(self.key, resource, &name) else {
+            return (None, None);
+        };
+        let _turn = self.agent.turns.acquire().await.ok();
+        let api = apply::api(&self.agent.spoke, &target.kind, &target.namespace);
+        let (available, live) = match api.get_opt(&target.name).await {
+            Ok(Some(live)) => (status::available(), Some(live)),
+            Ok(None) => (status::not_available(), None),
+            Err(error) if target.kind_to_come && status_code(&error) == Some(404) => {
+                (status::not_available(), None)
+            }
+            Err(error) => {
+                objects.tell(self.key, resource, &name, None);
+                return (Some(status::availability_unknown(&error.to_string())), None);
+            }
+        };
+        let shown = live
+            .as_ref()
+            .map(|live| version(live.metadata.resource_version.as_deref()));
+        objects.tell(
+            self.key,
+            resource,
+            &name,
+            Some(shown.unwrap_or_default().max(before)),
+        );
+        let content = live.map(|live| content::read(&live, &target.config));
+        (Some(available), content)
     }
 
     async fn failed(&self, item: &Item, target: &Target, failure: &Failure) -> Done {
@@ -293,6 +368,12 @@ impl Pass<'_> {
             wait,
         }
     }
+}
+
+/// The place of the role that a manifest makes, if it makes one.
+fn role(item: &Item) -> Option<Place> {
+    let target = item.target.as_ref().ok()?;
+    place(target).filter(|_| is_role(target))
 }
 
 /// What a condition may say about a failure: a server's words about a Secret can hold what is in it.

@@ -1,4 +1,5 @@
-//! The order of an apply: what others need comes first. The ranks are upstream's, by kind alone.
+//! The order of an apply: what others need comes first. The ranks are upstream's, by kind alone, but that bindings
+//! come after the roles that they bind.
 
 /// The rank of what has no rank of its own.
 pub const OTHER: u16 = 1000;
@@ -15,10 +16,11 @@ pub fn of(kind: &str) -> u16 {
         | "StorageClass"
         | "PersistentVolume"
         | "PodSecurityPolicy" => 0,
-        "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => 1,
-        "NetworkPolicy" | "ResourceQuota" | "LimitRange" | "PodDisruptionBudget" | "ServiceAccount" => 2,
-        "Secret" | "ConfigMap" | "PersistentVolumeClaim" => 3,
-        "Service" => 4,
+        "ClusterRole" | "Role" => 1,
+        "ClusterRoleBinding" | "RoleBinding" => 2,
+        "NetworkPolicy" | "ResourceQuota" | "LimitRange" | "PodDisruptionBudget" | "ServiceAccount" => 3,
+        "Secret" | "ConfigMap" | "PersistentVolumeClaim" => 4,
+        "Service" => 5,
         "Deployment"
         | "StatefulSet"
         | "DaemonSet"
@@ -27,12 +29,12 @@ pub fn of(kind: &str) -> u16 {
         | "Pod"
         | "Job"
         | "CronJob"
-        | "HorizontalPodAutoscaler" => 5,
+        | "HorizontalPodAutoscaler" => 6,
         "APIService"
         | "MutatingWebhookConfiguration"
         | "ValidatingWebhookConfiguration"
         | "ValidatingAdmissionPolicy"
-        | "ValidatingAdmissionPolicyBinding" => 6,
+        | "ValidatingAdmissionPolicyBinding" => 7,
         "" => UNKNOWN,
         _ => OTHER,
     }

@@ -1,19 +1,19 @@
 //! One look at one work: what it needs is applied, what it dropped is pruned, what happened is reported.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use futures::{StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use kube::{
-    Api, Resource as _, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
     core::{GroupVersionKind, ObjectMeta, PartialObjectMeta},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 use writ_api::work::{
-    APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, AppliedManifestWorkSpec, AppliedManifestWorkStatus,
-    AppliedResource, MANIFEST_WORK_FINALIZER, ManifestWork, ManifestWorkStatus,
+    AppliedManifestWork, AppliedManifestWorkStatus, AppliedResource, MANIFEST_WORK_NAME_LIMIT, ManifestWork,
+    ManifestWorkStatus,
 };
 use writ_runtime::{
     Error,
@@ -25,35 +25,144 @@ use writ_runtime::{
 
 use super::{
     Agent, Key,
-    apply::Owner,
+    apply::{self, Owner},
     delete::{Gone, delete},
-    pass::{CONCURRENCY, Done, Pass, Wait, reported},
+    executor::{LISTED_WITHIN, Verdict},
+    objects::Exact,
+    pass::{CONCURRENCY, Done, Looked, Pass, Wait, reported},
     plan::{self, Item, Kinds},
     status::{self, Report},
 };
+
+/// What was found out about a work before anything was written.
+struct Judged {
+    items: Vec<Item>,
+    verdict: Verdict,
+    looked: Looked,
+    /// Those of the objects that the work dropped whose exact version is known to be nobody else's.
+    dropped: BTreeMap<AppliedResource, Exact>,
+}
 
 impl Agent {
     /// Looks at one work; returns when to look again.
     pub(super) async fn reconcile_work(&self, name: &str) -> Result<Next, Error> {
         let key = Key::work(name);
-        let Some(work) = self.works.get(name)? else {
+        let Some((work, problem)) = self.works.get_with(name)? else {
             self.forget(&key);
+            self.set_broken(name, None);
             return Ok(Next::Wait);
         };
+        let applied = self.applied.get(&self.applied_name(name))?;
         if work.metadata.deletion_timestamp.is_some() {
+            let known = match &applied {
+                Some(applied) => self.exact(&key, applied, recorded(applied)).await,
+                None => BTreeMap::new(),
+            };
             self.forget(&key);
-            return self.finalize(&work).await;
+            return self.finalize(&work, applied, &known).await;
         }
-        if let Some((problem, reported)) = self.broken(name) {
+        if let Some(problem) = problem.or_else(|| too_long(name)) {
             self.forget(&key);
-            if reported.is_none() || reported != work.metadata.generation {
+            if !self.says_broken(name, work.metadata.generation) {
                 self.report_broken(&work, &problem).await?;
             }
             return Ok(Next::Wait);
         }
-        let (work, applied) = futures::try_join!(self.ensure_finalizer(work), self.ensure_applied(name))?;
+        self.set_broken(name, None);
+        let (metadata, applied, judged) = futures::try_join!(
+            self.ensure_finalizer(&work),
+            self.ensure_applied(name, applied.as_ref()),
+            self.judge(&key, &work, applied.as_ref())
+        )?;
+        let mut work = work;
+        if let Some(metadata) = metadata {
+            work.metadata = metadata;
+            self.works.put(&work)?;
+        }
         let applied = self.refresh_applied(applied, &work).await?;
-        self.deliver(&key, &work, &applied).await
+        let Some(judged) = judged else {
+            // The gate looks at the work again as soon as it can tell; if that takes long, the work says so.
+            return Ok(Next::After(LISTED_WITHIN));
+        };
+        self.deliver(&key, &work, &applied, judged).await
+    }
+
+    /// What a work asks for, and what may be done about it: all that can be found out before anything is written.
+    async fn judge(
+        &self,
+        key: &Key,
+        work: &ManifestWork,
+        applied: Option<&AppliedManifestWork>,
+    ) -> Result<Option<Judged>, Error> {
+        let kinds = self.kinds(work).await;
+        let items = plan::items(&work.spec, &kinds);
+        // What is known of an object is forgotten with the interest in it.
+        let going = applied.map_or_else(Vec::new, |applied| plan::prune(recorded(applied), &items));
+        let dropped = match applied {
+            Some(applied) => self.exact(key, applied, &going).await,
+            None => BTreeMap::new(),
+        };
+        self.declare_interest(key, &items, &going).await;
+        // The time of the revision at hand, or of a later one.
+        let since = self.works.since(&work.name_any()).unwrap_or_else(Instant::now);
+        let executor = work.spec.executor.as_ref();
+        let Some(verdict) = self.gate.check(key, executor, &items, since).await? else {
+            return Ok(None);
+        };
+        let looked = if executor.is_none() {
+            self.look_for_strangers(key, &work.name_any(), &items).await
+        } else {
+            Looked::default()
+        };
+        Ok(Some(Judged {
+            items,
+            verdict,
+            looked,
+            dropped,
+        }))
+    }
+
+    /// Those of a work's objects whose exact version is known to be nobody else's.
+    async fn exact(
+        &self,
+        key: &Key,
+        applied: &AppliedManifestWork,
+        resources: &[AppliedResource],
+    ) -> BTreeMap<AppliedResource, Exact> {
+        let owner = applied.uid().unwrap_or_default();
+        let mut known = BTreeMap::new();
+        for resource in resources {
+            let kind = self
+                .mapper
+                .find_resource(&resource.group, &resource.version, &resource.resource)
+                .await;
+            let Ok(Some(kind)) = kind else { continue };
+            let name = (resource.namespace.as_str().into(), resource.name.as_str().into());
+            let exact = self.objects.exact(key, &kind.resource, &name, &owner);
+            known.extend(exact.map(|exact| (resource.clone(), exact)));
+        }
+        known
+    }
+
+    /// Looks whether objects that were never written here are somebody else's, where the manifest wants to know.
+    async fn look_for_strangers(&self, key: &Key, work: &str, items: &[Item]) -> Looked {
+        let manager = Owner::manager_of(&self.applied_name(work));
+        let new = items.iter().filter_map(|item| {
+            let target = item
+                .target
+                .as_ref()
+                .ok()
+                .filter(|target| apply::refuses(target))?;
+            let known = self.objects.get(key, &target.kind.resource, &target.place());
+            known.is_none().then_some((item.ordinal, target))
+        });
+        let looks: Vec<_> = new
+            .map(|(ordinal, target)| {
+                let manager = &manager;
+                async move { (ordinal, apply::not_foreign(&self.spoke, target, manager).await) }
+            })
+            .collect();
+        stream::iter(looks).buffer_unordered(CONCURRENCY).collect().await
     }
 
     async fn deliver(
@@ -61,16 +170,16 @@ impl Agent {
         key: &Key,
         work: &ManifestWork,
         applied: &AppliedManifestWork,
+        judged: Judged,
     ) -> Result<Next, Error> {
         let owner = Owner::from(applied);
-        let kinds = self.kinds(work).await;
-        let items = plan::items(&work.spec, &kinds);
-        self.declare_interest(key, &items);
+        let Judged {
+            items,
+            verdict,
+            looked,
+            dropped,
+        } = judged;
         let current = work.status.clone().unwrap_or_default();
-        // The time of the revision at hand, or of a later one.
-        let since = self.works.since(&work.name_any()).unwrap_or_else(Instant::now);
-        let executor = work.spec.executor.as_ref();
-        let verdict = self.gate.check(key, executor, &items, since).await?;
         let complete = condition::is_true(&current.conditions, status::COMPLETE);
         let pass = Pass {
             agent: self,
@@ -79,21 +188,21 @@ impl Agent {
             reported: reported(&current),
             complete,
             verdict: &verdict,
+            for_executor: work.spec.executor.is_some(),
+            looked: &looked,
         };
-        let done = pass.run(&items).await;
+        let before = recorded(applied);
+        // What was taken away goes at once, not after what is new.
+        let (done, (pending, pruned)) =
+            futures::join!(pass.run(&items), self.prune(before, &items, &owner, &dropped));
 
         let waits: HashSet<Wait> = done.iter().filter_map(|done| done.wait.clone()).collect();
         self.waits(key, waits);
-        self.declare_interest(key, &items);
+        // The end of what is on its way out comes by a watch.
+        self.declare_interest(key, &items, &pending).await;
 
-        let before = applied
-            .status
-            .as_ref()
-            .map(|status| status.applied_resources.clone())
-            .unwrap_or_default();
-        let (pending, pruned) = self.prune(&before, &items, &owner).await;
         let failed = done.iter().any(|done| done.failed);
-        let recorded = Self::applied_resources(&before, &done, &items, &pending);
+        let recorded = Self::applied_resources(before, &done, &items, &pending);
         let reports: Vec<Report> = done.into_iter().map(|done| done.report).collect();
         let wanted = status::status(
             &current,
@@ -110,11 +219,14 @@ impl Agent {
         if !pending.is_empty() {
             return Ok(Next::Retry);
         }
-        if verdict.refusal.is_some() {
-            let recheck = self.gate.recheck(work.spec.executor.as_ref(), &verdict);
-            return Ok(recheck.map_or(Next::Wait, Next::After));
+        if let Some(delay) = self.gate.recheck(work.spec.executor.as_ref(), &verdict) {
+            return Ok(Next::After(delay));
         }
-        Ok(if failed { Next::Retry } else { Next::Wait })
+        Ok(if failed || verdict.unsettled {
+            Next::Retry
+        } else {
+            Next::Wait
+        })
     }
 
     /// A work that cannot be understood: what was applied stays as it is, and the work says why.
@@ -125,7 +237,7 @@ impl Agent {
             status::APPLIED,
             false,
             "AppliedManifestWorkFailed",
-            format!("Failed to apply manifest work: this agent cannot understand it: {problem}"),
+            format!("Failed to apply manifest work: {problem}"),
         );
         condition::set(&mut conditions, &wanted, generation, Timestamp::now());
         let body = json!({"metadata": {"uid": work.uid()}, "status": {"conditions": conditions}});
@@ -134,119 +246,8 @@ impl Agent {
         api.patch_status(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&body))
             .await
             .context(|| format!("report that ManifestWork {name} cannot be understood"))?;
-        self.reported_broken(&name, generation);
+        self.set_broken(&name, generation);
         Ok(())
-    }
-
-    async fn ensure_finalizer(&self, mut work: ManifestWork) -> Result<ManifestWork, Error> {
-        if work.finalizers().iter().any(|f| f == MANIFEST_WORK_FINALIZER) {
-            return Ok(work);
-        }
-        let mut finalizers = work.finalizers().to_vec();
-        finalizers.push(MANIFEST_WORK_FINALIZER.into());
-        let patch = json!({"metadata": {
-            "uid": work.uid(),
-            "resourceVersion": work.resource_version(),
-            "finalizers": finalizers,
-        }});
-        let name = work.name_any();
-        let patched = self
-            .hub_works()
-            .patch_metadata(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
-            .await
-            .context(|| format!("add the finalizer to ManifestWork {name}"))?;
-        // Nothing else changed since: the patch named the version.
-        work.metadata = patched.metadata;
-        work.metadata.managed_fields = None;
-        self.works.put(&work)?;
-        Ok(work)
-    }
-
-    async fn ensure_applied(&self, work: &str) -> Result<AppliedManifestWork, Error> {
-        let name = self.applied_name(work);
-        if let Some(applied) = self.applied.get(&name)? {
-            return Ok(applied);
-        }
-        let labels = self
-            .works
-            .get(work)?
-            .and_then(|work| work.metadata.labels)
-            .unwrap_or_default();
-        let mut wanted = AppliedManifestWork::new(
-            &name,
-            AppliedManifestWorkSpec {
-                hub_hash: self.hub_hash.clone(),
-                agent_id: self.id.clone(),
-                manifest_work_name: work.into(),
-            },
-        );
-        wanted.metadata.labels = (!labels.is_empty()).then_some(labels);
-        wanted.metadata.finalizers = Some(vec![APPLIED_MANIFEST_WORK_FINALIZER.into()]);
-        let params = PostParams {
-            field_manager: Some(crate::MANAGER.into()),
-            ..PostParams::default()
-        };
-        let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
-        let mut created = match api.create(&params, &wanted).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => api.get(&name).await,
-            other => other,
-        }
-        .context(|| format!("create AppliedManifestWork {name}"))?;
-        created.meta_mut().managed_fields = None;
-        self.applied.put(&created)?;
-        Ok(created)
-    }
-
-    /// Brings labels, spec and finalizer of the AppliedManifestWork in line with the work.
-    async fn refresh_applied(
-        &self,
-        applied: AppliedManifestWork,
-        work: &ManifestWork,
-    ) -> Result<AppliedManifestWork, Error> {
-        let name = applied.name_any();
-        if applied.metadata.deletion_timestamp.is_some() {
-            return Err(Error::Invalid(format!(
-                "AppliedManifestWork {name} is being deleted; it is made again when it is gone"
-            )));
-        }
-        let mut patch = serde_json::Map::new();
-        let wanted = AppliedManifestWorkSpec {
-            hub_hash: self.hub_hash.clone(),
-            agent_id: self.id.clone(),
-            manifest_work_name: work.name_any(),
-        };
-        if applied.spec != wanted {
-            patch.insert("spec".into(), json!(wanted));
-        }
-        let mut metadata = serde_json::Map::new();
-        if !applied
-            .finalizers()
-            .iter()
-            .any(|f| f == APPLIED_MANIFEST_WORK_FINALIZER)
-        {
-            let mut finalizers = applied.finalizers().to_vec();
-            finalizers.push(APPLIED_MANIFEST_WORK_FINALIZER.into());
-            metadata.insert("finalizers".into(), json!(finalizers));
-        }
-        let labels = replacement(&json!(applied.labels()), &json!(work.labels()));
-        if let Some(labels) = labels {
-            metadata.insert("labels".into(), labels);
-        }
-        if !metadata.is_empty() {
-            metadata.insert("resourceVersion".into(), json!(applied.resource_version()));
-            patch.insert("metadata".into(), Value::Object(metadata));
-        }
-        if patch.is_empty() {
-            return Ok(applied);
-        }
-        let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
-        let mut patched = api
-            .patch(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&patch))
-            .await
-            .context(|| format!("change AppliedManifestWork {name}"))?;
-        patched.meta_mut().managed_fields = None;
-        self.applied.put(&patched)?;
-        Ok(patched)
     }
 
     /// Asks once for every kind that the work names.
@@ -273,11 +274,13 @@ impl Agent {
         before: &[AppliedResource],
         items: &[Item],
         owner: &Owner,
+        known: &BTreeMap<AppliedResource, Exact>,
     ) -> (Vec<AppliedResource>, Result<(), Error>) {
         let dropped = plan::prune(before, items);
         let outcomes: Vec<_> = stream::iter(dropped)
             .map(|resource| async move {
-                let outcome = delete(&self.spoke, &self.mapper, &resource, owner).await;
+                let exact = known.get(&resource);
+                let outcome = delete(self, &resource, owner, exact).await;
                 (resource, outcome)
             })
             .buffer_unordered(CONCURRENCY)
@@ -392,8 +395,25 @@ fn unchanged(now: &ObjectMeta, then: &ObjectMeta) -> bool {
         && now.deletion_timestamp == then.deletion_timestamp
 }
 
+/// Why nothing can be recorded about a work of this name, if so.
+fn too_long(work: &str) -> Option<String> {
+    (work.len() > MANIFEST_WORK_NAME_LIMIT).then(|| {
+        format!(
+            "its name has {} characters, and the AppliedManifestWork that records it has room for \
+             {MANIFEST_WORK_NAME_LIMIT}: give it a shorter one",
+            work.len()
+        )
+    })
+}
+
+/// What a work has applied, as recorded.
+pub(super) fn recorded(applied: &AppliedManifestWork) -> &[AppliedResource] {
+    let status = applied.status.as_ref();
+    status.map_or(&[], |status| &status.applied_resources)
+}
+
 /// What names an object; versions don't matter.
-fn named(resource: &AppliedResource) -> (&str, &str, &str, &str) {
+pub(super) fn named(resource: &AppliedResource) -> (&str, &str, &str, &str) {
     (
         &resource.group,
         &resource.resource,

@@ -220,8 +220,8 @@ fn work_conditions(manifests: &[ManifestCondition], refusal: Option<&str>) -> [W
     [applied, available]
 }
 
-/// The conditions that rules computed, folded: `False` beats `Unknown` beats `True`, except for `Progressing`,
-/// where one that progresses is enough.
+/// The conditions that rules computed, folded: `False` beats `Unknown` beats `True`, except for `Progressing` and
+/// `Degraded`, where one that is so is enough.
 fn aggregate(manifests: &[ManifestCondition]) -> Vec<Wanted> {
     let mut by_type: BTreeMap<&str, Vec<(Status, &str)>> = BTreeMap::new();
     for condition in manifests.iter().flat_map(|manifest| &manifest.conditions) {
@@ -241,7 +241,7 @@ fn aggregate(manifests: &[ManifestCondition]) -> Vec<Wanted> {
         .into_iter()
         .map(|(type_, found)| {
             let has = |status: Status| found.iter().any(|(s, _)| *s == status);
-            let order = if type_ == "Progressing" {
+            let order = if matches!(type_, "Progressing" | "Degraded") {
                 [Status::True, Status::Unknown, Status::False]
             } else {
                 [Status::False, Status::Unknown, Status::True]

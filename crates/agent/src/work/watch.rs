@@ -2,7 +2,11 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use futures::{StreamExt, pin_mut};
@@ -19,17 +23,27 @@ use super::{
     objects::{Objects, Scope, name_of},
 };
 
+/// How long a watch that nobody needs is kept: what was just taken away often comes back, and a watch that starts
+/// costs a connection and a list.
+const LINGERS: Duration = Duration::from_mins(1);
+
 struct Running {
     scope: Scope,
     _task: AbortOnDropHandle<()>,
+    /// Whether its last attempt succeeded.
+    works: Arc<AtomicBool>,
+    /// Ends the watch in a while, if nobody needs it.
+    ending: Option<AbortOnDropHandle<()>>,
 }
+
+type All = Arc<Mutex<HashMap<ApiResource, Running>>>;
 
 /// One watch per kind, as wide as it must be and no wider.
 pub struct Watches {
     client: Client,
     objects: Objects,
     queue: Queue<Key>,
-    running: Mutex<HashMap<ApiResource, Running>>,
+    running: All,
 }
 
 impl Watches {
@@ -39,15 +53,27 @@ impl Watches {
             client,
             objects,
             queue,
-            running: Mutex::default(),
+            running: All::default(),
         }
     }
 
     /// Starts, widens and stops watches as the index needs them. A watch that is wider than needed stays.
     pub fn refresh(&self) {
-        let wanted: HashMap<ApiResource, Scope> = self.objects.scopes().into_iter().collect();
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|resource, _| wanted.contains_key(resource));
+        // Asked for under the lock: two that refresh at once must not undo each other.
+        let wanted: HashMap<ApiResource, Scope> = self.objects.scopes().into_iter().collect();
+        running.retain(|resource, watch| {
+            if wanted.contains_key(resource) {
+                // One that waits to try again, because its kind was gone, is started anew.
+                let ending = watch.ending.take();
+                return ending.is_none() || watch.works.load(Ordering::Relaxed);
+            }
+            watch.ending.get_or_insert_with(|| {
+                let end = end(Arc::downgrade(&self.running), resource.clone());
+                AbortOnDropHandle::new(tokio::spawn(end))
+            });
+            true
+        });
         for (resource, scope) in wanted {
             if running
                 .get(&resource)
@@ -55,25 +81,46 @@ impl Watches {
             {
                 continue;
             }
+            let works = Arc::new(AtomicBool::new(true));
             let task = tokio::spawn(watch(
                 self.client.clone(),
                 resource.clone(),
                 scope.clone(),
                 self.objects.clone(),
                 self.queue.clone(),
+                works.clone(),
             ));
             running.insert(
                 resource,
                 Running {
                     scope,
                     _task: AbortOnDropHandle::new(task),
+                    works,
+                    ending: None,
                 },
             );
         }
     }
 }
 
-async fn watch(client: Client, resource: ApiResource, scope: Scope, objects: Objects, queue: Queue<Key>) {
+/// Ends a watch in a while.
+async fn end(running: Weak<Mutex<HashMap<ApiResource, Running>>>, resource: ApiResource) {
+    tokio::time::sleep(LINGERS).await;
+    if let Some(running) = running.upgrade() {
+        let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever needed it meanwhile has stopped this.
+        running.remove(&resource);
+    }
+}
+
+async fn watch(
+    client: Client,
+    resource: ApiResource,
+    scope: Scope,
+    objects: Objects,
+    queue: Queue<Key>,
+    works: Arc<AtomicBool>,
+) {
     type Meta = PartialObjectMeta<DynamicObject>;
     let config = watcher::Config::default();
     let (api, config): (Api<Meta>, _) = match &scope {
@@ -92,6 +139,7 @@ async fn watch(client: Client, resource: ApiResource, scope: Scope, objects: Obj
     pin_mut!(events);
     let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
+        works.store(event.is_ok(), Ordering::Relaxed);
         let wake = match event {
             Ok(watcher::Event::Init) => {
                 listed.clear();
@@ -117,6 +165,10 @@ async fn watch(client: Client, resource: ApiResource, scope: Scope, objects: Obj
             }
         };
         for (key, delay) in wake {
+            if objects.awaits(&key, &resource) {
+                // What it lacked may have come: if it is not usable at once, it will be soon.
+                queue.forgive(&key);
+            }
             if delay.is_zero() {
                 queue.add(key);
             } else {

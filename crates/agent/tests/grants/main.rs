@@ -22,16 +22,17 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_api::writ::NamespaceGrant;
 use writ_runtime::health::Health;
 use writ_testenv::{ControlPlane, Options, harness};
 
 fn main() {
-    harness::run(vec![harness::real(
-        "a_grant_follows_namespaces_and_repairs_drift",
-        follows,
-    )]);
+    harness::run(vec![
+        harness::real("a_grant_follows_namespaces_and_repairs_drift", follows),
+        harness::real("who_strips_a_binding_does_not_keep_it", stripped),
+    ]);
 }
 
 async fn namespace(client: &Client, name: &str, labels: Value) -> Result<()> {
@@ -72,9 +73,8 @@ where
     Ok(started.elapsed())
 }
 
-async fn follows() -> Result<()> {
-    let plane = ControlPlane::start(Options::default()).await?;
-    let client = plane.client()?;
+/// An agent that expands grants, once it is ready.
+async fn run(client: &Client) -> Result<(CancellationToken, JoinHandle<Result<(), writ_runtime::Error>>)> {
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let options = writ_agent::Options {
         controllers: vec!["grants".into()],
@@ -93,6 +93,95 @@ async fn follows() -> Result<()> {
     tokio::time::timeout(Duration::from_secs(30), health.ready())
         .await
         .with_context(|| format!("waiting for {:?}", health.closed()))?;
+    Ok((shutdown, agent))
+}
+
+/// Somebody who may write bindings takes everything off that says whose they are: while the agent looks, and while it
+/// is away. He gets them back as they were, and they go with their grant.
+async fn stripped() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    let client = plane.client()?;
+    let (shutdown, agent) = run(&client).await?;
+    namespace(&client, "n1", json!({"team": "a"})).await?;
+    let spec = json!({"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "p", "roleRef": {"kind": "ClusterRole", "name": "admin"}, "subjects": [{"kind": "User", "name": "u"}]});
+    grant(&client, "g", spec).await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), "n1");
+    let is_bound = |wanted: bool| {
+        let bindings = bindings.clone();
+        async move {
+            until(&format!("bound: {wanted}"), || async {
+                Ok(bindings.get_opt("p").await?.is_some() == wanted)
+            })
+            .await
+        }
+    };
+    let is_whole = || async {
+        until("owner and label are back", || async {
+            let binding = bindings.get("p").await?;
+            let subjects = binding.subjects.clone().unwrap_or_default();
+            Ok(binding.owner_references().len() == 1 && binding.labels().len() == 1 && subjects.len() == 1)
+        })
+        .await
+    };
+    is_bound(true).await?;
+    let mallory = json!({"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"});
+    let user = json!({"kind": "User", "name": "u", "apiGroup": "rbac.authorization.k8s.io"});
+    let strip = |forget: bool| {
+        let mut patch =
+            json!({"metadata": {"ownerReferences": null, "labels": null}, "subjects": [user, mallory]});
+        if forget {
+            patch["metadata"]["managedFields"] = json!([{}]);
+        }
+        let bindings = bindings.clone();
+        async move {
+            bindings
+                .patch("p", &PatchParams::apply("mallory"), &Patch::Merge(patch))
+                .await
+        }
+    };
+    // The agent remembers, even if the server has been made to forget.
+    strip(true).await?;
+    is_whole().await?;
+    // Who says that a work delivers it has to have a work that does.
+    let owner = json!([{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "name": "0-w", "uid": "1-2-3"}]);
+    let forged = json!({"metadata": {"ownerReferences": owner, "labels": null}, "subjects": [user, mallory]});
+    bindings
+        .patch("p", &PatchParams::apply("mallory"), &Patch::Merge(forged))
+        .await?;
+    until("the forged owner counts for nothing", || async {
+        let binding = bindings.get_opt("p").await?;
+        let subjects = binding.and_then(|binding| binding.subjects).unwrap_or_default();
+        Ok(subjects.len() == 1)
+    })
+    .await?;
+    let clean = json!({"metadata": {"ownerReferences": null}});
+    bindings
+        .patch("p", &PatchParams::default(), &Patch::Merge(clean))
+        .await?;
+    is_whole().await?;
+    shutdown.cancel();
+    agent.await??;
+    strip(false).await?;
+    let (shutdown, agent) = run(&client).await?;
+    is_whole().await?;
+    // Away again, and the grant goes before it is back.
+    shutdown.cancel();
+    agent.await??;
+    strip(false).await?;
+    Api::<NamespaceGrant>::all(client.clone())
+        .delete("g", &DeleteParams::default())
+        .await?;
+    let (shutdown, agent) = run(&client).await?;
+    is_bound(false).await?;
+    shutdown.cancel();
+    agent.await??;
+    Ok(())
+}
+
+async fn follows() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    let client = plane.client()?;
+    let (shutdown, agent) = run(&client).await?;
 
     let binding = |role: &str| json!({"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "p", "roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [{"kind": "User", "name": "u"}]});
     let roles = |ns: &str| Api::<Role>::namespaced(client.clone(), ns);

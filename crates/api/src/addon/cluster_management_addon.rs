@@ -32,6 +32,7 @@ pub struct ClusterManagementAddOnSpec {
     pub supported_configs: Vec<SupportedConfig>,
     /// Where it is installed: on the clusters of placements, or only where somebody says so.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = {"type": "Manual"}))]
     pub install_strategy: Option<InstallStrategy>,
 }
 
@@ -127,7 +128,7 @@ pub struct PlacementStrategy {
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterManagementAddOnStatus {
     /// The configuration where no placement says otherwise.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "defaultconfigReferences", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "list_of_anything")]
     pub default_config_references: Vec<serde_json::Value>,
     /// How the installation proceeds, per placement.

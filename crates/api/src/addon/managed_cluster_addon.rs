@@ -80,10 +80,10 @@ pub struct AddOnConfig {
 pub struct ManagedClusterAddOnStatus {
     /// Whether it is available, configured, registered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The namespace on the managed cluster in which the add-on's agent runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: Option<String>,
     /// The credentials that the add-on's agent gets for the hub.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -19,6 +19,9 @@ pub use managed_service_account_binding::{
 /// The API group.
 pub const GROUP: &str = "authentication.open-cluster-management.io";
 
+/// The Role in the namespace of a cluster on the hub, and its RoleBinding, that say what its agent may do for accounts.
+pub const AGENT_ROLE: &str = "managed-serviceaccount-addon-agent";
+
 /// On the ServiceAccount and on the hub's Secret, with the value `true`: made for a ManagedServiceAccount.
 pub const LABEL_MANAGED: &str = "authentication.open-cluster-management.io/is-managed-serviceaccount";
 
@@ -44,6 +47,9 @@ pub const ANNOTATION_REPAIR: &str = "authentication.writ.dev/repair";
 
 /// On a ManagedServiceAccount: why the hub does not let its agent write the Secret.
 pub const ANNOTATION_REFUSED: &str = "authentication.writ.dev/refused";
+
+/// On the agent's Role: where others reach the cluster's API server, as its ManagedCluster says; empty if nobody knows.
+pub const ANNOTATION_API_SERVER_URL: &str = "authentication.writ.dev/api-server-url";
 
 /// On the Secret: what was asked for when its token was requested, to notice when that changes.
 pub const ANNOTATION_TOKEN_REQUEST: &str = "authentication.writ.dev/token-request";

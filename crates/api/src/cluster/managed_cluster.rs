@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Condition, util::intstr::IntOrString};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::cluster_claim::CLAIM_AGENT;
+use crate::NumberOrText;
 
 /// The taint of a cluster whose API server does not answer its own agent.
 pub const TAINT_UNAVAILABLE: &str = "cluster.open-cluster-management.io/unavailable";
@@ -125,10 +128,10 @@ pub struct ManagedClusterStatus {
     pub conditions: Vec<Condition>,
     /// The sum over all nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub capacity: BTreeMap<String, IntOrString>,
+    pub capacity: BTreeMap<String, NumberOrText>,
     /// The sum over all nodes that take new pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub allocatable: BTreeMap<String, IntOrString>,
+    pub allocatable: BTreeMap<String, NumberOrText>,
     /// The versions of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<ManagedClusterVersion>,
@@ -180,4 +183,13 @@ pub struct ReportedNamespace {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+impl ManagedCluster {
+    /// Whether our own agent runs this controller there, as its claim says; nobody knows before it has.
+    pub fn agent_runs(&self, controller: &str) -> Option<bool> {
+        let mut claims = self.status.iter().flat_map(|status| &status.cluster_claims);
+        let claim = claims.find(|claim| claim.name == CLAIM_AGENT)?;
+        Some(claim.value.split(',').any(|name| name.trim() == controller))
+    }
 }

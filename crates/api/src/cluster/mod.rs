@@ -7,10 +7,11 @@ pub mod managed_cluster_set;
 pub mod managed_cluster_set_binding;
 pub mod placement;
 pub mod placement_decision;
-mod schema;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
+
+use crate::schema;
 
 pub use add_on_placement_score::AddOnPlacementScore;
 pub use cluster_claim::ClusterClaim;
@@ -42,15 +43,13 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     [
         AddOnPlacementScore::crd(),
         schema::with_default_spec(ClusterClaim::crd(), &empty),
-        ManagedCluster::crd(),
+        schema::with_default_spec(ManagedCluster::crd(), &empty),
         schema::with_default_spec(ManagedClusterSetBinding::crd(), &empty),
         sets,
         PlacementDecision::crd(),
         Placement::crd(),
     ]
-    .into_iter()
-    .map(schema::without_null)
-    .collect()
+    .into()
 }
 
 #[cfg(test)]

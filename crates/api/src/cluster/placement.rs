@@ -1,14 +1,12 @@
 //! Placement: a rule that chooses clusters out of the sets that are bound to its namespace.
 
-use k8s_openapi::apimachinery::pkg::{
-    apis::meta::v1::{Condition, LabelSelector, LabelSelectorRequirement},
-    util::intstr::IntOrString,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, LabelSelectorRequirement};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::managed_cluster::TaintEffect;
+use crate::NumberOrText;
 
 /// The annotation that tells the scheduler to leave a placement to somebody else, with value `true`.
 pub const SCHEDULING_DISABLE_ANNOTATION: &str =
@@ -24,6 +22,7 @@ pub const CONDITION_MISCONFIGURED: &str = "PlacementMisconfigured";
     group = "cluster.open-cluster-management.io",
     version = "v1beta1",
     kind = "Placement",
+    shortname = "plc",
     namespaced,
     status = "PlacementStatus",
     derive = "Default",
@@ -280,7 +279,7 @@ pub struct GroupStrategy {
     /// How many clusters a group has at most, as a number or a percentage of all chosen clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "100%", "pattern" = "^((100|[1-9][0-9]{0,1})%|[1-9][0-9]*)$"))]
-    pub clusters_per_decision_group: Option<IntOrString>,
+    pub clusters_per_decision_group: Option<NumberOrText>,
 }
 
 /// A group with a name.

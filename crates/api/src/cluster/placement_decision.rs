@@ -19,6 +19,7 @@ pub const MAX_DECISIONS: usize = 100;
     group = "cluster.open-cluster-management.io",
     version = "v1beta1",
     kind = "PlacementDecision",
+    shortname = "plcd",
     namespaced,
     no_spec,
     status = "PlacementDecisionStatus",

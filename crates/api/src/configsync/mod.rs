@@ -11,6 +11,8 @@ pub mod status;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+use crate::schema;
+
 pub use overrides::{Override, Overrides, RoleRef, RoleRefKind};
 pub use reposync::{RepoSync, RepoSyncSpec};
 pub use rootsync::{RootSync, RootSyncSpec};
@@ -25,17 +27,11 @@ pub const GROUP: &str = "configsync.gke.io";
 
 /// The definitions of this group, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![with_alpha(RepoSync::crd()), with_alpha(RootSync::crd())]
-}
-
-/// Serves the same shape as `v1alpha1` too: the two versions never differed.
-fn with_alpha(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    if let Some(mut alpha) = crd.spec.versions.first().cloned() {
-        alpha.name = "v1alpha1".into();
-        alpha.storage = false;
-        crd.spec.versions.insert(0, alpha);
-    }
-    crd
+    [RepoSync::crd(), RootSync::crd()]
+        .map(|crd| schema::with_default_spec(crd, &serde_json::json!({})))
+        // The two versions never differed.
+        .map(|crd| schema::also_served(crd, &["v1alpha1"]))
+        .into()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Settings of one sync's reconciler.
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::NumberOrText;
 
 /// Settings of one sync's reconciler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,15 +50,13 @@ pub struct Overrides {
 }
 
 /// One role that the reconciler is bound to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
-#[x_kube(validation = Rule::new("self.kind != 'Role' || (has(self.namespace) && self.namespace != '')").message("KNV1061: a roleRef of kind Role needs a namespace"))]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct RoleRef {
     /// `Role` or `ClusterRole`.
     pub kind: RoleRefKind,
     /// The role's name.
-    #[schemars(length(min = 1))]
     pub name: String,
-    /// The namespace to bind the role in; a ClusterRole without one is bound in the whole cluster.
+    /// The namespace to bind the role in. A Role needs one; a ClusterRole without one is bound in the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -102,16 +100,16 @@ pub struct ContainerResources {
     pub container_name: Option<String>,
     /// Requested CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_request: Option<IntOrString>,
+    pub cpu_request: Option<NumberOrText>,
     /// Requested memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_request: Option<IntOrString>,
+    pub memory_request: Option<NumberOrText>,
     /// CPU limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_limit: Option<IntOrString>,
+    pub cpu_limit: Option<NumberOrText>,
     /// Memory limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_limit: Option<IntOrString>,
+    pub memory_limit: Option<NumberOrText>,
 }
 
 /// Log level of one container.

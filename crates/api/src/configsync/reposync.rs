@@ -22,7 +22,8 @@ use super::{Git, Helm, Oci, Override, Overrides, RootSyncSpec, SourceType, SyncS
     printcolumn = r#"{"name":"SourceCommit","type":"string","jsonPath":".status.source.commit"}"#,
     printcolumn = r#"{"name":"SourceErrorCount","type":"integer","jsonPath":".status.source.errorSummary.totalCount"}"#,
     printcolumn = r#"{"name":"SyncCommit","type":"string","jsonPath":".status.sync.commit"}"#,
-    printcolumn = r#"{"name":"SyncErrorCount","type":"integer","jsonPath":".status.sync.errorSummary.totalCount"}"#
+    printcolumn = r#"{"name":"SyncErrorCount","type":"integer","jsonPath":".status.sync.errorSummary.totalCount"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RepoSyncSpec {

@@ -15,14 +15,14 @@ use super::{Git, Helm, Oci, Override, Overrides, SourceType, SyncStatus};
     status = "SyncStatus",
     derive = "PartialEq",
     doc = "A RootSync makes the cluster look like a folder of a repository, with the rights that its roleRefs give.",
-    validation = ("!has(self.metadata.name) || size(self.metadata.name) <= 38", "KNV1061: the name of a RootSync has at most 38 characters"),
     printcolumn = r#"{"name":"RenderingCommit","type":"string","jsonPath":".status.rendering.commit"}"#,
     printcolumn = r#"{"name":"RenderingErrorCount","type":"integer","jsonPath":".status.rendering.errorSummary.totalCount"}"#,
     printcolumn = r#"{"name":"SourceCommit","type":"string","jsonPath":".status.source.commit"}"#,
     printcolumn = r#"{"name":"SourceErrorCount","type":"integer","jsonPath":".status.source.errorSummary.totalCount"}"#,
     printcolumn = r#"{"name":"SyncCommit","type":"string","jsonPath":".status.sync.commit"}"#,
     printcolumn = r#"{"name":"SyncErrorCount","type":"integer","jsonPath":".status.sync.errorSummary.totalCount"}"#,
-    printcolumn = r#"{"name":"Roles","type":"string","jsonPath":".status.conditions[?(@.type=='RolesBound')].reason"}"#
+    printcolumn = r#"{"name":"Roles","type":"string","jsonPath":".status.conditions[?(@.type=='RolesBound')].reason"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RootSyncSpec {

@@ -11,7 +11,7 @@ fn both_kinds_are_served_in_two_versions_with_one_stored() {
             .iter()
             .map(|v| (v.name.as_str(), v.served, v.storage))
             .collect();
-        assert_eq!(versions, [("v1alpha1", true, false), ("v1beta1", true, true)]);
+        assert_eq!(versions, [("v1beta1", true, true), ("v1alpha1", true, false)]);
         assert!(crd.spec.versions.iter().all(|v| v.subresources.is_some()));
     }
 }

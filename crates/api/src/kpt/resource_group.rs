@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
     group = "kpt.dev",
     version = "v1alpha1",
     kind = "ResourceGroup",
+    shortname = "rg",
     namespaced,
     status = "ResourceGroupStatus",
     derive = "PartialEq",
-    doc = "A ResourceGroup is the inventory of a sync: every object that it made and has not yet given up."
+    doc = "A ResourceGroup is the inventory of a sync: every object that it made and has not yet given up.",
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 pub struct ResourceGroupSpec {
     /// What the group is for.

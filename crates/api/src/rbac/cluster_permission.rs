@@ -22,6 +22,7 @@ pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
     group = "rbac.open-cluster-management.io",
     version = "v1alpha1",
     kind = "ClusterPermission",
+    shortname = "clp",
     plural = "clusterpermissions",
     singular = "clusterpermission",
     namespaced,

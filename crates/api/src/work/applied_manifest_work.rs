@@ -11,9 +11,12 @@ use serde::{Deserialize, Serialize};
     group = "work.open-cluster-management.io",
     version = "v1",
     kind = "AppliedManifestWork",
+    shortname = "amw",
     status = "AppliedManifestWorkStatus",
     derive = "Default",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    printcolumn = r#"{"name": "Work", "type": "string", "jsonPath": ".spec.manifestWorkName"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedManifestWorkSpec {

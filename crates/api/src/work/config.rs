@@ -40,6 +40,35 @@ pub struct ResourceIdentifier {
     pub namespace: String,
 }
 
+impl ResourceIdentifier {
+    /// Whether this is about an object; `*` in namespace and name stands for any characters.
+    pub fn matches(&self, group: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        self.group == group
+            && self.resource == resource
+            && wildcard(&self.namespace, namespace)
+            && wildcard(&self.name, name)
+    }
+}
+
+/// Whether the text matches a pattern in which `*` stands for any characters.
+fn wildcard(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in middle {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
 /// One way to pick fields of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -199,4 +228,29 @@ pub enum ScrapeType {
     Poll,
     /// By a watch.
     Watch,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_stand_for_any_characters_anywhere() {
+        for (pattern, text, expected) in [
+            ("web", "web", true),
+            ("web", "web1", false),
+            ("*", "", true),
+            ("*", "anything", true),
+            ("web-*", "web-1", true),
+            ("web-*", "we", false),
+            ("*-1", "web-1", true),
+            ("w*b*1", "web-1", true),
+            ("w*x*1", "web-1", false),
+            ("web*web", "web", false),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(wildcard(pattern, text), expected, "{pattern} {text}");
+        }
+    }
 }

@@ -14,15 +14,21 @@ use super::{Executor, ManifestConfig};
     group = "work.open-cluster-management.io",
     version = "v1",
     kind = "ManifestWork",
+    shortname = "mw",
     namespaced,
     status = "ManifestWorkStatus",
     derive = "Default",
-    derive = "PartialEq"
+    derive = "PartialEq",
+    printcolumn = r#"{"name": "Applied", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Applied\")].status"}"#,
+    printcolumn = r#"{"name": "Available", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Available\")].status"}"#,
+    printcolumn = r#"{"name": "Executor", "type": "string", "jsonPath": ".spec.executor.subject.serviceAccount.name"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestWorkSpec {
     /// The objects.
     #[serde(default)]
+    #[schemars(transform = without_default)]
     pub workload: Workload,
     /// What happens to the objects when the work is deleted. Absent means `Foreground`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,4 +235,9 @@ pub enum FieldValueType {
     Boolean,
     /// Anything else, as JSON.
     JsonRaw,
+}
+
+/// What upstream leaves out of a stored object is left out here.
+pub(super) fn without_default(schema: &mut schemars::Schema) {
+    schema.remove("default");
 }

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ManifestWorkSpec, RolloutStrategy};
+use super::{ManifestWorkSpec, RolloutStrategy, manifest_work::without_default};
 
 /// A work, and the placements whose clusters get it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +26,8 @@ use super::{ManifestWorkSpec, RolloutStrategy};
 #[serde(rename_all = "camelCase")]
 pub struct ManifestWorkReplicaSetSpec {
     /// The spec of every generated work.
+    #[serde(default)]
+    #[schemars(transform = without_default)]
     pub manifest_work_template: ManifestWorkSpec,
     /// The placements, in the same namespace.
     #[schemars(length(min = 1))]
@@ -63,6 +65,7 @@ pub enum CascadeDeletionPolicy {
 pub struct ManifestWorkReplicaSetStatus {
     /// `PlacementVerified`, `PlacementRolledOut` and `ManifestworkApplied`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The sums over all placements.
     #[serde(default)]

@@ -36,6 +36,8 @@ mod tests;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
+use crate::schema;
+
 /// The API group.
 pub const GROUP: &str = "work.open-cluster-management.io";
 
@@ -64,11 +66,14 @@ pub const DEFAULT_FIELD_MANAGER: &str = "work-agent";
 /// The user that stands for a work without an executor when `execute-as` is asked: the agent itself.
 pub const NIL_EXECUTOR: &str = "system:serviceaccount::klusterlet-work-sa";
 
+/// The longest name of a work: its AppliedManifestWork is named by 64 digits, a dash and this.
+pub const MANIFEST_WORK_NAME_LIMIT: usize = 253 - 64 - 1;
+
 /// The definitions of this group, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
-        AppliedManifestWork::crd(),
-        ManifestWorkReplicaSet::crd(),
-        ManifestWork::crd(),
+        schema::without_required_spec(AppliedManifestWork::crd()),
+        schema::without_required_spec(ManifestWorkReplicaSet::crd()),
+        schema::with_default_spec(ManifestWork::crd(), &serde_json::json!({})),
     ]
 }

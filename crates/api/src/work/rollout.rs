@@ -1,11 +1,12 @@
 //! How a change reaches the clusters of a placement: at once, or step by step.
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The pattern of a success time.
-const SUCCESS_TIME: &str = r"^(([0-9])+[h|m|s])|0$";
+use crate::NumberOrText;
+
+/// The pattern of a success time: a duration as Go writes it.
+const SUCCESS_TIME: &str = r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$";
 /// The pattern of a deadline.
 const DEADLINE: &str = r"^(([0-9])+[h|m|s])|None$";
 /// The pattern of a share.
@@ -67,7 +68,7 @@ pub struct RolloutAll {
     /// How many failed clusters, as a number or a percentage, stop the rollout.
     #[serde(default = "no_failures")]
     #[schemars(schema_with = "share")]
-    pub max_failures: IntOrString,
+    pub max_failures: NumberOrText,
 }
 
 impl Default for RolloutAll {
@@ -95,14 +96,14 @@ pub struct RolloutProgressive {
     /// How many failed clusters, as a number or a percentage, stop the rollout.
     #[serde(default = "no_failures")]
     #[schemars(schema_with = "share")]
-    pub max_failures: IntOrString,
+    pub max_failures: NumberOrText,
     /// The groups that must succeed before the others begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mandatory_decision_groups: Vec<MandatoryDecisionGroup>,
     /// How many clusters at a time, as a number or a percentage; absent means all of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "share")]
-    pub max_concurrency: Option<IntOrString>,
+    pub max_concurrency: Option<NumberOrText>,
 }
 
 impl Default for RolloutProgressive {
@@ -132,7 +133,7 @@ pub struct RolloutProgressivePerGroup {
     /// How many failed clusters, as a number or a percentage, stop the rollout.
     #[serde(default = "no_failures")]
     #[schemars(schema_with = "share")]
-    pub max_failures: IntOrString,
+    pub max_failures: NumberOrText,
     /// The groups that must succeed before the others begin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mandatory_decision_groups: Vec<MandatoryDecisionGroup>,
@@ -157,8 +158,13 @@ pub struct MandatoryDecisionGroup {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group_name: String,
     /// The group's index.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_first")]
     pub group_index: i32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_first(index: &i32) -> bool {
+    *index == 0
 }
 
 fn zero() -> String {
@@ -169,8 +175,8 @@ fn none() -> String {
     "None".into()
 }
 
-fn no_failures() -> IntOrString {
-    IntOrString::Int(0)
+fn no_failures() -> NumberOrText {
+    0.into()
 }
 
 fn share(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

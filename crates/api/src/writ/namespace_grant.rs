@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
     group = "writ.dev",
     version = "v1alpha1",
     kind = "NamespaceGrant",
+    shortname = "nsg",
     plural = "namespacegrants",
     singular = "namespacegrant",
     derive = "Default",

@@ -53,22 +53,21 @@ impl Admission {
     }
 
     /// Lets plugins and mutating webhooks change the object. `redefault` is called after a webhook
-    /// changed it. For a deletion the object is null: webhooks are asked, but have nothing to change.
+    /// changed it. For a deletion the object is null: webhooks are asked, but have nothing to change. Answers whether a
+    /// webhook changed the object.
     pub async fn mutate(
         &self,
         source: &dyn Source,
         request: &Request,
         object: &mut Value,
         redefault: &(dyn Fn(&mut Value) + Sync),
-    ) -> Result<(), Rejection> {
+    ) -> Result<bool, Rejection> {
         pods::mutate(source, request, object)?;
         if exempt(request) {
-            return Ok(());
+            return Ok(false);
         }
         let configurations = sorted(source.list(GROUP, "mutatingwebhookconfigurations"));
-        if configurations.is_empty() {
-            return Ok(());
-        }
+        let mut changed = false;
         // Webhooks to call again: those that ran before another one changed the object. One that changes it in the second round
         // calls those after it again, too.
         let mut again: Vec<(usize, usize)> = Vec::new();
@@ -86,6 +85,7 @@ impl Admission {
                     let before = object.clone();
                     webhook::mutate(&self.client, source, request, hook, &call, object).await?;
                     if *object != before {
+                        changed = true;
                         redefault(object);
                         again.append(&mut invoked);
                     }
@@ -98,7 +98,7 @@ impl Admission {
                 break;
             }
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Asks policies and validating webhooks.

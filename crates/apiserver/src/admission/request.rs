@@ -51,8 +51,10 @@ pub struct Request {
     pub group: String,
     /// The API version.
     pub version: String,
-    /// The kind of the object (of a subresource: its own kind).
+    /// The kind of the object (of a subresource: its own kind), and its group.
     pub kind: String,
+    /// The group of the kind; that of a subresource may be another than its resource's.
+    pub kind_group: String,
     /// The resource.
     pub resource: String,
     /// The subresource, or empty.
@@ -81,11 +83,11 @@ impl Request {
             if version != self.version
                 && let Some(map) = object.as_object_mut()
             {
-                map.insert("apiVersion".into(), join(&self.group, version).into());
+                map.insert("apiVersion".into(), join(&self.kind_group, version).into());
             }
             object
         };
-        let kind = |version: &str| json!({"group": self.group, "version": version, "kind": self.kind});
+        let kind = |version: &str| json!({"group": self.kind_group, "version": version, "kind": self.kind});
         let resource =
             |version: &str| json!({"group": self.group, "version": version, "resource": self.resource});
         let mut user = Map::new();

@@ -58,6 +58,7 @@ fn request(operation: Operation) -> Request {
         group: String::new(),
         version: "v1".into(),
         kind: "ConfigMap".into(),
+        kind_group: String::new(),
         resource: "configmaps".into(),
         subresource: String::new(),
         namespaced: true,

@@ -87,14 +87,14 @@ pub(super) fn forbid_delete(call: &Call, old: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Lets plugins and webhooks change the object.
+/// Lets plugins and webhooks change the object; says whether webhooks did.
 pub(super) async fn mutate(
     call: &Call,
     operation: Operation,
     value: &mut Value,
     old: Option<&Value>,
     options: &Options,
-) -> Result<()> {
+) -> Result<bool> {
     let request = request(call, operation, value, old, options);
     let redefault = |value: &mut Value| {
         if let Some(schema) = call.version().ok().and_then(|version| version.schema.as_ref()) {
@@ -145,8 +145,8 @@ fn request(
     old: Option<&Value>,
     options: &Options,
 ) -> Request {
-    let name = match meta::text(value, "name") {
-        "" => call.target.name.as_str(),
+    let name = match call.target.name.as_str() {
+        "" => meta::text(value, "name"),
         name => name,
     };
     // A patch is an update to those who look at it.
@@ -179,10 +179,11 @@ fn request(
     Request {
         uid: new_uid(),
         operation,
-        group: call.resource.group.clone(),
+        group: call.target.group.clone(),
         version: call.target.version.clone(),
         kind: call.resource.kind.clone(),
-        resource: call.resource.plural.clone(),
+        kind_group: call.resource.group.clone(),
+        resource: call.target.resource.clone(),
         subresource: call.target.subresource.clone(),
         namespaced: call.resource.namespaced,
         namespace: namespace.to_owned(),
@@ -258,7 +259,14 @@ impl Source for Stored<'_> {
     }
 }
 
-/// Whether an update is about nothing but who owns the object and who waits for its end: rights stay as they are.
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Whether an update can give rights away: not if it is about nothing but who owns the object and who waits for its
+/// end. One that leaves out what the server fills in, such as the uid, is about more.
+pub(super) fn may_grant(call: &Call, old: &Value, new: &Value) -> bool {
+    call.resource.group == RBAC && !only_for_garbage_collection(old, new)
+}
+
 fn only_for_garbage_collection(old: &Value, new: &Value) -> bool {
     let rest = |value: &Value| {
         let mut value = value.clone();
@@ -272,20 +280,13 @@ fn only_for_garbage_collection(old: &Value, new: &Value) -> bool {
     rest(old) == rest(new)
 }
 
-/// Nobody gives away rights that they do not have, unless they may. `old` is what an update changes.
-pub(super) fn escalation(call: &Call, value: &Value, old: Option<&Value>) -> Result<()> {
+/// Nobody gives away rights that they do not have, unless they may.
+pub(super) fn escalation(call: &Call, value: &Value, write: Write) -> Result<()> {
     use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
     use serde::Deserialize;
-    if call.resource.group != "rbac.authorization.k8s.io"
-        || old.is_some_and(|old| only_for_garbage_collection(old, value))
-    {
+    if call.resource.group != RBAC {
         return Ok(());
     }
-    let write = if old.is_none() {
-        Write::Create
-    } else {
-        Write::Update
-    };
     let unreadable = |error: serde_json::Error| Failure::bad_request(error.to_string());
     match call.resource.kind.as_str() {
         "Role" => may_write(call, write, &Role::deserialize(value).map_err(unreadable)?),

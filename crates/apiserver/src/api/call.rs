@@ -27,6 +27,8 @@ pub(crate) struct Call {
     pub query: Query,
     pub headers: HeaderMap,
     pub resource: Arc<Resource>,
+    /// What is not newer may lack defaults of the present schema, and have fields that it does not know.
+    since: u64,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -40,8 +42,13 @@ impl Call {
         headers: HeaderMap,
         resource: Arc<Resource>,
     ) -> Self {
+        let since = match resource.builtin {
+            Some(_) => 0,
+            None => state.registry.snapshot().since(&resource.table),
+        };
         Self {
             state,
+            since,
             user,
             method,
             target,
@@ -62,11 +69,32 @@ impl Call {
             query: self.query.clone(),
             headers: HeaderMap::new(),
             resource: self.resource.clone(),
+            since: self.since,
             warnings: Mutex::default(),
         }
     }
 
+    /// The same request, read as one about another kind: what the door takes, not what is behind it.
+    pub fn about(&self, resource: Arc<Resource>) -> Self {
+        Self {
+            headers: self.headers.clone(),
+            resource,
+            ..self.detached()
+        }
+    }
+
+    /// Says in this request's answer what was to be said in another's.
+    pub fn take_warnings(&self, other: &Self) {
+        let warnings = std::mem::take(&mut *other.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+        for warning in &warnings {
+            self.warn(warning);
+        }
+    }
+
     pub async fn answer(&self, verb: &str, body: &Bytes) -> Result<Response<Body>> {
+        if verb.is_empty() || self.method == Method::HEAD {
+            return Err(Failure::no_such_method());
+        }
         if let Some(warning) = self.version()?.deprecated.as_deref() {
             self.warn(warning);
         }
@@ -81,6 +109,9 @@ impl Call {
             "get" => self.get(),
             "list" => list::list(self),
             "watch" => watch::watch(self),
+            "create" if !self.target.name.is_empty() && reviews::is_review(&self.resource) => {
+                Err(Failure::no_such_resource())
+            }
             "create" if !self.target.name.is_empty() => Err(Failure::no_such_method()),
             "create" if reviews::is_review(&self.resource) => reviews::answer(self, body),
             "create" => create::create(self, body).await,
@@ -102,7 +133,9 @@ impl Call {
             ("scale", "get" | "update" | "patch") if version.scale.is_some() => {
                 scale::answer(self, verb, body).await
             }
-            ("token", "create") if &*self.resource.table == "serviceaccounts" => token::create(self, body),
+            ("token", "create") if &*self.resource.table == "serviceaccounts" => {
+                token::create(self, body).await
+            }
             ("approval", "get") if self.is_csr() => self.get(),
             ("approval", "update") if self.is_csr() => update::update(self, body).await,
             ("approval", "patch") if self.is_csr() => patch::patch(self, body).await,
@@ -234,6 +267,9 @@ impl Call {
             crate::registry::from_storage(&self.resource, &mut value);
             return value.to_string().into();
         }
+        if object.rv <= self.since {
+            return self.value_of(object).to_string().into();
+        }
         object.json_as(&self.api_version(), &self.resource.kind)
     }
 
@@ -241,6 +277,12 @@ impl Call {
     pub fn value_of(&self, object: &Object) -> Value {
         let mut value = object.value();
         self.to_request_version(&mut value);
+        if object.rv <= self.since
+            && let Some(schema) = self.version().ok().and_then(|version| version.schema.as_ref())
+        {
+            schema.prune(&mut value);
+            schema.default(&mut value);
+        }
         value
     }
 

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
+use writ_authz::Write;
 
 use super::admit::{self, Operation};
 use super::write::{self, Options};
-use super::{Call, meta};
+use super::{Call, meta, restrict};
 use crate::http::Body;
 use crate::status::{Failure, Result};
 use crate::store::{Expect, Refused};
@@ -49,8 +50,9 @@ pub(super) async fn store_new(
     admit::mutate(call, Operation::Create, &mut value, None, options).await?;
     meta::begin(resource, &mut value, &call.state.clock);
     prepare(call, &mut value)?;
-    admit::escalation(call, &value, None)?;
+    admit::escalation(call, &value, Write::Create)?;
     write::validate(call, &value, None)?;
+    restrict::check_subject(call, &value)?;
     admit::validate(call, Operation::Create, &value, None, options).await?;
     meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
     if options.dry_run {
@@ -65,6 +67,7 @@ pub(super) async fn store_new(
     match call.state.store.put(&resource.table, Expect::Absent, stored) {
         Ok(object) => Ok((StatusCode::CREATED, call.value_of(&object), Some(object.rv))),
         Err(Refused::Exists) => Err(exists(call, &value, generated)),
+        Err(Refused::TooLarge) => Err(write::too_large()),
         Err(_) => Err(Failure::internal("the object could not be stored")),
     }
 }
@@ -108,7 +111,7 @@ fn prepare(call: &Call, value: &mut Value) -> Result<()> {
         }
     }
     if &*call.resource.table == "customresourcedefinitions.apiextensions.k8s.io" {
-        let stored = super::restrict::storage_versions(value, &[]);
+        let stored = restrict::storage_versions(value, &[]);
         if let Some(map) = value.as_object_mut() {
             map.insert(
                 "status".into(),

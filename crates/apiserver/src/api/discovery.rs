@@ -25,8 +25,7 @@ pub(super) fn answer(snapshot: &Snapshot, parts: &[&str], headers: &HeaderMap) -
             if let Some(version) = aggregated(headers) {
                 return Ok(group_list(snapshot, version, false));
             }
-            let groups: Vec<Value> = snapshot
-                .groups()
+            let groups: Vec<Value> = groups(snapshot)
                 .iter()
                 .filter(|(group, _)| !group.is_empty())
                 .map(|(group, versions)| api_group(group, versions))
@@ -178,14 +177,49 @@ fn resource_list(snapshot: &Snapshot, group: &str, version: &str) -> Result<Valu
     } else {
         format!("{group}/{version}")
     };
-    Ok(
-        json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources }),
-    )
+    let mut list =
+        json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": resources });
+    if let Some(map) = list.as_object_mut().filter(|_| !group.is_empty()) {
+        map.insert("apiVersion".into(), "v1".into());
+    }
+    Ok(list)
+}
+
+/// The built-in groups in the order in which the real server prefers them; those of definitions follow by name.
+const PREFERRED: [&str; 17] = [
+    "",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+];
+
+/// All groups, best first.
+fn groups(snapshot: &Snapshot) -> Vec<(String, Vec<String>)> {
+    let mut groups = snapshot.groups();
+    groups.sort_by_key(|(group, _)| {
+        PREFERRED
+            .iter()
+            .position(|name| *name == group.as_str())
+            .unwrap_or(PREFERRED.len())
+    });
+    groups
 }
 
 fn group_list(snapshot: &Snapshot, api: &str, core: bool) -> Response<Body> {
-    let items: Vec<Value> = snapshot
-        .groups()
+    let items: Vec<Value> = groups(snapshot)
         .iter()
         .filter(|(group, _)| group.is_empty() == core)
         .map(|(group, versions)| {
@@ -199,11 +233,7 @@ fn group_list(snapshot: &Snapshot, api: &str, core: bool) -> Response<Body> {
                     json!({ "version": version, "resources": resources, "freshness": "Current" })
                 })
                 .collect();
-            let metadata = if core {
-                json!({ "creationTimestamp": null })
-            } else {
-                json!({ "name": group, "creationTimestamp": null })
-            };
+            let metadata = if core { json!({}) } else { json!({ "name": group }) };
             json!({ "metadata": metadata, "versions": versions })
         })
         .collect();
@@ -223,18 +253,23 @@ fn group_list(snapshot: &Snapshot, api: &str, core: bool) -> Response<Body> {
 
 fn discovered(resource: &Resource, version: &str) -> Option<Value> {
     let served = resource.version(version)?;
+    // Built-in resources name group and version of a kind only where they are not their own.
+    let own = match resource.builtin {
+        Some(_) => ("", ""),
+        None => (resource.group.as_str(), version),
+    };
     let kind =
         |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
     let subresources: Vec<Value> = subresources(resource, served)
         .into_iter()
         .map(|sub| {
-            let (group, version) = sub.other.unwrap_or((&resource.group, version));
+            let (group, version) = sub.other.unwrap_or(own);
             json!({ "subresource": sub.name, "responseKind": kind(group, version, &sub.kind), "verbs": sub.verbs })
         })
         .collect();
     let mut entry = json!({
         "resource": resource.plural,
-        "responseKind": kind(&resource.group, version, &resource.kind),
+        "responseKind": kind(own.0, own.1, &resource.kind),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": resource.verbs,

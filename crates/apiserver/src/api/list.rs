@@ -57,17 +57,17 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<()> {
         return Err(options_invalid(&causes));
     }
     if let Some(matching) = matching {
-        if query.get("continue").is_some() {
-            return forbid(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden when continue is provided",
-            );
-        }
+        let mut causes = Vec::new();
         if version.is_none() {
-            return forbid(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            );
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        }
+        if query.get("continue").is_some() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        }
+        if !causes.is_empty() {
+            return Err(options_invalid(&causes));
         }
         if !matches!(matching, "Exact" | "NotOlderThan") {
             return Err(options_invalid(&[Cause::not_supported(

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::discovery;
 use crate::auth::ISSUER;
-use crate::http::{Body, Query, is_read, json as respond, text};
+use crate::http::{Body, Query, acceptable, json as respond, text};
 use crate::openapi;
 use crate::state::State;
 use crate::status::{Failure, Result};
@@ -23,8 +23,13 @@ pub(crate) fn answer(
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    if !is_read(method) {
+    // Most of these paths do not look at the method; some take GET alone.
+    let strict = matches!(parts.as_slice(), ["version"] | ["api", ..] | ["apis", _, _, ..]);
+    if strict && *method != Method::GET {
         return Err(Failure::no_such_method());
+    }
+    if strict || parts.first() == Some(&"apis") {
+        acceptable(headers, parts.as_slice() == ["version"])?;
     }
     let ok = StatusCode::OK;
     match parts.as_slice() {

@@ -8,8 +8,10 @@ use serde_json::Value;
 use writ_authz::{Attributes, ResourceAttributes};
 
 use super::{Call, meta};
+use crate::auth::MASTERS;
 use crate::registry::Version;
 use crate::schema::Cause;
+use crate::serve::CLIENT_SIGNER;
 use crate::status::{Failure, Result};
 
 const CSR: &str = "certificatesigningrequests.certificates.k8s.io";
@@ -195,8 +197,38 @@ fn is_certificate(text: &str) -> bool {
     STANDARD
         .decode(text)
         .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .is_some_and(|pem| pem.contains("-----BEGIN CERTIFICATE-----"))
+        .and_then(|pem| {
+            let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+            Some(pem.label == "CERTIFICATE" && x509_parser::parse_x509_certificate(&pem.contents).is_ok())
+        })
+        .unwrap_or_default()
+}
+
+/// Nobody becomes an administrator by asking for a certificate, even if somebody approves it.
+pub(super) fn check_subject(call: &Call, new: &Value) -> Result<()> {
+    let text = |pointer: &str| new.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    if &*call.resource.table != CSR || text("/spec/signerName") != CLIENT_SIGNER {
+        return Ok(());
+    }
+    let why = match crate::serve::organizations(text("/spec/request")) {
+        None => "failed to parse CSR".to_owned(),
+        Some(groups) if groups.iter().any(|group| group == MASTERS) => {
+            format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
+        }
+        Some(_) => return Ok(()),
+    };
+    let (group, plural) = (&call.resource.group, &call.resource.plural);
+    Err(Failure::forbidden(group, plural, meta::text(new, "name"), &why))
+}
+
+/// The part of a signing request that is for its signer to write.
+fn signers_part(value: &Value) -> (&str, &[Value]) {
+    let certificate = value.pointer("/status/certificate").and_then(Value::as_str);
+    let conditions = value.pointer("/status/conditions").and_then(Value::as_array);
+    (
+        certificate.unwrap_or_default(),
+        conditions.map_or(&[], Vec::as_slice),
+    )
 }
 
 /// Rights that depend on what is changed.
@@ -206,7 +238,7 @@ pub(super) fn check_rights(call: &Call, old: &Value, new: &Value) -> Result<()> 
     }
     let verb = match call.target.subresource.as_str() {
         "approval" => "approve",
-        "status" if old.pointer("/status/certificate") != new.pointer("/status/certificate") => "sign",
+        "status" if signers_part(old) != signers_part(new) => "sign",
         _ => return Ok(()),
     };
     let signer = old

@@ -5,104 +5,44 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Call, meta};
+use super::admit::{self, Operation};
+use super::{Call, meta, ownership, write};
 use crate::auth::{Bound, ISSUER, TokenWish};
-use crate::http::{Body, decode_body};
-use crate::schema::{Cause, Schema};
+use crate::http::Body;
+use crate::schema::Cause;
 use crate::status::{Failure, Result};
 use crate::store::key_of;
 
 const TEN_MINUTES: i64 = 600;
-const HOUR: i64 = 3600;
 const LONGEST: i64 = 1 << 32;
 
-pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
+pub(super) async fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
+    let asked = call.about(crate::registry::token_request());
+    let done = answer(call, &asked, body).await;
+    call.take_warnings(&asked);
+    done
+}
+
+/// `call` is about the account, `asked` is the same request as one about a TokenRequest.
+async fn answer(call: &Call, asked: &Call, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
-    let bytes = body;
-    let decoded = decode_body(&call.headers, bytes)?;
-    let mut request = decoded
-        .map_err(|error| {
-            Failure::bad_request(format!(
-                "the object provided is unrecognized (must be of type TokenRequest): {error}"
-            ))
-        })?
-        .value;
-    let kind = request.get("kind").and_then(Value::as_str).unwrap_or_default();
-    if !request.is_object() || !matches!(kind, "" | "TokenRequest") {
-        return Err(Failure::bad_request(format!(
-            "{kind} in version \"v1\" cannot be handled as a TokenRequest"
-        )));
-    }
+    let options = write::options(call, "CreateOptions")?;
+    let mut request = write::read_object(asked, body, &options)?;
     let namespace = meta::text(&request, "namespace");
     if !namespace.is_empty() && namespace != call.target.namespace {
         return Err(Failure::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
-    let account = call.current()?.value();
-    let name = meta::text(&request, "name");
-    if !name.is_empty() && name != call.target.name {
-        let detail = "must match the service account name if specified";
-        return Err(Failure::invalid(
-            "authentication.k8s.io",
-            "TokenRequest",
-            &call.target.name,
-            &[Cause::invalid("metadata.name", &name.into(), detail)],
-        ));
-    }
-    let mut causes = Vec::new();
-    let seconds = request
-        .pointer("/spec/expirationSeconds")
-        .and_then(Value::as_i64)
-        .unwrap_or(HOUR);
-    if seconds < TEN_MINUTES {
-        causes.push(Cause::invalid(
-            "spec.expirationSeconds",
-            &seconds.into(),
-            "may not specify a duration less than 10 minutes",
-        ));
-    }
-    if seconds > LONGEST {
-        causes.push(Cause::invalid(
-            "spec.expirationSeconds",
-            &seconds.into(),
-            "may not specify a duration larger than 2^32 seconds",
-        ));
-    }
-    if !causes.is_empty() {
-        return Err(Failure::invalid(
-            "authentication.k8s.io",
-            "TokenRequest",
-            "",
-            &causes,
-        ));
-    }
-    let mut audiences: Vec<String> = request
-        .pointer("/spec/audiences")
-        .and_then(Value::as_array)
-        .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-        .unwrap_or_default();
-    if audiences.is_empty() {
-        audiences.push(ISSUER.into());
-    }
-    if let Some(map) = request.as_object_mut() {
-        let spec = map.entry("spec").or_insert_with(|| json!({}));
-        if let Some(spec) = spec.as_object_mut() {
-            spec.insert("expirationSeconds".into(), seconds.into());
-        }
-    }
-    own(call, &mut request)?;
-    let mut wish = TokenWish {
-        namespace: call.target.namespace.clone(),
-        account: Bound {
-            name: call.target.name.clone(),
-            uid: meta::text(&account, "uid").to_owned(),
-        },
-        audiences: audiences.clone(),
-        seconds: Some(seconds),
-        ..TokenWish::default()
-    };
-    bind(call, &request, &mut wish)?;
+    meta::edit(&mut request, |metadata| {
+        metadata.insert("namespace".into(), call.target.namespace.clone().into())
+    });
+    ownership::track(asked, &options, None, &mut request)?;
+    admit::namespace(call, &request)?;
+    admit::mutate(asked, Operation::Create, &mut request, None, &options).await?;
+    let wish = complete(call, asked, &mut request)?;
+    admit::validate(asked, Operation::Create, &request, None, &options).await?;
+    let wish = bind(call, &request, wish)?;
     let (token, end) = call
         .state
         .issuer
@@ -110,68 +50,84 @@ pub(super) fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
         .map_err(Failure::internal)?;
     let end = Timestamp::from_second(end).map_err(Failure::internal)?;
     if let Some(map) = request.as_object_mut() {
-        map.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
-        map.insert("kind".into(), "TokenRequest".into());
-        let spec = map.entry("spec").or_insert_with(|| json!({}));
-        if let Some(spec) = spec.as_object_mut() {
-            spec.insert("audiences".into(), audiences.into());
-            spec.entry("boundObjectRef").or_insert(Value::Null);
-        }
         map.insert(
             "status".into(),
             json!({ "token": token, "expirationTimestamp": crate::clock::seconds(end) }),
         );
     }
-    let (name, namespace) = (call.target.name.clone(), call.target.namespace.clone());
-    let created = call.state.clock.rfc3339();
-    meta::edit(&mut request, |metadata| {
-        metadata.insert("name".into(), name.into());
-        metadata.insert("namespace".into(), namespace.into());
-        metadata.insert("creationTimestamp".into(), created.into());
-        metadata.insert("uid".into(), crate::store::new_uid().into());
-    });
     accept
         .media
         .respond(StatusCode::CREATED, request.to_string().into())
 }
 
-/// Records whose fields these are, as for any object, although nobody will ever see them again.
-fn own(call: &Call, request: &mut Value) -> Result<()> {
-    let options = super::write::options(call, "CreateOptions")?;
-    let manager = crate::ssa::Manager {
-        name: &options.manager,
-        subresource: &call.target.subresource,
-        time: call.state.clock.now(),
-        force: false,
-        api_version: "authentication.k8s.io/v1",
-        ignored: &[],
-    };
-    crate::ssa::track_update(None, request, &manager, &Schema::anything());
-    if let Some(entries) = request.pointer_mut("/metadata/managedFields") {
-        leaves_only(entries);
+/// Fills in what the account says, and checks what was asked for.
+fn complete(call: &Call, asked: &Call, request: &mut Value) -> Result<TokenWish> {
+    let (group, kind) = (&asked.resource.group, &asked.resource.kind);
+    let name = meta::text(request, "name");
+    if !name.is_empty() && name != call.target.name {
+        let detail = "must match the service account name if specified";
+        let cause = Cause::invalid("metadata.name", &name.into(), detail);
+        return Err(Failure::invalid(group, kind, &call.target.name, &[cause]));
     }
-    Ok(())
-}
-
-/// The parts of this kind are structures, which nobody owns as such.
-fn leaves_only(fields: &mut Value) {
-    match fields {
-        Value::Object(map) => {
-            map.remove(".");
-            map.values_mut().for_each(leaves_only);
+    let account = call.current()?.value();
+    let (uid, wanted) = (meta::text(&account, "uid"), meta::text(request, "uid"));
+    if !wanted.is_empty() && wanted != uid {
+        let why = format!(
+            "the UID in the token request ({wanted}) does not match the UID of the service account ({uid})"
+        );
+        return Err(Failure::conflict(group, kind, &call.target.name, &why));
+    }
+    let created = call.state.clock.rfc3339();
+    meta::edit(request, |metadata| {
+        metadata.insert("name".into(), call.target.name.clone().into());
+        metadata.insert("uid".into(), uid.into());
+        metadata.insert("creationTimestamp".into(), created.into());
+    });
+    if let Some(map) = request.as_object_mut() {
+        map.remove("status");
+        let spec = map.get_mut("spec").and_then(Value::as_object_mut);
+        let audiences = spec.map(|spec| spec.entry("audiences").or_insert(Value::Null));
+        if let Some(audiences) = audiences
+            && audiences.as_array().is_none_or(Vec::is_empty)
+        {
+            *audiences = json!([ISSUER]);
         }
-        Value::Array(list) => list.iter_mut().for_each(leaves_only),
-        _ => {}
     }
+    write::default(asked, request)?;
+    let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64);
+    let seconds = seconds.unwrap_or_default();
+    let limit = if seconds < TEN_MINUTES {
+        Some("may not specify a duration less than 10 minutes")
+    } else if seconds > LONGEST {
+        Some("may not specify a duration larger than 2^32 seconds")
+    } else {
+        None
+    };
+    if let Some(limit) = limit {
+        let cause = Cause::invalid("spec.expirationSeconds", &seconds.into(), limit);
+        return Err(Failure::invalid(group, kind, "", &[cause]));
+    }
+    let audiences = request.pointer("/spec/audiences").and_then(Value::as_array);
+    let audiences = audiences.into_iter().flatten().filter_map(Value::as_str);
+    Ok(TokenWish {
+        namespace: call.target.namespace.clone(),
+        account: Bound {
+            name: call.target.name.clone(),
+            uid: uid.to_owned(),
+        },
+        audiences: audiences.map(str::to_owned).collect(),
+        seconds: Some(seconds),
+        ..TokenWish::default()
+    })
 }
 
 /// Binds the token to the life of an object.
-fn bind(call: &Call, request: &Value, wish: &mut TokenWish) -> Result<()> {
+fn bind(call: &Call, request: &Value, mut wish: TokenWish) -> Result<TokenWish> {
     let Some(reference) = request
         .pointer("/spec/boundObjectRef")
         .filter(|value| !value.is_null())
     else {
-        return Ok(());
+        return Ok(wish);
     };
     let text = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, version, name, uid) = (text("kind"), text("apiVersion"), text("name"), text("uid"));
@@ -204,26 +160,36 @@ fn bind(call: &Call, request: &Value, wish: &mut TokenWish) -> Result<()> {
             ),
         ));
     }
-    let bound = Bound {
+    let bound = Some(Bound {
         name: name.to_owned(),
         uid: have.to_owned(),
+    });
+    let spec = |name: &str| {
+        let value = object.get("spec").and_then(|spec| spec.get(name));
+        value.and_then(Value::as_str).unwrap_or_default()
     };
     match kind {
         "Pod" => {
-            let account = object
-                .pointer("/spec/serviceAccountName")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            if account != call.target.name {
+            if spec("serviceAccountName") != call.target.name {
                 return Err(Failure::bad_request(format!(
                     "cannot bind token for serviceaccount \"{}\" to pod running with different serviceaccount name.",
                     call.target.name
                 )));
             }
-            wish.pod = Some(bound);
+            wish.pod = bound;
+            // Whoever reads the token learns where the pod runs.
+            let node = spec("nodeName");
+            wish.node = (!node.is_empty()).then(|| Bound {
+                name: node.to_owned(),
+                uid: call
+                    .state
+                    .store
+                    .get("nodes", node)
+                    .map_or_else(String::new, |node| meta::text(&node.value(), "uid").to_owned()),
+            });
         }
-        "Secret" => wish.secret = Some(bound),
-        _ => wish.node = Some(bound),
+        "Secret" => wish.secret = bound,
+        _ => wish.node = bound,
     }
-    Ok(())
+    Ok(wish)
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::Value;
+use writ_authz::Write;
 
 use super::admit::{self, Operation};
 use super::write::{self, Options};
@@ -101,6 +102,7 @@ pub(super) async fn modify(
         };
         match change(call, options, how, make, &current).await {
             Ok(Ok(done)) => return Ok(done),
+            Ok(Err(Refused::TooLarge)) => return Err(write::too_large()),
             Ok(Err(Refused::Missing)) if how != How::Apply => return Err(call.not_found()),
             Ok(Err(_)) => {}
             Err(failure) => return Err(failure),
@@ -124,6 +126,8 @@ async fn change(
     let old = call.value_of(current);
     let mut new = make(Some(&old))?;
     check_preconditions(call, how, &old, &new)?;
+    // Before the server fills in what a write left out.
+    let grants = admit::may_grant(call, &old, &new);
     meta::carry(&old, &mut new);
     // A write without a version is about whatever is there now.
     if matches!(meta::text(&new, "resourceVersion"), "" | "0") {
@@ -137,17 +141,22 @@ async fn change(
     let version = call.version()?;
     restrict::keep(call, version, &old, &mut new);
     write::default(call, &mut new)?;
-    meta::count_generation(&call.resource, version, &old, &mut new);
     if how != How::Apply {
         super::ownership::track(call, options, Some(&old), &mut new)?;
     }
+    if admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await? {
+        // A webhook comes through the same door as the client it works for.
+        meta::carry(&old, &mut new);
+        restrict::keep(call, version, &old, &mut new);
+    }
+    meta::count_generation(&call.resource, version, &old, &mut new);
     if let Some(kind) = call.resource.builtin {
         kind.prepare_update(&mut new, &old, &call.state.clock.rfc3339());
     }
     restrict::check_verdict(call, &old, &new)?;
-    admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
-    meta::count_generation(&call.resource, version, &old, &mut new);
-    admit::escalation(call, &new, Some(&old))?;
+    if grants || admit::may_grant(call, &old, &new) {
+        admit::escalation(call, &new, Write::Update)?;
+    }
     write::validate(call, &new, Some(&old))?;
     restrict::check_rights(call, &old, &new)?;
     admit::validate(call, Operation::Update, &new, Some(&old), options).await?;

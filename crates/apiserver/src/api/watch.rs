@@ -22,6 +22,8 @@ use crate::store::{Change, Event, News, Object};
 
 /// How often a bookmark is sent to those who want them.
 const BOOKMARK: Duration = Duration::from_mins(1);
+/// How long before its end a watch gets a last one, so that the next watch begins as near to now as can be.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// Events are sent in chunks of about this size.
 const CHUNK: usize = 64 << 10;
 
@@ -95,6 +97,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         // As the real server: between half an hour and an hour, so that not all come back at once.
         _ => Duration::from_secs(1800 + rand::random::<u64>() % 1800),
     };
+    let deadline = now.checked_add(life).unwrap_or(now + BOOKMARK);
     call.state.watches.fetch_add(1, Ordering::Relaxed);
     let watch = Watch {
         filter,
@@ -103,8 +106,8 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         initial,
         mark: initial_events == Some(true) && bookmarks,
         bookmarks,
-        next_bookmark: now + BOOKMARK,
-        deadline: now.checked_add(life).unwrap_or(now + BOOKMARK),
+        next_bookmark: next_bookmark(now, deadline),
+        deadline,
         signal,
         first_row: true,
         done: false,
@@ -130,6 +133,13 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         HeaderValue::from_static("no-cache, private"),
     );
     Ok(response)
+}
+
+/// Every minute, and shortly before the end.
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
+    let next = now + BOOKMARK;
+    last.map_or(next, |last| last.min(next))
 }
 
 fn too_old(cursor: u64, floor: u64) -> Failure {
@@ -176,9 +186,13 @@ impl Watch {
                     if Instant::now() >= self.deadline {
                         return None;
                     }
-                    self.next_bookmark = Instant::now() + BOOKMARK;
+                    self.next_bookmark = next_bookmark(Instant::now(), self.deadline);
+                    // Nothing may have happened here for long; the bookmark says up to when.
                     let mut out = Vec::new();
-                    self.push_bookmark(&mut out, false);
+                    self.read(&mut out);
+                    if !self.done {
+                        self.push_bookmark(&mut out, false);
+                    }
                     return Some(out.into());
                 }
             }
@@ -294,4 +308,18 @@ fn push_line(out: &mut Vec<u8>, kind: &str, object: &[u8]) {
     out.extend_from_slice(b"\",\"object\":");
     out.extend_from_slice(object);
     out.extend_from_slice(b"}\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bookmarks_come_every_minute_and_before_the_end() {
+        let now = Instant::now();
+        let after = |seconds| now + Duration::from_secs(seconds);
+        for (end, next) in [(1800, 60), (61, 59), (60, 58), (3, 1), (2, 60), (1, 60)] {
+            assert_eq!(next_bookmark(now, after(end)), after(next), "{end}");
+        }
+    }
 }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use writ_authz::{Attributes, ResourceAttributes};
+use writ_authz::Attributes;
 
 use super::{Call, meta};
-use crate::http::{decode_body, refusal, summary};
+use crate::http::{decode_body, forbidden, summary};
 use crate::jsonpath;
 use crate::registry::Scale;
 use crate::schema::{Cause, meta as object_meta};
@@ -304,28 +304,16 @@ fn scale_causes(scale: &Scale, value: &Value) -> Vec<Cause> {
         .collect()
 }
 
+/// What etcd says, which is where the real server keeps its objects.
+pub(super) fn too_large() -> Failure {
+    Failure::new(500, "", "etcdserver: request is too large")
+}
+
 /// Asks for a right beyond the one that let the request in.
 pub(super) fn demand(call: &Call, verb: &str) -> Result<()> {
-    let target = &call.target;
-    let attributes = ResourceAttributes {
-        verb,
-        group: &target.group,
-        resource: &target.resource,
-        subresource: &target.subresource,
-        namespace: &target.namespace,
-        name: &target.name,
-    };
-    if call
-        .state
-        .authorizer
-        .allows(&call.user, &Attributes::Resource(attributes))
-    {
+    let attributes = Attributes::Resource(call.target.attributes(verb));
+    if call.state.authorizer.allows(&call.user, &attributes) {
         return Ok(());
     }
-    Err(Failure::forbidden(
-        &target.group,
-        &target.resource,
-        &target.name,
-        &refusal(&call.user, &attributes),
-    ))
+    Err(forbidden(&call.user, &attributes))
 }

@@ -1,14 +1,13 @@
-//! Who are you: certificate, bearer token, or nobody; and on whose behalf.
+//! Who are you: certificate, bearer token, or nobody.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use http::{HeaderMap, HeaderValue, header};
 use rustls::pki_types::CertificateDer;
-use writ_authz::{Attributes, ResourceAttributes};
 
+use super::User;
 use super::issuer::ISSUER;
-use super::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 use crate::serve::ClientCertificate;
 use crate::state::State;
 use crate::status::{Failure, Result};
@@ -118,106 +117,6 @@ pub(crate) fn review_token(
 
 /// A header as text. One with odd bytes counts like any other: whoever asks to be somebody else must not stay who they
 /// are because the name cannot be read.
-fn text(value: &HeaderValue) -> String {
+pub(super) fn text(value: &HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes()).into_owned()
-}
-
-/// Applies the impersonation headers; each thing impersonated must be allowed.
-pub(crate) fn impersonate(state: &State, user: User, headers: &HeaderMap) -> Result<User> {
-    let values = |name: &str| -> Vec<String> { headers.get_all(name).iter().map(text).collect() };
-    let name = values("impersonate-user").into_iter().next().unwrap_or_default();
-    let mut groups = values("impersonate-group");
-    let uid = values("impersonate-uid").into_iter().next().unwrap_or_default();
-    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (header, value) in headers {
-        if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
-            extra
-                .entry(crate::http::decode(key))
-                .or_default()
-                .push(text(value));
-        }
-    }
-    if name.is_empty() {
-        return if groups.is_empty() && uid.is_empty() && extra.is_empty() {
-            Ok(user)
-        } else {
-            Err(Failure::bad_request(
-                "requested groups, uid or extra without impersonating a user name",
-            ))
-        };
-    }
-    let ask = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let attributes = ResourceAttributes {
-            verb: "impersonate",
-            group,
-            resource,
-            subresource,
-            namespace,
-            name,
-        };
-        if state.authorizer.allows(&user, &Attributes::Resource(attributes)) {
-            return Ok(());
-        }
-        let what = if subresource.is_empty() {
-            resource.to_owned()
-        } else {
-            format!("{resource}/{subresource}")
-        };
-        let place = if namespace.is_empty() {
-            " at the cluster scope".to_owned()
-        } else {
-            format!(" in the namespace {namespace:?}")
-        };
-        Err(Failure::forbidden(
-            group,
-            resource,
-            name,
-            &format!(
-                "User {:?} cannot impersonate resource {what:?} in API group {group:?}{place}",
-                user.name
-            ),
-        ))
-    };
-    let account = writ_authz::split_service_account(&name);
-    match account {
-        Some((namespace, account)) => ask("", "serviceaccounts", "", namespace, account)?,
-        None => ask("", "users", "", "", &name)?,
-    }
-    for group in &groups {
-        ask("", "groups", "", "", group)?;
-    }
-    for (key, values) in &extra {
-        for value in values {
-            ask("authentication.k8s.io", "userextras", key, "", value)?;
-        }
-    }
-    if !uid.is_empty() {
-        ask("authentication.k8s.io", "uids", "", "", &uid)?;
-    }
-    if let Some((namespace, _)) = account
-        && groups.is_empty()
-    {
-        groups = vec![
-            "system:serviceaccounts".into(),
-            format!("system:serviceaccounts:{namespace}"),
-        ];
-    }
-    let mut user = User {
-        name,
-        uid,
-        groups,
-        extra,
-    };
-    if user.name == ANONYMOUS {
-        if !user.groups.iter().any(|group| group == UNAUTHENTICATED) {
-            user.join(UNAUTHENTICATED);
-        }
-    } else if !user
-        .groups
-        .iter()
-        .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED)
-    {
-        user.join(AUTHENTICATED);
-    }
-    Ok(user)
 }

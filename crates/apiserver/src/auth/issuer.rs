@@ -1,5 +1,8 @@
 //! Tokens of ServiceAccounts: signed ES256, bound to objects, checked against the store and the server's clock.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +15,7 @@ pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Clocks of a cluster may differ by this much.
 const LEEWAY: i64 = 60;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Claims {
     aud: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +31,7 @@ struct Claims {
     sub: String,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 struct Private {
     namespace: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,6 +47,8 @@ struct Private {
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bound {
     pub name: String,
+    /// Empty for the node of a pod that is not there.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
 
@@ -67,7 +72,13 @@ pub(crate) struct Issuer {
     /// The public key, for those who check tokens themselves.
     pub jwk: serde_json::Value,
     key_id: String,
+    /// The claims of tokens whose signature was checked, by the hash of the token: checking takes longer than most
+    /// requests, and a signature stays good. Times and what the token is bound to are looked at each time.
+    checked: Mutex<HashMap<[u8; 32], Claims>>,
 }
+
+/// How many checked tokens are remembered.
+const CHECKED: usize = 1024;
 
 impl Issuer {
     /// From a key pair of the curve P-256.
@@ -92,6 +103,7 @@ impl Issuer {
             decoding,
             jwk,
             key_id,
+            checked: Mutex::default(),
         })
     }
 
@@ -128,16 +140,16 @@ impl Issuer {
         token.split('.').count() == 3
     }
 
-    /// The user of a token that is good for one of `audiences`, and those it is good for.
-    pub fn check(
-        &self,
-        token: &str,
-        audiences: &[String],
-        store: &Store,
-        clock: &Clock,
-    ) -> Result<(User, Vec<String>), &'static str> {
+    /// The claims of a token that this issuer signed.
+    fn verify(&self, token: &str) -> Result<Claims, &'static str> {
+        use sha2::Digest;
+        let key: [u8; 32] = sha2::Sha256::digest(token).into();
+        let checked = || self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(claims) = checked().get(&key) {
+            return Ok(claims.clone());
+        }
         let mut validation = Validation::new(Algorithm::ES256);
-        // Times are checked below, by the server's own clock.
+        // Times are checked by the server's own clock.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         validation.validate_aud = false;
@@ -146,6 +158,23 @@ impl Issuer {
         let claims = jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)
             .map_err(|_| "invalid bearer token")?
             .claims;
+        let mut checked = checked();
+        if checked.len() >= CHECKED {
+            checked.clear();
+        }
+        checked.insert(key, claims.clone());
+        Ok(claims)
+    }
+
+    /// The user of a token that is good for one of `audiences`, and those it is good for.
+    pub fn check(
+        &self,
+        token: &str,
+        audiences: &[String],
+        store: &Store,
+        clock: &Clock,
+    ) -> Result<(User, Vec<String>), &'static str> {
+        let claims = self.verify(token)?;
         let now = clock.now().as_second();
         if claims.exp.is_some_and(|exp| now > exp + LEEWAY) {
             return Err("service account token has expired");
@@ -171,14 +200,7 @@ impl Issuer {
         if claims.sub != format!("system:serviceaccount:{namespace}:{}", serviceaccount.name) {
             return Err("the subject and the private claim differ");
         }
-        alive(
-            store,
-            "serviceaccounts",
-            &namespace,
-            &serviceaccount,
-            now,
-            "service account token has been invalidated",
-        )?;
+        alive(store, "serviceaccounts", &namespace, &serviceaccount, now)?;
         let mut user = User::service_account(&namespace, &serviceaccount.name, &serviceaccount.uid);
         let mut extra = |name: &str, value: &str| {
             user.extra.insert(
@@ -188,37 +210,30 @@ impl Issuer {
         };
         extra("credential-id", &format!("JTI={}", claims.jti));
         if let Some(secret) = secret {
-            alive(
-                store,
-                "secrets",
-                &namespace,
-                &secret,
-                now,
-                "service account token has been invalidated",
-            )?;
+            alive(store, "secrets", &namespace, &secret, now)?;
         }
-        if let Some(pod) = pod {
-            alive(store, "pods", &namespace, &pod, now, "pod is gone")?;
+        if let Some(pod) = &pod {
+            alive(store, "pods", &namespace, pod, now)?;
             extra("pod-name", &pod.name);
             extra("pod-uid", &pod.uid);
         }
         if let Some(node) = node {
+            // With a pod, the node only says where it runs; alone, it is what the token lives as long as.
+            if pod.is_none() {
+                alive(store, "nodes", "", &node, now)?;
+            }
             extra("node-name", &node.name);
-            extra("node-uid", &node.uid);
+            if !node.uid.is_empty() {
+                extra("node-uid", &node.uid);
+            }
         }
         Ok((user, good))
     }
 }
 
 /// A token lives as long as what it is bound to; one that is being deleted counts as gone a minute later.
-fn alive(
-    store: &Store,
-    table: &str,
-    namespace: &str,
-    bound: &Bound,
-    now: i64,
-    why: &'static str,
-) -> Result<(), &'static str> {
+fn alive(store: &Store, table: &str, namespace: &str, bound: &Bound, now: i64) -> Result<(), &'static str> {
+    let why = "service account token has been invalidated";
     let object = store.get(table, &key_of(namespace, &bound.name)).ok_or(why)?;
     if object.uid != uid_of(&bound.uid) {
         return Err(why);

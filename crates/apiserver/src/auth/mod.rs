@@ -2,12 +2,14 @@
 
 mod authenticate;
 mod authorizer;
+mod impersonate;
 mod issuer;
 mod recorder;
 mod user;
 
-pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, impersonate, review_token};
+pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, review_token};
 pub(crate) use authorizer::{Authorizer, apply};
+pub(crate) use impersonate::{Ways, impersonate};
 pub(crate) use issuer::{Bound, ISSUER, Issuer, TokenWish};
 pub use recorder::Recorder;
 pub use user::User;

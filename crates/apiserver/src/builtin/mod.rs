@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 pub use columns::{Column, age};
-pub use table::kinds;
+pub use table::{TOKEN_REQUEST, kinds};
 
 use crate::schema::meta::NameRule;
 use crate::schema::{Cause, Schema};

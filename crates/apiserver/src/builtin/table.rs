@@ -81,6 +81,9 @@ impl Kind {
     }
 }
 
+/// What is sent to `serviceaccounts/token`: a kind without a resource of its own.
+pub const TOKEN_REQUEST: &Kind = &kind(AUTHN, "TokenRequest", "serviceaccounts", "serviceaccount").review();
+
 const STATUS: &[&str] = &["status"];
 const STATUS_SCALE: &[&str] = &["status", "scale"];
 const ADMISSION: &str = "admissionregistration.k8s.io";

@@ -1,22 +1,53 @@
 //! Aggregated ClusterRoles hold the union of the rules of those that their selectors match.
 
-use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Task, write};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Task;
+use crate::schema::Schema;
 use crate::selector::LabelSelector;
+use crate::ssa::{self, Manager};
 use crate::state::State;
+use crate::store::{Expect, Refused};
 
-const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+pub(super) const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+const API: &str = "rbac.authorization.k8s.io/v1";
 
-/// The rules that an aggregated role should have; `None` for a role that is not aggregated.
-pub(crate) fn union<'a>(role: &Value, others: impl Iterator<Item = &'a Value>) -> Option<Value> {
+/// Tells which changes of roles can change an aggregated one: most cannot, and looking at all roles takes time.
+#[derive(Default)]
+pub(super) struct Aggregation {
+    /// Whether some selector may match roles without labels.
+    takes_bare_roles: AtomicBool,
+}
+
+impl Aggregation {
+    /// Whether a role that is, or was, like this matters.
+    pub fn concerns(&self, role: &Value) -> bool {
+        let labels = role.pointer("/metadata/labels").and_then(Value::as_object);
+        if let Some(selectors) = selectors(role) {
+            if selectors.iter().any(|selector| selector.matches(None)) {
+                self.takes_bare_roles.store(true, Ordering::Relaxed);
+            }
+            return true;
+        }
+        labels.is_some_and(|labels| !labels.is_empty()) || self.takes_bare_roles.load(Ordering::Relaxed)
+    }
+}
+
+/// The selectors of an aggregated role.
+fn selectors(role: &Value) -> Option<Vec<LabelSelector>> {
     let selectors = role
         .pointer("/aggregationRule/clusterRoleSelectors")
         .and_then(Value::as_array)?;
-    let selectors: Vec<LabelSelector> = selectors
-        .iter()
-        .filter_map(|selector| LabelSelector::from_object(Some(selector)).ok())
-        .collect();
+    let read = |selector| LabelSelector::from_object(Some(selector)).ok();
+    Some(selectors.iter().filter_map(read).collect())
+}
+
+/// The rules that an aggregated role should have; `None` for a role that is not aggregated.
+pub(crate) fn union<'a>(role: &Value, others: impl Iterator<Item = &'a Value>) -> Option<Value> {
+    let selectors = selectors(role)?;
     let name = |role: &Value| {
         role.pointer("/metadata/name")
             .and_then(Value::as_str)
@@ -61,11 +92,36 @@ pub(super) fn sync(state: &State) {
         if *have == wanted || object.deleting {
             continue;
         }
+        let role = with_rules(role, wanted, state.clock.now());
+        // The write brings us back, for roles that aggregate this one.
+        let expect = Expect::At(object.rv);
+        if let Err(Refused::Changed | Refused::Missing) = state.store.put(&object.table, expect, role) {
+            state.work.push(Task::Aggregate);
+        }
+    }
+}
+
+/// The role with rules that the controller applied, whoever owned them before.
+pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
+    let configuration = json!({
+        "apiVersion": API, "kind": "ClusterRole", "metadata": { "name": role.pointer("/metadata/name") }, "rules": rules,
+    });
+    let manager = Manager {
+        name: "clusterrole-aggregation-controller",
+        subresource: "",
+        time,
+        force: true,
+        api_version: API,
+        ignored: &[],
+    };
+    let schema = crate::builtin::find("rbac.authorization.k8s.io", "v1", "clusterroles")
+        .map_or_else(Schema::anything, crate::builtin::Kind::schema);
+    ssa::apply(Some(role), &configuration, &manager, &schema).unwrap_or_else(|_| {
+        // Rights matter more than who owns them.
         let mut role = role.clone();
         if let Some(map) = role.as_object_mut() {
-            map.insert("rules".into(), wanted);
+            map.insert("rules".into(), rules);
         }
-        // The write brings us back, for roles that aggregate this one.
-        write(state, object, role, || Task::Aggregate);
-    }
+        role
+    })
 }

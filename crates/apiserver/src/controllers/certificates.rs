@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Task, write};
+use crate::serve::CLIENT_SIGNER;
 use crate::state::State;
 
-const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const TABLE: &str = "certificatesigningrequests.certificates.k8s.io";
 
 pub(super) fn sync(state: &State, name: &Arc<str>) {
@@ -28,7 +28,7 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
             })
     };
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    if text("/spec/signerName") != SIGNER
+    if text("/spec/signerName") != CLIENT_SIGNER
         || !has("Approved")
         || has("Denied")
         || has("Failed")

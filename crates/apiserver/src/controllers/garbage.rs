@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::{Task, write};
 use crate::api::{DeleteWish, Propagation, delete_object};
+use crate::registry::Snapshot;
 use crate::state::State;
-use crate::store::{Object, TableId, Uid, uid_of};
+use crate::store::{Object, TableId, Uid, key_of, uid_of};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -44,7 +45,7 @@ pub(super) fn sync(state: &State, table: &TableId, key: &Arc<str>) {
     if object.deleting {
         finish(state, &object);
     } else {
-        judge(state, &object);
+        judge(state, &object, None);
     }
 }
 
@@ -52,7 +53,7 @@ pub(super) fn sync(state: &State, table: &TableId, key: &Arc<str>) {
 pub(super) fn orphaned(state: &State, uid: Uid) {
     for dependent in state.store.dependents(uid) {
         if !dependent.deleting {
-            judge(state, &dependent);
+            judge(state, &dependent, Some(uid));
         }
     }
 }
@@ -73,24 +74,46 @@ enum Standing {
     /// It is being deleted and waits for us.
     Waiting,
     Gone,
+    /// It is of a kind that is not served, or where it cannot be looked for: nobody knows.
+    Unknown,
 }
 
-fn standing(state: &State, object: &Object, reference: &Value) -> Standing {
+/// `gone` is an object that is known to have been deleted.
+fn standing(
+    state: &State,
+    kinds: &Snapshot,
+    object: &Object,
+    reference: &Value,
+    gone: Option<Uid>,
+) -> Standing {
     let text = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
-    let Some(owner) = state.store.by_uid(uid_of(text("uid"))) else {
+    let uid = uid_of(text("uid"));
+    let (group, version) = text("apiVersion")
+        .split_once('/')
+        .unwrap_or(("", text("apiVersion")));
+    let Some(resource) = kinds
+        .group(group)
+        .find(|resource| resource.kind == text("kind") && resource.version(version).is_some())
+    else {
+        return if gone == Some(uid) {
+            Standing::Gone
+        } else {
+            Standing::Unknown
+        };
+    };
+    // An owner lives in the same namespace, or in none.
+    let namespace = if resource.namespaced {
+        object.namespace()
+    } else {
+        ""
+    };
+    if resource.namespaced && namespace.is_empty() {
+        return Standing::Unknown;
+    }
+    let found = state.store.get(&resource.table, &key_of(namespace, text("name")));
+    let Some(owner) = found.filter(|owner| owner.uid == uid) else {
         return Standing::Gone;
     };
-    // An owner lives in the same namespace, or in none; and is what the reference says.
-    let reachable = owner.namespace().is_empty() || owner.namespace() == object.namespace();
-    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let same_kind = state
-        .registry
-        .snapshot()
-        .by_table(&owner.table)
-        .is_some_and(|resource| resource.kind == text("kind") && resource.group == group);
-    if !reachable || owner.name() != text("name") || !same_kind {
-        return Standing::Gone;
-    }
     if owner.deleting && finalizers(&owner.value()).iter().any(|name| name == FOREGROUND) {
         Standing::Waiting
     } else {
@@ -99,16 +122,28 @@ fn standing(state: &State, object: &Object, reference: &Value) -> Standing {
 }
 
 /// Deletes an object that has owners but none that lives; otherwise drops the references that lead nowhere.
-fn judge(state: &State, object: &Object) {
+///
+/// One owner of whom nobody knows is enough to leave the object alone; it is looked at again when more kinds are served.
+fn judge(state: &State, object: &Object, gone: Option<Uid>) {
     let value = object.value();
     let references = owners(&value);
     if references.is_empty() {
         return;
     }
+    let kinds = state.registry.snapshot();
     let standings: Vec<Standing> = references
         .iter()
-        .map(|one| standing(state, object, one))
+        .map(|one| standing(state, &kinds, object, one, gone))
         .collect();
+    if standings.contains(&Standing::Unknown) {
+        let again = Task::Object(object.table.clone(), object.key.clone());
+        state.work.puzzle(again);
+        // Something may have begun to be served meanwhile.
+        if !Arc::ptr_eq(&kinds, &state.registry.snapshot()) {
+            state.work.kinds_changed();
+        }
+        return;
+    }
     if standings.iter().all(|one| *one == Standing::Solid) {
         return;
     }
@@ -135,8 +170,7 @@ fn judge(state: &State, object: &Object) {
     } else {
         Propagation::Background
     };
-    let snapshot = state.registry.snapshot();
-    let Some(resource) = snapshot.by_table(&object.table) else {
+    let Some(resource) = kinds.by_table(&object.table) else {
         return;
     };
     let wish = DeleteWish {
@@ -178,7 +212,7 @@ fn finish(state: &State, object: &Object) {
         };
         for dependent in state.store.dependents(object.uid) {
             if !dependent.deleting {
-                judge(state, &dependent);
+                judge(state, &dependent, None);
             }
         }
         if !state.store.dependents(object.uid).iter().any(blocks) {

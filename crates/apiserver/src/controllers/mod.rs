@@ -19,11 +19,14 @@ use tokio::sync::Notify;
 use crate::auth::Authorizer;
 use crate::registry::{self, Registry, Resource};
 use crate::state::State;
-use crate::store::{Change, Event, Expect, Object, Observer, TableId, Uid};
+use crate::store::{Change, Event, Expect, Object, Observer, Refused, TableId, Uid};
 
 pub(crate) use definitions::mark as mark_crd;
 
-const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// Who owns what controllers write.
+const MANAGER: &str = "kube-controller-manager";
 
 /// Something that may need work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +57,8 @@ pub(crate) struct Work {
     wake: Notify,
     /// Namespaces and definitions that wait for their content to go.
     emptying: Mutex<BTreeSet<Arc<str>>>,
+    /// Objects with an owner of a kind that is not served.
+    puzzling: Mutex<BTreeSet<Task>>,
 }
 
 impl Work {
@@ -67,6 +72,36 @@ impl Work {
 
     fn take(&self) -> BTreeSet<Task> {
         std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What has been seen to already.
+    pub fn forget(&self, task: &Task) {
+        self.tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(task);
+    }
+
+    /// Looks at something again when other kinds are served.
+    fn puzzle(&self, task: Task) {
+        self.puzzling
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(task);
+    }
+
+    fn solved(&self, task: &Task) {
+        self.puzzling
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(task);
+    }
+
+    fn kinds_changed(&self) {
+        let puzzling = std::mem::take(&mut *self.puzzling.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in puzzling {
+            self.push(task);
+        }
     }
 
     fn is_emptying(&self, name: &str) -> bool {
@@ -132,7 +167,18 @@ fn work(state: &State, task: &Task) {
 }
 
 /// Writes an object of the server's own making; when somebody else was faster, the task is tried again.
-fn write(state: &State, current: &Object, mut value: Value, again: impl FnOnce() -> Task) {
+fn write(state: &State, current: &Object, value: Value, again: impl FnOnce() -> Task) {
+    write_through(state, "", current, value, again);
+}
+
+/// The same through one of the doors of the object.
+fn write_through(
+    state: &State,
+    subresource: &str,
+    current: &Object,
+    mut value: Value,
+    again: impl FnOnce() -> Task,
+) {
     let snapshot = state.registry.snapshot();
     if let Some(resource) = snapshot.by_table(&current.table) {
         let version = resource.storage.as_str();
@@ -140,31 +186,38 @@ fn write(state: &State, current: &Object, mut value: Value, again: impl FnOnce()
             .version(version)
             .and_then(|v| v.schema.as_deref().cloned());
         let manager = crate::ssa::Manager {
-            name: "kube-controller-manager",
-            subresource: "",
+            name: MANAGER,
+            subresource,
             time: state.clock.now(),
             force: false,
             api_version: &resource.api_version(version),
-            ignored: &["status"],
+            ignored: if subresource == "status" {
+                &["spec"]
+            } else {
+                &["status"]
+            },
         };
         let schema = schema.unwrap_or_else(crate::schema::Schema::anything);
         crate::ssa::track_update(Some(&current.value()), &mut value, &manager, &schema);
     }
-    if state
-        .store
-        .put(&current.table, Expect::At(current.rv), value)
-        .is_err()
-    {
-        state.work.push(again());
+    match state.store.put(&current.table, Expect::At(current.rv), value) {
+        Ok(_) => {}
+        // It would be so again.
+        Err(Refused::TooLarge) => tracing::warn!(object = %current.key, "too large to be written"),
+        Err(_) => state.work.push(again()),
     }
 }
+
+/// A resource, and the resourceVersion since which it is so.
+type Since = (Arc<Resource>, u64);
 
 /// Follows the store: keeps the indexes, and names what may need work.
 pub(crate) struct Follower {
     pub authorizer: Arc<Authorizer>,
     pub registry: Arc<Registry>,
     pub work: Arc<Work>,
-    custom: Mutex<BTreeMap<Arc<str>, Arc<Resource>>>,
+    custom: Mutex<BTreeMap<Arc<str>, Since>>,
+    aggregation: aggregate::Aggregation,
 }
 
 impl Follower {
@@ -174,6 +227,7 @@ impl Follower {
             registry,
             work,
             custom: Mutex::default(),
+            aggregation: aggregate::Aggregation::default(),
         }
     }
 
@@ -186,14 +240,19 @@ impl Follower {
             .flatten();
         let changed = match resource {
             Some(resource) => {
-                let same = custom.get(&name).is_some_and(|have| Arc::ptr_eq(have, &resource));
-                custom.insert(name.clone(), resource);
+                let same = custom
+                    .get(&name)
+                    .is_some_and(|(have, _)| Arc::ptr_eq(have, &resource));
+                if !same {
+                    custom.insert(name.clone(), (resource, event.rv));
+                }
                 !same
             }
             None => custom.remove(&name).is_some(),
         };
         if changed {
             self.registry.set_custom(custom.values());
+            self.work.kinds_changed();
         }
         self.work.push(Task::Definition(name));
     }
@@ -208,7 +267,12 @@ impl Observer for Follower {
         match &*object.table {
             CRDS => self.define(event, value),
             "namespaces" => self.work.push(Task::Namespace(key())),
-            "clusterroles.rbac.authorization.k8s.io" => self.work.push(Task::Aggregate),
+            aggregate::ROLES => {
+                let concerned = |role: &Object| self.aggregation.concerns(&role.value());
+                if self.aggregation.concerns(value) || event.previous.as_deref().is_some_and(concerned) {
+                    self.work.push(Task::Aggregate);
+                }
+            }
             "certificatesigningrequests.certificates.k8s.io" if !deleted => {
                 self.work.push(Task::Certificate(key()));
             }
@@ -226,6 +290,9 @@ impl Observer for Follower {
         }
         if deleted {
             self.work.push(Task::Dependents(object.uid));
+            if !object.owners.is_empty() {
+                self.work.solved(&Task::Object(object.table.clone(), key()));
+            }
             for owner in &object.owners {
                 self.work.push(Task::Owner(*owner));
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Task, write};
+use super::{MANAGER, Task, write, write_through};
 use crate::api::{DeleteWish, delete_object};
 use crate::bootstrap::add;
 use crate::state::State;
@@ -28,6 +28,7 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
 fn furnish(state: &State, name: &str) {
     add(
         state,
+        MANAGER,
         "serviceaccounts",
         json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": name } }),
     );
@@ -46,6 +47,7 @@ fn furnish(state: &State, name: &str) {
     }
     add(
         state,
+        MANAGER,
         "configmaps",
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
@@ -87,7 +89,7 @@ fn end(state: &State, name: &Arc<str>) {
     if !remaining.is_empty() {
         report(state, &mut value, name, &remaining);
         if value != current.value() {
-            write(state, &current, value, || Task::Namespace(name.clone()));
+            write_through(state, "status", &current, value, || Task::Namespace(name.clone()));
         }
         return;
     }
@@ -113,6 +115,11 @@ fn end(state: &State, name: &Arc<str>) {
             state.work.push(Task::Namespace(name.clone()));
         }
         return;
+    }
+    // What keeps it now is not its content.
+    report(state, &mut value, name, &remaining);
+    if value != current.value() {
+        return write_through(state, "status", &current, value, || Task::Namespace(name.clone()));
     }
     if let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
         if others.is_empty() {
@@ -174,9 +181,17 @@ fn report(state: &State, value: &mut Value, name: &str, tables: &[Arc<str>]) {
         ),
         (
             "NamespaceContentRemaining",
-            "True",
-            "SomeResourcesRemain",
-            format!("Some resources are remaining: {}", kinds.join(", ")),
+            if kinds.is_empty() { "False" } else { "True" },
+            if kinds.is_empty() {
+                "ContentRemoved"
+            } else {
+                "SomeResourcesRemain"
+            },
+            if kinds.is_empty() {
+                "All content successfully removed".into()
+            } else {
+                format!("Some resources are remaining: {}", kinds.join(", "))
+            },
         ),
         (
             "NamespaceFinalizersRemaining",

@@ -63,7 +63,7 @@ pub(crate) fn negotiate(headers: &HeaderMap, pretty: bool, shaped: bool) -> Resu
     for (_, clause) in clauses {
         let mut parts = clause.split(';').map(str::trim);
         let media = match parts.next().unwrap_or_default() {
-            "application/json" | "*/*" | "application/*" | "" => plain,
+            "application/json" | "*/*" => plain,
             "application/yaml" => Media::Yaml,
             _ => continue,
         };
@@ -87,11 +87,33 @@ pub(crate) fn negotiate(headers: &HeaderMap, pretty: bool, shaped: bool) -> Resu
         };
         return Ok(Accept { media, shape });
     }
-    Err(Failure::not_acceptable(&[
-        "application/json",
-        "application/yaml",
-        "application/vnd.kubernetes.protobuf",
-    ]))
+    Err(Failure::not_acceptable(&REPRESENTATIONS))
+}
+
+const REPRESENTATIONS: [&str; 3] = [
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+];
+
+/// Refuses those who can read none of the forms that documents about the server come in, whatever their shape.
+pub(crate) fn acceptable(headers: &HeaderMap, json_only: bool) -> Result<()> {
+    let forms = if json_only {
+        REPRESENTATIONS.get(..1).unwrap_or_default()
+    } else {
+        &REPRESENTATIONS
+    };
+    let mut clauses = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
+        .peekable();
+    if clauses.peek().is_none() || clauses.any(|form| form == "*/*" || forms.contains(&form)) {
+        return Ok(());
+    }
+    Err(Failure::not_acceptable(forms))
 }
 
 impl Media {

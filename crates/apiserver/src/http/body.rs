@@ -24,15 +24,15 @@ pub(crate) async fn read(body: Body) -> Result<Bytes> {
     }
 }
 
-/// The media type of the body without parameters; JSON if there is none.
+/// The media type of the body without parameters; JSON if nothing is said.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
     headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split(';').next())
-        .map(str::trim)
         .filter(|value| !value.is_empty())
-        .unwrap_or("application/json")
+        .map_or("application/json", |value| {
+            value.split(';').next().unwrap_or_default().trim()
+        })
 }
 
 /// A parsed body with the paths of the fields that were there twice.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use writ_authz::{Attributes, ResourceAttributes};
 
-pub(crate) use accept::{Accept, Media, Shape, json, negotiate, text};
+pub(crate) use accept::{Accept, Media, Shape, acceptable, json, negotiate, text};
 pub(crate) use body::{decode as decode_body, json as decode_json, media_type, summary, yaml as decode_yaml};
 pub(crate) use target::{Query, Route, Target, decode, route};
 
@@ -28,10 +28,26 @@ pub(crate) type Body = axum::body::Body;
 /// Answers one request. Never fails: what goes wrong is an answer.
 pub(crate) async fn handle(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
     state.requests.fetch_add(1, Ordering::Relaxed);
+    let wanted = request.headers().get(header::ACCEPT).cloned();
     match answer(state, request).await {
         Ok(response) => response,
-        Err(failure) => failure.response(),
+        Err(failure) => refuse(&failure, wanted.as_ref()),
     }
+}
+
+/// A refusal, in the form that the client can read best.
+fn refuse(failure: &Failure, wanted: Option<&HeaderValue>) -> Response<Body> {
+    let mut headers = HeaderMap::new();
+    headers.extend(wanted.map(|wanted| (header::ACCEPT, wanted.clone())));
+    let yaml = negotiate(&headers, false, true).is_ok_and(|accept| accept.media == Media::Yaml);
+    if yaml
+        && !failure.is_plain()
+        && let Ok(code) = StatusCode::from_u16(failure.code())
+        && let Ok(response) = Media::Yaml.respond(code, failure.to_json().to_string().into())
+    {
+        return response;
+    }
+    failure.response()
 }
 
 async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<Body>> {
@@ -43,27 +59,24 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
         read_body(body).await
     };
     let user = auth::authenticate(state, &parts.headers, parts.extensions.get::<Peer>())?;
-    let user = auth::impersonate(state, user, &parts.headers)?;
     let query = Query::parse(parts.uri.query());
     match route(parts.uri.path()) {
         Route::Other(path) => {
             let verb = parts.method.as_str().to_lowercase();
-            if !state
-                .authorizer
-                .allows(&user, &Attributes::non_resource(&verb, &path))
-            {
-                return Err(Failure::forbidden(
-                    "",
-                    "",
-                    "",
-                    &format!("User {:?} cannot {verb} path {path:?}", user.name),
-                ));
-            }
+            admit(
+                state,
+                user,
+                &parts.headers,
+                &Attributes::non_resource(&verb, &path),
+            )?;
             api::paths::answer(state, &parts.method, &path, &query, &parts.headers)
         }
         Route::Resource(target) => {
             let verb = target.verb(&parts.method, &query);
-            authorize(state, &user, verb, &target, &query)?;
+            let single = single_name(verb, &query);
+            let mut attributes = target.attributes(verb);
+            attributes.name = single.as_deref().unwrap_or(&target.name);
+            let user = admit(state, user, &parts.headers, &Attributes::Resource(attributes))?;
             let snapshot = state.registry.snapshot();
             let Some(resource) = snapshot
                 .find(&target.group, &target.version, &target.resource)
@@ -86,7 +99,7 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
             );
             let mut response = match call.answer(verb, &body?).await {
                 Ok(response) => response,
-                Err(failure) => failure.response(),
+                Err(failure) => refuse(&failure, call.headers.get(header::ACCEPT)),
             };
             // What admission warned about is said even when the answer is no.
             call.add_warnings(response.headers_mut());
@@ -95,32 +108,33 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
     }
 }
 
-fn authorize(state: &State, user: &User, verb: &str, target: &Target, query: &Query) -> Result<()> {
-    // A list of one named object may be allowed by a rule with resource names.
-    let single = matches!(verb, "list" | "watch" | "deletecollection")
-        .then(|| query.get("fieldSelector").and_then(single_name))
-        .flatten();
-    let attributes = ResourceAttributes {
-        verb,
-        group: &target.group,
-        resource: &target.resource,
-        subresource: &target.subresource,
-        namespace: &target.namespace,
-        name: single.as_deref().unwrap_or(&target.name),
-    };
-    if state.authorizer.allows(user, &Attributes::Resource(attributes)) {
-        return Ok(());
+/// The user to act as, if they may do this.
+fn admit(state: &State, user: User, headers: &HeaderMap, attributes: &Attributes<'_>) -> Result<User> {
+    let user = auth::impersonate(state, user, headers, attributes)?;
+    if state.authorizer.allows(&user, attributes) {
+        return Ok(user);
     }
-    Err(Failure::forbidden(
-        &target.group,
-        &target.resource,
-        &target.name,
-        &refusal(user, &attributes),
-    ))
+    Err(forbidden(&user, attributes))
+}
+
+/// A 403 about a request.
+pub(crate) fn forbidden(user: &User, attributes: &Attributes<'_>) -> Failure {
+    match attributes {
+        Attributes::Resource(resource) => Failure::forbidden(
+            resource.group,
+            resource.resource,
+            resource.name,
+            &refusal(user, resource),
+        ),
+        Attributes::NonResource { verb, path } => {
+            let why = format!("User {:?} cannot {verb} path {path:?}", user.name);
+            Failure::forbidden("", "", "", &why)
+        }
+    }
 }
 
 /// The words of a 403.
-pub(crate) fn refusal(user: &User, attributes: &ResourceAttributes<'_>) -> String {
+fn refusal(user: &User, attributes: &ResourceAttributes<'_>) -> String {
     let ResourceAttributes {
         verb,
         group,
@@ -145,8 +159,12 @@ pub(crate) fn refusal(user: &User, attributes: &ResourceAttributes<'_>) -> Strin
     )
 }
 
-fn single_name(selector: &str) -> Option<String> {
-    let selector = crate::selector::FieldSelector::parse(selector).ok()?;
+/// A list of one named object may be allowed by a rule with resource names.
+fn single_name(verb: &str, query: &Query) -> Option<String> {
+    if !matches!(verb, "list" | "watch" | "deletecollection") {
+        return None;
+    }
+    let selector = crate::selector::FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     selector
         .requirements()
         .iter()

@@ -1,7 +1,9 @@
 //! What a request is about: the path, the verb and the query, taken apart as the real server does.
 
 use http::Method;
+use writ_authz::ResourceAttributes;
 
+use super::is_read;
 use crate::status::{Failure, Result};
 
 /// The resource that a path names.
@@ -26,10 +28,11 @@ pub(crate) enum Route {
 
 /// Takes a path apart.
 pub(crate) fn route(path: &str) -> Route {
-    let trimmed = path.strip_prefix('/').unwrap_or(path);
+    // Decoded as a whole: a slash is a slash, however it is spelled.
+    let decoded = decode(path);
+    let trimmed = decoded.strip_prefix('/').unwrap_or(&decoded);
     let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
-    let parts: Vec<String> = trimmed.split('/').map(decode).collect();
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let parts: Vec<&str> = trimmed.split('/').collect();
     let mut target = Target::default();
     let rest = match parts.as_slice() {
         ["api", version, rest @ ..] if !rest.is_empty() => {
@@ -160,6 +163,18 @@ impl Query {
 }
 
 impl Target {
+    /// What authorization is asked.
+    pub fn attributes<'a>(&'a self, verb: &'a str) -> ResourceAttributes<'a> {
+        ResourceAttributes {
+            verb,
+            group: &self.group,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+        }
+    }
+
     /// The verb that authorization knows.
     pub fn verb(&self, method: &Method, query: &Query) -> &'static str {
         let whole = self.name.is_empty();
@@ -169,6 +184,8 @@ impl Target {
             Method::PATCH => "patch",
             Method::DELETE if whole => "deletecollection",
             Method::DELETE => "delete",
+            // What nobody knows nobody may be allowed by name.
+            _ if !is_read(method) => "",
             _ if self.watch || (whole && query.flag("watch")) => "watch",
             _ if whole => "list",
             _ => "get",
@@ -200,8 +217,8 @@ mod tests {
                 "apps",
                 "a",
                 "deployments",
-                "b/c",
-                "",
+                "b",
+                "c",
             ),
         ] {
             let Route::Resource(target) = route(path) else {

@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::Flavor;
 use crate::builtin;
+use crate::controllers::CRDS;
 use crate::registry::Resource;
 use crate::state::State;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
-const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The name of a kind's schema: of a custom one, the group backwards.
 pub(super) fn name(resource: &Resource, version: &str) -> String {

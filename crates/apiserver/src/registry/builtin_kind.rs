@@ -1,12 +1,18 @@
 //! The built-in kinds as resources.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::{Resource, Scale, Version};
-use crate::builtin::{Kind, kinds};
+use crate::builtin::{Kind, TOKEN_REQUEST, kinds};
 
 pub(super) fn resources() -> impl Iterator<Item = Resource> {
     kinds().iter().map(resource)
+}
+
+/// What `serviceaccounts/token` takes.
+pub(crate) fn token_request() -> Arc<Resource> {
+    static RESOURCE: LazyLock<Arc<Resource>> = LazyLock::new(|| Arc::new(resource(TOKEN_REQUEST)));
+    RESOURCE.clone()
 }
 
 fn texts(list: &[&str]) -> Vec<String> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde_json::Value;
 
+pub(crate) use builtin_kind::token_request;
 pub(crate) use crd::{CrdProblem, accept_names, established, from_crd};
 
 use crate::builtin::Kind;
@@ -111,6 +112,8 @@ pub(crate) struct Snapshot {
     /// By group, then plural.
     resources: BTreeMap<String, BTreeMap<String, Arc<Resource>>>,
     tables: BTreeMap<TableId, Arc<Resource>>,
+    /// The resourceVersion since which custom resources are what they are now.
+    since: BTreeMap<TableId, u64>,
 }
 
 impl Snapshot {
@@ -126,6 +129,11 @@ impl Snapshot {
 
     pub fn by_table(&self, table: &str) -> Option<&Arc<Resource>> {
         self.tables.get(table)
+    }
+
+    /// Objects that are not newer than this may have been stored under another schema.
+    pub fn since(&self, table: &str) -> u64 {
+        self.since.get(table).copied().unwrap_or_default()
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
@@ -182,13 +190,15 @@ impl Registry {
     }
 
     /// Replaces all custom resources.
-    pub fn set_custom<'a>(&self, custom: impl Iterator<Item = &'a Arc<Resource>>) {
+    pub fn set_custom<'a>(&self, custom: impl Iterator<Item = &'a (Arc<Resource>, u64)>) {
         let base = shared::builtin();
         let mut next = Snapshot {
             resources: base.resources.clone(),
             tables: base.tables.clone(),
+            since: BTreeMap::new(),
         };
-        for resource in custom {
+        for (resource, since) in custom {
+            next.since.insert(resource.table.clone(), *since);
             next.add(resource.clone());
         }
         self.current.store(Arc::new(next));

@@ -14,11 +14,33 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use sha2::Digest;
 
-use crate::auth::User;
+use crate::auth::{MASTERS, User};
 use crate::store::Store;
 
 const TEN_YEARS: SignedDuration = SignedDuration::from_hours(24 * 3650);
 const YEAR: SignedDuration = SignedDuration::from_hours(24 * 365);
+
+/// The signer whose certificates are good for this server.
+pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// The organizations that a signing request, as its object carries it, wants in the certificate. None if it cannot be read.
+pub(crate) fn organizations(request: &str) -> Option<Vec<String>> {
+    use base64::Engine as _;
+    use x509_parser::prelude::FromDer as _;
+    let pem = base64::engine::general_purpose::STANDARD.decode(request).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+    let (_, parsed) =
+        x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
+    Some(groups(&parsed.certification_request_info.subject))
+}
+
+/// The groups of a subject.
+fn groups(subject: &x509_parser::x509::X509Name<'_>) -> Vec<String> {
+    let all = subject.iter_organization();
+    all.filter_map(|group| group.as_str().ok())
+        .map(str::to_owned)
+        .collect()
+}
 
 /// One authority for serving and for clients.
 pub(crate) struct Authority {
@@ -194,10 +216,18 @@ impl Authority {
         params.serial_number = Some(SerialNumber::from_slice(&rand::random::<[u8; 15]>()));
         let life = seconds.map_or(YEAR, SignedDuration::from_secs).min(YEAR);
         live(params, now, life);
-        request
-            .signed_by(&self.issuer)
-            .map(|certificate| certificate.pem())
-            .map_err(CsrProblem::Signing)
+        let certificate = request.signed_by(&self.issuer).map_err(CsrProblem::Signing)?;
+        // Refused when it was asked for; the key of the cluster does not rely on that.
+        let masters = match x509_parser::parse_x509_certificate(certificate.der()) {
+            Ok((_, made)) => groups(made.subject()).iter().any(|group| group == MASTERS),
+            Err(_) => true,
+        };
+        if masters {
+            return Err(CsrProblem::NotAllowed(format!(
+                "the group {MASTERS} is not allowed"
+            )));
+        }
+        Ok(certificate.pem())
     }
 
     /// The user of a client certificate, if this authority signed it and it is valid now.
@@ -229,10 +259,7 @@ impl Authority {
             .and_then(|name| name.as_str().ok())
             .filter(|name| !name.is_empty())
             .ok_or("no common name")?;
-        let groups = subject
-            .iter_organization()
-            .filter_map(|group| group.as_str().ok());
-        let mut user = User::new(name, groups);
+        let mut user = User::new(name, groups(subject));
         let digest = format!("{:x}", sha2::Sha256::digest(first));
         user.extra.insert(
             "authentication.kubernetes.io/credential-id".into(),

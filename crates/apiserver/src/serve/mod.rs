@@ -4,6 +4,6 @@ mod authority;
 mod kubeconfig;
 mod listener;
 
-pub(crate) use authority::{Authority, ClientCertificate, ClientWish};
+pub(crate) use authority::{Authority, CLIENT_SIGNER, ClientCertificate, ClientWish, organizations};
 pub(crate) use kubeconfig::kubeconfig;
 pub(crate) use listener::listen;

@@ -6,9 +6,10 @@
 
 mod object;
 mod persist;
+mod table;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -18,9 +19,11 @@ use tokio::sync::watch;
 pub(crate) use object::{Object, TableId, Uid, key_of, new_uid, uid_of};
 pub use persist::OpenError;
 
-/// How far back the history of one table reaches, in events and in bytes.
-const HISTORY_EVENTS: usize = 4096;
-const HISTORY_BYTES: usize = 16 << 20;
+use table::{Inner, range};
+
+/// The largest object: what etcd takes in one request. Kinds whose content is limited to less are not asked.
+const LARGEST: usize = 3 << 19;
+const LIMITED: [&str; 2] = ["configmaps", "secrets"];
 
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub(crate) enum Refused {
     Changed,
     /// There is none.
     Missing,
+    /// It is larger than an object may be.
+    TooLarge,
 }
 
 /// What the writer saw before.
@@ -61,24 +66,6 @@ pub(crate) enum Refused {
 pub(crate) enum Expect {
     Absent,
     At(u64),
-}
-
-#[derive(Default)]
-struct Table {
-    objects: BTreeMap<Arc<str>, Arc<Object>>,
-    history: VecDeque<Arc<Event>>,
-    history_bytes: usize,
-    /// Events at or before this are forgotten.
-    floor: u64,
-    /// Made when somebody watches.
-    signal: Option<watch::Sender<u64>>,
-}
-
-struct Inner {
-    rv: u64,
-    tables: HashMap<TableId, Table>,
-    uids: HashMap<Uid, Arc<Object>>,
-    dependents: HashMap<Uid, Vec<Arc<Object>>>,
 }
 
 /// All objects of one server.
@@ -114,22 +101,17 @@ impl Store {
     pub fn open(folder: Option<&Path>) -> Result<Self, OpenError> {
         let mut inner = Inner {
             rv: 1,
-            tables: HashMap::new(),
-            uids: HashMap::new(),
-            dependents: HashMap::new(),
+            ..Inner::default()
         };
         let disk = match folder {
             None => None,
             Some(folder) => {
                 let (disk, rv, objects) = persist::Disk::open(folder)?;
-                inner.rv = rv.max(1);
+                inner.rv = rv;
+                // What happened before is not known, of tables that are empty now no less than of others.
+                inner.floor = rv;
                 for object in objects {
-                    inner.rv = inner.rv.max(object.rv);
                     inner.index(&Arc::new(object));
-                }
-                let floor = inner.rv;
-                for table in inner.tables.values_mut() {
-                    table.floor = floor;
                 }
                 Some(disk)
             }
@@ -226,6 +208,9 @@ impl Store {
         let inner = read(&self.inner);
         let rv = at.unwrap_or(inner.rv);
         let Some(table) = inner.tables.get(table) else {
+            if rv < inner.floor {
+                return Err(inner.rv);
+            }
             return Ok(Page {
                 objects: Vec::new(),
                 rv,
@@ -268,7 +253,11 @@ impl Store {
     pub fn news(&self, table: &str, cursor: u64) -> News {
         let inner = read(&self.inner);
         let Some(table) = inner.tables.get(table) else {
-            return News::Events(Vec::new(), inner.rv);
+            return if cursor < inner.floor {
+                News::Gone(inner.floor)
+            } else {
+                News::Events(Vec::new(), inner.rv)
+            };
         };
         if cursor < table.floor {
             return News::Gone(table.floor);
@@ -281,8 +270,8 @@ impl Store {
     pub fn signal(&self, table: &TableId) -> watch::Receiver<u64> {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let rv = inner.rv;
-        let table = inner.tables.entry(table.clone()).or_default();
-        table
+        inner
+            .table(table)
             .signal
             .get_or_insert_with(|| watch::Sender::new(rv))
             .subscribe()
@@ -295,12 +284,15 @@ impl Store {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let previous = inner.check(table, &key, expect)?;
         let key = previous.as_ref().map_or(key, |previous| previous.key.clone());
-        inner.rv += 1;
-        let rv = inner.rv;
+        let rv = inner.rv + 1;
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), rv.to_string().into());
         }
         let object = Arc::new(Object::new(table.clone(), key, rv, &value));
+        if object.size() > LARGEST && !LIMITED.contains(&&**table) {
+            return Err(Refused::TooLarge);
+        }
+        inner.rv = rv;
         if let Some(previous) = &previous {
             inner.unindex(previous);
         }
@@ -372,6 +364,7 @@ impl Store {
             table.history_bytes = 0;
             table.floor = rv;
         }
+        inner.floor = rv;
     }
 
     /// Drops a whole table and its history, as when its CustomResourceDefinition goes. Only empty tables are dropped.
@@ -379,6 +372,8 @@ impl Store {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         if inner.tables.get(table).is_some_and(|t| t.objects.is_empty()) {
             inner.tables.remove(table);
+            // Whoever watched it is told so, should there be such a table again.
+            inner.floor = inner.rv;
         }
     }
 
@@ -416,84 +411,4 @@ impl Store {
             }
         }
     }
-}
-
-impl Inner {
-    fn check(&self, table: &str, key: &str, expect: Expect) -> Result<Option<Arc<Object>>, Refused> {
-        let current = self.tables.get(table).and_then(|table| table.objects.get(key));
-        match (expect, current) {
-            (Expect::Absent, None) => Ok(None),
-            (Expect::Absent, Some(_)) => Err(Refused::Exists),
-            (Expect::At(_), None) => Err(Refused::Missing),
-            (Expect::At(rv), Some(current)) if current.rv == rv => Ok(Some(current.clone())),
-            (Expect::At(_), Some(_)) => Err(Refused::Changed),
-        }
-    }
-
-    fn index(&mut self, object: &Arc<Object>) {
-        let table = self.tables.entry(object.table.clone()).or_default();
-        table.objects.insert(object.key.clone(), object.clone());
-        self.uids.insert(object.uid, object.clone());
-        for owner in &object.owners {
-            self.dependents.entry(*owner).or_default().push(object.clone());
-        }
-    }
-
-    fn unindex(&mut self, object: &Arc<Object>) {
-        if let Some(table) = self.tables.get_mut(&object.table) {
-            table.objects.remove(&object.key);
-        }
-        self.uids.remove(&object.uid);
-        for owner in &object.owners {
-            if let Some(list) = self.dependents.get_mut(owner) {
-                list.retain(|one| one.uid != object.uid);
-                if list.is_empty() {
-                    self.dependents.remove(owner);
-                }
-            }
-        }
-    }
-}
-
-impl Table {
-    fn record(&mut self, event: Arc<Event>) {
-        self.history_bytes += event.object.size();
-        self.history.push_back(event);
-        while self.history.len() > HISTORY_EVENTS
-            || (self.history_bytes > HISTORY_BYTES && self.history.len() > 1)
-        {
-            if let Some(oldest) = self.history.pop_front() {
-                self.history_bytes -= oldest.object.size();
-                self.floor = oldest.rv;
-            }
-        }
-    }
-}
-
-/// The part of a table that is in `namespace` and after the key `after`.
-fn range<'a>(
-    objects: &'a BTreeMap<Arc<str>, Arc<Object>>,
-    namespace: Option<&str>,
-    after: Option<&str>,
-) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Object>)> {
-    // '0' follows '/' in the order of bytes, so this pair encloses exactly the keys of the namespace.
-    let edges = namespace.map(|namespace| (format!("{namespace}/"), format!("{namespace}0")));
-    let (first, last) = edges
-        .as_ref()
-        .map_or((None, None), |(a, b)| (Some(a.as_str()), Some(b.as_str())));
-    let start = match (first, after) {
-        (_, Some(after)) if first.is_none_or(|first| after >= first) => Bound::Excluded(after),
-        (Some(first), _) => Bound::Included(first),
-        (None, _) => Bound::Unbounded,
-    };
-    let end = last.map_or(Bound::Unbounded, Bound::Excluded);
-    // A start past the end would panic inside BTreeMap.
-    let empty =
-        matches!((start, end), (Bound::Excluded(a) | Bound::Included(a), Bound::Excluded(b)) if a >= b);
-    let (start, end) = if empty {
-        (Bound::Excluded(""), Bound::Included(""))
-    } else {
-        (start, end)
-    };
-    objects.range::<str, _>((start, end))
 }

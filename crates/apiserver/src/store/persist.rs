@@ -14,6 +14,9 @@ const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 const SECRETS: TableDefinition<&str, &[u8]> = TableDefinition::new("secrets");
 const RV: &str = "resourceVersion";
+/// How far resourceVersions jump when a folder is opened. Others may have seen versions that never reached the disk; no
+/// version is given twice as long as fewer than these were under way.
+const JUMP: u64 = 1 << 20;
 
 /// A data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +67,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Opens the folder and reads everything in it, with the newest resourceVersion that was written.
+    /// Opens the folder and reads everything in it, with the resourceVersion to go on from.
     pub fn open(folder: &Path) -> Result<(Self, u64, Vec<Object>), OpenError> {
         let io = |error: std::io::Error| OpenError::Io(folder.display().to_string(), error.to_string());
         std::fs::create_dir_all(folder).map_err(io)?;
@@ -85,10 +88,12 @@ impl Disk {
                     .map_err(|error| OpenError::Object(key.value().replace('\n', " "), error))?;
                 objects.push(object);
             }
-            let numbers = write.open_table(NUMBERS).map_err(|e| bad(folder, e))?;
+            let mut numbers = write.open_table(NUMBERS).map_err(|e| bad(folder, e))?;
             if let Some(number) = numbers.get(RV).map_err(|e| bad(folder, e))? {
-                rv = number.value();
+                rv = number.value() + JUMP;
             }
+            rv = rv.max(1);
+            numbers.insert(RV, rv).map_err(|e| bad(folder, e))?;
             write.open_table(SECRETS).map_err(|e| bad(folder, e))?;
         }
         write.commit().map_err(|e| bad(folder, e))?;

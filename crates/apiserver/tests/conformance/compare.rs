@@ -19,6 +19,19 @@ const MADE: [&str; 11] = [
     "storageVersionHash",
 ];
 
+/// Lists of one such value, in the `extra` of a user.
+const MADE_LISTS: [&str; 3] = [
+    "authentication.kubernetes.io/credential-id",
+    "authentication.kubernetes.io/node-uid",
+    "authentication.kubernetes.io/pod-uid",
+];
+
+/// Each server has an issuer of its own.
+const ISSUERS: [&str; 2] = [
+    "https://kubernetes.default.svc",
+    "https://kubernetes.default.svc.cluster.local",
+];
+
 /// An object without what no two servers have in common.
 pub fn scrub(value: &Value) -> Value {
     match value {
@@ -26,7 +39,8 @@ pub fn scrub(value: &Value) -> Value {
             let mut out = Map::new();
             for (name, value) in map {
                 let made = MADE.contains(&name.as_str())
-                    && (value.is_string() || value.is_number() || name == "clusterIPs");
+                    && (value.is_string() || value.is_number() || name == "clusterIPs")
+                    || MADE_LISTS.contains(&name.as_str());
                 let empty = value.as_str() == Some("");
                 let mut kept = if made && !empty {
                     json!(format!("<{name}>"))
@@ -44,12 +58,24 @@ pub fn scrub(value: &Value) -> Value {
                         )
                     });
                 }
-                out.insert(name.clone(), kept);
+                // In the order in which rules were found.
+                if (name == "nonResourceRules" || name == "resourceRules")
+                    && let Some(rules) = kept.as_array_mut()
+                {
+                    rules.sort_by_key(ToString::to_string);
+                }
+                let name = if name.starts_with("k:{\"uid\":") {
+                    "k:{\"uid\":<uid>}"
+                } else {
+                    name
+                };
+                out.insert(name.to_owned(), kept);
             }
             Value::Object(out)
         }
         Value::Array(list) => Value::Array(list.iter().map(scrub).collect()),
         Value::String(text) if is_time(text) => json!("<time>"),
+        Value::String(text) if ISSUERS.contains(&text.as_str()) => json!("<issuer>"),
         other => other.clone(),
     }
 }
@@ -59,9 +85,11 @@ fn is_time(text: &str) -> bool {
 }
 
 /// The comparable part of an answer.
-pub fn essence(answer: &Answer, ignore: &[String]) -> Value {
+///
+/// `words`: causes must have the same messages, too.
+pub fn essence(answer: &Answer, ignore: &[String], without: &[String], words: bool) -> Value {
     let mut body = if answer.body.get("kind").and_then(Value::as_str) == Some("Status") {
-        status(&answer.body)
+        status(&answer.body, words)
     } else if answer.body.is_string() {
         // Texts for people may be worded otherwise; that it is a text must agree.
         json!("<text>")
@@ -76,16 +104,97 @@ pub fn essence(answer: &Answer, ignore: &[String]) -> Value {
     for pointer in ignore {
         remove(&mut essence, pointer);
     }
+    strip(&mut essence["body"], without);
     essence
 }
 
-fn status(status: &Value) -> Value {
+/// Removes fields by their names, wherever they are.
+fn strip(value: &mut Value, names: &[String]) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|name, _| !names.contains(name));
+            // A reference to a schema is wrapped where a default stands beside it.
+            if names.iter().any(|name| name == "default")
+                && let Some([wrapped]) = map.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
+                && let Some(reference) = wrapped.get("$ref").cloned()
+            {
+                map.remove("allOf");
+                map.insert("$ref".into(), reference);
+            }
+            map.values_mut().for_each(|value| strip(value, names));
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| strip(value, names)),
+        _ => {}
+    }
+}
+
+/// What an item of a list is called.
+fn identity(item: &Value) -> String {
+    let names = [
+        "/metadata/name",
+        "/name",
+        "/resource",
+        "/version",
+        "/subresource",
+        "/groupVersion",
+    ];
+    let name = names.iter().find_map(|name| item.pointer(name));
+    // The core group has no name.
+    let unnamed = item.get("versions").map(|_| &Value::Null);
+    name.or(unnamed).unwrap_or(item).to_string()
+}
+
+/// Leaves of a list or map of the real server what the embedded one has too. `*` stands for every item that both have.
+pub fn keep_common(real: &mut Value, ours: &Value, pointer: &str) {
+    let path: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
+    common(real, ours, &path);
+}
+
+fn common(real: &mut Value, ours: &Value, path: &[&str]) {
+    match (real, ours, path) {
+        (Value::Object(real), Value::Object(ours), []) => real.retain(|name, _| ours.contains_key(name)),
+        (Value::Array(real), Value::Array(ours), []) => {
+            real.retain(|item| ours.iter().any(|own| identity(own) == identity(item)));
+        }
+        (Value::Object(real), Value::Object(ours), ["*", rest @ ..]) => {
+            for (name, real) in real.iter_mut() {
+                common(real, ours.get(name).unwrap_or(&Value::Null), rest);
+            }
+        }
+        (Value::Array(real), Value::Array(ours), ["*", rest @ ..]) => {
+            for real in real {
+                let own = ours.iter().find(|own| identity(own) == identity(real));
+                common(real, own.unwrap_or(&Value::Null), rest);
+            }
+        }
+        (Value::Object(real), Value::Object(ours), [name, rest @ ..]) => {
+            if let (Some(real), Some(ours)) = (real.get_mut(*name), ours.get(*name)) {
+                common(real, ours, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A message without the structure that it quotes: Go spells its fields in its own way.
+fn without_value(message: &str) -> String {
+    let structure = message.starts_with("Invalid value: {") || message.starts_with("Invalid value: [{");
+    match message.rfind("}: ").or_else(|| message.rfind("}]: ")) {
+        Some(end) if structure => format!("Invalid value{}", message[end..].trim_start_matches(['}', ']'])),
+        _ => message.to_owned(),
+    }
+}
+
+fn status(status: &Value, words: bool) -> Value {
     let mut causes: Vec<Value> = status
         .pointer("/details/causes")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
-        .map(|c| json!({"field": c.get("field"), "reason": c.get("reason")}))
+        .map(|c| {
+            let message = words.then(|| c["message"].as_str().map(without_value));
+            json!({"field": c.get("field"), "reason": c.get("reason"), "message": message})
+        })
         .collect();
     causes.sort_by_key(ToString::to_string);
     causes.dedup();

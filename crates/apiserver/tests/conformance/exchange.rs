@@ -1,5 +1,7 @@
 //! Sending one request to both servers.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use http::{Request, header};
 use http_body_util::BodyExt as _;
@@ -35,12 +37,13 @@ pub struct Answer {
     pub body: Value,
     pub warnings: Vec<String>,
     pub content_type: String,
+    pub headers: BTreeMap<String, String>,
 }
 
 /// A request, the same for both.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    pub method: &'static str,
+    pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -75,7 +78,9 @@ impl Side {
     }
 
     pub async fn send(&self, wanted: &Wanted) -> Result<Answer> {
-        let mut request = Request::builder().method(wanted.method).uri(&wanted.path);
+        let mut request = Request::builder()
+            .method(wanted.method.as_str())
+            .uri(&wanted.path);
         for (name, value) in &wanted.headers {
             request = request.header(name, value);
         }
@@ -97,7 +102,7 @@ impl Side {
             .await
             .with_context(|| format!("{}: {}", self.name, wanted.path))?;
         let code = response.status().as_u16();
-        let texts = |name| -> Vec<String> {
+        let texts = |name: header::HeaderName| -> Vec<String> {
             response
                 .headers()
                 .get_all(name)
@@ -107,6 +112,11 @@ impl Side {
         };
         let warnings = texts(header::WARNING);
         let content_type = texts(header::CONTENT_TYPE).join(",");
+        let headers = response
+            .headers()
+            .keys()
+            .map(|name| (name.to_string(), texts(name.clone()).join(",")))
+            .collect();
         let bytes = response
             .into_body()
             .collect()
@@ -127,6 +137,7 @@ impl Side {
             body,
             warnings,
             content_type,
+            headers,
         })
     }
 }

@@ -194,7 +194,7 @@ fn object(rng: &mut StdRng, kind: &Kind, name: &str) -> Value {
 
 fn wanted(method: &'static str, path: String, content_type: &str, body: &Value) -> Wanted {
     Wanted {
-        method,
+        method: method.to_owned(),
         path,
         headers: vec![("Content-Type".into(), content_type.into())],
         body: body.to_string().into_bytes(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::transcript::Outcome;
 
 /// What the server must do, by the numbers of the transcripts.
-const POINTS: [(&str, &str); 14] = [
+const POINTS: [(&str, &str); 15] = [
     ("01", "storage"),
     ("02", "reads"),
     ("03", "watch"),
@@ -20,6 +20,7 @@ const POINTS: [(&str, &str); 14] = [
     ("12", "certificates"),
     ("13", "discovery"),
     ("14", "bad input"),
+    ("15", "serving"),
 ];
 
 /// Figures over all transcripts.

@@ -140,6 +140,21 @@ async fn respond(request: Request<Incoming>, calls: Calls) -> Result<Response<Fu
             answer["patchType"] = "JSONPatch".into();
             answer["patch"] = encoded(json!([{"op": "add", "path": "/data/once", "value": "yes"}])).into();
         }
+        "status" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] =
+                encoded(json!([{"op": "add", "path": "/status", "value": {"replicas": 9}}])).into();
+        }
+        "spec" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] =
+                encoded(json!([{"op": "add", "path": "/spec/text", "value": "by the hook"}])).into();
+        }
+        "token" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] =
+                encoded(json!([{"op": "add", "path": "/spec/audiences", "value": ["elsewhere"]}])).into();
+        }
         "allow" | "count-once" => {}
         "rename" => {
             answer["patchType"] = "JSONPatch".into();

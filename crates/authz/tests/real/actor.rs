@@ -103,6 +103,12 @@ impl Actor {
             ));
             wide.push(from(json!({"verbs": ["*"], "nonResourceURLs": ["*"]})));
         }
+        if number % 12 == 6 {
+            let resources = ["pods/*", "*/log"];
+            wide.push(from(
+                json!({"verbs": ["*"], "apiGroups": ["*"], "resources": resources}),
+            ));
+        }
         let special = [
             json!({"verbs": ["escalate"], "resources": ["roles"]}),
             json!({"verbs": ["escalate"], "resources": ["clusterroles"]}),
@@ -155,7 +161,27 @@ impl Actor {
             "roleRef": {"kind": "Role", "apiGroup": GROUP, "name": "own"},
             "subjects": subjects,
         })));
+        let friend = json!([{"kind": "User", "apiGroup": GROUP, "name": "friend"}]);
+        let refer = |kind: &str, name: String| json!({"kind": kind, "apiGroup": GROUP, "name": name});
         for number in 0..2 {
+            // To be updated.
+            for (name, role) in [
+                ("bound", refer("Role", format!("target{number}"))),
+                (
+                    "wide-bound",
+                    refer("ClusterRole", format!("{prefix}-target{number}")),
+                ),
+            ] {
+                let metadata = json!({"name": format!("{name}{number}"), "namespace": prefix});
+                policy.role_bindings.push(from(
+                    json!({"metadata": metadata, "roleRef": role, "subjects": friend}),
+                ));
+            }
+            policy.cluster_role_bindings.push(from(json!({
+                "metadata": {"name": format!("{prefix}-bound{number}")},
+                "roleRef": refer("ClusterRole", format!("{prefix}-target{number}")),
+                "subjects": friend,
+            })));
             let labels = json!({"of": format!("{prefix}-{number}")});
             let metadata = json!({"name": format!("{prefix}-target{number}"), "labels": labels});
             let rules = self.wanted(runner, false)?;
@@ -208,7 +234,7 @@ impl Actor {
 
     pub(crate) fn case(&self, runner: &mut TestRunner) -> Result<Case> {
         let prefix = &self.namespace;
-        let kind = cluster::sample(runner, &(0..9usize))?;
+        let kind = cluster::sample(runner, &(0..12usize))?;
         let target = cluster::sample(runner, &select(vec!["target0", "target1", "gone"]))?;
         let cluster_target =
             cluster::sample(runner, &select(vec!["target0", "target1", "sum", "own", "gone"]))?;
@@ -234,7 +260,13 @@ impl Actor {
                 )
             }
             2 | 3 => {
-                let rules = self.wanted(runner, false)?;
+                let mut rules = self.wanted(runner, false)?;
+                if cluster::sample(runner, &(0..4usize))? == 0 {
+                    // No server stores that, and what is refused before is refused all the same.
+                    for rule in rules.iter_mut().filter(|rule| rule.non_resource_urls.is_some()) {
+                        rule.resource_names = Some(vec!["four".to_owned()]);
+                    }
+                }
                 let (write, name) = match kind {
                     2 => (create, format!("{prefix}-new")),
                     _ => (Write::Update, format!("{prefix}-target{existing}")),
@@ -267,6 +299,25 @@ impl Actor {
                 let role = refer("ClusterRole", &cluster_target);
                 let binding = json!({"metadata": local("new"), "roleRef": role, "subjects": subjects});
                 (create, Written::RoleBinding(from(binding)))
+            }
+            // The role of a binding cannot be changed: all else is, and is checked as if it were new.
+            8 | 9 => {
+                let (name, role) = match kind {
+                    8 => ("bound", refer("Role", &format!("target{existing}"))),
+                    _ => (
+                        "wide-bound",
+                        refer("ClusterRole", &format!("{prefix}-target{existing}")),
+                    ),
+                };
+                let metadata = local(&format!("{name}{existing}"));
+                let binding = json!({"metadata": metadata, "roleRef": role, "subjects": subjects});
+                (Write::Update, Written::RoleBinding(from(binding)))
+            }
+            10 => {
+                let role = refer("ClusterRole", &format!("{prefix}-target{existing}"));
+                let metadata = metadata(&format!("{prefix}-bound{existing}"));
+                let binding = json!({"metadata": metadata, "roleRef": role, "subjects": subjects});
+                (Write::Update, Written::ClusterRoleBinding(from(binding)))
             }
             _ => {
                 let role = refer("ClusterRole", &cluster_target);
@@ -315,6 +366,10 @@ fn part_of(rule: &PolicyRule, dice: &[Die]) -> PolicyRule {
         0 => part.verbs.push("watch".to_owned()),
         1 if part.api_groups.is_some() => part.api_groups = Some(vec!["policy".to_owned()]),
         2 => part.resource_names = None,
+        // No wildcard: it names a subresource of that very name.
+        3 if part.resources.is_some() && dice[9].index(3) == 0 => {
+            part.resources = Some(vec!["pods/*".to_owned()]);
+        }
         _ => {}
     }
     part

@@ -92,6 +92,15 @@ pub(crate) async fn run() -> Result<()> {
     for some in [accepted, count("status 403")] {
         ensure!(some * 100 >= answers.len() * 30, "the cases are not balanced");
     }
+    for heading in [
+        "RoleBinding Update 200",
+        "RoleBinding Update 403",
+        "ClusterRoleBinding Update 200",
+        "ClusterRoleBinding Update 403",
+        "status 422",
+    ] {
+        ensure!(count(heading) > 0, "{heading}: not one");
+    }
     ensure!(
         count("accepted by escalate or bind") >= 100,
         "escalate and bind decide too little"
@@ -103,6 +112,8 @@ pub(crate) async fn run() -> Result<()> {
 fn answer(index: &Index, case: &Case) -> (u16, String) {
     let Identity { user, groups } = &case.actor;
     match index.may_write(user, groups, case.write, case.object.as_object()) {
+        // Held or not is asked first.
+        Ok(()) if mixes_names_and_urls(&case.object) => (422, String::new()),
         Ok(()) if case.write == Write::Create => (201, String::new()),
         Ok(()) => (200, String::new()),
         Err(refused @ Escalation::NoRole { .. }) => {
@@ -117,6 +128,14 @@ fn answer(index: &Index, case: &Case) -> (u16, String) {
         }
         Err(refused) => (403, refused.to_string()),
     }
+}
+
+fn mixes_names_and_urls(object: &Written) -> bool {
+    let Written::ClusterRole(role) = object else {
+        return false;
+    };
+    let mut rules = role.rules.iter().flatten();
+    rules.any(|rule| rule.resource_names.is_some() && rule.non_resource_urls.is_some())
 }
 
 /// Whether the actor holds what is given, without `escalate` and `bind`.

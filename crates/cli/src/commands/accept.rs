@@ -12,6 +12,7 @@ use kube::{Client, config::AuthInfo};
 use serde::Serialize;
 use writ_agent::registration::identity;
 use writ_hub::registration::people::{self, Accepted, Pending};
+use writ_testenv::private;
 
 use crate::{
     connect::{self, Connection},
@@ -69,9 +70,7 @@ const FIRST_TOKEN_SECONDS: i64 = 3600;
 impl Accept {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        let accepted = people::accept(&client, &self.name, self.csr.as_deref())
-            .await
-            .map_err(|error| anyhow!("{error}"))?;
+        let accepted = people::accept(&client, &self.name, self.csr.as_deref()).await?;
         let (text, code, requests) = match accepted {
             Accepted::Waiting if self.hub_kubeconfig_out.is_some() => (
                 format!("{} is accepted", self.name),
@@ -104,7 +103,8 @@ impl Accept {
             }
             Accepted::Chosen(chosen) => (
                 format!(
-                    "{} is accepted; the request {} of {} is approved, key {}",
+                    "{} is accepted; the request {} of {} is chosen, key {}: the hub approves it, or an event of the \
+                     cluster says why not",
                     self.name, chosen.name, chosen.requester, chosen.fingerprint
                 ),
                 ExitCode::SUCCESS,
@@ -165,16 +165,15 @@ impl Accept {
                 "the hub made no account for {}; does it run with --registration-driver token?",
                 self.name
             )
-        })?
-        .map_err(|error| anyhow!("{error}"))?;
+        })??;
         let auth = AuthInfo {
             token: Some(token.into()),
             ..AuthInfo::default()
         };
         let mine = connect::self_contained(self.connection.chosen()?)?;
-        let config = identity::kubeconfig(&mine, auth).map_err(|error| anyhow!("{error}"))?;
+        let config = identity::kubeconfig(&mine, auth)?;
         let text = writ_runtime::yaml::to_string(&config)?;
-        output::private_file(file, &text)?;
+        private::file(file, &text)?;
         eprintln!(
             "the first hub kubeconfig of {} is in {}; carry it to the cluster within the hour and start there:\n  \
              writ agent --cluster-name {} --registration-driver token --bootstrap-kubeconfig FILE",

@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeSet, process::ExitCode};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Error, Result, bail};
 use clap::Args;
-use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use writ_authz::{Explanation, Identity, Index, Missing, ObjectName, Subject, SubjectKind};
 
@@ -13,11 +12,8 @@ use crate::{
     fleet::{self, Choice},
     output::{self, Format},
     progress,
-    question::{self, Question, Resolved, subject},
+    question::{self, Question, Resolved, Who, subject},
 };
-
-/// How many clusters are asked at a time.
-const AT_ONCE: usize = 16;
 
 /// The flags that the three questions share.
 #[derive(Debug, Args)]
@@ -33,37 +29,42 @@ struct Asked {
     output: Format,
 }
 
-/// What is known about one cluster: the question as it understands it, and its RBAC.
-struct Known {
-    cluster: String,
-    question: Resolved,
-    index: Index,
-}
+/// What is known about one cluster: the question and the subject as it understands them, and its RBAC.
+type Known = (Resolved, Identity, Index);
 
 impl Asked {
-    /// Reads the RBAC of every chosen cluster. One that cannot be read fails the whole: a missing answer is no `no`.
-    async fn ask(&self) -> Result<Vec<Known>> {
+    /// Reads the RBAC of every chosen cluster: what is known, and what to fail with in the end if one could not be
+    /// read.
+    async fn ask(&self, who: &Who) -> Result<(Vec<(String, Known)>, Option<Error>)> {
+        if let (Who::Account(name), false) = (who, self.choice.is_named()) {
+            bail!(
+                "account:{name} is an account of managed clusters: name one with --cluster, or ask --all; where it lives it is serviceaccount:NAMESPACE/{name}"
+            );
+        }
         let chosen = fleet::choose(&self.connection, &self.choice).await?;
         let bar = progress::spinner(format!("reading the roles of {} clusters", chosen.len()));
-        let known = stream::iter(chosen)
-            .map(|(cluster, client)| async move {
-                let answer = async {
-                    let (question, index) =
-                        tokio::try_join!(self.question.resolve(&client), question::index(&client))?;
-                    anyhow::Ok((question, index))
-                };
-                let (question, index) = answer.await.with_context(|| cluster.clone())?;
-                anyhow::Ok(Known {
-                    cluster,
-                    question,
-                    index,
-                })
-            })
-            .buffered(AT_ONCE)
-            .try_collect()
-            .await;
+        let answers = fleet::ask(chosen, |cluster, client| async move {
+            tokio::try_join!(
+                self.question.resolve(&client),
+                self.identity(who, &cluster),
+                question::index(&client)
+            )
+        })
+        .await;
         bar.finish_and_clear();
-        known
+        answers
+    }
+
+    /// Who that is on this cluster.
+    async fn identity(&self, who: &Who, cluster: &str) -> Result<Identity> {
+        match who {
+            Who::Known(identity) => Ok(identity.clone()),
+            Who::Account(name) => {
+                let hub = self.connection.client().await?;
+                let namespace = fleet::account_namespace(&hub, cluster).await?;
+                Ok(Identity::service_account(&namespace, name))
+            }
+        }
     }
 }
 
@@ -75,7 +76,7 @@ impl Asked {
 pub struct CanI {
     #[command(flatten)]
     asked: Asked,
-    /// Who: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
+    /// Who: user:NAME, group:NAME, serviceaccount:NAMESPACE/NAME, or account:NAME for a ManagedServiceAccount.
     #[arg(long = "as", value_name = "SUBJECT")]
     subject: String,
 }
@@ -90,19 +91,14 @@ struct Verdict {
 impl CanI {
     pub async fn run(self) -> Result<ExitCode> {
         let who = subject(&self.subject)?;
-        if self.asked.output == Format::Name && !self.asked.choice.all && self.asked.choice.cluster.is_none()
-        {
+        if self.asked.output == Format::Name && !self.asked.choice.is_named() {
             bail!(
                 "-o name prints the managed clusters where it is allowed: name one with --cluster, or ask --all"
             );
         }
         let mut verdicts = Vec::new();
-        for known in self.asked.ask().await? {
-            let Known {
-                cluster,
-                question,
-                index,
-            } = known;
+        let (answers, missing) = self.asked.ask(&who).await?;
+        for (cluster, (question, who, index)) in answers {
             let explanation = explain(&index, &who, &question);
             verdicts.push(Verdict {
                 cluster,
@@ -113,7 +109,7 @@ impl CanI {
         if self.asked.output == Format::Name {
             let allowed = verdicts.iter().filter(|v| v.allowed);
             output::names(allowed.map(|v| output::cluster(&v.cluster)));
-            return Ok(exit(&verdicts));
+            return missing.map_or_else(|| Ok(exit(&verdicts)), Err);
         }
         output::value(self.asked.output, &verdicts, || {
             let rows: Vec<_> = verdicts
@@ -128,13 +124,13 @@ impl CanI {
                 .collect();
             output::table(&["CLUSTER", "ALLOWED", "BECAUSE"], &rows)
         })?;
-        Ok(exit(&verdicts))
+        missing.map_or_else(|| Ok(exit(&verdicts)), Err)
     }
 }
 
-/// Allowed everywhere, or not.
+/// Allowed everywhere, or not. No answer is no yes.
 fn exit(verdicts: &[Verdict]) -> ExitCode {
-    if verdicts.iter().all(|v| v.allowed) {
+    if !verdicts.is_empty() && verdicts.iter().all(|v| v.allowed) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -161,12 +157,9 @@ struct HolderOn {
 impl WhoCan {
     pub async fn run(self) -> Result<ExitCode> {
         let mut holders = Vec::new();
-        for known in self.asked.ask().await? {
-            let Known {
-                cluster,
-                question,
-                index,
-            } = known;
+        let nobody = Who::Known(Identity::user(""));
+        let (answers, missing) = self.asked.ask(&nobody).await?;
+        for (cluster, (question, _, index)) in answers {
             for mut holder in index.who_can(&question.attributes()) {
                 holder.chains = once(holder.chains);
                 let cluster = cluster.clone();
@@ -176,7 +169,7 @@ impl WhoCan {
         if self.asked.output == Format::Name {
             let subjects: BTreeSet<String> = holders.iter().map(|on| as_flag(&on.holder.subject)).collect();
             output::names(subjects);
-            return Ok(ExitCode::SUCCESS);
+            return missing.map_or(Ok(ExitCode::SUCCESS), Err);
         }
         output::value(self.asked.output, &holders, || {
             let rows: Vec<_> = holders
@@ -194,7 +187,7 @@ impl WhoCan {
                 .collect();
             output::table(&["CLUSTER", "SUBJECT", "THROUGH", "ROLE"], &rows)
         })?;
-        Ok(ExitCode::SUCCESS)
+        missing.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 }
 
@@ -206,7 +199,7 @@ impl WhoCan {
 pub struct Why {
     #[command(flatten)]
     asked: Asked,
-    /// Who: user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
+    /// Who: user:NAME, group:NAME, serviceaccount:NAMESPACE/NAME, or account:NAME for a ManagedServiceAccount.
     #[arg(long = "as", value_name = "SUBJECT")]
     subject: String,
 }
@@ -222,12 +215,8 @@ impl Why {
     pub async fn run(self) -> Result<ExitCode> {
         let who = subject(&self.subject)?;
         let (mut all, mut text) = (Vec::new(), String::new());
-        for known in self.asked.ask().await? {
-            let Known {
-                cluster,
-                question,
-                index,
-            } = known;
+        let (answers, missing) = self.asked.ask(&who).await?;
+        for (cluster, (question, who, index)) in answers {
             let explanation = explain(&index, &who, &question);
             let verdict = if explanation.allowed { "may" } else { "may not" };
             text.extend([
@@ -247,10 +236,10 @@ impl Why {
                     .map(|chain| binding_name(&chain.binding))
                     .collect::<BTreeSet<_>>(),
             );
-            return Ok(ExitCode::SUCCESS);
+            return missing.map_or(Ok(ExitCode::SUCCESS), Err);
         }
         output::value(self.asked.output, &all, || text)?;
-        Ok(ExitCode::SUCCESS)
+        missing.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 }
 

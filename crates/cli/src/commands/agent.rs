@@ -1,6 +1,7 @@
 //! `writ agent`
 
 use std::{
+    hash::{DefaultHasher, Hash, Hasher},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -8,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use kube::config::Kubeconfig;
+use kube::{Client, config::Kubeconfig};
 use tokio_util::sync::CancellationToken;
 use writ_agent::{
     options::{Authorizers, ExecutorGranularity, NilExecutor, TokenOptions, WorkOptions},
@@ -24,6 +25,9 @@ use crate::{
 /// How often a missing bootstrap kubeconfig is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How often a kubeconfig that somebody else renews is looked at; its credential is renewed hours before it expires.
+const LOOK_FOR_ANOTHER: Duration = Duration::from_secs(20);
+
 /// Run the agent of a managed cluster: it delivers works, expands grants, keeps accounts and their tokens.
 #[derive(Debug, Args)]
 #[command(
@@ -35,7 +39,7 @@ pub struct Agent {
     #[arg(long, visible_alias = "spoke-cluster-name", value_name = "NAME")]
     cluster_name: String,
     /// The kubeconfig of the hub. With a bootstrap kubeconfig: where to keep it; else the Secret `hub-kubeconfig-secret`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "workload-source-config", value_name = "FILE")]
     hub_kubeconfig: Option<PathBuf>,
     /// Join the hub with this kubeconfig, as `writ join` does; the own identity is kept renewed. A file that is not there
     /// is waited for, unless the agent has an identity from before.
@@ -53,7 +57,12 @@ pub struct Agent {
     #[arg(long, value_name = "ID")]
     agent_id: Option<String>,
     /// The agent's own namespace on the managed cluster.
-    #[arg(long, value_name = "NAME", default_value = "open-cluster-management-agent")]
+    #[arg(
+        long,
+        alias = "namespace",
+        value_name = "NAME",
+        default_value = "open-cluster-management-agent"
+    )]
     agent_namespace: String,
     /// How long what was applied stays after its work is gone from the hub.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
@@ -83,13 +92,113 @@ pub struct Agent {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     reserved_accounts: Vec<String>,
     #[command(flatten)]
+    ocm: OcmFlags,
+    #[command(flatten)]
     process: ProcessFlags,
+}
+
+/// Flags that deployments of OCM's `work agent` carry. What means nothing here is accepted and has no effect; what would
+/// be missed is refused in words.
+#[derive(Debug, Default, Args)]
+struct OcmFlags {
+    #[arg(long, hide = true)]
+    workload_source_driver: Option<String>,
+    #[arg(long, hide = true)]
+    cloudevents_client_id: Option<String>,
+    #[arg(long, hide = true, value_delimiter = ',')]
+    feature_gates: Vec<String>,
+    #[arg(long, hide = true)]
+    kubeconfig: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    terminate_on_files: Vec<PathBuf>,
+    #[arg(long, hide = true)]
+    kube_api_qps: Option<String>,
+    #[arg(long, hide = true)]
+    kube_api_burst: Option<String>,
+    #[arg(long, hide = true)]
+    hub_kube_api_qps: Option<String>,
+    #[arg(long, hide = true)]
+    hub_kube_api_burst: Option<String>,
+    #[arg(long, hide = true)]
+    max_json_raw_length: Option<u64>,
+    #[arg(long, hide = true)]
+    max_feedback_watch: Option<String>,
+    #[arg(long, hide = true)]
+    workload_agent_workers: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
+    disable_leader_election: Option<String>,
+    #[arg(long, hide = true)]
+    tls_min_version: Option<String>,
+    #[arg(long, hide = true)]
+    tls_cipher_suites: Option<String>,
+    #[arg(long, hide = true)]
+    listen: Option<String>,
+    #[arg(long, hide = true)]
+    config: Option<PathBuf>,
+}
+
+impl OcmFlags {
+    /// Refuses what would be missed.
+    fn check(&self) -> Result<()> {
+        if let Some(driver) = self.workload_source_driver.as_deref().filter(|d| *d != "kube") {
+            bail!(
+                "--workload-source-driver={driver}: works come from a hub's API server, and the only driver is kube"
+            );
+        }
+        if let Some(length) = self.max_json_raw_length.filter(|length| *length != 1024) {
+            bail!(
+                "--max-json-raw-length={length}: raw JSON in feedback has at most 1024 characters, and no other limit"
+            );
+        }
+        if let Some(address) = &self.listen {
+            bail!(
+                "--listen={address}: use --health-address, which serves /livez, /readyz and /metrics over HTTP"
+            );
+        }
+        if let Some(file) = &self.config {
+            bail!(
+                "--config={}: there is no such file here, use flags",
+                file.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Ends the process when one of the files changes: whoever watches over it starts it anew.
+    fn end_with_files(&self, shutdown: &CancellationToken) {
+        let (files, shutdown) = (self.terminate_on_files.clone(), shutdown.clone());
+        if files.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            let before = digests(&files);
+            while digests(&files) == before {
+                tokio::select! {
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(LOOK_AGAIN) => {}
+                }
+            }
+            tracing::info!("a file of --terminate-on-files has changed");
+            shutdown.cancel();
+        });
+    }
+}
+
+/// What tells whether files have changed.
+fn digests(files: &[PathBuf]) -> Vec<Option<u64>> {
+    let digest = |file: &PathBuf| {
+        let mut hasher = DefaultHasher::new();
+        std::fs::read(file).ok()?.hash(&mut hasher);
+        Some(hasher.finish())
+    };
+    files.iter().map(digest).collect()
 }
 
 impl Agent {
     pub async fn run(self) -> Result<ExitCode> {
+        self.ocm.check()?;
         let spoke = Connection {
-            kubeconfig: self.spoke_kubeconfig,
+            kubeconfig: self.spoke_kubeconfig.or_else(|| self.ocm.kubeconfig.clone()),
             context: None,
         };
         let spoke = spoke.client().await.context("connect to the managed cluster")?;
@@ -110,6 +219,8 @@ impl Agent {
             },
         };
         let (health, shutdown) = process::start(&self.process).await?;
+        self.ocm.end_with_files(&shutdown);
+        let spoke = health.counted("spoke", spoke);
         let known = joined_before(&store, &self.cluster_name).await;
         let start = match (&self.bootstrap_kubeconfig, known, &self.hub_kubeconfig) {
             (Some(file), Ok(Some(kept)), _) if !file.exists() => Start::Join(Box::new(kept)),
@@ -152,17 +263,20 @@ impl Agent {
                 ..WorkOptions::default()
             },
         };
-        match start {
-            Start::With(file) => {
-                let hub = at(&file).client().await.context("connect to the hub")?;
-                writ_agent::run(hub, spoke, options, health, shutdown).await?;
+        let agent = |hub: Client, until: CancellationToken| {
+            let hub = health.counted("hub", hub);
+            let spoke = spoke.clone();
+            let run = writ_agent::run(hub.clone(), spoke.clone(), options.clone(), health.clone(), until);
+            async move {
+                let ((), ran) = futures::join!(writ_agent::compare_definitions(&hub, &spoke), run);
+                ran
             }
+        };
+        match start {
+            Start::With(file) => with_given(&file, &shutdown, agent).await?,
             Start::Join(config) => {
                 let joining = self.how.joining(self.cluster_name, *config, store)?;
-                keep(&joining, shutdown, |hub, until| {
-                    writ_agent::run(hub, spoke.clone(), options.clone(), health.clone(), until)
-                })
-                .await?;
+                keep(&joining, shutdown, agent).await?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -175,6 +289,63 @@ enum Start {
     Join(Box<Kubeconfig>),
     /// It is given one.
     With(PathBuf),
+}
+
+/// Runs `agent` with a kubeconfig that somebody else keeps renewed (a klusterlet does for add-ons), and starts it anew
+/// with each new one.
+async fn with_given<F, Fut>(file: &Path, shutdown: &CancellationToken, mut agent: F) -> Result<()>
+where
+    F: FnMut(Client, CancellationToken) -> Fut,
+    Fut: Future<Output = Result<(), writ_runtime::Error>>,
+{
+    let mut known = contents(file);
+    let mut hub = at(file).client().await.context("connect to the hub")?;
+    loop {
+        let round = shutdown.child_token();
+        let running = agent(hub, round.clone());
+        tokio::pin!(running);
+        tokio::select! {
+            ended = &mut running => return Ok(ended?),
+            (contents, client) = changed(file, &known) => {
+                tracing::info!("the kubeconfig of the hub has changed, starting anew with it");
+                (known, hub) = (contents, client);
+                round.cancel();
+            }
+        }
+        running.await?;
+        if shutdown.is_cancelled() {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns once a kubeconfig, or a file that it names, is another one than before, and can be used.
+async fn changed(file: &Path, known: &[Vec<u8>]) -> (Vec<Vec<u8>>, Client) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_ANOTHER).await;
+        let contents = contents(file);
+        if contents == known {
+            continue;
+        }
+        match at(file).client().await {
+            Ok(client) => return (contents, client),
+            Err(error) => tracing::warn!("the kubeconfig of the hub has changed and is of no use: {error:#}"),
+        }
+    }
+}
+
+/// The kubeconfig and the files that it names, as they are.
+fn contents(file: &Path) -> Vec<Vec<u8>> {
+    let config = at(file).read().unwrap_or_default();
+    let users = config.auth_infos.into_iter().filter_map(|user| user.auth_info);
+    let of_users = users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
+    let clusters = config.clusters.into_iter().filter_map(|cluster| cluster.cluster);
+    let of_clusters = clusters.map(|cluster| cluster.certificate_authority);
+    let named = of_users.chain(of_clusters).flatten().map(PathBuf::from);
+    std::iter::once(file.to_owned())
+        .chain(named)
+        .map(|file| std::fs::read(file).unwrap_or_default())
+        .collect()
 }
 
 /// Waits for a file: in a pod it is a Secret that somebody may make after the agent was installed. Says whether it is
@@ -221,7 +392,78 @@ pub fn duration(text: &str) -> Result<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewed_credential_is_noticed_and_a_broken_one_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kubeconfig");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let config = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "hub",
+            "clusters": [{"name": "hub", "cluster": {"server": "https://hub.example:6443"}}],
+            "users": [{"name": "me", "user": {"tokenFile": "token"}}],
+            "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "me"}}]}"#;
+        write("kubeconfig", config);
+        write("token", "one");
+        let known = contents(&file);
+        let noticed = async |known: &[Vec<u8>]| {
+            let changed = changed(&file, known);
+            let waited = tokio::time::timeout(Duration::from_mins(5), changed).await;
+            waited.ok().map(|(contents, _)| contents)
+        };
+        assert!(noticed(&known).await.is_none(), "nothing has changed");
+        write("token", "two");
+        let known = noticed(&known).await.expect("another token");
+        write("kubeconfig", "{");
+        assert!(noticed(&known).await.is_none(), "it cannot be used");
+    }
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        agent: Agent,
+    }
+
+    fn parse(flags: &[&str]) -> Agent {
+        let all = ["agent", "--spoke-cluster-name=c1"].iter().chain(flags);
+        Command::try_parse_from(all).unwrap().agent
+    }
+
+    #[test]
+    fn a_deployment_of_ocms_agent_starts_ours() {
+        let agent = parse(&[
+            "--workload-source-driver=kube",
+            "--workload-source-config=/spoke/hub-kubeconfig/kubeconfig",
+            "--agent-id=a",
+            "--feature-gates=RawFeedbackJsonString=true,ExecutorValidatingCaches=true",
+            "--terminate-on-files=/a",
+            "--terminate-on-files=/b",
+            "--status-sync-interval=60s",
+            "--kube-api-qps=50",
+            "--hub-kube-api-burst=100",
+            "--max-json-raw-length=1024",
+            "--disable-leader-election",
+            "--namespace=open-cluster-management-agent",
+            "--kubeconfig=/k",
+        ]);
+        agent.ocm.check().unwrap();
+        assert_eq!(
+            agent.hub_kubeconfig.as_deref(),
+            Some(Path::new("/spoke/hub-kubeconfig/kubeconfig"))
+        );
+        assert_eq!(agent.ocm.terminate_on_files.len(), 2);
+        for (flag, words) in [
+            ("--workload-source-driver=mqtt", "the only driver is kube"),
+            ("--max-json-raw-length=4096", "at most 1024"),
+            ("--listen=0.0.0.0:8443", "--health-address"),
+            ("--config=/c", "use flags"),
+        ] {
+            let refusal = parse(&[flag]).ocm.check().unwrap_err().to_string();
+            assert!(refusal.contains(words), "{refusal}");
+        }
+    }
 
     #[test]
     fn durations_are_written_as_go_does() {

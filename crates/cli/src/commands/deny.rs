@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use writ_hub::registration::people;
@@ -30,9 +30,7 @@ pub struct Deny {
 impl Deny {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        people::deny(&client, &self.name)
-            .await
-            .map_err(|error| anyhow!("{error}"))?;
+        people::deny(&client, &self.name).await?;
         let name = &self.name;
         output::value(
             self.output,

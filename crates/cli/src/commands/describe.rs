@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use k8s_openapi::api::core::v1::Event;
 use kube::{
@@ -11,10 +11,14 @@ use kube::{
 };
 use serde::Serialize;
 use serde_json::Value;
+use writ_api::cluster::{
+    ManagedCluster, ManagedClusterSet, PlacementDecision, placement_decision::PLACEMENT_LABEL,
+};
 
 use crate::{
     connect::{Connection, explain},
     describe::{self, Condition, Report},
+    fleet::{self, Choice},
     kinds::{self, Kind},
     output::{self, Format},
 };
@@ -22,16 +26,18 @@ use crate::{
 /// Show one object: its conditions and events, what each cluster says, what to do next.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  writ describe cluster cluster1\n  writ describe permission alice-reads-web -n cluster1\n  writ describe sync tenant --context writ-cluster1"
+    after_help = "Examples:\n  writ describe cluster cluster1\n  writ describe permission alice-reads-web -n cluster1\n  writ describe sync tenant --cluster cluster1"
 )]
 pub struct Describe {
     /// cluster, permission, work, account, set, sync, reposync, placement or addon.
     kind: String,
     /// The object.
     name: String,
-    /// Its namespace; default: found by its name.
+    /// Its namespace; default: that of the context, and where it names none, found by the object's name.
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
+    #[command(flatten)]
+    choice: Choice,
     #[command(flatten)]
     connection: Connection,
     /// How to print.
@@ -41,6 +47,9 @@ pub struct Describe {
 
 #[derive(Serialize)]
 struct Description {
+    /// Where it is, if that was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
     object: Value,
     conditions: Vec<Condition>,
     reports: Vec<Report>,
@@ -61,31 +70,76 @@ struct Told {
 impl Describe {
     pub async fn run(self) -> Result<ExitCode> {
         let kind = kinds::find(&self.kind)?;
-        let client = self.connection.client().await?;
-        let mut object = self.find(&client, &kind).await?;
-        let events = events(&client, &object).await?;
-        object.metadata.managed_fields = None;
-        if self.output == Format::Name {
-            println!("{}.{}/{}", kind.resource.plural, kind.resource.group, self.name);
-            return Ok(ExitCode::SUCCESS);
+        kind.must_be_there(&self.choice)?;
+        let namespace = match &self.namespace {
+            // The context is about the hub, the object is elsewhere.
+            None if self.choice.is_named() => None,
+            None => self.connection.namespace()?,
+            named => named.clone(),
+        };
+        let chosen = fleet::choose(&self.connection, &self.choice).await?;
+        let (asked, kind, namespace) = (&self, &kind, namespace.as_deref());
+        let (found, missing) = fleet::ask(chosen, |cluster, client| async move {
+            match asked.find(&client, kind, namespace).await? {
+                Some(object) => Ok(Some(asked.describe(&client, kind, &cluster, object).await?)),
+                None => Ok(None),
+            }
+        })
+        .await?;
+        let found: Vec<Description> = found.into_iter().filter_map(|(_, found)| found).collect();
+        match (self.output, found.as_slice()) {
+            // That some have no such object is no fault; that a cluster did not answer is said below.
+            (_, []) if missing.is_none() => bail!(
+                "there is no {} {} in {}; `writ get {}` lists them",
+                kind.resource.kind,
+                self.name,
+                namespace.map_or("any namespace".into(), |namespace| format!(
+                    "namespace {namespace}"
+                )),
+                kind.word()
+            ),
+            (_, []) => {}
+            (Format::Name, _) => println!("{}", kind.object(&self.name)),
+            (output, [only]) => output::value(output, only, || only.text())?,
+            (output, all) => output::value(output, &all, || {
+                all.iter().map(Description::text).collect::<Vec<_>>().join("\n\n")
+            })?,
         }
+        missing.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+
+    async fn describe(
+        &self,
+        client: &Client,
+        kind: &Kind,
+        cluster: &str,
+        mut object: DynamicObject,
+    ) -> Result<Description> {
+        let events = events(client, &object).await?;
+        object.metadata.managed_fields = None;
         let object = serde_json::to_value(&object)?;
-        let word = kind.words.first().copied().unwrap_or_default();
-        let description = Description {
+        let word = kind.word();
+        let mut reports = describe::reports(word, &object, cluster);
+        reports.extend(related(client, word, &object).await?);
+        Ok(Description {
+            cluster: self.choice.is_named().then(|| cluster.to_owned()),
             conditions: describe::conditions(&object),
-            reports: describe::reports(word, &object),
+            reports,
             next: describe::advice(word, &object),
             events,
             object,
-        };
-        output::value(self.output, &description, || description.text())?;
-        Ok(ExitCode::SUCCESS)
+        })
     }
 
     /// The object: by its namespace, or the only one of that name in any.
-    async fn find(&self, client: &Client, kind: &Kind) -> Result<DynamicObject> {
+    async fn find(
+        &self,
+        client: &Client,
+        kind: &Kind,
+        namespace: Option<&str>,
+    ) -> Result<Option<DynamicObject>> {
         let what = format!("read {} {}", kind.resource.kind, self.name);
-        let api: Api<DynamicObject> = match (&self.namespace, kind.namespaced) {
+        let api: Api<DynamicObject> = match (namespace, kind.namespaced) {
             (_, false) => Api::all_with(client.clone(), &kind.resource),
             (Some(namespace), true) => Api::namespaced_with(client.clone(), namespace, &kind.resource),
             (None, true) => {
@@ -93,24 +147,54 @@ impl Describe {
                 let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
                 let mut found = all.list(&params).await.map_err(|e| explain(&what, &e))?.items;
                 let places: Vec<_> = found.iter().filter_map(ResourceExt::namespace).collect();
-                return match (found.pop(), found.len()) {
-                    (Some(only), 0) => Ok(only),
-                    (Some(_), _) => bail!(
+                let only = found.pop();
+                if !found.is_empty() {
+                    bail!(
                         "there is more than one {} {}: choose with -n one of {}",
                         kind.resource.kind,
                         self.name,
                         places.join(", ")
-                    ),
-                    (None, _) => bail!(
-                        "there is no {} {} in any namespace; `writ get {}` lists them",
-                        kind.resource.kind,
-                        self.name,
-                        kind.words.first().copied().unwrap_or_default()
-                    ),
-                };
+                    );
+                }
+                return Ok(only);
             }
         };
-        api.get(&self.name).await.map_err(|e| explain(&what, &e))
+        match api.get(&self.name).await {
+            // The object is not there, in contrast to its kind.
+            Err(kube::Error::Api(status)) if is_absent(&status, &self.name) => Ok(None),
+            answer => Ok(Some(answer.map_err(|e| explain(&what, &e))?)),
+        }
+    }
+}
+
+fn is_absent(status: &kube::core::Status, name: &str) -> bool {
+    let details = status.details.as_ref();
+    status.code == 404 && details.is_some_and(|details| details.name == name)
+}
+
+/// What other objects say about clusters: the members of a set, the decisions of a placement.
+async fn related(client: &Client, word: &str, object: &Value) -> Result<Vec<Report>> {
+    let all = ListParams::default();
+    let found = match word {
+        "sets" => {
+            let set: ManagedClusterSet = serde_json::from_value(object.clone()).context("read the set")?;
+            let clusters = Api::<ManagedCluster>::all(client.clone()).list(&all).await;
+            clusters.map(|clusters| describe::members(&set, &clusters.items))
+        }
+        "placements" => {
+            let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+            let own = all.labels(&format!("{PLACEMENT_LABEL}={}", text("/metadata/name")));
+            let api = Api::<PlacementDecision>::namespaced(client.clone(), text("/metadata/namespace"));
+            api.list(&own)
+                .await
+                .map(|decisions| describe::decisions(&decisions.items))
+        }
+        _ => return Ok(Vec::new()),
+    };
+    match found {
+        // Who may not read them still gets the rest.
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Vec::new()),
+        found => found.map_err(|e| explain("read what belongs to it", &e)),
     }
 }
 
@@ -226,10 +310,15 @@ impl Description {
             ("Created", "/metadata/creationTimestamp"),
         ];
         let text = |path: &str| self.object.pointer(path).and_then(Value::as_str);
+        let cluster = self
+            .cluster
+            .iter()
+            .map(|cluster| format!("{:<11}{cluster}", "Cluster"));
         let labels = self.object.pointer("/metadata/labels").and_then(Value::as_object);
         heads
             .into_iter()
             .filter_map(|(title, path)| Some(format!("{title:<11}{}", text(path)?)))
+            .chain(cluster)
             .chain(labels.into_iter().flatten().map(|(key, value)| {
                 let value = value.as_str().unwrap_or_default();
                 format!("{:<11}{key}={value}", "Label")

@@ -1,13 +1,17 @@
 //! `writ detach`: a cluster leaves the hub.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{pin::pin, process::ExitCode, time::Duration};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use kube::Api;
+use futures::StreamExt;
+use kube::{
+    Api,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, watch_object},
+    },
+};
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
 use writ_hub::registration::{people, plan::CONDITION_DELETING};
@@ -46,9 +50,7 @@ const QUIET: Duration = Duration::from_secs(3);
 impl Detach {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        people::detach(&client, &self.name, self.force)
-            .await
-            .map_err(|error| anyhow!("{error}"))?;
+        people::detach(&client, &self.name, self.force).await?;
         let api: Api<ManagedCluster> = Api::all(client);
         let waited = tokio::time::timeout(self.timeout, self.wait(&api)).await;
         let left = match waited {
@@ -72,26 +74,46 @@ impl Detach {
         })
     }
 
+    /// Waits until the cluster is gone.
     async fn wait(&self, api: &Api<ManagedCluster>) -> Result<()> {
-        let mut told = String::new();
-        let started = Instant::now();
-        while let Some(left) = self.look(api).await? {
-            // Most clusters are gone in a moment; who waits longer wants to know for what.
-            if started.elapsed() > QUIET && left != told {
-                eprintln!("waiting: {left}");
-                told = left;
+        let mut seen = pin!(watch_object(api.clone(), &self.name).default_backoff());
+        let mut quiet = pin!(tokio::time::sleep(QUIET));
+        let (mut told, mut left) = (String::new(), None);
+        loop {
+            tokio::select! {
+                next = seen.next() => match next {
+                    Some(Ok(cluster)) => match self.left(cluster)? {
+                        Some(words) => left = Some(words),
+                        None => return Ok(()),
+                    },
+                    // It is tried again; who may not watch is told so at once.
+                    Some(Err(error)) if is_refused(&error) => return Err(error.into()),
+                    Some(Err(_)) => {}
+                    None => bail!("the watch of ManagedCluster {} ended", self.name),
+                },
+                // Most clusters are gone in a moment; who waits longer wants to know for what.
+                () = &mut quiet, if !quiet.is_elapsed() => {}
             }
-            tokio::time::sleep(Duration::from_millis(250)).await;
+            if let Some(words) = left
+                .as_ref()
+                .filter(|words| quiet.is_elapsed() && **words != told)
+            {
+                eprintln!("waiting: {words}");
+                told.clone_from(words);
+            }
         }
-        Ok(())
     }
 
-    /// What is left of the cluster; `None` once it is gone.
+    /// What is left of the cluster now; `None` once it is gone.
     async fn look(&self, api: &Api<ManagedCluster>) -> Result<Option<String>> {
         let cluster = api
             .get_opt(&self.name)
             .await
             .map_err(|e| explain(&format!("read ManagedCluster {}", self.name), &e))?;
+        self.left(cluster)
+    }
+
+    fn left(&self, cluster: Option<ManagedCluster>) -> Result<Option<String>> {
         let Some(cluster) = cluster else {
             return Ok(None);
         };
@@ -104,4 +126,12 @@ impl Detach {
             message.unwrap_or_else(|| "the hub has not answered yet".into()),
         ))
     }
+}
+
+/// Whether trying again cannot help.
+fn is_refused(error: &watcher::Error) -> bool {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
+    chain
+        .filter_map(|cause| cause.downcast_ref::<kube::Error>())
+        .any(|cause| matches!(writ_runtime::error::status_code(cause), Some(401 | 403)))
 }

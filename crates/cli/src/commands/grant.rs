@@ -1,14 +1,22 @@
 //! `writ grant` and `writ revoke`: the permission of a subject on clusters.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    process::ExitCode,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
+    runtime::wait::{Condition, await_condition, conditions},
 };
-use writ_api::rbac::{ClusterPermission, cluster_permission::ClusterPermissionSpec};
+use writ_api::{
+    cluster::ManagedCluster,
+    rbac::{ClusterPermission, cluster_permission::ClusterPermissionSpec},
+};
 use writ_runtime::condition;
 
 use crate::{
@@ -106,6 +114,15 @@ pub struct Grant {
     wait: bool,
 }
 
+/// Says so if the hub has no such cluster. Who may not ask is told by the write.
+async fn must_exist(client: &Client, cluster: &str) -> Result<()> {
+    let clusters: Api<ManagedCluster> = Api::all(client.clone());
+    if let Ok(None) = clusters.get_metadata_opt(cluster).await {
+        bail!("this hub has no cluster {cluster}; `writ get clusters` lists those it has");
+    }
+    Ok(())
+}
+
 impl Grant {
     pub async fn run(self) -> Result<ExitCode> {
         let wanted = self.what.grant()?;
@@ -114,18 +131,29 @@ impl Grant {
             .clone()
             .unwrap_or_else(|| grant::permission_name(&wanted.subject));
         let client = self.what.connection.client().await?;
+        // A name that is wrong stops all of it, before anything is granted.
+        for cluster in &self.what.clusters {
+            must_exist(&client, cluster).await?;
+        }
         let mut done = Vec::new();
+        let granted = self.grant(&client, &name, &wanted, &mut done).await;
+        // What was granted is said, whatever came after.
+        self.what.print(&done)?;
+        granted?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn grant(&self, client: &Client, name: &str, wanted: &Wanted, done: &mut Vec<Done>) -> Result<()> {
         for cluster in &self.what.clusters {
             let api: Api<ClusterPermission> = Api::namespaced(client.clone(), cluster);
-            done.push(self.write(&api, cluster, &name, &wanted).await?);
+            done.push(self.write(&api, cluster, name, wanted).await?);
         }
         if self.wait && !self.what.dry_run {
             for cluster in &self.what.clusters {
-                wait(&Api::namespaced(client.clone(), cluster), cluster, &name).await?;
+                wait(&Api::namespaced(client.clone(), cluster), cluster, name).await?;
             }
         }
-        self.what.print(&done)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 
     async fn write(
@@ -175,6 +203,11 @@ impl Grant {
             match answer {
                 // Somebody wrote in between: look again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(kube::Error::Api(status))
+                    if status.code == 404 && status.message.contains("namespaces \"") =>
+                {
+                    bail!("{what}: this hub has no cluster {cluster}; `writ get clusters` lists those it has")
+                }
                 answer => {
                     return Ok(Done {
                         permission: answer.map_err(|e| explain(&what, &e))?,
@@ -187,43 +220,61 @@ impl Grant {
     }
 }
 
-/// Waits until the agent reported that the permission is in place.
+/// Waits until the agent reported that the permission is in place as it is written now.
 async fn wait(api: &Api<ClusterPermission>, cluster: &str, name: &str) -> Result<()> {
-    let bar = progress::spinner(format!("waiting for {cluster}"));
-    let mut last = String::from("the hub has not looked at it yet");
-    let ready = async {
-        loop {
-            let permission = api.get(name).await?;
-            let conditions = permission.status.unwrap_or_default().conditions;
-            if let Some(ready) = condition::find(&conditions, "Ready")
-                && ready.observed_generation == permission.metadata.generation
-            {
-                if ready.status == "True" {
-                    return Ok::<_, kube::Error>(());
-                }
-                last.clone_from(&ready.message);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+    let last = Mutex::new("the hub has not looked at it yet".to_owned());
+    let is_ready = |permission: Option<&ClusterPermission>| {
+        let Some(permission) = permission else {
+            return false;
+        };
+        let conditions = permission.status.as_ref().map(|status| &*status.conditions);
+        let ready = conditions
+            .and_then(|conditions| condition::find(conditions, "Ready"))
+            .filter(|ready| ready.observed_generation == permission.metadata.generation);
+        if let Some(ready) = ready {
+            last.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone_from(&ready.message);
         }
+        ready.is_some_and(|ready| ready.status == "True")
     };
-    let answer = tokio::time::timeout(Duration::from_mins(1), ready).await;
+    wait_until(api, cluster, name, is_ready).await.with_context(|| {
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("{cluster} does not have it: {last}")
+    })
+}
+
+/// Waits until a permission is as wanted.
+async fn wait_until(
+    api: &Api<ClusterPermission>,
+    cluster: &str,
+    name: &str,
+    is: impl Condition<ClusterPermission>,
+) -> Result<()> {
+    let bar = progress::spinner(format!("waiting for {cluster}"));
+    let answer = tokio::time::timeout(Duration::from_mins(1), await_condition(api.clone(), name, is)).await;
     bar.finish_and_clear();
     match answer {
-        Ok(answer) => answer.map_err(|e| explain(&format!("read ClusterPermission {cluster}/{name}"), &e)),
-        Err(_) => bail!(
-            "{cluster} does not have it after a minute: {last}\n`writ describe permission {name} -n {cluster}` says more"
-        ),
+        Ok(answer) => answer
+            .map(drop)
+            .with_context(|| format!("watch ClusterPermission {cluster}/{name}")),
+        Err(_) => {
+            bail!("a minute is over; `writ describe permission {name} -n {cluster}` says more")
+        }
     }
 }
 
 /// Take a role on managed clusters away: from every ClusterPermission that grants it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  writ revoke --from user:alice --role view --namespace web --cluster cluster1\n\nExit code: 0 if it was taken away, 1 if nothing grants it, 2 on an error."
+    after_help = "Example:\n  writ revoke --from user:alice --role view --namespace web --cluster cluster1 --wait\n\nExit code: 0 if it was taken away, 1 if nothing grants it, 2 on an error."
 )]
 pub struct Revoke {
     #[command(flatten)]
     what: What,
+    /// Wait until the clusters no longer have it.
+    #[arg(long)]
+    wait: bool,
 }
 
 impl Revoke {
@@ -231,21 +282,10 @@ impl Revoke {
         let wanted = self.what.grant()?;
         let client = self.what.connection.client().await?;
         let (mut done, mut missing) = (Vec::new(), Vec::new());
-        for cluster in &self.what.clusters {
-            let api: Api<ClusterPermission> = Api::namespaced(client.clone(), cluster);
-            let found = api
-                .list(&ListParams::default())
-                .await
-                .map_err(|e| explain(&format!("read the ClusterPermissions of {cluster}"), &e))?;
-            let before = done.len();
-            for permission in found {
-                done.extend(self.take(&api, cluster, permission, &wanted).await?);
-            }
-            if done.len() == before {
-                missing.push(cluster);
-            }
-        }
+        let revoked = self.revoke(&client, &wanted, &mut done, &mut missing).await;
+        // What was taken away is said, whatever came after.
         self.what.print(&done)?;
+        revoked?;
         for cluster in &missing {
             eprintln!(
                 "no ClusterPermission grants {} {} on {cluster}; `writ why` shows where a right comes from",
@@ -258,6 +298,48 @@ impl Revoke {
         } else {
             ExitCode::FAILURE
         })
+    }
+
+    async fn revoke<'s>(
+        &'s self,
+        client: &Client,
+        wanted: &Wanted,
+        done: &mut Vec<Done>,
+        missing: &mut Vec<&'s str>,
+    ) -> Result<()> {
+        for cluster in &self.what.clusters {
+            let api: Api<ClusterPermission> = Api::namespaced(client.clone(), cluster);
+            let found = api
+                .list(&ListParams::default())
+                .await
+                .map_err(|e| explain(&format!("read the ClusterPermissions of {cluster}"), &e))?;
+            let before = done.len();
+            for permission in found {
+                done.extend(self.take(&api, cluster, permission, wanted).await?);
+            }
+            if done.len() == before {
+                // Only now: what is left of a cluster that is gone can still be taken away.
+                must_exist(client, cluster).await?;
+                missing.push(cluster);
+            }
+        }
+        if self.wait && !self.what.dry_run {
+            for one in done.iter() {
+                let (name, cluster) = (
+                    one.permission.name_any(),
+                    one.permission.namespace().unwrap_or_default(),
+                );
+                let api: Api<ClusterPermission> = Api::namespaced(client.clone(), &cluster);
+                if grant::is_empty(&one.permission.spec) {
+                    let uid = one.permission.uid().unwrap_or_default();
+                    let gone = wait_until(&api, &cluster, &name, conditions::is_deleted(&uid)).await;
+                    gone.with_context(|| format!("{cluster} still has it"))?;
+                } else {
+                    wait(&api, &cluster, &name).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn take(

@@ -4,12 +4,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use kube::Client;
 use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
 use writ_hub::options::{
     AccountOptions, AdmissionOptions, AgentRights, Guards, KeyGrants, RegistrationDriver,
 };
-use writ_runtime::webhook::{self, Source, Target};
+use writ_runtime::{
+    client,
+    webhook::{self, Source, Target},
+};
 
 use crate::{
     connect::Connection,
@@ -116,7 +118,7 @@ impl Hub {
     pub async fn run(self) -> Result<ExitCode> {
         let config = self.connection.config().await?;
         let url = self.webhook.address(&config)?;
-        let client = Client::try_from(config).context("set up a client of the hub")?;
+        let client = client::connect(config).context("set up a client of the hub")?;
         let admission = AdmissionOptions::default();
         let options = writ_hub::Options {
             controllers: self.controllers,
@@ -154,6 +156,7 @@ impl Hub {
             registration_driver: self.registration_driver,
         };
         let (health, shutdown) = process::start(&self.process).await?;
+        let client = health.counted("hub", client);
         writ_hub::run(client, options, health, shutdown).await?;
         Ok(ExitCode::SUCCESS)
     }

@@ -157,6 +157,8 @@ impl Install {
             .with_context(|| format!("deploy/{name} is not in this program"))?;
         let workload = workload
             .replace("image: IMAGE", &format!("image: {}", self.image))
+            // The syncs themselves make Deployments, of the same program.
+            .replace("args: [sync,", &format!("args: [sync, --image={},", self.image))
             .replace(
                 "--cluster-name=CLUSTER",
                 &format!(

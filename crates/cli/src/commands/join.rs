@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::{Args, ValueEnum};
 use kube::config::Kubeconfig;
@@ -15,6 +15,7 @@ use super::agent::duration;
 use crate::{
     connect::{self, Connection},
     output::{self, Format},
+    progress,
 };
 
 /// Join a hub: make the ManagedCluster, ask for an identity, wait until somebody accepts, keep the identity.
@@ -125,19 +126,23 @@ impl Join {
             .joining(self.cluster_name.clone(), bootstrap.read()?, store)?;
         let cluster = self.cluster_name;
         eprintln!("joining as {cluster}; on the hub, `writ accept {cluster}` lets it in");
+        let bar = progress::spinner(format!("waiting until {cluster} is accepted"));
         let joined = async {
             match self.timeout {
                 Some(time) => tokio::time::timeout(time, join(&joining)).await,
                 None => Ok(join(&joining).await),
             }
         };
-        match joined.await {
+        let joined = joined.await;
+        bar.finish_and_clear();
+        match joined {
             Err(_) => {
                 eprintln!("nobody accepted {cluster} in time; run the same command again to go on waiting");
                 return Ok(ExitCode::FAILURE);
             }
-            Ok(Err(error)) => bail!("join the hub: {error}"),
-            Ok(Ok(_)) => {}
+            Ok(joined) => {
+                joined.context("join the hub")?;
+            }
         }
         let joined = Joined { cluster, kept };
         output::value(self.output, &joined, || match self.output {

@@ -18,7 +18,7 @@ use crate::connect::Connection;
 /// use now, and with the account's right on the managed cluster.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  writ kubeconfig cluster1 --service-account robot > robot.kubeconfig\n  kubectl --kubeconfig robot.kubeconfig get pods"
+    after_help = "Example:\n  writ kubeconfig cluster1 --service-account robot > robot.kubeconfig\n  kubectl --kubeconfig robot.kubeconfig get pods\n\nThe output is a kubeconfig, which is YAML: there is no -o."
 )]
 pub struct Kubeconfig {
     /// The managed cluster.

@@ -107,7 +107,7 @@ pub async fn run(command: Command) -> Result<ExitCode> {
         Command::Token(command) => command.run().await,
         Command::Kubeconfig(command) => command.run().await,
         Command::Hub(command) => command.run().await,
-        Command::Agent(command) => command.run().await,
+        Command::Agent(command) => Box::pin(command.run()).await,
         Command::Sync(command) => command.run().await,
         Command::Crds(command) => command.run(),
         Command::Completion(command) => command.run(),

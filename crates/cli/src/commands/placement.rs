@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, process::ExitCode};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use writ_hub::placement::explain::{Explanation, explain};
@@ -76,9 +76,7 @@ impl Placement {
 impl Explain {
     async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        let explanation = explain(&client, &self.namespace, &self.name)
-            .await
-            .map_err(|error| anyhow!("{error}"))?;
+        let explanation = explain(&client, &self.namespace, &self.name).await?;
         let answer = answer(&self.name, explanation);
         output::value(self.output, &answer, || match self.output {
             Format::Name => names(&answer),

@@ -5,6 +5,8 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 
+use writ_sync::Clients;
+
 use crate::{
     connect::Connection,
     process::{self, ProcessFlags},
@@ -93,7 +95,7 @@ impl Sync {
                     .map_err(|error| anyhow!("--reconcile {sync}: {error}"))?;
                 writ_sync::reconciler::run_one(config, options, id, health, shutdown).await?;
             }
-            None => writ_sync::run(config, options, health, shutdown).await?,
+            None => writ_sync::run(Clients::of(config)?.counted(&health), options, health, shutdown).await?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -28,11 +28,13 @@ enum Action {
     ///
     /// The token is printed, in clear, and nowhere else. `writ kubeconfig` writes a kubeconfig that runs this command
     /// whenever a token is needed, so that no file holds one.
-    #[command(after_help = "Example:\n  writ token get cluster1 robot")]
+    #[command(
+        after_help = "Example:\n  writ token get cluster1 robot\n\nThe output is an ExecCredential in JSON, which is what `exec` reads: there is no -o."
+    )]
     Get(Get),
     /// Print the kubeconfig that clusters join this hub with. It may be shared: it can ask to be let in, and nothing else.
     #[command(
-        after_help = "Example:\n  writ token bootstrap > bootstrap.kubeconfig\n  writ install agent --cluster-name cluster3 --bootstrap-kubeconfig bootstrap.kubeconfig --context cluster3 --apply\n  writ accept cluster3"
+        after_help = "Example:\n  writ token bootstrap > bootstrap.kubeconfig\n  writ install agent --cluster-name cluster3 --bootstrap-kubeconfig bootstrap.kubeconfig --context cluster3 --apply\n  writ accept cluster3\n\nThe output is a kubeconfig, which is YAML: there is no -o."
     )]
     Bootstrap(Bootstrap),
 }
@@ -87,19 +89,22 @@ impl Bootstrap {
             .await
             .map_err(|error| {
                 let missing = error.is_code(404);
-                let hint = if missing {
-                    "\nis this a hub? `writ install hub` makes the account"
+                let error = anyhow::Error::from(error);
+                if missing {
+                    anyhow!(
+                        "{}\nis this a hub? `writ install hub` makes the account",
+                        connect::words(&error)
+                    )
                 } else {
-                    ""
-                };
-                anyhow!("{error}{hint}")
+                    error
+                }
             })?;
         let auth = AuthInfo {
             token: Some(token.text.into()),
             ..AuthInfo::default()
         };
         let mine = connect::self_contained(self.connection.chosen()?)?;
-        let mut config = identity::kubeconfig(&mine, auth).map_err(|error| anyhow!("{error}"))?;
+        let mut config = identity::kubeconfig(&mine, auth)?;
         if let Some(url) = self.server {
             for cluster in config
                 .clusters

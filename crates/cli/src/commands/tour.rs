@@ -1,20 +1,30 @@
 //! `writ tour`
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
+use kube::config::Kubeconfig;
+use tokio_util::sync::CancellationToken;
 use writ_fleet::{
     Fleet, Kind,
     fleet::{Options, has_context},
 };
 
-use crate::{connect::Connection, tour};
+use super::agent::duration;
+use crate::{
+    connect::Connection,
+    process, progress,
+    tour::{self, End},
+};
+
+/// How long a fleet may take to say that it is there.
+const ALIVE: Duration = Duration::from_secs(5);
 
 /// Walk through the five design documents on a fleet, with a proof at every step.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  writ tour --yes          # on the fleet of `writ up`, if KUBECONFIG names one, else on one of its own\n  writ tour --yes --real   # on real control planes of its own\n\nExit code: 0 if every proof holds, 1 if one fails, 2 on an error."
+    after_help = "Examples:\n  writ tour --yes          # on the fleet of `writ up`, if KUBECONFIG names one that runs, else on one of its own\n  writ tour --yes --real   # on real control planes of its own\n\nExit code: 0 if every proof holds, 1 if one fails, 2 on an error, 130 if it was interrupted; then it leaves nothing behind."
 )]
 pub struct Tour {
     /// Run through without waiting for Enter.
@@ -23,31 +33,75 @@ pub struct Tour {
     /// Start a fleet of real control planes, instead of using the running one.
     #[arg(long)]
     real: bool,
-    #[command(flatten)]
-    connection: Connection,
+    /// The kubeconfig of a fleet, with the contexts `writ-hub`, `writ-cluster1`, ...; default: `KUBECONFIG`.
+    #[arg(long, value_name = "FILE", conflicts_with = "real")]
+    kubeconfig: Option<PathBuf>,
+    /// How long a proof may take.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    timeout: Duration,
 }
 
 impl Tour {
     pub async fn run(self) -> Result<ExitCode> {
-        let running = self.connection.read().ok().filter(|kubeconfig| {
-            !self.real && has_context(kubeconfig, "hub") && has_context(kubeconfig, "cluster1")
-        });
-        let held = match running {
-            Some(kubeconfig) => {
+        let stop = process::shutdown()?;
+        let end = match self.running().await? {
+            Some(fleet) => {
                 println!("Using the fleet that runs.");
-                tour::walk(&Fleet::attach(&kubeconfig).await?, self.yes).await?
+                tour::walk(&fleet, self.yes, self.timeout, &stop).await?
             }
-            None => self.own().await?,
+            None => self.own(&stop).await?,
         };
-        Ok(if held {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
+        Ok(match end {
+            End::Held => ExitCode::SUCCESS,
+            End::Failed => ExitCode::FAILURE,
+            // Somebody may still be asked for Enter, which nothing but the end of the process takes back.
+            End::Stopped => std::process::exit(process::INTERRUPTED),
         })
     }
 
-    async fn own(&self) -> Result<bool> {
+    /// The fleet that the kubeconfig names, if it runs.
+    async fn running(&self) -> Result<Option<Fleet>> {
+        if self.real {
+            return Ok(None);
+        }
+        let connection = Connection {
+            kubeconfig: self.kubeconfig.clone(),
+            context: None,
+        };
+        let kubeconfig = match connection.read_if_any() {
+            // The file of a fleet goes with it, and the variable stays.
+            Err(error) if self.kubeconfig.is_none() => {
+                println!("{error:#}");
+                return Ok(None);
+            }
+            answer => answer?,
+        };
+        if !["hub", "cluster1"]
+            .iter()
+            .all(|name| has_context(&kubeconfig, name))
+        {
+            return Ok(None);
+        }
+        let answers = tokio::time::timeout(ALIVE, alive(&kubeconfig)).await;
+        Ok(match answers {
+            Ok(Ok(fleet)) => Some(fleet),
+            Ok(Err(error)) => {
+                println!("The fleet of the kubeconfig does not answer: {error:#}");
+                None
+            }
+            Err(_) => {
+                println!(
+                    "The fleet of the kubeconfig does not answer within {} seconds.",
+                    ALIVE.as_secs()
+                );
+                None
+            }
+        })
+    }
+
+    async fn own(&self, stop: &CancellationToken) -> Result<End> {
         println!("Starting a hub and a managed cluster.");
+        let bar = progress::spinner("starting");
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
         let fleet = Fleet::start_with(Options {
             kind,
@@ -59,8 +113,18 @@ impl Tour {
         .await?;
         let scratch = tempfile::Builder::new().prefix("writ-tour-").tempdir()?;
         let running = fleet.run_everything(scratch.path()).await?;
-        let held = tour::walk(&fleet, self.yes).await;
+        bar.finish_and_clear();
+        let end = tour::walk(&fleet, self.yes, self.timeout, stop).await;
         running.stop().await?;
-        held
+        end
     }
+}
+
+/// The fleet of a kubeconfig, once the hub and the first cluster have said who they are.
+async fn alive(kubeconfig: &Kubeconfig) -> Result<Fleet> {
+    let fleet = Fleet::attach(kubeconfig).await?;
+    for cluster in [&fleet.hub, fleet.cluster(1)?] {
+        cluster.admin().await?.apiserver_version().await?;
+    }
+    Ok(fleet)
 }

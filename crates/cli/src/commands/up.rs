@@ -12,10 +12,9 @@ use kube::config::Kubeconfig;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options};
-use writ_runtime::supervise;
-use writ_testenv::git::Repository;
+use writ_testenv::{git::Repository, private};
 
-use crate::{example, live, output};
+use crate::{example, live, process, progress};
 
 /// Run a hub and managed clusters on this machine, with everything of writ running on them.
 #[derive(Debug, Args)]
@@ -31,7 +30,7 @@ pub struct Up {
     #[arg(long)]
     real: bool,
     /// The port of the hub; the clusters take the next ones. Default: free ports.
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port_base: Option<u16>,
     /// What is applied at the start.
     #[arg(long, value_enum, default_value_t = Example::Tour)]
@@ -48,6 +47,7 @@ enum Example {
 
 /// What runs.
 struct Started {
+    greeting: String,
     fleet: Fleet,
     running: Everything,
     _repository: Option<Repository>,
@@ -59,7 +59,7 @@ const SHOWN: usize = 10;
 
 impl Up {
     pub async fn run(self) -> Result<ExitCode> {
-        let shutdown = supervise::shutdown_on_signal()?;
+        let shutdown = process::shutdown()?;
         self.ports()?;
         // Whoever waits for a slow start may stop it, too: what was begun ends with this process.
         tokio::select! {
@@ -89,6 +89,7 @@ impl Up {
     async fn start(&self) -> Result<Started> {
         let started = Instant::now();
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
+        let bar = progress::spinner(format!("starting a hub and {} clusters", self.clusters));
         let fleet = Fleet::start_with(Options {
             kind,
             clusters: self.clusters,
@@ -107,8 +108,11 @@ impl Up {
             Example::Tour => example::apply(&fleet, self.data.as_deref()).await?,
             Example::None => None,
         };
-        self.greet(&fleet, started, &file);
+        bar.finish_and_clear();
+        let greeting = self.greeting(&fleet, started, &file);
+        print!("{greeting}");
         Ok(Started {
+            greeting,
             fleet,
             running,
             _repository: repository,
@@ -117,10 +121,11 @@ impl Up {
     }
 
     /// Shows what happens until it is told to stop.
-    async fn follow(&self, started: Started, shutdown: &CancellationToken) -> Result<ExitCode> {
+    async fn follow(&self, mut started: Started, shutdown: &CancellationToken) -> Result<ExitCode> {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            shown = live::show(&started.fleet) => shown?,
+            shown = live::show(&started.fleet, &started.greeting) => shown?,
+            ended = started.running.ended() => return Err(ended),
         }
         eprintln!("stopping");
         started.running.stop().await?;
@@ -128,33 +133,45 @@ impl Up {
     }
 
     /// What runs, where, and what to try.
-    fn greet(&self, fleet: &Fleet, started: Instant, file: &Path) {
-        println!("ready after {} ms", started.elapsed().as_millis());
+    fn greeting(&self, fleet: &Fleet, started: Instant, file: &Path) -> String {
+        let mut text = String::new();
+        let mut say = |line: String| {
+            text.push_str(&line);
+            text.push('\n');
+        };
+        say(format!("ready after {} ms", started.elapsed().as_millis()));
         for cluster in std::iter::once(&fleet.hub).chain(&fleet.clusters).take(SHOWN) {
-            println!("  {:<10} {}", cluster.name(), cluster.url());
+            say(format!("  {:<10} {}", cluster.name(), cluster.url()));
         }
         if fleet.clusters.len() >= SHOWN {
-            println!("  ... and {} more", fleet.clusters.len() + 1 - SHOWN);
+            say(format!("  ... and {} more", fleet.clusters.len() + 1 - SHOWN));
         }
-        println!("\nexport KUBECONFIG={}\n", file.display());
-        println!("Try next, in another terminal:");
+        say(format!("\nexport KUBECONFIG={}\n", file.display()));
+        say("Try next, in another terminal:".into());
         let writ = program();
-        println!("  {writ} get clusters");
+        say(format!("  {writ} get clusters"));
         match (self.example, fleet.clusters.is_empty()) {
             (_, true) => {
-                println!("  {writ} token bootstrap > bootstrap.kubeconfig");
-                println!("  {writ} who-can create managedclusters.cluster.open-cluster-management.io\n");
+                say(format!("  {writ} token bootstrap > bootstrap.kubeconfig"));
+                say(format!(
+                    "  {writ} who-can create managedclusters.cluster.open-cluster-management.io\n"
+                ));
             }
             (Example::Tour, false) => {
-                println!("  {writ} why list pods --as user:alice -n web --cluster cluster1");
-                println!("  {writ} tour\n");
+                say(format!(
+                    "  {writ} why list pods --as user:alice -n web --cluster cluster1"
+                ));
+                say(format!("  {writ} tour\n"));
             }
             (Example::None, false) => {
-                println!("  {writ} why list pods --as user:alice --cluster cluster1");
-                println!("  {writ} tour\n");
+                say(format!(
+                    "  {writ} why list pods --as user:alice --cluster cluster1"
+                ));
+                say(format!("  {writ} tour\n"));
             }
         }
-        println!("Ctrl-C stops the fleet.\n");
+        say("Ctrl-C stops the fleet.\n".into());
+        text
     }
 }
 
@@ -187,7 +204,7 @@ fn write_kubeconfig(fleet: &Fleet, file: &Path) -> Result<()> {
         all.contexts.extend(named.contexts);
     }
     let text = writ_runtime::yaml::to_string(&all)?;
-    output::private_file(file, &text)
+    private::file(file, &text)
 }
 
 fn renamed(cluster: &Cluster) -> Kubeconfig {

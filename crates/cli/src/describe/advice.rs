@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Condition, conditions, list, text};
+use super::{Condition, SYNC_PARTS, conditions, list, text};
+
+/// How many errors of a part of a sync are repeated; the reports have all.
+const ERRORS_SHOWN: usize = 3;
 
 /// What a person can do, the most useful first; empty where nothing is wrong.
 pub fn advice(word: &str, object: &Value) -> Vec<String> {
@@ -66,6 +69,28 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
         "syncs" | "reposyncs" => sync(object, &conditions, &mut all),
         _ => {}
     }
+    if conditions.is_empty() && all.is_empty() {
+        all.push("Nobody has answered yet: is the hub running?".into());
+    }
+    // Where nobody knows a way out, what is wrong is at least said.
+    if all.is_empty() {
+        let troubles = conditions.iter().filter(|condition| is_trouble(condition));
+        all.extend(troubles.map(|trouble| {
+            let Condition {
+                name,
+                status,
+                reason,
+                message,
+                ..
+            } = trouble;
+            format!("{name} is {status} ({reason}): {message}")
+        }));
+    }
+    if word == "placements" && is("PlacementSatisfied", "True").is_none() {
+        all.push(format!(
+            "`writ placement explain {name} -n {namespace}` says of each cluster why it is in or out."
+        ));
+    }
     // Once joined, joined: this one does not answer to the spec.
     let answers = |name: &str| name != "ManagedClusterJoined";
     if let Some(old) = conditions
@@ -78,6 +103,26 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
         ));
     }
     all
+}
+
+/// Whether a condition is not as it should be. Most are good when they hold; some tell of a fault, and some of work that
+/// is under way or of a plain fact.
+fn is_trouble(condition: &Condition) -> bool {
+    match condition.name.as_str() {
+        "Stalled"
+        | "Degraded"
+        | "PlacementMisconfigured"
+        | "ClusterSetConflict"
+        | "ReconcilerFinalizerFailure" => condition.status == "True",
+        "Reconciling"
+        | "Syncing"
+        | "Progressing"
+        | "ReconcilerFinalizing"
+        | "Deleting"
+        | "Complete"
+        | "ClusterSetEmpty" => false,
+        _ => condition.status != "True",
+    }
 }
 
 fn no_answer(cluster: &str) -> String {
@@ -161,6 +206,13 @@ fn sync(object: &Value, conditions: &[Condition], all: &mut Vec<String>) {
     if conditions.is_empty() {
         all.push("Nobody has answered yet: is `writ sync` running on this cluster?".into());
     }
+    for part in SYNC_PARTS {
+        let errors = list(object, &format!("/status/{part}/errors"));
+        all.extend(errors.take(ERRORS_SHOWN).map(|error| {
+            let message = text(error, "/errorMessage");
+            format!("The {part} has the error {}: {message}", text(error, "/code"))
+        }));
+    }
 }
 
 #[cfg(test)]
@@ -170,6 +222,12 @@ mod tests {
 
     fn object(conditions: &Value) -> Value {
         json!({"metadata": {"name": "x", "namespace": "cluster1", "generation": 2}, "status": {"conditions": conditions}})
+    }
+
+    fn with_error(part: &str) -> Value {
+        let mut object = object(&json!([{"type": "Syncing", "status": "False", "observedGeneration": 2}]));
+        object["status"][part] = json!({"errors": [{"code": "2004", "errorMessage": "no such branch"}]});
+        object
     }
 
     #[test]
@@ -223,12 +281,66 @@ mod tests {
                 "kubectl label managedcluster",
             ),
             ("syncs", object(&json!([])), "is `writ sync` running"),
+            (
+                "works",
+                object(&json!([
+                    {"type": "Applied", "status": "True", "observedGeneration": 2},
+                    {"type": "Available", "status": "False", "reason": "R", "message": "2 of 3", "observedGeneration": 2},
+                ])),
+                "Available is False (R): 2 of 3",
+            ),
+            (
+                "syncs",
+                object(&condition("Stalled", "True", "no such Secret")),
+                "Stalled is True (R): no such Secret",
+            ),
+            (
+                "syncs",
+                with_error("source"),
+                "The source has the error 2004: no such branch",
+            ),
+            (
+                "syncs",
+                with_error("rendering"),
+                "The rendering has the error 2004",
+            ),
+            ("reposyncs", with_error("sync"), "The sync has the error 2004"),
+            (
+                "placements",
+                object(&condition("PlacementSatisfied", "False", "no set is bound")),
+                "writ placement explain x -n cluster1",
+            ),
+            (
+                "placements",
+                object(&condition("PlacementMisconfigured", "True", "a bad score")),
+                "PlacementMisconfigured is True (R): a bad score",
+            ),
+            (
+                "addons",
+                object(&condition("Available", "Unknown", "no lease")),
+                "Available is Unknown (R): no lease",
+            ),
+            ("addons", object(&json!([])), "is the hub running?"),
+            (
+                "sets",
+                object(&condition("ClusterSetConflict", "True", "a broken selector")),
+                "a broken selector",
+            ),
         ];
         for (word, object, wanted) in rows {
             let all = advice(word, &object).join("\n");
             assert!(all.contains(wanted), "{word}: {all:?} lacks {wanted:?}");
         }
-        assert!(advice("works", &object(&condition("Applied", "True", ""))).is_empty());
+        for (word, kind, status) in [
+            ("works", "Applied", "True"),
+            ("sets", "ClusterSetEmpty", "False"),
+            ("syncs", "Stalled", "False"),
+            ("addons", "Available", "True"),
+            ("placements", "PlacementSatisfied", "True"),
+        ] {
+            let all = advice(word, &object(&condition(kind, status, "")));
+            assert!(all.is_empty(), "{word}: {all:?}");
+        }
     }
 
     #[test]

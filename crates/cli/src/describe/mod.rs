@@ -7,7 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use advice::advice;
-pub use reports::{Report, reports};
+pub use reports::{Report, decisions, members, reports};
+
+/// The parts of a sync that report errors of their own.
+const SYNC_PARTS: [&str; 3] = ["source", "rendering", "sync"];
 
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

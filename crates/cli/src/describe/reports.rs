@@ -3,7 +3,14 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{list, text};
+use kube::ResourceExt;
+use writ_api::cluster::{
+    ManagedCluster, ManagedClusterSet, PlacementDecision, managed_cluster::CONDITION_AVAILABLE,
+};
+use writ_hub::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
+use writ_runtime::condition;
+
+use super::{SYNC_PARTS, list, text};
 
 /// What a cluster says about one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,8 +23,9 @@ pub struct Report {
     pub says: String,
 }
 
-/// What the clusters say, by the kind's usual word.
-pub fn reports(word: &str, object: &Value) -> Vec<Report> {
+/// What the clusters say, by the kind's usual word. `here` is the cluster that holds the object, for kinds that live on
+/// managed clusters.
+pub fn reports(word: &str, object: &Value, here: &str) -> Vec<Report> {
     let namespace = text(object, "/metadata/namespace");
     let name = text(object, "/metadata/name");
     match word {
@@ -25,7 +33,8 @@ pub fn reports(word: &str, object: &Value) -> Vec<Report> {
         "works" => work(&namespace, object),
         "accounts" => account(&namespace, object),
         "clusters" => cluster(&name, object),
-        "syncs" | "reposyncs" => sync(object),
+        "syncs" | "reposyncs" => sync(object, here),
+        "addons" => addon(&namespace, object),
         _ => Vec::new(),
     }
 }
@@ -127,9 +136,69 @@ fn cluster(name: &str, object: &Value) -> Vec<Report> {
     version.into_iter().chain(claims).collect()
 }
 
-fn sync(object: &Value) -> Vec<Report> {
-    let here = "this cluster";
-    let mut all: Vec<Report> = ["source", "rendering", "sync"]
+/// The clusters that are in a set, and those that would be.
+pub fn members(set: &ManagedClusterSet, clusters: &[ManagedCluster]) -> Vec<Report> {
+    // Admission marks the sets whose key this hub guards, the default key too where it was told so.
+    let view = SetView::of(set, set.annotations().contains_key(CONFIRMED_ANNOTATION));
+    let about = |cluster: &ManagedCluster| {
+        let joined = cluster.annotations().get(JOINED_ANNOTATION).map(String::as_str);
+        match view.membership(cluster.labels(), joined) {
+            Membership::Member => Some("member"),
+            Membership::Unconfirmed => Some("label only, not a member"),
+            Membership::Stranger => None,
+        }
+    };
+    clusters
+        .iter()
+        .filter_map(|cluster| {
+            let conditions = cluster
+                .status
+                .as_ref()
+                .map_or(&[][..], |status| &status.conditions);
+            let says = match condition::find(conditions, CONDITION_AVAILABLE) {
+                Some(available) if available.status == "True" => "available".to_owned(),
+                Some(available) => format!("not available: {}", available.message),
+                None => "not joined yet".to_owned(),
+            };
+            Some(report(&cluster.name_any(), about(cluster)?.to_owned(), says))
+        })
+        .collect()
+}
+
+/// The clusters that a placement chose.
+pub fn decisions(decisions: &[PlacementDecision]) -> Vec<Report> {
+    decisions
+        .iter()
+        .flat_map(|decision| {
+            let chosen = decision.status.iter().flat_map(|status| &status.decisions);
+            chosen.map(|one| {
+                let says = match one.score {
+                    Some(score) => format!("score {score} {}", one.reason),
+                    None => one.reason.clone(),
+                };
+                report(
+                    &one.cluster_name,
+                    format!("chosen in {}", decision.name_any()),
+                    says.trim_end().to_owned(),
+                )
+            })
+        })
+        .collect()
+}
+
+fn addon(cluster: &str, object: &Value) -> Vec<Report> {
+    let rows = [
+        ("namespace", "/status/namespace"),
+        ("health is told by", "/status/healthCheck/mode"),
+    ];
+    rows.into_iter()
+        .map(|(about, path)| report(cluster, about.into(), text(object, path)))
+        .filter(|report| !report.says.is_empty())
+        .collect()
+}
+
+fn sync(object: &Value, here: &str) -> Vec<Report> {
+    let mut all: Vec<Report> = SYNC_PARTS
         .into_iter()
         .filter_map(|part| {
             let commit = text(object, &format!("/status/{part}/commit"));
@@ -144,7 +213,7 @@ fn sync(object: &Value) -> Vec<Report> {
             says.trim_end().to_owned(),
         )
     }));
-    for part in ["source", "rendering", "sync"] {
+    for part in SYNC_PARTS {
         all.extend(list(object, &format!("/status/{part}/errors")).map(|error| {
             report(
                 here,

@@ -89,7 +89,7 @@ metadata: {name: deployer, namespace: tour-shop}
 
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let (hub, cluster) = (&guide.fleet.hub, guide.first()?);
-    cluster.namespace(NAMESPACE).await?;
+    guide.namespace(cluster, NAMESPACE).await?;
     guide
         .say("bob may write works for cluster1. A work can name an executor, an account of the cluster; naming it on the\nhub needs the right `execute-as`.")
         .await?;

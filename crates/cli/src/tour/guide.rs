@@ -1,10 +1,19 @@
 //! The guide: says what is written, writes it, and shows what became of it.
 
-use std::io::{self, BufRead, IsTerminal, Write};
-use std::time::Instant;
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, IsTerminal, Write},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
-use kube::Client;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use writ_api::cluster::ManagedCluster;
 use writ_fleet::{Cluster, Fleet, manifests, wait};
 
 use super::proof::{Answer, Claim, Expected};
@@ -17,17 +26,31 @@ pub struct Guide<'a> {
     wait: bool,
     /// How many proofs held.
     proven: usize,
+    /// How long a proof may take.
+    patience: Duration,
     /// What a chapter wrote, to be taken away at its end.
-    written: Vec<(&'a Cluster, String)>,
+    written: Vec<(&'a Cluster, Written)>,
+}
+
+/// What is taken away again.
+enum Written {
+    /// The objects of a manifest.
+    Objects(String),
+    /// Labels of a managed cluster.
+    Labels {
+        cluster: &'static str,
+        keys: &'static [&'static str],
+    },
 }
 
 impl<'a> Guide<'a> {
     /// A guide that waits for the reader, where there is one.
-    pub fn new(fleet: &'a Fleet, yes: bool) -> Self {
+    pub fn new(fleet: &'a Fleet, yes: bool, patience: Duration) -> Self {
         Self {
             fleet,
             wait: !yes && io::stdin().is_terminal(),
             proven: 0,
+            patience,
             written: Vec::new(),
         }
     }
@@ -68,8 +91,23 @@ impl<'a> Guide<'a> {
             println!("    {line}");
         }
         println!();
-        self.written.push((on, text.to_owned()));
+        self.written.push((on, Written::Objects(text.to_owned())));
         manifests::apply(client, text).await
+    }
+
+    /// Makes a namespace for the chapter; one that was there before stays.
+    pub async fn namespace(&mut self, on: &'a Cluster, name: &str) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(on.admin().await?);
+        if namespaces.get_metadata_opt(name).await?.is_none() {
+            let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
+            self.written.push((on, Written::Objects(text)));
+        }
+        on.namespace(name).await
+    }
+
+    /// Remembers labels that the chapter is about to set on a managed cluster.
+    pub fn will_label(&mut self, on: &'a Cluster, cluster: &'static str, keys: &'static [&'static str]) {
+        self.written.push((on, Written::Labels { cluster, keys }));
     }
 
     /// Deletes what a manifest says, as the admin of a cluster.
@@ -86,7 +124,7 @@ impl<'a> Guide<'a> {
     {
         let started = Instant::now();
         let text = format!("{} {} {}", claim.who, expected.verb(), claim.words);
-        let answer: Result<Answer> = wait::until(&text, || async {
+        let answer: Result<Answer> = wait::until_within(self.patience, &text, || async {
             let answer = claim.ask(&request).await?;
             if answer.is(expected) {
                 Ok(Some(answer))
@@ -113,7 +151,7 @@ impl<'a> Guide<'a> {
         Fut: Future<Output = Result<Option<String>>>,
     {
         let started = Instant::now();
-        let seen = wait::until(what, ask)
+        let seen = wait::until_within(self.patience, what, ask)
             .await
             .with_context(|| format!("NOT SEEN: {what}"))?;
         println!("  seen: {what} ({} ms)", started.elapsed().as_millis());
@@ -123,11 +161,27 @@ impl<'a> Guide<'a> {
         Ok(())
     }
 
-    /// Takes away what the chapter wrote, the last first.
+    /// Takes away what the chapter wrote, the last first. What fails does not keep the rest; the first fault is told.
     pub async fn clean_up(&mut self) -> Result<()> {
-        while let Some((on, text)) = self.written.pop() {
-            manifests::delete(&on.admin().await?, &text).await?;
+        let mut outcome = Ok(());
+        while let Some((on, written)) = self.written.pop() {
+            let gone = take_away(on, &written).await;
+            outcome = outcome.and(gone.with_context(|| format!("clean up on {}", on.name())));
         }
-        Ok(())
+        outcome
+    }
+}
+
+async fn take_away(on: &Cluster, written: &Written) -> Result<()> {
+    let admin = on.admin().await?;
+    match written {
+        Written::Objects(text) => manifests::delete_and_wait(&admin, text).await,
+        Written::Labels { cluster, keys } => {
+            let none: BTreeMap<&str, Option<&str>> = keys.iter().map(|key| (*key, None)).collect();
+            let patch = Patch::Merge(json!({"metadata": {"labels": none}}));
+            let clusters: Api<ManagedCluster> = Api::all(admin);
+            clusters.patch(cluster, &PatchParams::default(), &patch).await?;
+            Ok(())
+        }
     }
 }

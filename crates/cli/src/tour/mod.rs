@@ -11,8 +11,11 @@ mod proof;
 mod sets;
 mod sync;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use futures::{FutureExt, future::LocalBoxFuture};
+use tokio_util::sync::CancellationToken;
 use writ_fleet::Fleet;
 
 use guide::Guide;
@@ -44,14 +47,33 @@ const CHAPTERS: &[Chapter] = &[
     ),
 ];
 
-/// Walks through every chapter; a proof that fails ends its chapter, and the tour fails in the end.
-pub async fn walk(fleet: &Fleet, yes: bool) -> Result<bool> {
-    let mut guide = Guide::new(fleet, yes);
+/// How a tour ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Every proof held.
+    Held,
+    /// One did not.
+    Failed,
+    /// It was told to stop; nothing of it is left.
+    Stopped,
+}
+
+/// Walks through every chapter; a proof that fails ends its chapter, and the tour fails in the end. Whoever stops it
+/// leaves nothing behind.
+pub async fn walk(fleet: &Fleet, yes: bool, patience: Duration, stop: &CancellationToken) -> Result<End> {
+    let mut guide = Guide::new(fleet, yes, patience);
     let mut failed = Vec::new();
     for (number, (title, show)) in (1..).zip(CHAPTERS) {
         println!("\n== {number}. {title}");
-        let outcome = show(&mut guide).await;
+        let outcome = stop.run_until_cancelled(show(&mut guide)).await;
+        if outcome.is_none() {
+            println!("\n  stopped: what the chapter wrote is taken away");
+        }
         let cleaned = guide.clean_up().await;
+        let Some(outcome) = outcome else {
+            cleaned?;
+            return Ok(End::Stopped);
+        };
         if let Err(error) = outcome.and(cleaned) {
             println!("  {error:#}");
             failed.push(format!("{number}. {title}"));
@@ -61,5 +83,5 @@ pub async fn walk(fleet: &Fleet, yes: bool) -> Result<bool> {
     for chapter in &failed {
         println!("FAILED: {chapter}");
     }
-    Ok(failed.is_empty())
+    Ok(if failed.is_empty() { End::Held } else { End::Failed })
 }

@@ -31,7 +31,7 @@ spec:
 
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let (hub, cluster) = (&guide.fleet.hub, guide.first()?);
-    cluster.namespace(NAMESPACE).await?;
+    guide.namespace(cluster, NAMESPACE).await?;
     let alice = cluster.user(USER, &["system:authenticated"]).await?;
     let pods = |namespace: &'static str| {
         (

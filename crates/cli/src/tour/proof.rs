@@ -7,6 +7,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::{
     Api, Client,
     api::{ListParams, PostParams},
+    core::Status,
 };
 use writ_authz::Identity;
 use writ_fleet::Cluster;
@@ -137,12 +138,24 @@ impl<'a> Claim<'a> {
             .await?;
         let refused = match request().await {
             Ok(()) => None,
-            Err(kube::Error::Api(status)) if [400, 401, 403].contains(&status.code) => {
+            Err(kube::Error::Api(status)) if is_refusal(&status) => {
                 Some(format!("{} {}", status.code, status.message))
             }
             Err(error) => return Err(error.into()),
         };
         Ok(Answer { review, refused })
+    }
+}
+
+/// Whether somebody who decides about rights said no, and not something else went wrong. Admission says it with 400 where
+/// upstream's does.
+fn is_refusal(status: &Status) -> bool {
+    match status.code {
+        401 | 403 => true,
+        400 => {
+            status.message.starts_with("admission webhook ") && status.message.contains("denied the request")
+        }
+        _ => false,
     }
 }
 
@@ -177,4 +190,30 @@ where
         .create(&dry_run, object)
         .await
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_decision_about_rights_is_a_refusal() {
+        let rows = [
+            (403, "pods is forbidden", true),
+            (401, "Unauthorized", true),
+            (
+                400,
+                "admission webhook \"x\" denied the request: user bob cannot execute",
+                true,
+            ),
+            (400, "the object is not a ManifestWork", false),
+            (404, "namespaces \"tour-web\" not found", false),
+            (422, "spec is invalid", false),
+            (500, "admission webhook \"x\" denied the request", false),
+        ];
+        for (code, message, wanted) in rows {
+            let status = Status::failure(message, "").with_code(code);
+            assert_eq!(is_refusal(&status), wanted, "{code} {message}");
+        }
+    }
 }

@@ -68,8 +68,8 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: carol}
 ";
 
-/// Sets or removes labels of cluster1.
-async fn label(client: &Client, labels: &[(&str, Option<&str>)], dry_run: bool) -> Result<(), kube::Error> {
+/// Sets labels of cluster1.
+async fn label(client: &Client, labels: &[(&str, &str)], dry_run: bool) -> Result<(), kube::Error> {
     let clusters: Api<ManagedCluster> = Api::all(client.clone());
     let params = PostParams {
         dry_run,
@@ -78,10 +78,7 @@ async fn label(client: &Client, labels: &[(&str, Option<&str>)], dry_run: bool) 
     loop {
         let mut cluster = clusters.get("cluster1").await?;
         for (key, value) in labels {
-            match value {
-                Some(value) => cluster.labels_mut().insert((*key).into(), (*value).into()),
-                None => cluster.labels_mut().remove(*key),
-            };
+            cluster.labels_mut().insert((*key).into(), (*value).into());
         }
         match clusters.replace("cluster1", &params, &cluster).await {
             // The hub or the agent wrote in between.
@@ -107,24 +104,14 @@ async fn members(hub: &Cluster, wanted: &[(&str, i64)]) -> Result<Option<String>
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let hub = &guide.fleet.hub;
     let admin = hub.admin().await?;
-    let outcome = story(guide, hub, &admin).await;
-    // Sets with members are not deleted by accident: the labels go first.
-    label(&admin, &[(REGION, None), (VENDOR, None)], false).await?;
-    outcome
-}
-
-async fn story<'a>(guide: &mut Guide<'a>, hub: &'a Cluster, admin: &Client) -> Result<()> {
     guide
         .say("A set has a key. A cluster is in the set whose name its label `<key>` carries: in one set per key, and in\nsets of different keys at once.")
         .await?;
     guide.write(hub, SETS).await?;
+    // Sets with members are not deleted by accident: the labels go before them.
+    guide.will_label(hub, "cluster1", &[REGION, VENDOR]);
     println!("\n  the admin labels cluster1 on hub: {REGION}=tour-apac, {VENDOR}=tour-aws\n");
-    label(
-        admin,
-        &[(REGION, Some("tour-apac")), (VENDOR, Some("tour-aws"))],
-        false,
-    )
-    .await?;
+    label(&admin, &[(REGION, "tour-apac"), (VENDOR, "tour-aws")], false).await?;
     guide
         .see("cluster1 is in both sets", || {
             members(hub, &[("tour-apac", 1), ("tour-aws", 1), ("tour-us", 0)])
@@ -150,7 +137,7 @@ async fn story<'a>(guide: &mut Guide<'a>, hub: &'a Cluster, admin: &Client) -> R
             ..ResourceAttributes::default()
         },
     };
-    let to_us = [(REGION, Some("tour-us"))];
+    let to_us = [(REGION, "tour-us")];
     guide
         .prove(&claim, Refused, || label(&carol, &to_us, true))
         .await?;
@@ -181,8 +168,6 @@ async fn story<'a>(guide: &mut Guide<'a>, hub: &'a Cluster, admin: &Client) -> R
         ..claim
     };
     guide
-        .prove(&claim, Refused, || {
-            label(&carol, &[(REGION, Some("tour-apac"))], true)
-        })
+        .prove(&claim, Refused, || label(&carol, &[(REGION, "tour-apac")], true))
         .await
 }

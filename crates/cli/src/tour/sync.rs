@@ -54,7 +54,7 @@ fn config_map(namespace: &str) -> String {
 
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let cluster = guide.first()?;
-    cluster.namespace(TENANT).await?;
+    guide.namespace(cluster, TENANT).await?;
     let repository = Repository::new()?;
     repository.commit("main", &[("tenant.yaml", config_map(TENANT))])?;
     let probe: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"name": "tour-probe"}}))?;
@@ -110,10 +110,14 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
                 .pointer("/sync/errors")
                 .and_then(|errors| errors.as_array().cloned())
                 .unwrap_or_default();
-            let message = errors
-                .iter()
-                .filter_map(|error| error.get("errorMessage")?.as_str())
-                .find(|message| message.contains("default"));
+            let refused = errors.iter().find(|error| {
+                let about = error.get("errorResources").and_then(serde_json::Value::as_array);
+                let mut about = about.into_iter().flatten();
+                about.any(|object| {
+                    object.get("name").and_then(serde_json::Value::as_str) == Some("tour-from-git")
+                })
+            });
+            let message = refused.and_then(|error| error.get("errorMessage")?.as_str());
             Ok(message.map(str::to_owned))
         })
         .await?;

@@ -93,6 +93,8 @@ mod tests {
                 "apiGroup": "authentication.open-cluster-management.io"}}}),
             json!({"roleRefs": [{"kind": "ClusterRole", "name": "absent"}, {"kind": "ClusterRole", "name": "cluster-admin"}]}),
             json!({"roles": [{"namespaceSelector": {}, "rules": []}]}),
+            json!({"clusterRoleBinding": {"subject": {"kind": "ServiceAccount", "name": "a.b-c", "namespace": "d"}}}),
+            json!({"clusterRoleBinding": {"subject": {"kind": "User", "name": "Any_Name@example.com"}}}),
         ];
         for spec in stored {
             assert_eq!(answer("p", spec.clone()), Decision::Allow, "{spec}");
@@ -133,6 +135,18 @@ mod tests {
             (
                 json!({"roles": [{"namespace": "Not_Legal", "rules": []}]}),
                 "spec.roles[0].namespace",
+            ),
+            (
+                json!({"clusterRoleBinding": {"subject": {"kind": "ServiceAccount", "name": "Bad_Name", "namespace": "a"}}}),
+                "spec.clusterRoleBinding.subject.name: is \"Bad_Name\"",
+            ),
+            (
+                json!({"clusterRoleBinding": {"subject": {"kind": "ServiceAccount", "name": "good", "namespace": "Not_Legal"}}}),
+                "spec.clusterRoleBinding.subject.namespace",
+            ),
+            (
+                json!({"clusterRoleBinding": {"subject": {"kind": "ManagedServiceAccount", "name": "a..b", "apiGroup": "authentication.open-cluster-management.io"}}}),
+                "spec.clusterRoleBinding.subject.name",
             ),
             (
                 json!({"roleRefs": [{"kind": "Rolle", "name": "x"}]}),

@@ -38,6 +38,11 @@ impl<K: DeserializeOwned> Objects<K> {
             object
                 .as_ref()
                 .map(|object| {
+                    let mut object = object.clone();
+                    // An agent that reports what nobody can read must not keep people from denying it.
+                    if let Some(data) = object.data.as_object_mut() {
+                        data.remove("status");
+                    }
                     serde_json::to_value(object)
                         .and_then(serde_json::from_value)
                         .map_err(|e| Error::Invalid(format!("the object cannot be read: {e}")))
@@ -136,11 +141,11 @@ pub(super) async fn mutate_set(context: Context, request: Request) -> Result<Ans
         return Ok(Decision::ALLOW.into());
     };
     let annotation = |set: &ManagedClusterSet| set.annotations().get(CONFIRMED_ANNOTATION).cloned();
-    // The question is asked only where the answer matters: on create, and when somebody confirms.
+    // The question is asked only where the answer matters: where a key is taken, and when somebody confirms.
     let asked = objects
         .old
         .as_ref()
-        .is_none_or(|old| annotation(old) != annotation(&before));
+        .is_none_or(|old| annotation(old) != annotation(&before) || old.spec.key() != before.spec.key());
     let may_update_all = asked
         && allows(
             &context.client,
@@ -178,22 +183,19 @@ pub(super) async fn validate_set(context: Context, request: Request) -> Result<A
     {
         return Ok(Decision::invalid(message).into());
     }
-    let (mut gained, mut members) = (0, 0);
-    if before != after {
-        let (gains, leaves) = count(&context.client, before.as_ref(), after.as_ref()).await?;
-        gained = gains;
-        members = leaves;
-    }
-    let pairs = if objects.old.is_none() {
+    let (gained, lost) = if before == after {
+        (0, 0)
+    } else {
+        count(&context.client, before.as_ref(), after.as_ref()).await?
+    };
+    // Pairs restrict who takes a key: on create, and where a selector becomes the default key.
+    let key = |set: &Option<ManagedClusterSet>| set.as_ref().map(|s| s.spec.key().map(str::to_owned));
+    let pairs = if objects.new.is_some() && key(&objects.old) != key(&objects.new) {
         read_pairs(&context.client).await?
     } else {
         None
     };
-    let observed = managed_cluster_set::Observed {
-        pairs,
-        gained,
-        members,
-    };
+    let observed = managed_cluster_set::Observed { pairs, gained, lost };
     Ok(managed_cluster_set::decide(&change, &observed, &context.options.guards).into())
 }
 

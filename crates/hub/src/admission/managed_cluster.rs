@@ -18,8 +18,9 @@ use crate::{
 };
 
 /// Annotations that only somebody who may accept the cluster writes.
-pub const ACCEPT_ANNOTATIONS: [&str; 2] = [
+pub const ACCEPT_ANNOTATIONS: [&str; 3] = [
     crate::registration::ACCEPT_CSR_ANNOTATION,
+    crate::registration::FORCE_ANNOTATION,
     crate::registration::ISSUED_ANNOTATION,
 ];
 /// The annotations that an agent may write on its own cluster.
@@ -139,7 +140,14 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
         }
         needs.push(accept_need(change.user, &name));
     } else if change.new.is_some() && accept_annotations_change(change) {
-        needs.push(accept_need(change.user, &name));
+        needs.push(Need::one(
+            Access::accept(&name),
+            format!(
+                "user {:?} cannot change the annotations {}: it takes update on managedclusters/accept",
+                change.user.name,
+                ACCEPT_ANNOTATIONS.join(", ")
+            ),
+        ));
     }
     if system_taints(change.old) != system_taints(change.new) && change.new.is_some() {
         needs.push(Need::one(
@@ -237,6 +245,9 @@ fn check_agent(
     let (Some(old), Some(new)) = (change.old, change.new) else {
         return Err("is an agent and may neither create nor delete its cluster".into());
     };
+    if !old.spec.hub_accepts_client {
+        return Err("is the agent of a cluster that is not accepted and may change nothing".into());
+    }
     for key in changed_keys(old.labels(), new.labels()) {
         let known = key == CLUSTER_SET_LABEL || sets.iter().any(|set| set.spec.key() == Some(key));
         if !known {

@@ -14,7 +14,9 @@ use super::{
     pairs::{CONFIG_MAP, NAMESPACE, Pairs},
 };
 use crate::{
-    cluster_set::membership::{CONFIRMED_ANNOTATION, REMOVE_LABELS_ANNOTATION, Selection, is_guarded},
+    cluster_set::membership::{
+        CONFIRMED_ANNOTATION, REMOVE_LABELS_ANNOTATION, Selection, is_guarded, removes_labels,
+    },
     options::{Guards, KeyGrants},
 };
 
@@ -32,12 +34,12 @@ pub struct Change<'a> {
 /// What was read from the hub for this decision.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// The ConfigMap of pairs, on create: absent restricts nothing, malformed is an error.
+    /// The ConfigMap of pairs, where a key is taken: absent restricts nothing, malformed is an error.
     pub pairs: Option<Result<Pairs, String>>,
     /// How many clusters the new selection chooses that the old one did not.
     pub gained: usize,
-    /// How many clusters the old selection chooses, on delete.
-    pub members: usize,
+    /// How many clusters the old selection chooses that the new one does not; on delete, all of them.
+    pub lost: usize,
 }
 
 /// Brings a set into the form that is stored.
@@ -72,6 +74,8 @@ pub fn mutate(
     let value = match (old, guarded) {
         (_, false) => None,
         (None, true) => Some(may_update_all.to_string()),
+        // A selector that becomes a key takes its clusters anew.
+        (Some(old), true) if old.spec.key() != new.spec.key() => Some(may_update_all.to_string()),
         (Some(_), true) if asked != before && may_update_all => {
             Some((asked.as_deref() == Some("true")).to_string())
         }
@@ -91,7 +95,7 @@ pub fn mutate(
 pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision {
     match (change.old, change.new) {
         (None, Some(new)) => decide_create(change.user, new, observed, guards),
-        (Some(old), Some(new)) => decide_update(change.user, old, new, observed),
+        (Some(old), Some(new)) => decide_update(change.user, old, new, observed, guards),
         (Some(old), None) => decide_delete(change.user, old, observed, guards),
         (None, None) => Decision::invalid("the request holds no ManagedClusterSet"),
     }
@@ -107,48 +111,76 @@ fn decide_create(
     if let Err(message) = check_object(set) {
         return Decision::invalid(message);
     }
-    let key = set.spec.key();
+    let mut needs = match take_key(user, set, observed, guards) {
+        Ok(need) => Vec::from_iter(need),
+        Err(message) => return Decision::forbidden(message),
+    };
+    // Upstream's rights are enough for a set with the default key.
+    if !needs.is_empty() || set.spec.key().is_none() {
+        needs.extend(surprise(user, &name, observed.gained));
+    }
+    needs.extend(removal(user, None, set));
+    Decision::needs(needs)
+}
+
+/// What it takes that a set has the key that it has: nothing for a selector, and nothing but a place in the ConfigMap
+/// for a key that is not guarded.
+fn take_key(
+    user: &Requester,
+    set: &ManagedClusterSet,
+    observed: &Observed,
+    guards: &Guards,
+) -> Result<Option<Need>, String> {
+    let (name, key) = (set.name_any(), set.spec.key());
     match &observed.pairs {
         Some(Err(message)) => {
-            return Decision::forbidden(format!(
+            return Err(format!(
                 "the ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read, so no set can be created: {message}"
             ));
         }
         Some(Ok(pairs)) if !pairs.allow(key, &name) => {
-            return Decision::forbidden(format!(
+            return Err(format!(
                 "the pair of exclusiveKey {:?} and name {name:?} is not in the ConfigMap {NAMESPACE}/{CONFIG_MAP}",
                 key.unwrap_or_default()
             ));
         }
         _ => {}
     }
-    let mut needs = Vec::new();
-    match key {
-        Some(key) if is_guarded(key, guards.default_key) => {
-            let pair = Access::exclusive_key(&format!("{key}:{name}"));
-            let any_of = match guards.key_grants {
-                KeyGrants::Any => vec![Access::exclusive_key(key), pair],
-                KeyGrants::Pair => vec![pair],
-            };
-            needs.push(Need {
-                any_of,
-                refusal: format!(
-                    "user {:?} cannot create a ManagedClusterSet {name:?} with exclusiveKey {key:?}: it takes create on \
-                     managedclustersets/exclusiveKey with the name {}",
-                    user.name,
-                    match guards.key_grants {
-                        KeyGrants::Any => format!("{key:?} or \"{key}:{name}\""),
-                        KeyGrants::Pair => format!("\"{key}:{name}\""),
-                    }
-                ),
-            });
-            needs.extend(surprise(user, &name, observed.gained));
-        }
-        // Upstream's rights are enough for a set with the default key.
-        Some(_) => {}
-        None => needs.extend(surprise(user, &name, observed.gained)),
-    }
-    Decision::needs(needs)
+    let Some(key) = key.filter(|key| is_guarded(key, guards.default_key)) else {
+        return Ok(None);
+    };
+    let pair = Access::exclusive_key(&format!("{key}:{name}"));
+    let (any_of, names) = match guards.key_grants {
+        KeyGrants::Any => (
+            vec![Access::exclusive_key(key), pair],
+            format!("{key:?} or \"{key}:{name}\""),
+        ),
+        KeyGrants::Pair => (vec![pair], format!("\"{key}:{name}\"")),
+    };
+    Ok(Some(Need {
+        any_of,
+        refusal: format!(
+            "user {:?} cannot create a ManagedClusterSet {name:?} with exclusiveKey {key:?}: it takes create on \
+             managedclustersets/exclusiveKey with the name {names}",
+            user.name,
+        ),
+    }))
+}
+
+/// Where the hub takes the labels off a set that goes, it moves the clusters with its own rights. Whoever asks for
+/// that needs the right to, even if somebody else deletes the set.
+fn removal(user: &Requester, old: Option<&ManagedClusterSet>, new: &ManagedClusterSet) -> Option<Need> {
+    let name = new.name_any();
+    (removes_labels(new) && !old.is_some_and(removes_labels)).then(|| {
+        Need::one(
+            Access::join(&name),
+            format!(
+                "user {:?} cannot have the label of the ManagedClusterSet {name:?} removed when it is deleted: it takes \
+                 create on managedclustersets/join",
+                user.name
+            ),
+        )
+    })
 }
 
 fn decide_update(
@@ -156,7 +188,9 @@ fn decide_update(
     old: &ManagedClusterSet,
     new: &ManagedClusterSet,
     observed: &Observed,
+    guards: &Guards,
 ) -> Decision {
+    let mut needs = Vec::from_iter(removal(user, Some(old), new));
     let key = |set: &ManagedClusterSet| set.spec.exclusive_key.clone().unwrap_or_default();
     if key(old) != key(new) {
         return Decision::invalid(
@@ -169,16 +203,37 @@ fn decide_update(
         && old.spec.cluster_label == new.spec.cluster_label
         && old.spec.cluster_selector == new.spec.cluster_selector
     {
-        return Decision::ALLOW;
+        return Decision::needs(needs);
     }
     if let Err(message) = check_object(new) {
         return Decision::invalid(message);
     }
-    Decision::needs(
-        surprise(user, &new.name_any(), observed.gained)
-            .into_iter()
-            .collect(),
-    )
+    // A selector that becomes the default label, or the other way round, is one set that goes and another that comes.
+    if old.spec.key() != new.spec.key() {
+        match take_key(user, new, observed, guards) {
+            Ok(need) => needs.extend(need),
+            Err(message) => return Decision::forbidden(message),
+        }
+        needs.extend(leave(user, old, observed, guards));
+    }
+    needs.extend(surprise(user, &new.name_any(), observed.gained));
+    Decision::needs(needs)
+}
+
+/// What it takes that a set with a guarded key loses members other than by their labels.
+fn leave(user: &Requester, set: &ManagedClusterSet, observed: &Observed, guards: &Guards) -> Option<Need> {
+    let key = set.spec.key().filter(|_| observed.lost > 0)?;
+    let name = set.name_any();
+    (removes_labels(set) || is_guarded(key, guards.default_key)).then(|| {
+        Need::one(
+            Access::join(&name),
+            format!(
+                "user {:?} cannot delete the ManagedClusterSet {name:?} or make it another: it has {} members, and to \
+                 remove them takes create on managedclustersets/join",
+                user.name, observed.lost
+            ),
+        )
+    })
 }
 
 fn decide_delete(
@@ -188,34 +243,22 @@ fn decide_delete(
     guards: &Guards,
 ) -> Decision {
     let name = set.name_any();
-    let Some(key) = set.spec.key().filter(|_| observed.members > 0) else {
+    let Some(key) = set.spec.key().filter(|_| observed.lost > 0) else {
         return Decision::ALLOW;
     };
-    let mut needs = Vec::new();
-    if is_guarded(key, guards.default_key) {
-        needs.push(Need::one(
-            Access::join(&name),
-            format!(
-                "user {:?} cannot delete the ManagedClusterSet {name:?}: it has {} members, and to remove them takes \
-                 create on managedclustersets/join",
-                user.name, observed.members
-            ),
-        ));
-    }
-    let removed = set
-        .annotations()
-        .get(REMOVE_LABELS_ANNOTATION)
-        .is_some_and(|v| v == "true");
-    let warnings = if removed {
+    let warnings = if removes_labels(set) {
         Vec::new()
     } else {
         vec![format!(
             "{} clusters keep the label {key}={name}; annotate the set with {REMOVE_LABELS_ANNOTATION}=true before \
              deleting it to have the label removed",
-            observed.members
+            observed.lost
         )]
     };
-    Decision::AllowIf { needs, warnings }
+    Decision::AllowIf {
+        needs: Vec::from_iter(leave(user, set, observed, guards)),
+        warnings,
+    }
 }
 
 fn surprise(user: &Requester, name: &str, gained: usize) -> Option<Need> {
@@ -234,13 +277,13 @@ fn surprise(user: &Requester, name: &str, gained: usize) -> Option<Need> {
 /// What is wrong with a set, whoever writes it.
 pub fn check_object(set: &ManagedClusterSet) -> Result<(), String> {
     let name = set.name_any();
+    if name.len() > 63 {
+        return Err(format!(
+            "the name has {} characters: it is the value of labels, which have at most 63",
+            name.len()
+        ));
+    }
     if let Some(key) = set.spec.key() {
-        if name.len() > 63 {
-            return Err(format!(
-                "the name has {} characters: it is the value of the members' label, which has at most 63",
-                name.len()
-            ));
-        }
         if !is_label_key(key) {
             return Err(format!("spec.exclusiveKey: {key:?} cannot be the key of a label"));
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use kube::core::DynamicObject;
 use serde_json::Value;
-use writ_api::work::ManifestWorkSpec;
+use writ_api::work::{MANIFEST_WORK_NAME_LIMIT, ManifestWorkSpec};
 use writ_runtime::Error;
 
 use super::{
@@ -39,6 +39,17 @@ async fn review(desk: Arc<Desk>, request: Request) -> Result<Decision, Error> {
         Ok(spec) => spec,
         Err(decision) => return Ok(decision),
     };
+    let name = request
+        .object
+        .as_ref()
+        .and_then(|object| object.metadata.name.as_deref());
+    if let Some(long) = name.filter(|name| name.len() > MANIFEST_WORK_NAME_LIMIT) {
+        return Ok(Decision::bad_request(format!(
+            "metadata.name has {} characters, and no agent can record a work with more than \
+             {MANIFEST_WORK_NAME_LIMIT}: give it a shorter one",
+            long.len()
+        )));
+    }
     if let Err(problem) = manifests::check(&spec, desk.options.manifest_limit) {
         return Ok(Decision::bad_request(problem));
     }

@@ -25,7 +25,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use axum::{Json, Router, extract::DefaultBodyLimit, extract::State, routing::post};
+use axum::{Json, Router, extract::State, routing::post};
 use futures::future::BoxFuture;
 use k8s_openapi::api::{
     admissionregistration::v1::{
@@ -48,9 +48,6 @@ use writ_runtime::{Error, error::Context as _, webhook};
 pub use options::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
 
 use crate::Context;
-
-/// The largest review that is read: two objects of the largest size that a server stores, and their frame.
-const BODY_LIMIT: usize = 8 * 1024 * 1024;
 
 /// What a handler says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +184,6 @@ pub fn router(desk: &Arc<Desk>) -> Router {
                 post(move |desk: State<Arc<Desk>>, body| answer(review, desk, body)),
             )
         })
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(desk.clone())
 }
 

@@ -129,6 +129,19 @@ async fn an_executor_without_a_subject_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_name_that_no_agent_can_record_is_refused() {
+    let desk = desk(&[], NilExecutor::Allow);
+    for (length, allowed) in [(188, true), (189, false)] {
+        let mut request = request("alice", &spec(None, "1"), None);
+        if let Some(object) = &mut request.object {
+            object.metadata.name = Some("x".repeat(length));
+        }
+        let decision = review(&manifest_work::HANDLER, &desk, request).await;
+        assert_eq!(decision == Decision::Allow, allowed, "{length}: {decision:?}");
+    }
+}
+
+#[tokio::test]
 async fn no_executor_is_the_agent_where_that_is_checked() {
     let desk = desk(
         &[("alice", "cluster1", writ_api::work::NIL_EXECUTOR)],

@@ -1,6 +1,6 @@
 //! From a spec to the objects that it wants. Each entry is built on its own: a bad one is a problem, the rest goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::rbac::v1::{RoleRef, Subject},
@@ -62,6 +62,8 @@ pub struct Built {
     pub missing: Vec<String>,
     /// Entries with a selector that the hub evaluated, and how many namespaces it selected.
     pub selected_by_hub: Vec<(String, usize)>,
+    /// What the hub could not read, so that what depends on it stays as it was.
+    pub unread: BTreeSet<&'static str>,
     /// Subjects, as a person names them, in the order of the spec.
     pub subjects: Vec<String>,
 }
@@ -226,6 +228,12 @@ impl<'a> Builder<'a> {
                 name: reference.name.clone(),
             };
             match self.seen.hub_roles.get(&id) {
+                None if self.seen.unread.roles => {
+                    self.out.unread.insert("Roles and ClusterRoles");
+                    if let Some(rules) = self.rules_before(&id) {
+                        self.deliver(&field, &id.kind, namespace, id.name.clone(), Content::Rules(&rules));
+                    }
+                }
                 None => self.problem(
                     &field,
                     format!("the hub has no {id}: make it, or remove the reference"),
@@ -270,6 +278,14 @@ impl<'a> Builder<'a> {
                 subject.api_group = (subject.kind != "ServiceAccount").then(|| RBAC_GROUP.into());
                 subject.namespace = subject.namespace.filter(|ns| !ns.is_empty());
                 subjects.push(subject);
+                continue;
+            }
+            if self.seen.unread.accounts {
+                self.out
+                    .unread
+                    .insert("ManagedServiceAccounts and ManagedClusterAddOns");
+                // Whoever makes an object of it looks what it was.
+                subjects.push(subject.clone());
                 continue;
             }
             match self.account(&subject.name) {
@@ -318,14 +334,20 @@ impl<'a> Builder<'a> {
             self.deliver(field, kind, namespace, name.to_owned(), content);
             return;
         };
-        let Some(namespaces) = self.seen.hub_namespaces else {
+        if self.seen.by_agent {
             self.grant(field, kind, name, labels, content);
             return;
+        }
+        let selected: Vec<String> = if let Some(namespaces) = self.seen.hub_namespaces {
+            let selected = selected(field, namespaces, labels);
+            selected.into_iter().map(ToOwned::to_owned).collect()
+        } else {
+            self.out.unread.insert("Namespaces");
+            self.namespaces_before(kind, name)
         };
-        let selected = selected(field, namespaces, labels);
         self.out.selected_by_hub.push((field.to_owned(), selected.len()));
         for namespace in selected {
-            self.deliver(field, kind, namespace, name.to_owned(), content);
+            self.deliver(field, kind, &namespace, name.to_owned(), content);
         }
     }
 
@@ -337,8 +359,16 @@ impl<'a> Builder<'a> {
             namespace: String::new(),
             name: format!("{}-{suffix}", names::work(self.permission(), 1)),
         };
+        if is_built_in(kind, name) {
+            self.built_in(field, &format!("{kind} {name}"));
+            return;
+        }
         let what = format!("a {kind} {name} for the same selector");
         let Some(id) = self.claim(field, id, &what) else {
+            return;
+        };
+        let before = self.as_before(&id, content);
+        let Some(content) = content.with(before.as_deref()) else {
             return;
         };
         self.out.items.push(Item {
@@ -365,15 +395,16 @@ impl<'a> Builder<'a> {
             namespace: namespace.into(),
             name,
         };
+        let what = id.to_string();
         if is_built_in(kind, &id.name) {
-            self.problem(
-                field,
-                format!("{id} is one that Kubernetes brings: it is never overwritten on a managed cluster; choose another name"),
-            );
+            self.built_in(field, &what);
             return;
         }
-        let what = id.to_string();
         let Some(id) = self.claim(field, id, &what) else {
+            return;
+        };
+        let before = self.as_before(&id, content);
+        let Some(content) = content.with(before.as_deref()) else {
             return;
         };
         self.out.items.push(Item {
@@ -409,6 +440,13 @@ impl<'a> Builder<'a> {
             annotations: (!self.adopt).then(|| BTreeMap::from([refuse])),
             ..ObjectMeta::default()
         }
+    }
+
+    fn built_in(&mut self, field: &str, what: &str) {
+        let message = format!(
+            "{what} is one that Kubernetes brings: it is never overwritten on a managed cluster; choose another name"
+        );
+        self.problem(field, message);
     }
 
     fn problem(&mut self, field: &str, message: String) {

@@ -29,7 +29,8 @@ impl Builder<'_> {
                 .unwrap_or(&self.name)
                 .to_owned();
             let namespace = filled(binding.namespace.as_deref());
-            let by_hub = binding.namespace_selector.as_ref().zip(self.seen.hub_namespaces);
+            let namespaces = self.seen.hub_namespaces.filter(|_| !self.seen.by_agent);
+            let by_hub = binding.namespace_selector.as_ref().zip(namespaces);
             match (binding.role_ref.kind.as_str(), namespace, by_hub) {
                 ("ClusterRole", ..) => {
                     wanted.insert((String::new(), name, field));

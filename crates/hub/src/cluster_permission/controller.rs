@@ -3,44 +3,51 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
-use k8s_openapi::{
-    api::{core::v1::Namespace, rbac::v1 as rbac},
-    jiff::Timestamp,
-};
+use k8s_openapi::jiff::Timestamp;
 use kube::{
-    Api, Resource, ResourceExt as _,
+    Api, Resource as _, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
     runtime::reflector::ObjectRef,
 };
 use serde_json::json;
 use writ_api::{
-    addon::ManagedClusterAddOn,
     authentication::ManagedServiceAccount,
-    cluster::{ManagedCluster, cluster_claim::CLAIM_AGENT, managed_cluster::CONDITION_AVAILABLE},
-    rbac::{ClusterPermission, cluster_permission::MANAGED_SERVICE_ACCOUNT_KIND},
-    work::{Executor, ExecutorServiceAccount, ExecutorSubject, ExecutorSubjectType, ManifestWork},
+    cluster::ManagedCluster,
+    rbac::ClusterPermission,
+    work::{
+        Executor, ExecutorServiceAccount, ExecutorSubject, ExecutorSubjectType, MANIFEST_WORK_FINALIZER,
+        ManifestWork,
+    },
 };
 use writ_runtime::{
     Error, apply, condition,
     error::Context as _,
+    events::Events,
     queue::{Next, Queue},
 };
 
 use super::{
     build::Id,
+    cluster::{agent_selects, is_available},
+    expected::Expected,
+    named::{account_names, add_on_namespace, hub_role, uses_selector},
     names::{self, MAX_PARTS},
-    plan::{self, AddOn, HubRole, Observation, Plan},
+    plan::{self, HubRole, Observation, Plan},
     split::Limits,
     status::{self, Refused},
-    validate::{self, filled},
-    watches::{Key, Watches},
+    validate::filled,
+    watches::{Key, Watches, owner_of},
 };
-use crate::{Context, MANAGER, options::NamespaceSelector};
+use crate::{Context, MANAGER, upsert::will_try_again};
 
 /// How many permissions are worked on at the same time.
 const CONCURRENCY: usize = 8;
+
+/// How long a process that starts may take to read what permissions name before it says that it has not.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// The add-on that keeps the ServiceAccounts of ManagedServiceAccounts.
 const ADD_ON: &str = "managed-serviceaccount";
@@ -60,19 +67,23 @@ pub async fn run(context: Context) -> Result<(), Error> {
         () = watches.ready() => {}
     }
     let shutdown = context.shutdown.clone();
+    let meter = context.health.meter("cluster_permission");
     let controller = Arc::new(Reconciler {
+        events: Events::new(context.client.clone(), "writ-hub/cluster_permission"),
         context,
         watches,
+        expected: Expected::default(),
+        started: Instant::now(),
         executor,
     });
     queue
-        .run(CONCURRENCY, &shutdown, move |key: Key| {
+        .run(CONCURRENCY, &shutdown, &meter, move |key: Key| {
             let controller = controller.clone();
             async move {
                 match controller.reconcile(&key).await {
                     Ok(next) => next,
                     Err(error) => {
-                        tracing::warn!(permission = %key, %error, "cannot reconcile, will try again");
+                        controller.failed(&key, &error).await;
                         Next::Retry
                     }
                 }
@@ -105,11 +116,20 @@ fn executor(text: &str) -> Result<Executor, Error> {
 
 struct Reconciler {
     context: Context,
+    events: Events,
     watches: Watches,
+    expected: Expected,
+    started: Instant,
     executor: Option<Executor>,
 }
 
 impl Reconciler {
+    async fn failed(&self, key: &Key, error: &Error) {
+        let permission = self.watches.permissions.get(&key.namespace, &key.name);
+        let about = permission.map(|permission| permission.object_ref(&()));
+        will_try_again(&key.to_string(), error, &self.events, about).await;
+    }
+
     async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
         let Some(permission) = self.watches.permissions.get(&key.namespace, &key.name) else {
             return self.gone(key).await;
@@ -118,19 +138,24 @@ impl Reconciler {
             self.delete_works(key).await?;
             return Ok(Next::Wait);
         }
-        if !self.watches.knows_enough(&permission) {
-            // Absence revokes, a failed read never does. The watch will say when it has the answer.
-            tracing::info!(permission = %key, "waits for watches that are not initialised");
-            return Ok(Next::Wait);
+        let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
+        let by_agent = agent_selects(self.context.options.namespace_selector, cluster.as_deref());
+        let unread = self.watches.unread(&permission, by_agent);
+        if unread.any()
+            && let Some(left) = READ_WITHIN.checked_sub(self.started.elapsed())
+        {
+            // A process that starts has not read everything, and says nothing of it yet.
+            return Ok(Next::After(left));
         }
         let works = self.works(&permission);
         let borrowed: BTreeMap<usize, &ManifestWork> = works.iter().map(|(n, w)| (*n, w)).collect();
-        let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
         let add_on = self
             .watches
             .add_ons
             .get(&ObjectRef::new(ADD_ON).within(&key.namespace));
-        let namespaces = self.hub_namespaces(&permission, cluster.as_deref());
+        let namespaces = uses_selector(&permission)
+            .then(|| self.watches.namespaces())
+            .flatten();
         let seen = Observation {
             permission: &permission,
             works: &borrowed,
@@ -138,14 +163,30 @@ impl Reconciler {
             accounts: &self.accounts(&permission),
             add_on: add_on_namespace(add_on.as_deref()),
             hub_roles: &self.hub_roles(&permission),
+            by_agent,
             hub_namespaces: namespaces.as_deref(),
+            unread,
             executor: self.executor.as_ref(),
             limits: Limits::default(),
             now: Timestamp::now(),
         };
         let plan = plan::plan(&seen);
-        let (refused, failed) = self.write(&seen, &plan).await;
+        let (refused, mut failed) = self.write(&seen, &plan).await;
+        if self.watches.has_former_works(key, &works) {
+            failed = self.delete_former_works(key).await.err().or(failed);
+        }
         let status = status::status(&seen, &plan, &refused);
+        if failed.is_none() && is_available(cluster.as_deref()) {
+            let waits = condition::find(&status.conditions, "Ready").is_some_and(|c| c.reason == "Pending");
+            // Whoever waits for this generation must not read a "True" that is over.
+            let said = permission.status.iter().flat_map(|s| &s.conditions);
+            let stale = said
+                .filter(|c| c.type_ == "Ready" && c.status == "True")
+                .any(|c| c.observed_generation == permission.metadata.generation);
+            if let Some(left) = self.expected.wait(key, waits && !stale) {
+                return Ok(Next::After(left));
+            }
+        }
         let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
         apply::ensure_status(&api, &permission, &status, MANAGER).await?;
         match failed {
@@ -160,7 +201,7 @@ impl Reconciler {
         let (mut refused, mut failed) = (Refused::new(), None);
         for (number, wanted) in &plan.works {
             let current = seen.works.get(number).copied();
-            let Err(error) = self.ensure_work(current, wanted).await else {
+            let Err(error) = self.ensure_work(current, wanted, seen.cluster).await else {
                 continue;
             };
             if error.is_code(409) {
@@ -189,7 +230,12 @@ impl Reconciler {
         (refused, failed)
     }
 
-    async fn ensure_work(&self, current: Option<&ManifestWork>, wanted: &ManifestWork) -> Result<(), Error> {
+    async fn ensure_work(
+        &self,
+        current: Option<&ManifestWork>,
+        wanted: &ManifestWork,
+        cluster: Option<&ManagedCluster>,
+    ) -> Result<(), Error> {
         let namespace = wanted.namespace().unwrap_or_default();
         let api: Api<ManifestWork> = apply::namespaced(&self.context.client, &namespace);
         let name = wanted.name_any();
@@ -198,7 +244,12 @@ impl Reconciler {
                 field_manager: Some(MANAGER.into()),
                 ..PostParams::default()
             };
-            api.create(&params, wanted)
+            let mut wanted = wanted.clone();
+            if is_available(cluster) && cluster.and_then(|cluster| cluster.agent_runs("work")) == Some(true) {
+                // The agent is there and would ask for it before it applies anything: one write less to wait for.
+                wanted.finalizers_mut().push(MANIFEST_WORK_FINALIZER.to_owned());
+            }
+            api.create(&params, &wanted)
                 .await
                 .context(|| format!("create ManifestWork {namespace}/{name}"))?;
             return Ok(());
@@ -208,14 +259,6 @@ impl Reconciler {
             return Ok(());
         }
         let owners = wanted.owner_references();
-        if let Some(other) = current.owner_references().iter().find(|o| {
-            o.controller == Some(true) && !owners.iter().any(|w| w.uid == o.uid && w.kind == o.kind)
-        }) {
-            return Err(Error::Invalid(format!(
-                "it exists and belongs to {} {}: remove it",
-                other.kind, other.name
-            )));
-        }
         let same_owners = owners
             .iter()
             .all(|owner| current.owner_references().contains(owner));
@@ -238,32 +281,55 @@ impl Reconciler {
 
     /// The hub refuses the new content: what the old one granted and the new one does not is still revoked.
     async fn reduce(&self, current: &ManifestWork, wanted: &ManifestWork) -> Result<(), Error> {
-        let mut kept = current.clone();
+        let (namespace, name) = (current.namespace().unwrap_or_default(), current.name_any());
+        let api: Api<ManifestWork> = apply::namespaced(&self.context.client, &namespace);
+        // The cache holds no content of a work whose owner somebody took away.
+        let live = api
+            .get_opt(&name)
+            .await
+            .context(|| format!("read ManifestWork {namespace}/{name}"))?;
+        let Some(live) = live.filter(|live| live.metadata.uid == current.metadata.uid) else {
+            return Ok(());
+        };
+        let mut kept = live.clone();
+        kept.metadata
+            .owner_references
+            .clone_from(&wanted.metadata.owner_references);
         let still = &wanted.spec.workload.manifests;
         kept.spec
             .workload
             .manifests
             .retain(|manifest| still.contains(manifest));
         if kept.spec.workload.manifests.is_empty() {
-            return self.delete_work(current).await;
+            return self.delete_work(&live).await;
         }
-        self.ensure_work(Some(current), &kept).await
+        self.ensure_work(Some(&live), &kept, None).await
     }
 
     /// The permission is not in the cache: if it is really gone, so are its works.
     async fn gone(&self, key: &Key) -> Result<Next, Error> {
-        if !self.watches.has_works(key) {
-            return Ok(Next::Wait);
-        }
-        let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
-        let live = api
-            .get_opt(&key.name)
-            .await
-            .context(|| format!("read ClusterPermission {key}"))?;
-        if live.is_none() {
-            self.delete_works(key).await?;
+        self.expected.wait(key, false);
+        if !self.watches.works_of(key).is_empty() {
+            self.delete_former_works(key).await?;
         }
         Ok(Next::Wait)
+    }
+
+    /// Deletes the works of permissions of this name that are gone; one that was made again has works of its own.
+    async fn delete_former_works(&self, key: &Key) -> Result<(), Error> {
+        let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
+        // The cache may be behind, and a work of the permission that is there must stay.
+        let live = api
+            .get_metadata_opt(&key.name)
+            .await
+            .context(|| format!("read ClusterPermission {key}"))?;
+        let uid = live.and_then(|live| live.metadata.uid);
+        for work in self.watches.works_of(key) {
+            if owner_of(&work).map(|owner| &owner.uid) != uid.as_ref() {
+                self.delete_work(&work).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn delete_works(&self, key: &Key) -> Result<(), Error> {
@@ -327,97 +393,6 @@ impl Reconciler {
         }
         roles
     }
-
-    /// The hub's namespaces, if it is the hub that selects for this permission.
-    fn hub_namespaces(
-        &self,
-        permission: &ClusterPermission,
-        cluster: Option<&ManagedCluster>,
-    ) -> Option<Vec<(String, BTreeMap<String, String>)>> {
-        if !uses_selector(permission) || agent_selects(self.context.options.namespace_selector, cluster) {
-            return None;
-        }
-        let labels = |namespace: &Arc<Namespace>| (namespace.name_any(), namespace.labels().clone());
-        let mut all: Vec<_> = self
-            .watches
-            .namespaces
-            .state()
-            .iter()
-            .filter(|namespace| namespace.metadata.deletion_timestamp.is_none())
-            .map(labels)
-            .collect();
-        all.sort();
-        Some(all)
-    }
-}
-
-/// Whether the agent of this cluster expands namespace selectors.
-fn agent_selects(mode: NamespaceSelector, cluster: Option<&ManagedCluster>) -> bool {
-    match mode {
-        NamespaceSelector::Agent => true,
-        NamespaceSelector::Hub => false,
-        NamespaceSelector::Auto => {
-            let status = cluster.and_then(|cluster| cluster.status.as_ref());
-            let claims = status.map(|s| s.cluster_claims.as_slice()).unwrap_or_default();
-            match claims.iter().find(|claim| claim.name == CLAIM_AGENT) {
-                Some(claim) => claim.value.split(',').any(|part| part.trim() == "grants"),
-                // Before a cluster has reported nobody knows; the hub's namespaces are never a guess for its own.
-                None => status.is_none_or(|s| condition::find(&s.conditions, CONDITION_AVAILABLE).is_none()),
-            }
-        }
-    }
-}
-
-/// Whether any entry has a namespace selector.
-pub fn uses_selector(permission: &ClusterPermission) -> bool {
-    let spec = &permission.spec;
-    spec.roles.iter().any(|role| role.namespace_selector.is_some())
-        || spec
-            .role_bindings
-            .iter()
-            .any(|binding| binding.namespace_selector.is_some())
-}
-
-/// The ManagedServiceAccounts that a permission names.
-pub fn account_names(permission: &ClusterPermission) -> impl Iterator<Item = &str> {
-    let cluster = validate::cluster_role_bindings(permission)
-        .map(|(_, binding)| (binding.subject.as_ref(), binding.subjects.as_deref()));
-    let bindings = &permission.spec.role_bindings;
-    let namespaced = bindings
-        .iter()
-        .map(|binding| (binding.subject.as_ref(), binding.subjects.as_deref()));
-    cluster
-        .chain(namespaced)
-        .flat_map(|(single, list)| validate::subject_entries("", single, list))
-        .filter(|(_, subject)| subject.kind == MANAGED_SERVICE_ACCOUNT_KIND)
-        .map(|(_, subject)| subject.name.as_str())
-}
-
-fn add_on_namespace(add_on: Option<&ManagedClusterAddOn>) -> AddOn<'_> {
-    let Some(add_on) = add_on.filter(|a| a.metadata.deletion_timestamp.is_none()) else {
-        return AddOn::Missing;
-    };
-    let reported = add_on
-        .status
-        .as_ref()
-        .and_then(|status| filled(status.namespace.as_deref()));
-    match reported.or_else(|| filled(Some(&add_on.spec.install_namespace))) {
-        Some(namespace) => AddOn::Namespace(namespace),
-        None => AddOn::NoNamespace,
-    }
-}
-
-fn hub_role<K: Resource>(role: &K, rules: Option<&[rbac::PolicyRule]>) -> HubRole {
-    let name = role.meta().name.as_deref().unwrap_or_default();
-    let labels = role.meta().labels.as_ref();
-    HubRole {
-        rules: rules.unwrap_or_default().to_vec(),
-        built_in: name.starts_with("system:")
-            || labels.is_some_and(|l| {
-                l.get("kubernetes.io/bootstrapping")
-                    .is_some_and(|v| v == "rbac-defaults")
-            }),
-    }
 }
 
 fn manager() -> PatchParams {
@@ -427,37 +402,9 @@ fn manager() -> PatchParams {
     }
 }
 
-/// The API version of ClusterPermission's group, for owner references.
-pub(super) const OWNER_GROUP: &str = "rbac.open-cluster-management.io/";
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn the_agent_selects_where_it_says_that_it_can() {
-        let cluster = |status: serde_json::Value| -> ManagedCluster {
-            serde_json::from_value(
-                json!({"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
-                "metadata": {"name": "c"}, "spec": {"hubAcceptsClient": true}, "status": status}),
-            )
-            .unwrap()
-        };
-        let available = json!([{"type": CONDITION_AVAILABLE, "status": "True", "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-        let claim = |value: &str| json!({"conditions": available, "clusterClaims": [{"name": CLAIM_AGENT, "value": value}]});
-        let auto = |status| agent_selects(NamespaceSelector::Auto, Some(&cluster(status)));
-        assert!(auto(claim("tokens, grants,work")));
-        assert!(!auto(claim("tokens,work")));
-        assert!(!auto(json!({ "conditions": available })), "OCM's agent");
-        assert!(auto(json!({})), "nothing is known yet");
-        assert!(agent_selects(NamespaceSelector::Agent, None));
-        assert!(!agent_selects(
-            NamespaceSelector::Hub,
-            Some(&cluster(claim("grants")))
-        ));
-    }
 
     #[test]
     fn an_executor_is_a_namespace_and_a_name() {

@@ -28,6 +28,17 @@ pub enum Content<'a> {
     Binding(&'a RoleRef, &'a [Subject]),
 }
 
+impl<'a> Content<'a> {
+    /// The same with these subjects, if any are given; `None` if it then grants nothing.
+    pub fn with(self, subjects: Option<&'a [Subject]>) -> Option<Self> {
+        match (self, subjects) {
+            (Self::Binding(_, _), Some([])) => None,
+            (Self::Binding(role, _), Some(subjects)) => Some(Self::Binding(role, subjects)),
+            _ => Some(self),
+        }
+    }
+}
+
 /// A role or a binding.
 pub fn object(metadata: ObjectMeta, namespaced: bool, content: Content<'_>) -> Value {
     match (content, namespaced) {
@@ -162,4 +173,9 @@ pub fn stub(id: &Id) -> (Value, ManifestConfig) {
         ..ManifestConfig::default()
     };
     (manifest, config)
+}
+
+/// A part of a manifest, if it is there and can be understood.
+pub fn parse<T: serde::de::DeserializeOwned>(part: Option<&Value>) -> Option<T> {
+    serde_json::from_value(part?.clone()).ok()
 }

@@ -13,15 +13,21 @@
 
 pub mod build;
 mod checks;
+mod cluster;
 pub mod controller;
+mod expected;
+mod handover;
+mod held;
 pub mod id;
 pub mod manifest;
+pub mod named;
 pub mod names;
 mod packed;
 pub mod plan;
 pub mod report;
 pub mod split;
 pub mod status;
+mod unread;
 pub mod validate;
 pub mod watches;
 

@@ -1,14 +1,15 @@
-//! A cache of objects as text. A hub may hold many thousands of permissions and works; as typed values each takes
-//! several times its text, and each is looked at only when something about it changes.
+//! A cache of packed objects: a hub may hold many thousands of permissions and works, and each is looked at only when
+//! something about it changes.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     marker::PhantomData,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 use serde::{Serialize, de::DeserializeOwned};
+use writ_runtime::packed;
 
 use super::watches::Key;
 
@@ -32,14 +33,15 @@ impl<K> Clone for Packed<K> {
 
 #[derive(Default)]
 struct Inner {
-    objects: HashMap<Key, Entry>,
+    /// In the order of their namespaces, so that those of one are found without a look at the others.
+    objects: BTreeMap<Key, Entry>,
     /// What a list that is not complete has shown.
-    listed: HashMap<Key, Entry>,
+    listed: BTreeMap<Key, Entry>,
 }
 
 struct Entry {
     owner: Option<Box<str>>,
-    text: Box<[u8]>,
+    packed: Box<[u8]>,
 }
 
 impl<K> Packed<K>
@@ -66,7 +68,6 @@ where
             }
             Event::InitDone => {
                 inner.objects = std::mem::take(&mut inner.listed);
-                inner.objects.shrink_to_fit();
             }
             Event::Apply(object) => {
                 let (key, entry) = self.pack(object);
@@ -87,12 +88,17 @@ where
         self.read().objects.get(&key).and_then(unpack)
     }
 
-    /// The objects in a namespace that belong to an owner of that name.
-    pub fn owned(&self, namespace: &str, owner: &str) -> Vec<K> {
+    /// The objects in a namespace that belong to an owner of that name and have a name of this sort.
+    pub fn owned(&self, namespace: &str, owner: &str, named: impl Fn(&str) -> bool) -> Vec<K> {
+        let first = Key {
+            namespace: namespace.into(),
+            name: String::new(),
+        };
         self.read()
             .objects
-            .iter()
-            .filter(|(key, entry)| key.namespace == namespace && entry.owner.as_deref() == Some(owner))
+            .range(first..)
+            .take_while(|(key, _)| key.namespace == namespace)
+            .filter(|(key, entry)| entry.owner.as_deref() == Some(owner) && named(&key.name))
             .filter_map(|(_, entry)| unpack(entry))
             .collect()
     }
@@ -100,11 +106,7 @@ where
     fn pack(&self, object: &K) -> (Key, Option<Entry>) {
         let owner = (self.owner)(object).map(|owner| owner.as_str().into());
         // What was just read as JSON can be written as JSON.
-        let text = serde_json::to_vec(object).ok();
-        let entry = text.map(|text| Entry {
-            owner,
-            text: text.into_boxed_slice(),
-        });
+        let entry = packed::pack(object).ok().map(|packed| Entry { owner, packed });
         (key(object), entry)
     }
 
@@ -125,7 +127,7 @@ fn key<K: Resource>(object: &K) -> Key {
 }
 
 fn unpack<K: DeserializeOwned>(entry: &Entry) -> Option<K> {
-    serde_json::from_slice(&entry.text).ok()
+    packed::unpack(&entry.packed).ok()
 }
 
 #[cfg(test)]
@@ -154,8 +156,9 @@ mod tests {
         cache.take(&Event::Apply(work("a", 2)));
         cache.take(&Event::Apply(work("b", 1)));
         assert_eq!(cache.get("c", "a"), Some(work("a", 2)));
-        assert_eq!(cache.owned("c", "b"), [work("b", 1)]);
-        assert!(cache.owned("d", "b").is_empty());
+        assert_eq!(cache.owned("c", "b", |_| true), [work("b", 1)]);
+        assert!(cache.owned("c", "b", |name| name != "b").is_empty());
+        assert!(cache.owned("d", "b", |_| true).is_empty());
         cache.take(&Event::Delete(work("b", 1)));
         assert!(cache.get("c", "b").is_none());
         // The watch starts again: what is not listed is gone.

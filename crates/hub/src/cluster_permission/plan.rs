@@ -15,10 +15,12 @@ use writ_runtime::condition;
 
 use super::{
     build::{self, Built, Id},
-    names,
+    handover, names, report,
     split::{self, Carried, Limits, Part},
     validate::{self, Problem},
 };
+
+pub use super::unread::Unread;
 
 /// Everything that the answer depends on.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +37,12 @@ pub struct Observation<'a> {
     pub add_on: AddOn<'a>,
     /// The roles of the hub that it names and that exist.
     pub hub_roles: &'a BTreeMap<Id, HubRole>,
-    /// The hub's namespaces and their labels, if the hub shall select; otherwise the agent does.
+    /// Whether the agent selects namespaces; otherwise the hub does.
+    pub by_agent: bool,
+    /// The hub's namespaces and their labels, where they may matter; `None` if they were not read.
     pub hub_namespaces: Option<&'a [(String, BTreeMap<String, String>)]>,
+    /// What could not be read.
+    pub unread: Unread,
     /// The executor of every work.
     pub executor: Option<&'a Executor>,
     /// How much a work may carry.
@@ -100,6 +106,8 @@ pub fn plan(seen: &Observation<'_>) -> Plan {
         );
         built.items.clear();
     }
+    let lingering = handover::lingering(seen, &built);
+    built.items.extend(lingering);
     let carried: Vec<Carried<'_>> = seen
         .works
         .iter()
@@ -163,17 +171,16 @@ fn carried(part: usize, work: &ManifestWork) -> Carried<'_> {
         .iter()
         .map(|m| (Id::of(&m.0), &m.0))
         .collect();
-    let reports = work.status.iter().flat_map(|s| &s.resource_status.manifests);
+    // What a work that goes has applied goes with it.
+    let stays = work.metadata.deletion_timestamp.is_none();
+    let status = work.status.iter().filter(|_| stays);
+    let reports = status.flat_map(|s| &s.resource_status.manifests);
     let applied = reports
         .filter(|report| {
             condition::find(&report.conditions, "Applied")
                 .is_some_and(|c| c.status == "True" && c.observed_generation >= work.metadata.generation)
         })
-        .map(|report| Id {
-            kind: report.resource_meta.kind.clone(),
-            namespace: report.resource_meta.namespace.clone(),
-            name: report.resource_meta.name.clone(),
-        })
+        .map(report::id)
         .collect();
     Carried {
         part,
@@ -198,9 +205,10 @@ fn work(seen: &Observation<'_>, number: usize, part: &Part) -> ManifestWork {
         .get(&number)
         .map(|w| w.owner_references())
         .unwrap_or_default();
+    // An object has one controller: whoever took our place as that has to leave it.
     let others = others
         .iter()
-        .filter(|o| Some(&o.uid) != permission.metadata.uid.as_ref());
+        .filter(|o| Some(&o.uid) != permission.metadata.uid.as_ref() && o.controller != Some(true));
     metadata.owner_references = Some(others.cloned().chain(owner).collect());
     // What others have set (a label, a deletion option) is theirs, except what decides who is granted what.
     let mut spec = ManifestWorkSpec {

@@ -10,7 +10,7 @@ use writ_api::{
     rbac::cluster_permission::{
         ClusterObjectStatus, NamespaceSelection, NamespacedObjectStatus, ResourceStatus,
     },
-    work::ManifestCondition,
+    work::{FeedbackValue, FieldValue, ManifestCondition},
 };
 use writ_runtime::condition::{self, clip};
 
@@ -19,8 +19,12 @@ use super::{
     plan::{Observation, Plan},
 };
 
-/// How many objects `resourceStatus` lists.
+/// How many objects `resourceStatus` lists, and how many bytes it may have: the spec needs most of what an object may
+/// have as a whole.
 const MAX_OBJECTS: usize = 1000;
+const MAX_BYTES: usize = 384 * 1024;
+/// What an entry has besides its texts.
+const ENTRY: usize = 256;
 
 /// The object that a report is about.
 pub fn id(report: &ManifestCondition) -> Id {
@@ -81,23 +85,16 @@ pub fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelectio
         .iter()
         .filter(|item| item.purpose == Purpose::Grant)
         .map(|item| {
-            let values = reports
-                .get(&item.id)
-                .map(|(r, _)| r.status_feedback.values.as_slice());
-            let find = |name: &str| values?.iter().find(|v| v.name == name).map(|v| &v.value);
-            let number = |name: &str| find(name).and_then(|v| v.integer);
-            let observed = number("observedGeneration").filter(|o| Some(*o) >= number("generation"));
-            let (selected, ready) = (number("selected"), number("ready"));
-            let summary = find("summary")
-                .and_then(|v| v.string.clone())
-                .filter(|s| !s.is_empty());
-            let (state, message) = match (observed, selected) {
-                (Some(_), Some(0)) => {
+            let said = Feedback::of(reports.get(&item.id).map(|(report, _)| *report));
+            let (selected, ready) = (said.number("selected"), said.number("ready"));
+            let summary = said.text("summary").map(ToOwned::to_owned);
+            let (state, message) = match (said.is_current(), selected) {
+                (true, Some(0)) if summary.is_none() => {
                     let words = "the selector selects no namespace of the managed cluster";
                     (Selected::Done, Some(words.to_owned()))
                 }
-                (Some(_), Some(_)) if selected == ready => (Selected::Done, summary),
-                (Some(_), Some(_)) => (Selected::Failing, summary),
+                (true, Some(_)) if selected == ready && selected != Some(0) => (Selected::Done, summary),
+                (true, Some(_)) => (Selected::Failing, summary),
                 _ => (Selected::Pending, None),
             };
             let selection = NamespaceSelection {
@@ -110,6 +107,43 @@ pub fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelectio
             (selection, state)
         });
     by_hub.chain(by_agent).collect()
+}
+
+/// What the agent says of a grant.
+pub struct Feedback<'a>(&'a [FeedbackValue]);
+
+impl<'a> Feedback<'a> {
+    /// In a report, if there is one.
+    pub fn of(report: Option<&'a ManifestCondition>) -> Self {
+        Self(
+            report
+                .map(|report| report.status_feedback.values.as_slice())
+                .unwrap_or_default(),
+        )
+    }
+
+    /// Whether it is about the grant as the managed cluster has it.
+    pub fn is_current(&self) -> bool {
+        let observed = self.number("observedGeneration");
+        observed.is_some() && observed >= self.number("generation")
+    }
+
+    /// A number.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.find(name)?.integer
+    }
+
+    /// A text that is not empty.
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        self.find(name)?.string.as_deref().filter(|text| !text.is_empty())
+    }
+
+    fn find(&self, name: &str) -> Option<&'a FieldValue> {
+        self.0
+            .iter()
+            .find(|value| value.name == name)
+            .map(|value| &value.value)
+    }
 }
 
 /// One `Applied` condition per object, failing objects first, bounded.
@@ -126,17 +160,23 @@ pub fn resources(
         .filter(|item| item.purpose == Purpose::Deliver)
         .filter_map(|item| {
             let (report, generation) = reports.get(&item.id)?;
-            Some((item.id.clone(), object_condition(report, *generation, seen.now)))
+            let mut condition = object_condition(report, *generation, seen.now);
+            condition.observed_generation = seen.permission.metadata.generation;
+            Some((item.id.clone(), condition))
         })
         .collect();
     if entries.is_empty() {
         return None;
     }
-    let omitted = entries.len().saturating_sub(MAX_OBJECTS);
-    if omitted > 0 {
-        entries.sort_by_key(|(_, condition)| condition.status == "True");
-        entries.truncate(MAX_OBJECTS);
-    }
+    entries.sort_by_key(|(_, condition)| condition.status == "True");
+    let mut bytes = 0;
+    let room = entries.iter().take(MAX_OBJECTS).take_while(|(id, condition)| {
+        bytes += ENTRY + id.namespace.len() + id.name.len() + condition.message.len();
+        bytes <= MAX_BYTES
+    });
+    let shown = room.count();
+    let omitted = entries.len().saturating_sub(shown);
+    entries.truncate(shown);
     let mut status = ResourceStatus {
         omitted: i64::try_from(omitted).ok().filter(|n| *n > 0),
         ..ResourceStatus::default()

@@ -11,6 +11,7 @@ use writ_api::work::ManifestConfig;
 
 use super::{
     build::{Id, Item},
+    held::held,
     names::MAX_PARTS,
     validate::Problem,
 };
@@ -187,7 +188,7 @@ fn homes_to_parts(
                 .push((slot.order, slot.item, slot.item.manifest.clone(), true));
         }
     }
-    // What moves stays in its old work, as it is there, until its new work has applied it.
+    // What moves stays in its old work, as far as it is still wanted, until its new work has applied it.
     let mut waits = BTreeSet::new();
     for (home, slots) in homes {
         for slot in slots {
@@ -195,13 +196,10 @@ fn homes_to_parts(
                 .iter()
                 .any(|w| w.part == *home && w.applied.contains(&slot.item.id));
             for old in now.iter().filter(|w| w.part != *home && !arrived) {
-                if let Some(manifest) = old.manifests.get(&slot.item.id) {
-                    parts.entry(old.part).or_default().push((
-                        slot.order,
-                        slot.item,
-                        (*manifest).clone(),
-                        false,
-                    ));
+                let there = old.manifests.get(&slot.item.id);
+                if let Some(manifest) = there.and_then(|there| held(there, &slot.item.manifest)) {
+                    let part = parts.entry(old.part).or_default();
+                    part.push((slot.order, slot.item, manifest, false));
                     waits.insert(old.part);
                 }
             }
@@ -211,19 +209,19 @@ fn homes_to_parts(
         .into_iter()
         .map(|(number, mut entries)| {
             entries.sort_by_key(|(order, ..)| *order);
-            // What grew waits until what moves has left, if both together are too much.
+            // What grew waits until what moves has left, if both together are too much. Nothing else waits: what
+            // shrank revokes now.
             let total =
                 |entries: &[(usize, &Item, Value, bool)]| entries.iter().map(|e| size(&e.2)).sum::<usize>();
             let before = now.iter().find(|w| w.part == number);
             let crowded = waits.contains(&number)
                 && (total(&entries) > limits.bytes || entries.len() > limits.manifests);
             if let (true, Some(before)) = (crowded, before) {
-                entries.retain(|(_, item, ..)| before.manifests.contains_key(&item.id));
-                for (_, item, manifest, _) in &mut entries {
-                    if let Some(held) = before.manifests.get(&item.id) {
-                        *manifest = (*held).clone();
-                    }
-                }
+                entries.retain_mut(|(_, item, manifest, _)| {
+                    let there = before.manifests.get(&item.id);
+                    let kept = there.and_then(|there| held(there, manifest));
+                    kept.map(|kept| *manifest = kept).is_some()
+                });
             }
             let part = Part {
                 home: entries.iter().filter(|e| e.3).map(|e| e.1.id.clone()).collect(),

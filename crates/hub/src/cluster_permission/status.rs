@@ -16,11 +16,21 @@ use super::{
     build::{Item, Purpose},
     names,
     plan::{Invalid, Observation, Plan, words},
-    report::{self, Selected, id, reports},
+    report::{self, Feedback, Selected, id, reports},
 };
 
 /// How many problems, subjects or objects a message names.
 const MAX_WORDS: usize = 10;
+
+/// The reason while the agent has not applied everything, and how its message tells since when.
+const NOT_COMPLETE: &str = "ApplyRBACManifestWorkNotComplete";
+const PENDING_SINCE: &str = "pending since ";
+/// The reason while the hub has not read something that the answer depends on.
+const NOT_READ: &str = "NotReadYet";
+/// The reason where a permission has nothing but selectors and these select nothing: that is an answer, not an error.
+const NOTHING_SELECTED: &str = "NothingSelected";
+const NOTHING_TO_DELIVER: &str =
+    "the selectors select no namespace of the hub, so there is nothing to deliver";
 
 /// The answers of the hub to the writes of works, by number: what it said to the ones that it refused.
 pub type Refused = BTreeMap<usize, String>;
@@ -47,7 +57,7 @@ pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Cluster
 
     let mut wanted = vec![
         validation(plan),
-        subject_present(plan),
+        subject_present(seen, plan),
         created(seen, plan, refused),
         applied(seen, plan, refused, &progress),
     ];
@@ -84,8 +94,11 @@ fn validation(plan: &Plan) -> Wanted {
     Wanted::new("Validation", holds, reason, message)
 }
 
-fn subject_present(plan: &Plan) -> Wanted {
+fn subject_present(seen: &Observation<'_>, plan: &Plan) -> Wanted {
     let missing = &plan.built.missing;
+    if missing.is_empty() && seen.unread.accounts {
+        return Wanted::new("SubjectPresent", Status::Unknown, NOT_READ, not_read(plan));
+    }
     if missing.is_empty() {
         return Wanted::new(
             "SubjectPresent",
@@ -105,14 +118,36 @@ fn subject_present(plan: &Plan) -> Wanted {
     Wanted::new("SubjectPresent", false, "SubjectNotFound", message)
 }
 
+fn not_read(plan: &Plan) -> String {
+    let kinds: Vec<&str> = plan.built.unread.iter().copied().collect();
+    format!(
+        "the hub has not been able to read {} yet: what depends on them stays as it was; the log of the hub says why",
+        kinds.join(", ")
+    )
+}
+
+/// Whether all entries are ones with selectors, evaluated by the hub, that select nothing, and nothing is left of what
+/// they selected before.
+fn selects_nothing(seen: &Observation<'_>, plan: &Plan) -> bool {
+    let built = &plan.built;
+    !built.selected_by_hub.is_empty()
+        && built.items.is_empty()
+        && built.problems.is_empty()
+        && built.missing.is_empty()
+        && plan.invalid.is_none()
+        && seen.works.is_empty()
+}
+
 fn created(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Wanted {
     const TYPE: &str = "RBACManifestWorkCreated";
     if !refused.is_empty() {
         return Wanted::new(TYPE, false, "ManifestWorkRefused", refusal(seen, refused));
     }
+    if selects_nothing(seen, plan) {
+        return Wanted::new(TYPE, true, NOTHING_SELECTED, NOTHING_TO_DELIVER);
+    }
     if plan.works.is_empty() {
-        let message = "there is nothing to deliver";
-        return Wanted::new(TYPE, false, "NothingToDeliver", message);
+        return Wanted::new(TYPE, false, "NothingToDeliver", "there is nothing to deliver");
     }
     let names: Vec<String> = plan.works.values().map(ManifestWork::name_any).collect();
     Wanted::new(
@@ -163,19 +198,17 @@ fn applied(
     });
     if let Some((number, why)) = pending {
         let message = format!("Apply RBAC manifestWork not complete\n{why}\n{}", hint(*number));
-        return Wanted::new(TYPE, false, "ApplyRBACManifestWorkNotComplete", message);
+        return Wanted::new(TYPE, false, NOT_COMPLETE, message);
+    }
+    if selects_nothing(seen, plan) {
+        return Wanted::new(TYPE, true, NOTHING_SELECTED, NOTHING_TO_DELIVER);
     }
     match progress.first() {
         Some((number, Progress::Done(condition))) => {
             let message = format!("{}\n{}", condition.message, hint(*number));
             Wanted::new(TYPE, true, &condition.reason, message)
         }
-        _ => Wanted::new(
-            TYPE,
-            false,
-            "ApplyRBACManifestWorkNotComplete",
-            "there is nothing to apply",
-        ),
+        _ => Wanted::new(TYPE, false, NOT_COMPLETE, "there is nothing to apply"),
     }
 }
 
@@ -192,6 +225,9 @@ fn ready(
             .iter()
             .find(|c| c.type_ == type_ && c.status == Status::False)
     };
+    if named("Validation").is_none() && !plan.built.unread.is_empty() {
+        return Wanted::new("Ready", false, NOT_READ, not_read(plan));
+    }
     let broken = named("Validation")
         .or_else(|| named("AppliedRBACManifestWork").filter(|_| !plan.built.problems.is_empty()))
         .or_else(|| named("SubjectPresent"))
@@ -220,12 +256,12 @@ fn ready(
     if let Some(unknown) = conditions.iter().find(|c| c.status == Status::Unknown) {
         return Wanted::new("Ready", false, "Pending", &unknown.message);
     }
-    Wanted::new(
-        "Ready",
-        true,
-        "Granted",
+    let nothing = conditions.iter().find(|c| c.reason == NOTHING_SELECTED);
+    let message = nothing.map_or(
         "the managed cluster has everything that this permission wants",
-    )
+        |c| &c.message,
+    );
+    Wanted::new("Ready", true, "Granted", message)
 }
 
 fn refusal(seen: &Observation<'_>, refused: &Refused) -> String {
@@ -235,13 +271,15 @@ fn refusal(seen: &Observation<'_>, refused: &Refused) -> String {
     clip(&texts.collect::<Vec<_>>().join("; "), 4096)
 }
 
-/// Since when the agent has not done what is wanted: since the condition says so, or since now.
+/// Since when the agent has not done what is wanted: since the condition says so, or since now. Its time is no help: that
+/// moves with the status only, and it may have been False before for another reason.
 fn pending_since(seen: &Observation<'_>) -> Timestamp {
-    let conditions = seen.permission.status.iter().flat_map(|s| &s.conditions);
-    conditions
-        .filter(|c| c.type_ == "Ready" && c.reason == "Pending")
-        .map(|c| c.last_transition_time.0)
-        .next()
+    let conditions = seen.permission.status.as_ref().map(|s| s.conditions.as_slice());
+    let applied = condition::find(conditions.unwrap_or_default(), "AppliedRBACManifestWork");
+    applied
+        .filter(|c| c.reason == NOT_COMPLETE)
+        .and_then(|c| c.message.split_once(PENDING_SINCE)?.1.split_once(": "))
+        .and_then(|(time, _)| time.parse().ok())
         .unwrap_or(seen.now)
 }
 
@@ -268,9 +306,9 @@ fn progress<'a>(
     });
     let pending = |what: &str| {
         let offline = offline.as_deref().unwrap_or_default();
-        // Whole seconds: a condition's time has no more.
+        // Whole seconds: nobody needs more.
         let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
-        Progress::Pending(format!("pending since {since}: {what}{offline}"))
+        Progress::Pending(format!("{PENDING_SINCE}{since}: {what}{offline}"))
     };
     plan.works
         .iter()
@@ -279,6 +317,12 @@ fn progress<'a>(
             let Some(work) = seen.works.get(number) else {
                 return (*number, pending("the agent has not applied the work"));
             };
+            if work.metadata.deletion_timestamp.is_some() {
+                return (
+                    *number,
+                    pending("the work is being deleted; it is made again when it is gone"),
+                );
+            }
             let conditions = work
                 .status
                 .as_ref()
@@ -354,18 +398,10 @@ fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
         item.purpose == Purpose::Grant && kind == "Role" && asked
     });
     for Item { id, .. } in grants {
-        let values = reports
-            .get(id)
-            .map(|(r, _)| r.status_feedback.values.as_slice())
-            .unwrap_or_default();
-        let find = |name: &str| values.iter().find(|v| v.name == name).map(|v| &v.value);
-        let number = |name: &str| find(name).and_then(|v| v.integer);
-        let observed = number("observedGeneration").filter(|o| Some(*o) >= number("generation"));
-        match (observed, find("rolesMissing").and_then(|v| v.string.as_deref())) {
-            (None, _) => checked.unknown = true,
-            (Some(_), None | Some("")) => {}
-            (Some(_), Some(names)) => checked.missing.push(names.to_owned()),
-        }
+        let said = Feedback::of(reports.get(id).map(|(report, _)| *report));
+        checked.unknown |= !said.is_current();
+        let missing = said.text("rolesMissing").filter(|_| said.is_current());
+        checked.missing.extend(missing.map(ToOwned::to_owned));
     }
     Some(checked)
 }

@@ -1,6 +1,7 @@
 //! Tables against the plan: a world that tests change, and what becomes of it.
 
 mod delivery;
+mod safety;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ use writ_runtime::condition;
 
 use super::{
     build::Id,
-    plan::{AddOn, HubRole, Observation, Plan, plan},
+    plan::{AddOn, HubRole, Observation, Plan, Unread, plan},
     split::Limits,
     status::{Refused, status},
 };
@@ -29,7 +30,9 @@ struct World {
     accounts: BTreeSet<String>,
     add_on: Option<&'static str>,
     hub_roles: BTreeMap<Id, HubRole>,
+    by_agent: bool,
     hub_namespaces: Option<Vec<(String, BTreeMap<String, String>)>>,
+    unread: Unread,
     limits: Limits,
     now: i64,
 }
@@ -49,7 +52,9 @@ impl World {
             accounts: BTreeSet::new(),
             add_on: None,
             hub_roles: BTreeMap::new(),
+            by_agent: true,
             hub_namespaces: None,
+            unread: Unread::default(),
             limits: Limits::default(),
             now: 1_800_000_000,
         }
@@ -64,7 +69,9 @@ impl World {
             accounts: &self.accounts,
             add_on: self.add_on.map_or(AddOn::Missing, AddOn::Namespace),
             hub_roles: &self.hub_roles,
+            by_agent: self.by_agent,
             hub_namespaces: self.hub_namespaces.as_deref(),
+            unread: self.unread,
             executor: None,
             limits: self.limits,
             now: Timestamp::from_second(self.now).unwrap(),

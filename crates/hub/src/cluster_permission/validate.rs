@@ -244,6 +244,14 @@ pub fn subject(field: &str, subject: &Subject, namespaced: bool) -> Vec<Problem>
             "is empty: name the subject",
         ));
     }
+    if matches!(
+        subject.kind.as_str(),
+        "ServiceAccount" | MANAGED_SERVICE_ACCOUNT_KIND
+    ) {
+        problems.extend(account_name(&format!("{field}.name"), &subject.name));
+        let namespace = filled(subject.namespace.as_deref());
+        problems.extend(namespace.and_then(|ns| namespace_name(&format!("{field}.namespace"), ns)));
+    }
     let expected = match subject.kind.as_str() {
         "User" | "Group" => group.is_none_or(|g| g == RBAC_GROUP),
         "ServiceAccount" => {
@@ -373,9 +381,24 @@ fn rbac_name(field: &str, name: Option<&str>) -> Option<Problem> {
     })
 }
 
-fn namespace_name(field: &str, name: &str) -> Option<Problem> {
+/// The name of a ServiceAccount: labels with dots between them.
+fn account_name(field: &str, name: &str) -> Option<Problem> {
+    let legal = name.len() <= 253 && name.split('.').all(is_label);
+    (!legal && !name.is_empty()).then(|| {
+        Problem::new(
+            field,
+            format!("is {name:?}; a ServiceAccount has at most 253 lower case letters, digits, inner dashes and dots"),
+        )
+    })
+}
+
+fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let legal = name.len() <= 63 && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-');
+    !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn namespace_name(field: &str, name: &str) -> Option<Problem> {
+    let legal = name.len() <= 63 && is_label(name);
     (!legal).then(|| {
         Problem::new(
             field,

@@ -1,7 +1,7 @@
 //! The watches: one per kind over all namespaces, and which permissions each change concerns.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt::{self, Debug},
     hash::Hash,
     sync::{
@@ -11,9 +11,12 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _, stream::BoxStream};
-use k8s_openapi::api::{
-    core::v1::Namespace,
-    rbac::v1::{ClusterRole, Role},
+use k8s_openapi::{
+    api::{
+        core::v1::Namespace,
+        rbac::v1::{ClusterRole, Role},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
     Api, Resource, ResourceExt as _,
@@ -32,18 +35,19 @@ use writ_api::{
     rbac::ClusterPermission,
     work::{ManifestWork, ManifestWorkSpec},
 };
-use writ_runtime::queue::Queue;
+use writ_runtime::{guarded::guarded, queue::Queue};
 
 use super::{
-    controller::{OWNER_GROUP, account_names, uses_selector},
+    named::{account_names, uses_selector},
     names,
     packed::Packed,
+    plan::Unread,
     validate::filled,
 };
 use crate::Context;
 
 /// Which permission.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Its namespace, which is its cluster.
     pub namespace: String,
@@ -106,7 +110,7 @@ pub struct Watches {
     pub(super) add_ons: Store<ManagedClusterAddOn>,
     pub(super) roles: Store<Role>,
     pub(super) cluster_roles: Store<ClusterRole>,
-    pub(super) namespaces: Store<Namespace>,
+    namespaces: Store<Namespace>,
     ready: Readiness,
 }
 
@@ -123,6 +127,9 @@ impl Readiness {
         flags.get(kind).is_some_and(|flag| flag.load(Ordering::Acquire))
     }
 }
+
+/// How many objects are read at a time.
+const PAGE: u32 = 100;
 
 const PERMISSIONS: &str = "ClusterPermissions";
 const WORKS: &str = "ManifestWorks";
@@ -223,23 +230,40 @@ impl Watches {
         }
     }
 
-    /// Whether everything that this permission names is known. Where it is not, nothing may be revoked for it.
-    pub fn knows_enough(&self, permission: &ClusterPermission) -> bool {
+    /// What of that which this permission names has not been read. Nothing may be revoked for its absence.
+    pub fn unread(&self, permission: &ClusterPermission, by_agent: bool) -> Unread {
         let accounts = account_names(permission).next().is_some();
         let roles = !permission.spec.role_refs.is_empty();
-        (!accounts || self.ready.is(ACCOUNTS) && self.ready.is(ADD_ONS))
-            && (!roles || self.ready.is(ROLES) && self.ready.is(CLUSTER_ROLES))
-            && (!uses_selector(permission) || self.ready.is(NAMESPACES))
+        let namespaces = !by_agent && uses_selector(permission);
+        Unread {
+            accounts: accounts && !(self.ready.is(ACCOUNTS) && self.ready.is(ADD_ONS)),
+            roles: roles && !(self.ready.is(ROLES) && self.ready.is(CLUSTER_ROLES)),
+            namespaces: namespaces && !self.ready.is(NAMESPACES),
+        }
     }
 
-    /// Whether the cache holds works of this permission.
-    pub fn has_works(&self, key: &Key) -> bool {
-        !self.works_of(key).is_empty()
+    /// The hub's namespaces that are not going, with their labels, in order; `None` if they have not been read.
+    pub fn namespaces(&self) -> Option<Vec<(String, BTreeMap<String, String>)>> {
+        if !self.ready.is(NAMESPACES) {
+            return None;
+        }
+        let all = self.namespaces.state();
+        let stay = all.iter().filter(|ns| ns.metadata.deletion_timestamp.is_none());
+        let mut all: Vec<_> = stay.map(|ns| (ns.name_any(), ns.labels().clone())).collect();
+        all.sort();
+        Some(all)
     }
 
     /// The works that a permission of this name owns.
     pub fn works_of(&self, key: &Key) -> Vec<ManifestWork> {
-        self.works.owned(&key.namespace, &key.name)
+        self.works.owned(&key.namespace, &key.name, |_| true)
+    }
+
+    /// Whether there are works of an earlier permission of this name: such as are not among these.
+    pub fn has_former_works(&self, key: &Key, works: &BTreeMap<usize, ManifestWork>) -> bool {
+        let known = |name: &str| works.values().any(|w| w.metadata.name.as_deref() == Some(name));
+        let others = self.works.owned(&key.namespace, &key.name, |name| !known(name));
+        !others.is_empty()
     }
 }
 
@@ -267,7 +291,7 @@ impl Starter<'_> {
         concerned: impl Fn(&K, bool) -> Concerned + Send + 'static,
     ) -> Store<K>
     where
-        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Resource + Clone + Debug + DeserializeOwned + Default + Send + Sync + 'static,
         K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
     {
         let (store, writer) = reflector::store::<K>();
@@ -285,7 +309,7 @@ impl Starter<'_> {
         concerned: impl Fn(&K, bool) -> Concerned + Send + 'static,
     ) -> Packed<K>
     where
-        K: Resource + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
+        K: Resource + Clone + Debug + Serialize + DeserializeOwned + Default + Send + Sync + 'static,
         K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
     {
         let store = Packed::new(owner);
@@ -302,14 +326,15 @@ impl Starter<'_> {
     fn events<K>(
         &self,
         prune: impl Fn(&mut K) + Send + 'static,
-    ) -> BoxStream<'static, Result<Event<K>, watcher::Error>>
+    ) -> BoxStream<'static, watcher::Result<Event<K>>>
     where
-        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: Resource + Clone + Debug + DeserializeOwned + Default + Send + Sync + 'static,
         K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
     {
-        let api = Api::<K>::all(self.context.client.clone());
-        watcher::watcher(api, watcher::Config::default())
-            .modify(move |object| {
+        let api = Api::all(self.context.client.clone());
+        // A page is read as a whole, and all kinds are read at once.
+        guarded(api, watcher::Config::default().page_size(PAGE))
+            .modify(move |object: &mut K| {
                 object.meta_mut().managed_fields = None;
                 prune(object);
             })
@@ -407,11 +432,14 @@ fn dependencies(permission: &ClusterPermission) -> Vec<Dependency> {
 }
 
 /// The permission that owns a work.
+pub(super) fn owner_of(work: &ManifestWork) -> Option<&OwnerReference> {
+    work.owner_references().iter().find(|o| {
+        o.kind == "ClusterPermission" && o.api_version.starts_with("rbac.open-cluster-management.io/")
+    })
+}
+
 fn owner(work: &ManifestWork) -> Option<&String> {
-    work.owner_references()
-        .iter()
-        .find(|o| o.kind == "ClusterPermission" && o.api_version.starts_with(OWNER_GROUP))
-        .map(|o| &o.name)
+    owner_of(work).map(|owner| &owner.name)
 }
 
 /// The permissions that a work can belong to: its owner, or by its name if somebody took the owner away.

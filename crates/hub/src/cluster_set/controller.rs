@@ -7,10 +7,13 @@ use futures::{
     stream::{self, BoxStream},
 };
 use jiff::Timestamp;
-use k8s_openapi::{api::rbac::v1::ClusterRole, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::{
+    api::{core::v1::ObjectReference, rbac::v1::ClusterRole},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
-    Api, ResourceExt,
-    api::{Patch, PatchParams},
+    Api, Resource as _, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
     runtime::watcher,
 };
 use serde_json::json;
@@ -20,12 +23,16 @@ use writ_api::cluster::{
 use writ_runtime::{
     Error, apply, condition,
     error::Context as _,
+    events::Events,
+    guarded::Guarded,
     watching::{Mirror, Queue, events},
 };
 
 use super::{
     fleet::Fleet,
-    membership::{JOINED_ANNOTATION, Labels, REMOVE_LABELS_ANNOTATION, SetView},
+    membership::{
+        JOINED_ANNOTATION, Labels, REMOVE_LABELS_ANNOTATION, REMOVE_LABELS_FINALIZER, SetView, parse_joined,
+    },
     plan,
 };
 use crate::{
@@ -35,8 +42,6 @@ use crate::{
 
 /// The field manager of the one condition that this controller writes on clusters.
 const CONDITION_MANAGER: &str = "writ-hub-cluster-set";
-/// Keeps a set that is deleted until its label is off the clusters.
-const FINALIZER: &str = "writ.dev/remove-labels";
 /// How many writes go on at once.
 const CONCURRENCY: usize = 8;
 
@@ -59,6 +64,8 @@ enum Item {
 #[derive(Debug, PartialEq)]
 struct Cluster {
     labels: Labels,
+    /// The keys under which it joined a set, whether or not that set is still there.
+    joined: BTreeSet<String>,
     generation: Option<i64>,
     condition: Option<Condition>,
     /// The namespaces that its status names, without what its agent says of them.
@@ -72,6 +79,9 @@ struct State {
     sets: Mirror<ManagedClusterSet>,
     bindings: Mirror<ManagedClusterSetBinding>,
     roles: Mirror<ClusterRole>,
+    /// The keys of sets that went while this process looked: their labels may still be there.
+    gone_keys: BTreeSet<String>,
+    events: Events,
     queue: Queue<Item>,
 }
 
@@ -80,14 +90,17 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let gate = context.health.gate("watch ManagedClusterSets");
     let mut events = watch_all(&context);
     let shutdown = context.shutdown.clone();
+    let meter = context.health.meter("cluster_set");
     let mut state = State {
+        events: Events::new(context.client.clone(), "writ-hub/cluster_set"),
         context,
         fleet: Fleet::default(),
         clusters: Mirror::default(),
         sets: Mirror::default(),
         bindings: Mirror::default(),
         roles: Mirror::default(),
-        queue: Queue::default(),
+        gone_keys: BTreeSet::new(),
+        queue: Queue::new(meter),
     };
     state.queue.push(Item::Standing);
     loop {
@@ -209,6 +222,14 @@ impl State {
             for (key, _) in bindings {
                 self.queue.push(Item::Binding(key.clone()));
             }
+            if let Some(key) = change
+                .old
+                .as_ref()
+                .filter(|_| change.gone)
+                .and_then(|s| s.spec.key())
+            {
+                self.gone_keys.insert(key.to_owned());
+            }
             if change.gone || change.old.is_none() {
                 // A label that named this set names it no more, or does now.
                 let named = self
@@ -243,10 +264,19 @@ impl State {
             match result {
                 Ok(()) => self.queue.done(&item),
                 Err(error) => {
-                    will_try_again(&item, &error);
+                    will_try_again(&item, &error, &self.events, self.about(&item)).await;
                     self.queue.failed(item);
                 }
             }
+        }
+    }
+
+    /// The object that an item is about, as far as it is kept.
+    fn about(&self, item: &Item) -> Option<ObjectReference> {
+        match item {
+            Item::Set(name) => self.sets.get(name).map(|set| set.object_ref(&())),
+            Item::Binding(key) => self.bindings.get(key).map(|binding| binding.object_ref(&())),
+            Item::Standing | Item::Cluster(_) => None,
         }
     }
 
@@ -311,7 +341,7 @@ impl State {
             .get(REMOVE_LABELS_ANNOTATION)
             .map(String::as_str)
             == Some("true");
-        let has = set.finalizers().iter().any(|f| f == FINALIZER);
+        let has = set.finalizers().iter().any(|f| f == REMOVE_LABELS_FINALIZER);
         if removes != has {
             self.set_finalizer(set, removes).await?;
         }
@@ -326,21 +356,26 @@ impl State {
 
     /// Takes the label of a deleted set off its clusters, then lets the set go.
     async fn finish(&self, set: &ManagedClusterSet) -> Result<(), Error> {
-        if !set.finalizers().iter().any(|f| f == FINALIZER) {
+        if !set.finalizers().iter().any(|f| f == REMOVE_LABELS_FINALIZER) {
             return Ok(());
         }
         let name = set.name_any();
         if let Some(key) = set.spec.key() {
-            let api: Api<ManagedCluster> = Api::all(self.context.client.clone());
-            let labelled = self
-                .clusters
-                .iter()
-                .filter(|(_, c)| c.labels.get(key) == Some(&name));
-            for (cluster, _) in labelled {
-                let patch = json!({"metadata": {"labels": {key: null}}});
-                api.patch(cluster, &PatchParams::default(), &Patch::Merge(patch))
+            let api: Api<Guarded<ManagedCluster>> = Api::all(self.context.client.clone());
+            // The server is asked: one that came in a moment ago is not left behind, and one that has moved on
+            // meanwhile keeps its new label, as each write names the version that was read.
+            let labelled = api
+                .list(&ListParams::default().labels(&format!("{key}={name}")))
+                .await
+                .context(|| format!("list the clusters with the label {key}={name}"))?;
+            for cluster in labelled {
+                let patch = json!({"metadata": {
+                    "uid": cluster.uid(), "resourceVersion": cluster.resource_version(), "labels": {key: null},
+                }});
+                let name = cluster.name_any();
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
                     .await
-                    .context(|| format!("take the label {key} off ManagedCluster {cluster}"))?;
+                    .context(|| format!("take the label {key} off ManagedCluster {name}"))?;
             }
         }
         self.set_finalizer(set, false).await
@@ -352,10 +387,10 @@ impl State {
             .finalizers()
             .iter()
             .map(String::as_str)
-            .filter(|f| *f != FINALIZER)
+            .filter(|f| *f != REMOVE_LABELS_FINALIZER)
             .collect();
         if wanted {
-            finalizers.push(FINALIZER);
+            finalizers.push(REMOVE_LABELS_FINALIZER);
         }
         let patch = json!({"metadata": {
             "uid": set.uid(), "resourceVersion": set.resource_version(), "finalizers": finalizers
@@ -367,7 +402,10 @@ impl State {
     }
 
     async fn report_labels(&self, name: &str, cluster: &Cluster) -> Result<(), Error> {
-        let wanted = plan::cluster_condition(&cluster.labels, name, &self.fleet);
+        let reported = plan::reported_keys(&cluster.labels, cluster.condition.as_ref()).map(str::to_owned);
+        let known = cluster.joined.iter().chain(&self.gone_keys).cloned();
+        let known: BTreeSet<String> = known.chain(reported).collect();
+        let wanted = plan::cluster_condition(&cluster.labels, &known, name, &self.fleet);
         let current: Vec<Condition> = cluster.condition.clone().into_iter().collect();
         let conditions: Vec<Condition> = wanted
             .iter()
@@ -432,7 +470,13 @@ impl State {
 fn reduce(cluster: ManagedCluster) -> Cluster {
     let status = cluster.status.unwrap_or_default();
     let namespaces = status.managed_namespaces.into_iter();
+    let joined = cluster.metadata.annotations.iter().flatten();
+    let joined = joined
+        .filter(|(key, _)| *key == JOINED_ANNOTATION)
+        .flat_map(|(_, value)| parse_joined(value).into_keys())
+        .collect();
     Cluster {
+        joined,
         labels: cluster.metadata.labels.unwrap_or_default(),
         generation: cluster.metadata.generation,
         condition: condition::find(&status.conditions, plan::CONDITION_LABELS).cloned(),

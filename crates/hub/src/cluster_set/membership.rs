@@ -16,6 +16,17 @@ pub const JOINED_ANNOTATION: &str = "writ.dev/joined-sets";
 /// On a set, with value `true`: when the set is deleted, take its label off the clusters.
 pub const REMOVE_LABELS_ANNOTATION: &str = "writ.dev/remove-labels-on-delete";
 
+/// Keeps a set that is deleted until its label is off the clusters.
+pub const REMOVE_LABELS_FINALIZER: &str = "writ.dev/remove-labels";
+
+/// Whether the hub takes the label of this set off the clusters when it is deleted: it was asked to, or has begun.
+pub fn removes_labels(set: &ManagedClusterSet) -> bool {
+    set.annotations()
+        .get(REMOVE_LABELS_ANNOTATION)
+        .is_some_and(|v| v == "true")
+        || set.finalizers().iter().any(|f| f == REMOVE_LABELS_FINALIZER)
+}
+
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 

@@ -108,10 +108,31 @@ fn list(names: &[&String]) -> String {
     text
 }
 
-/// What is wrong with the set labels of a cluster: the condition that it should have, if any.
-pub fn cluster_condition(labels: &Labels, cluster: &str, fleet: &Fleet) -> Option<Wanted> {
+/// The keys of labels that were reported to name no set. A key whose last set is gone is known to nobody else.
+pub fn reported_keys<'a>(labels: &'a Labels, reported: Option<&Condition>) -> impl Iterator<Item = &'a str> {
+    let message = reported.map(|condition| condition.message.clone());
+    labels
+        .iter()
+        .filter(move |(key, value)| {
+            let problem = format!("label {key}={value}: ");
+            message.as_ref().is_some_and(|message| message.contains(&problem))
+        })
+        .map(|(key, _)| key.as_str())
+}
+
+/// What is wrong with the set labels of a cluster: the condition that it should have, if any. `known` are keys that
+/// count besides those that sets have.
+pub fn cluster_condition(
+    labels: &Labels,
+    known: &BTreeSet<String>,
+    cluster: &str,
+    fleet: &Fleet,
+) -> Option<Wanted> {
     let mut problems = Vec::new();
-    for key in fleet.keys() {
+    // A key whose last set is gone is the key of no set any more, but the label is still there.
+    let mut keys: BTreeSet<&str> = known.iter().map(String::as_str).collect();
+    keys.extend(fleet.keys());
+    for key in keys {
         let Some(value) = labels.get(key).filter(|v| !v.is_empty()) else {
             continue;
         };

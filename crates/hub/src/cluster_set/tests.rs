@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use writ_api::cluster::ManagedClusterSet;
@@ -156,10 +158,29 @@ fn labels_that_name_no_set_are_reported_on_the_cluster() {
     fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
     fleet.upsert_set(view("aws", &json!({"exclusiveKey": "vendor"}), "true"));
     let problem = |pairs: &[(&str, &str)]| {
-        plan::cluster_condition(&labels(pairs), "c1", &fleet).map(|wanted| wanted.message)
+        plan::cluster_condition(&labels(pairs), &BTreeSet::new(), "c1", &fleet).map(|wanted| wanted.message)
     };
     assert_eq!(problem(&[("region", "apac"), ("vendor", "aws")]), None);
     assert_eq!(problem(&[("unknown", "APAC")]), None);
+    // The last set of its key is gone, and the cluster still says that it is in it.
+    let left = plan::cluster_condition(
+        &labels(&[("tier", "gold")]),
+        &BTreeSet::from(["tier".to_owned()]),
+        "c1",
+        &fleet,
+    );
+    let left = left.unwrap();
+    assert!(left.message.contains("tier=gold: there is no such set"));
+    // Once said, it is known from that; a label that was changed is not what was meant.
+    let said = plan::timed(&[], &left, None, Timestamp::UNIX_EPOCH);
+    let known = |pairs| {
+        let labels = labels(pairs);
+        plan::reported_keys(&labels, Some(&said))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(known(&[("tier", "gold"), ("env", "prod")]), ["tier"]);
+    assert!(known(&[("tier", "silver")]).is_empty());
     assert!(
         problem(&[("region", "APAC")])
             .unwrap()

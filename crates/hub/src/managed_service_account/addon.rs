@@ -15,8 +15,8 @@ use writ_api::{
     },
     cluster::{
         CLUSTER_NAME_LABEL, ManagedCluster,
-        cluster_claim::{CLAIM_AGENT, CLAIM_AGENT_NAMESPACE},
-        managed_cluster::CONDITION_AVAILABLE,
+        cluster_claim::CLAIM_AGENT_NAMESPACE,
+        managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED},
     },
     work::{
         DeleteOption, Manifest, ManifestWork, ManifestWorkSpec, OrphaningRule, PropagationPolicy,
@@ -30,6 +30,7 @@ use x509_parser::{
 };
 
 use super::rights;
+use crate::pem;
 
 /// The add-on's name.
 pub const NAME: &str = "managed-serviceaccount";
@@ -40,17 +41,21 @@ pub const WORK: &str = "addon-managed-serviceaccount-deploy-0";
 /// Who signs its credential.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
+/// The condition that says whether somebody has asked for the credential, where our own agent does not.
+const CREDENTIAL: &str = "CredentialRequested";
+
 /// The namespace of our own agent where it does not say another one.
 const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 
 /// Whether our own agent keeps the accounts on this cluster, as its claim says.
 pub fn runs_our_agent(cluster: &ManagedCluster) -> bool {
-    cluster
-        .status
-        .iter()
-        .flat_map(|status| &status.cluster_claims)
-        .filter(|claim| claim.name == CLAIM_AGENT)
-        .any(|claim| claim.value.split(',').any(|name| name.trim() == "tokens"))
+    cluster.agent_runs("tokens") == Some(true)
+}
+
+/// Whether some agent has joined, and so has said what it is: until then nobody knows who keeps the accounts.
+pub fn has_joined(cluster: &ManagedCluster) -> bool {
+    let status = cluster.status.as_ref();
+    status.is_some_and(|status| condition::is_true(&status.conditions, CONDITION_JOINED))
 }
 
 /// The namespace of our own agent on this cluster, which is that of the accounts' ServiceAccounts.
@@ -60,6 +65,12 @@ fn agent_namespace(cluster: &ManagedCluster) -> &str {
     claimed
         .next()
         .map_or(AGENT_NAMESPACE, |claim| claim.value.as_str())
+}
+
+/// Where others reach the cluster's API server.
+pub fn api_server_url(cluster: &ManagedCluster) -> Option<String> {
+    let configs = &cluster.spec.managed_cluster_client_configs;
+    configs.first().map(|config| config.url.clone())
 }
 
 /// The ManagedClusterAddOn that a cluster gets by default.
@@ -89,6 +100,7 @@ pub fn status(
     addon: &ManagedClusterAddOn,
     cluster: &ManagedCluster,
     work: Option<&ManifestWork>,
+    requested: bool,
     now: Timestamp,
 ) -> ManagedClusterAddOnStatus {
     let mut status = addon.status.clone().unwrap_or_default();
@@ -118,7 +130,23 @@ pub fn status(
             message: "the cluster's own agent keeps the accounts".into(),
         });
         condition::remove(&mut status.conditions, "ManifestApplied");
+        condition::remove(&mut status.conditions, CREDENTIAL);
     } else {
+        // Our own agent files no requests for add-ons: somebody else must, or the delivered Deployment waits for ever.
+        let asked = requested || condition::is_true(&status.conditions, CREDENTIAL);
+        if cluster.agent_runs("registration") != Some(true) {
+            condition::remove(&mut status.conditions, CREDENTIAL);
+        } else if asked {
+            wanted.push(Wanted::new(CREDENTIAL, true, "Requested", ""));
+        } else {
+            wanted.push(Wanted::new(
+                CREDENTIAL,
+                false,
+                "NobodyRegistersAddOns",
+                "the cluster's own agent runs without the controller tokens, and files no requests for the credentials of \
+                 add-ons; run it with tokens, or let a klusterlet register this add-on",
+            ));
+        }
         let user = rights::addon_user(&cluster.name_any());
         status.namespace = Some(addon.wished_namespace().to_owned());
         status.registrations = vec![Registration {
@@ -159,6 +187,12 @@ pub fn status(
     for wanted in &wanted {
         condition::set(&mut status.conditions, wanted, generation, now);
     }
+    let ignored: &[&str] = if addon.spec.configs.is_empty() {
+        &[]
+    } else {
+        &["spec.configs"]
+    };
+    condition::set_ignored(&mut status.conditions, ignored, generation, now);
     status
 }
 
@@ -255,8 +289,11 @@ fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
                             "image": image,
                             "args": [
                                 "agent", format!("--cluster-name={cluster}"), format!("--agent-namespace={namespace}"),
-                                "--hub-kubeconfig=/etc/hub/kubeconfig", "--controllers=tokens",
+                                "--hub-kubeconfig=/etc/hub/kubeconfig", "--controllers=tokens", "--health-address=0.0.0.0:8080",
                             ],
+                            "ports": [{ "name": "health", "containerPort": 8080, "protocol": "TCP" }],
+                            "livenessProbe": { "httpGet": { "path": "/livez", "port": "health", "scheme": "HTTP" } },
+                            "readinessProbe": { "httpGet": { "path": "/readyz", "port": "health", "scheme": "HTTP" } },
                             "securityContext": {
                                 "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
                                 "capabilities": { "drop": ["ALL"] },
@@ -316,11 +353,8 @@ pub fn may_approve(csr: &CertificateSigningRequest) -> Result<String, Denied> {
 
 /// The one common name and the organizations of a request in PEM.
 fn subject(pem: &[u8]) -> Option<(String, Vec<String>)> {
-    let (rest, pem) = x509_parser::pem::parse_x509_pem(pem).ok()?;
-    if pem.label != "CERTIFICATE REQUEST" || !rest.iter().all(u8::is_ascii_whitespace) {
-        return None;
-    }
-    let (rest, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let der = pem::certificate_request(pem).ok()?;
+    let (rest, request) = X509CertificationRequest::from_der(&der).ok()?;
     if !rest.is_empty() {
         return None;
     }

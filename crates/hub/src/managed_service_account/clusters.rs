@@ -56,6 +56,61 @@ mod tests {
 
     use super::*;
 
+    fn mirror<K>(objects: Vec<serde_json::Value>) -> Mirror<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned,
+    {
+        let mut mirror = Mirror::default();
+        for object in objects {
+            let object = kube::core::DeserializeGuard(Ok(serde_json::from_value(object).unwrap()));
+            mirror.take(kube::runtime::watcher::Event::Apply(object), |object: K| object);
+        }
+        mirror
+    }
+
+    #[test]
+    fn the_namespace_of_a_cluster_is_one_whatever_is_bound_there() {
+        let cluster = |name: &str, accepted: bool| {
+            json!({
+                "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+                "metadata": {"name": name, "labels": {"cluster.open-cluster-management.io/clusterset": "all"}},
+                "spec": {"hubAcceptsClient": accepted},
+            })
+        };
+        let set = json!({
+            "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSet",
+            "metadata": {"name": "all", "uid": "u1"}, "spec": {},
+        });
+        let binding = |namespace: &str, set: &str| {
+            json!({
+                "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSetBinding",
+                "metadata": {"name": set, "namespace": namespace}, "spec": {"clusterSet": set},
+            })
+        };
+        let clusters = mirror(vec![
+            cluster("mc1", true),
+            cluster("mc2", true),
+            cluster("new", false),
+        ]);
+        let sets = mirror(vec![set]);
+        let bindings = mirror(vec![
+            binding("mc1", "all"),
+            binding("team", "all"),
+            binding("lost", "gone"),
+        ]);
+        let place = |namespace| place(namespace, &clusters, &sets, &bindings, false);
+        let both = BTreeSet::from(["mc1".to_owned(), "mc2".to_owned()]);
+        for (namespace, wanted) in [
+            ("mc1", Place::Cluster),
+            ("new", Place::Cluster),
+            ("team", Place::Sets(both)),
+            ("lost", Place::Nowhere),
+            ("elsewhere", Place::Nowhere),
+        ] {
+            assert_eq!(place(namespace), wanted, "{namespace}");
+        }
+    }
+
     #[test]
     fn a_label_alone_is_no_membership_of_a_guarded_set() {
         let set = |confirmed: &str| -> ManagedClusterSet {

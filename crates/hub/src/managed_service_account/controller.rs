@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::{
@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     certificates::v1::CertificateSigningRequest,
-    core::v1::Secret,
+    core::v1::{ObjectReference, Secret},
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
@@ -30,12 +30,12 @@ use kube::{
 use serde::de::DeserializeOwned;
 use writ_api::{
     addon::{LABEL_ADDON, ManagedClusterAddOn},
-    authentication::{ANNOTATION_PARENT, LABEL_MANAGED, ManagedServiceAccount, digest},
-    cluster::{ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding},
+    authentication::{ANNOTATION_PARENT, LABEL_MANAGED, ManagedServiceAccount},
+    cluster::{CLUSTER_NAME_LABEL, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding},
     proxy,
     work::ManifestWork,
 };
-use writ_runtime::{Error, backoff::Backoff, schedule::Schedule};
+use writ_runtime::{Error, backoff::Backoff, events::Events, schedule::Schedule};
 
 use super::{
     addon,
@@ -45,7 +45,7 @@ use super::{
     strangers::Strangers,
     work::Worker,
 };
-use crate::Context;
+use crate::{Context, upsert::will_try_again};
 
 /// How many things are worked on side by side.
 const CONCURRENCY: usize = 16;
@@ -84,6 +84,8 @@ pub struct World {
     pub works: Mirror<ManifestWork>,
     /// The accounts' Secrets, without what is secret.
     pub secrets: Mirror<SeenSecret>,
+    /// Of an account's Secret that went: at which version. Two that went one after the other are two.
+    pub went: BTreeMap<Id, String>,
     /// Requests for credentials.
     pub requests: Mirror<CertificateSigningRequest>,
     /// The policy.
@@ -119,6 +121,33 @@ impl World {
             .iter()
             .map(|(id, _)| id)
             .filter(|(namespace, _)| self.clusters.get("", namespace).is_none())
+    }
+
+    /// The policy, and the clusters whose agents have no rights without it.
+    fn policy_changed(&self) -> Vec<Key> {
+        let clusters = self
+            .clusters
+            .iter()
+            .map(|((_, name), _)| Key::Cluster(name.clone()));
+        std::iter::once(Key::Policy).chain(clusters).collect()
+    }
+
+    /// The object that a key is about, where a person would look for it.
+    fn about(&self, key: &Key) -> Option<ObjectReference> {
+        match key {
+            Key::Account((namespace, name)) => Some(self.accounts.get(namespace, name)?.object_ref(&())),
+            Key::Owner((namespace, name)) => Some(self.owners.get(namespace, name)?.object_ref(&())),
+            Key::Cluster(name) => Some(self.clusters.get("", name)?.object_ref(&())),
+            Key::Policy | Key::Request(_) => None,
+        }
+    }
+
+    /// Whether somebody on that cluster has asked for the add-on's credential.
+    pub fn has_requested(&self, cluster: &str) -> bool {
+        self.requests.iter().any(|(_, request)| {
+            request.labels().get(CLUSTER_NAME_LABEL).map(String::as_str) == Some(cluster)
+                && addon::may_approve(request).is_ok()
+        })
     }
 
     /// Accounts of that name in namespaces that are no cluster's: it may now be their turn.
@@ -171,15 +200,19 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
     let mut backoffs: BTreeMap<Key, Backoff> = BTreeMap::new();
     let mut running: FuturesUnordered<Work> = FuturesUnordered::new();
     let mut ready = false;
+    let meter = ctx.health.meter("managed_service_account");
+    let events = Events::new(ctx.client.clone(), "writ-hub/managed_service_account");
     loop {
         while ready && running.len() < CONCURRENCY {
             let Some(key) = schedule.take(clock.now()) else {
                 break;
             };
-            let worker = worker.clone();
+            let (worker, meter) = (worker.clone(), meter.clone());
             running.push(
                 async move {
+                    let began = Instant::now();
                     let done = worker.work(&key).await;
+                    meter.looked_since(began, done.is_ok());
                     (key, done)
                 }
                 .boxed(),
@@ -215,7 +248,8 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
                         due
                     }
                     Err(error) => {
-                        tracing::debug!(?key, %error, "will try again");
+                        let about = read(&world).about(&key);
+                        will_try_again(&key, &error, &events, about).await;
                         let backoff = backoffs
                             .entry(key.clone())
                             .or_insert_with(|| Backoff::new(Duration::from_millis(200), Duration::from_mins(1)));
@@ -241,6 +275,9 @@ fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
             let ids = world.accounts.take(event, without_managed_fields);
             let mut keys: Vec<Key> = before.into_iter().collect();
             for id in ids {
+                if world.accounts.get(&id.0, &id.1).is_none() {
+                    world.went.remove(&id);
+                }
                 keys.push(Key::Cluster(id.0.clone()));
                 keys.push(Key::Owner(id.clone()));
                 if let Some(parent) = world.accounts.get(&id.0, &id.1).and_then(parent_id) {
@@ -291,24 +328,43 @@ fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
             client,
             all().labels(&format!("{LABEL_MANAGED}=true")),
             |world, event| {
-                let ids = world.secrets.take(event, |secret| SeenSecret {
-                    digest: digest::of(&secret),
-                    version: secret.resource_version().unwrap_or_default(),
-                });
+                let went = match &event {
+                    Event::Delete(secret) => secret.resource_version(),
+                    _ => None,
+                };
+                let ids = world.secrets.take(event, |secret| SeenSecret::of(&secret));
+                for id in &ids {
+                    match &went {
+                        Some(version) if world.accounts.get(&id.0, &id.1).is_some() => {
+                            world.went.insert(id.clone(), version.clone());
+                        }
+                        _ => drop(world.went.remove(id)),
+                    }
+                }
                 ids.into_iter().map(Key::Account).collect()
             },
         ),
         watch::<CertificateSigningRequest>(client, of_addon(), |world, event| {
             let ids = world.requests.take(event, without_managed_fields);
-            ids.into_iter().map(|(_, name)| Key::Request(name)).collect()
+            let clusters = ids.iter().filter_map(|(_, name)| {
+                let request = world.requests.get("", name)?;
+                request
+                    .labels()
+                    .get(CLUSTER_NAME_LABEL)
+                    .cloned()
+                    .map(Key::Cluster)
+            });
+            let mut keys: Vec<Key> = clusters.collect();
+            keys.extend(ids.into_iter().map(|(_, name)| Key::Request(name)));
+            keys
         }),
         watch::<ValidatingAdmissionPolicy>(client, named(rights::POLICY), |world, event| {
             world.policies.take(event, without_managed_fields);
-            vec![Key::Policy]
+            world.policy_changed()
         }),
         watch::<ValidatingAdmissionPolicyBinding>(client, named(rights::POLICY), |world, event| {
             world.policy_bindings.take(event, without_managed_fields);
-            vec![Key::Policy]
+            world.policy_changed()
         }),
         watch::<Role>(client, named(rights::NAME), |world, event| {
             let ids = world.roles.take(event, without_managed_fields);

@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use k8s_openapi::{
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference},
+};
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use writ_api::{
     authentication::{
-        ANNOTATION_ADOPT, ANNOTATION_PARENT, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS, ClusterCounts,
-        FailingCluster, LABEL_PARENT_UID, ManagedServiceAccount, ManagedServiceAccountSpec,
-        ManagedServiceAccountStatus, Rotation,
+        ANNOTATION_ADOPT, ANNOTATION_PARENT, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
+        ANNOTATION_TOKEN_REQUEST, ClusterCounts, FailingCluster, LABEL_PARENT_UID, ManagedServiceAccount,
+        ManagedServiceAccountSpec, ManagedServiceAccountStatus, Rotation, digest,
     },
     proxy,
 };
@@ -81,6 +84,8 @@ pub struct Family {
     pub surplus: Vec<ManagedServiceAccount>,
     /// Clusters where somebody else has the name.
     pub taken: BTreeMap<String, String>,
+    /// Clusters whose child could not be written, and why.
+    pub unwritten: BTreeMap<String, String>,
 }
 
 /// Plans the children. `found` holds every account of that name, by namespace.
@@ -151,6 +156,14 @@ pub fn family_status(
                 name: cluster.clone(),
                 reason: "Conflict".into(),
                 message: format!("the name is taken there by {owner}"),
+            });
+            continue;
+        }
+        if let Some(why) = family.unwritten.get(cluster) {
+            counts.failing.push(FailingCluster {
+                name: cluster.clone(),
+                reason: "WriteFailed".into(),
+                message: condition::clip(why, 256),
             });
             continue;
         }
@@ -288,14 +301,35 @@ pub struct SeenSecret {
     pub digest: String,
     /// Its version.
     pub version: String,
+    /// Its uid.
+    pub uid: String,
+    /// Whether it was made for an account and has lost its owner, so that it would outlive the account.
+    pub left: bool,
 }
 
-/// Why the agent must look at the Secret; `None` if it is as reported.
-pub fn suspicion(account: &ManagedServiceAccount, seen: Option<&SeenSecret>) -> Option<String> {
+impl SeenSecret {
+    /// What is kept of a Secret.
+    pub fn of(secret: &Secret) -> Self {
+        Self {
+            digest: digest::of(secret),
+            version: secret.resource_version().unwrap_or_default(),
+            uid: secret.uid().unwrap_or_default(),
+            left: secret.owner_references().is_empty()
+                && secret.annotations().contains_key(ANNOTATION_TOKEN_REQUEST),
+        }
+    }
+}
+
+/// Why the agent must look at the Secret; `None` if it is as reported. `went` is the version at which it was deleted.
+pub fn suspicion(
+    account: &ManagedServiceAccount,
+    seen: Option<&SeenSecret>,
+    went: Option<&str>,
+) -> Option<String> {
     let reported = account.status.as_ref()?.secret_digest.as_ref()?;
     match seen {
         Some(seen) if seen.digest == *reported => None,
         Some(seen) => Some(format!("changed-{}", seen.version)),
-        None => Some("missing".into()),
+        None => Some(went.map_or_else(|| "missing".into(), |went| format!("missing-{went}"))),
     }
 }

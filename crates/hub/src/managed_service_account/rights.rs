@@ -1,6 +1,6 @@
 //! What a cluster's agent may do on the hub for its accounts: exactly this, in exactly its namespace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::{
@@ -9,15 +9,15 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::api::ObjectMeta;
+use kube::{ResourceExt, api::ObjectMeta};
 use serde_json::json;
-use writ_api::authentication::GROUP;
+use writ_api::authentication::{ANNOTATION_API_SERVER_URL, GROUP};
 use writ_runtime::Error;
 
 use crate::{admission::access::AGENT_ACCOUNT, options::RegistrationDriver};
 
 /// The name of Role and RoleBinding in every cluster namespace.
-pub const NAME: &str = "managed-serviceaccount-addon-agent";
+pub use writ_api::authentication::AGENT_ROLE as NAME;
 
 /// The policy on Secrets that agents write.
 pub const POLICY: &str = "managed-serviceaccount-secrets.writ.dev";
@@ -37,8 +37,37 @@ pub fn cluster_group(cluster: &str) -> String {
     format!("system:open-cluster-management:{cluster}")
 }
 
+/// On the Role: the accounts, by the start of their uid, whose name no Secret of somebody else had when they got it.
+/// The agent cannot write it; what the agent reports of its Secrets decides nothing.
+const ANNOTATION_CLEARED: &str = "authentication.writ.dev/cleared";
+
+/// The start of a uid: enough to tell accounts apart, and short enough for the thousands that a cluster may have.
+fn mark(uid: &str) -> &str {
+    uid.get(..18).unwrap_or(uid)
+}
+
+/// Whether the Role says that the account of this uid has its name for good.
+pub fn is_cleared(role: Option<&Role>, uid: &str) -> bool {
+    role.and_then(|role| role.annotations().get(ANNOTATION_CLEARED))
+        .is_some_and(|all| {
+            all.split(',')
+                .any(|cleared| !cleared.is_empty() && cleared == mark(uid))
+        })
+}
+
+/// What a Role says.
+#[derive(Debug, Default)]
+pub struct Granted {
+    /// The Secrets that the agent may write, with the uids of their accounts.
+    pub secrets: BTreeMap<String, String>,
+    /// Whether it may create them: only while the policy says which.
+    pub create: bool,
+    /// Where others reach the cluster's API server.
+    pub url: Option<String>,
+}
+
 /// The Role of the agent: its accounts, and the Secrets of exactly these names.
-pub fn role(cluster: &str, owner: &OwnerReference, names: &BTreeSet<String>) -> Role {
+pub fn role(cluster: &str, owner: &OwnerReference, granted: &Granted) -> Role {
     let rule = |group: &str, resource: &str, verbs: &[&str], names: Vec<String>| PolicyRule {
         api_groups: Some(vec![group.into()]),
         resources: Some(vec![resource.into()]),
@@ -54,16 +83,39 @@ pub fn role(cluster: &str, owner: &OwnerReference, names: &BTreeSet<String>) -> 
             &["get", "patch", "update"],
             vec![],
         ),
-        // Which Secrets, of which type and under which names, is for the policy to say.
-        rule("", "secrets", &["create"], vec![]),
+        // So that it sees when a Secret has become its to write, and need not try.
+        rule(
+            "rbac.authorization.k8s.io",
+            "roles",
+            &["list", "watch"],
+            vec![NAME.into()],
+        ),
     ];
-    // A rule without names would be one for every name.
-    if !names.is_empty() {
-        let verbs = ["delete", "get", "patch", "update"];
-        rules.push(rule("", "secrets", &verbs, names.iter().cloned().collect()));
+    // Which Secrets, of which type and under which names, is for the policy to say.
+    if granted.create {
+        rules.push(rule("", "secrets", &["create"], vec![]));
     }
+    // A rule without names would be one for every name.
+    if !granted.secrets.is_empty() {
+        let verbs = ["delete", "get", "patch", "update"];
+        rules.push(rule(
+            "",
+            "secrets",
+            &verbs,
+            granted.secrets.keys().cloned().collect(),
+        ));
+    }
+    let cleared: BTreeSet<&str> = granted.secrets.values().map(|uid| mark(uid)).collect();
+    let cleared: Vec<&str> = cleared.into_iter().collect();
+    let annotations = [
+        (ANNOTATION_CLEARED, cleared.join(",")),
+        (ANNOTATION_API_SERVER_URL, granted.url.clone().unwrap_or_default()),
+    ];
     Role {
-        metadata: metadata(NAME, cluster, owner),
+        metadata: ObjectMeta {
+            annotations: Some(annotations.map(|(key, value)| (key.to_owned(), value)).into()),
+            ..metadata(NAME, cluster, owner)
+        },
         rules: Some(rules),
     }
 }
@@ -119,10 +171,14 @@ pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyB
         "metadata": { "name": POLICY },
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": { "resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
-                "operations": ["CREATE", "UPDATE"], "scope": "Namespaced",
-            }] },
+            // The defaults are spelled out: what is there is compared to the letter.
+            "matchConstraints": {
+                "resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
+                    "operations": ["CREATE", "UPDATE"], "scope": "Namespaced",
+                }],
+                "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+            },
             "matchConditions": [{
                 "name": "by-an-agent",
                 "expression": "(has(request.userInfo.groups) && \

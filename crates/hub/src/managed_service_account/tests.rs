@@ -1,28 +1,31 @@
 //! Tables against the plans.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    ByteString,
-    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
+    api::{
+        admissionregistration::v1::{MatchResources, ValidatingAdmissionPolicy},
+        rbac::v1::Role,
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{ResourceExt, api::ObjectMeta};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use writ_api::{
     authentication::{ManagedServiceAccount, ManagedServiceAccountStatus},
-    cluster::ManagedCluster,
     proxy,
 };
 use writ_runtime::condition;
 
 use super::{
-    addon,
     plan::{self, Place, SeenSecret},
-    rights,
+    rights::{self, Granted},
+    write,
 };
 use crate::options::RegistrationDriver;
+
+mod addon;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -136,6 +139,17 @@ fn one_status_counts_and_names_the_failing() {
         &status(&good).conditions,
         "AllServiceAccountPresent"
     ));
+    // One whose account cannot be written is named too, whatever it reported before.
+    let mut family = plan::family(&parent, &place, &good);
+    family.unwritten.insert("c3".into(), "forbidden".into());
+    let failing = plan::family_status(&parent, &place, &family, &good, at(1))
+        .clusters
+        .unwrap()
+        .failing;
+    assert_eq!(
+        (failing[0].name.as_str(), failing[0].message.as_str()),
+        ("c3", "forbidden")
+    );
     let nowhere = plan::family_status(&parent, &Place::Nowhere, &plan::Family::default(), &found, at(1));
     assert_eq!(nowhere.clusters, None);
     assert_eq!(nowhere.conditions[0].reason, "NamespaceNotBound");
@@ -184,24 +198,39 @@ fn a_secret_that_differs_from_the_report_is_suspect() {
     let seen = |digest: &str| SeenSecret {
         digest: digest.into(),
         version: "5".into(),
+        uid: String::new(),
+        left: false,
     };
-    assert_eq!(plan::suspicion(&reported, Some(&seen("d"))), None);
+    assert_eq!(plan::suspicion(&reported, Some(&seen("d")), None), None);
     assert_eq!(
-        plan::suspicion(&reported, Some(&seen("e"))).as_deref(),
+        plan::suspicion(&reported, Some(&seen("e")), None).as_deref(),
         Some("changed-5")
     );
-    assert_eq!(plan::suspicion(&reported, None).as_deref(), Some("missing"));
+    assert_eq!(plan::suspicion(&reported, None, None).as_deref(), Some("missing"));
+    // One that went, was restored and went again before anybody looked: the agent is asked again.
+    let missing = |went| plan::suspicion(&reported, None, Some(went));
+    assert_ne!(missing("7"), missing("9"));
     let new = account("c1", "u", &json!({}));
-    assert_eq!(plan::suspicion(&new, None), None, "nothing was reported yet");
+    assert_eq!(
+        plan::suspicion(&new, None, None),
+        None,
+        "nothing was reported yet"
+    );
 }
 
 #[test]
 fn rights_name_every_secret_and_never_all() {
     let owner = OwnerReference::default();
-    let rules = |names: &[&str]| {
-        let names: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        rights::role("c1", &owner, &names).rules.unwrap()
+    let role = |names: &[&str], create: bool| {
+        let secrets = names.iter().map(|name| ((*name).to_owned(), uid(name)));
+        let granted = Granted {
+            secrets: secrets.collect(),
+            create,
+            url: None,
+        };
+        rights::role("c1", &owner, &granted)
     };
+    let rules = |names: &[&str]| role(names, true).rules.unwrap();
     let reads = |rules: &[k8s_openapi::api::rbac::v1::PolicyRule]| -> Vec<Option<Vec<String>>> {
         rules
             .iter()
@@ -210,6 +239,13 @@ fn rights_name_every_secret_and_never_all() {
             .map(|rule| rule.resource_names.clone())
             .collect()
     };
+    let creates = |role: Role| role.rules.iter().flatten().any(|rule| rule.verbs == ["create"]);
+    assert!(creates(role(&["a"], true)) && !creates(role(&["a"], false)));
+    // Whose name is cleared is in the Role, by uid: an account that is made anew is looked at anew.
+    let known = role(&["a", "b"], true);
+    assert!(rights::is_cleared(Some(&known), &uid("b")));
+    assert!(!rights::is_cleared(Some(&known), &uid("c")) && !rights::is_cleared(None, &uid("b")));
+    assert!(!rights::is_cleared(Some(&role(&[], true)), ""));
     assert!(reads(&rules(&[])).is_empty(), "no account, no Secret");
     assert_eq!(
         reads(&rules(&["b", "a"])),
@@ -233,159 +269,60 @@ fn rights_name_every_secret_and_never_all() {
             "and only the identity that this driver gives"
         );
     }
-    rights::policy().unwrap();
 }
 
-fn request(
-    change: impl FnOnce(&mut CertificateSigningRequest),
-    user: &str,
-    groups: &[&str],
-) -> CertificateSigningRequest {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::CommonName, user);
-    for group in groups {
-        params
-            .distinguished_name
-            .push(rcgen::DnType::OrganizationName, *group);
+/// As a server makes them: long, and different from the start.
+fn uid(name: &str) -> String {
+    format!("{name:0>8}-1111-4111-8111-111111111111")
+}
+
+#[test]
+fn a_policy_holds_only_to_the_letter() {
+    let (policy, binding) = rights::policy().unwrap();
+    let edited = |change: Value| -> ValidatingAdmissionPolicy {
+        let mut object = serde_json::to_value(&policy).unwrap();
+        json_patch::merge(&mut object, &change);
+        serde_json::from_value(object).unwrap()
+    };
+    let exact = ["/spec"];
+    let labelled = edited(json!({ "metadata": { "labels": { "theirs": "x" }, "resourceVersion": "7" } }));
+    assert_eq!(write::change(&labelled, &policy, &exact).unwrap(), None);
+    let except = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["secrets"] }]);
+    for (change, cure) in [
+        (
+            json!({ "matchConstraints": { "excludeResourceRules": except } }),
+            json!({ "matchConstraints": { "excludeResourceRules": null } }),
+        ),
+        (
+            json!({ "matchConstraints": { "namespaceSelector": { "matchLabels": { "a": "b" } } } }),
+            json!({ "matchConstraints": { "namespaceSelector": { "matchLabels": null } } }),
+        ),
+        (
+            json!({ "failurePolicy": "Ignore" }),
+            json!({ "failurePolicy": "Fail" }),
+        ),
+    ] {
+        let have = edited(json!({ "spec": change }));
+        let patch = write::change(&have, &policy, &exact).unwrap();
+        assert_eq!(patch, Some(json!({ "spec": cure })));
     }
-    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
-    let mut csr = CertificateSigningRequest {
-        metadata: ObjectMeta {
-            labels: Some(
-                [(
-                    "open-cluster-management.io/cluster-name".to_owned(),
-                    "prod".to_owned(),
-                )]
-                .into(),
-            ),
-            ..ObjectMeta::default()
-        },
-        spec: CertificateSigningRequestSpec {
-            request: ByteString(pem.into_bytes()),
-            signer_name: addon::SIGNER.into(),
-            usages: Some(vec![
-                "digital signature".into(),
-                "key encipherment".into(),
-                "client auth".into(),
-            ]),
-            username: Some("system:open-cluster-management:prod:agent1".into()),
-            groups: Some(vec![
-                "system:open-cluster-management:prod".into(),
-                "system:authenticated".into(),
-            ]),
-            ..CertificateSigningRequestSpec::default()
-        },
-        status: None,
-    };
-    change(&mut csr);
-    csr
+    let mut narrowed = binding.clone();
+    narrowed.spec.match_resources = Some(MatchResources::default());
+    let patch = write::change(&narrowed, &binding, &exact).unwrap();
+    assert_eq!(patch, Some(json!({ "spec": { "matchResources": null } })));
 }
 
 #[test]
-fn only_the_exact_request_for_the_credential_is_granted() {
-    let (user, group) = (rights::addon_user("prod"), rights::addon_group("prod"));
-    let good = [group.as_str()];
-    let nothing = |_: &mut CertificateSigningRequest| {};
-    let check = |csr: &CertificateSigningRequest| addon::may_approve(csr).map_err(|denied| denied.0);
-    assert_eq!(check(&request(nothing, &user, &good)).as_deref(), Ok("prod"));
-    let other = rights::addon_user("prod-2");
-    assert_eq!(
-        check(&request(nothing, &other, &good)),
-        Err("it asks for another user")
-    );
-    assert_eq!(
-        check(&request(nothing, "kubernetes-admin", &good)),
-        Err("it asks for another user")
-    );
-    assert_eq!(
-        check(&request(nothing, &user, &[&group, "system:masters"])),
-        Err("it asks for other groups")
-    );
-    assert_eq!(
-        check(&request(nothing, &user, &[])),
-        Err("it asks for other groups")
-    );
-    let signer =
-        |csr: &mut CertificateSigningRequest| csr.spec.signer_name = "kubernetes.io/kubelet-serving".into();
-    assert_eq!(
-        check(&request(signer, &user, &good)),
-        Err("it asks another signer")
-    );
-    // A cluster whose name only begins like this one is another cluster.
-    let neighbour = |csr: &mut CertificateSigningRequest| {
-        csr.spec.username = Some("system:open-cluster-management:prod-2:agent1".into());
-    };
-    assert_eq!(
-        check(&request(neighbour, &user, &good)),
-        Err("it was not made by the agent of its cluster")
-    );
-    let bootstrap =
-        |csr: &mut CertificateSigningRequest| csr.spec.groups = Some(vec!["system:bootstrappers".into()]);
-    assert_eq!(
-        check(&request(bootstrap, &user, &good)),
-        Err("it was not made by the agent of its cluster")
-    );
-    let serving = |csr: &mut CertificateSigningRequest| {
-        csr.spec.usages = Some(vec!["client auth".into(), "server auth".into()]);
-    };
-    assert_eq!(
-        check(&request(serving, &user, &good)),
-        Err("it asks for other usages than a client's")
-    );
-    let broken = |csr: &mut CertificateSigningRequest| csr.spec.request = ByteString(b"x".to_vec());
-    assert_eq!(
-        check(&request(broken, &user, &good)),
-        Err("it is not a certificate request")
-    );
-}
-
-#[test]
-fn where_our_agent_runs_nothing_is_installed() {
-    let cluster = |claim: &str| -> ManagedCluster {
-        serde_json::from_value(json!({
-            "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
-            "metadata": { "name": "c1" }, "spec": { "hubAcceptsClient": true },
-            "status": { "clusterClaims": [{ "name": "agent.writ.dev", "value": claim }],
-                "conditions": [{ "type": "ManagedClusterConditionAvailable", "status": "True", "reason": "r",
-                    "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z" }] },
-        }))
-        .unwrap()
-    };
-    assert!(addon::runs_our_agent(&cluster("work,tokens")));
-    assert!(!addon::runs_our_agent(&cluster("work,tokens2")));
-    let mca = addon::wanted("c1");
-    let ours = addon::status(&mca, &cluster("tokens"), None, at(1));
-    assert_eq!(ours.namespace.as_deref(), Some("open-cluster-management-agent"));
-    assert!(ours.registrations.is_empty() && condition::is_true(&ours.conditions, "Available"));
-    let mut elsewhere = cluster("tokens");
-    let claims = &mut elsewhere.status.as_mut().unwrap().cluster_claims;
-    claims.push(
-        serde_json::from_value(json!({ "name": "namespace.agent.writ.dev", "value": "agents" })).unwrap(),
-    );
-    let elsewhere = addon::status(&mca, &elsewhere, None, at(1));
-    assert_eq!(elsewhere.namespace.as_deref(), Some("agents"));
-    let theirs = addon::status(&mca, &cluster("work"), None, at(1));
-    assert_eq!(
-        theirs.namespace.as_deref(),
-        Some("open-cluster-management-agent-addon")
-    );
-    let subject = theirs.registrations[0].subject.clone().unwrap();
-    assert_eq!(
-        (subject.user, subject.groups),
-        (rights::addon_user("c1"), vec![rights::addon_group("c1")])
-    );
-    let available = condition::find(&theirs.conditions, "Available").unwrap();
-    assert_eq!(available.status, "Unknown", "nothing is delivered yet");
-    let kinds: Vec<_> = addon::work(&mca, "c1", "img")
-        .spec
-        .workload
-        .manifests
-        .iter()
-        .map(|manifest| manifest.0["kind"].as_str().unwrap_or_default().to_owned())
-        .collect();
-    assert!(kinds.contains(&"Deployment".to_owned()));
-    let text = serde_json::to_string(&addon::work(&mca, "c1", "img")).unwrap();
-    assert!(text.contains("--controllers=tokens") && !text.contains("addon-lease"));
+fn a_secret_that_lost_its_owner_would_outlive_its_account() {
+    let secret = |metadata: Value| serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+    let request = json!({ "authentication.writ.dev/token-request": "x" });
+    let owner = json!([{ "apiVersion": "v1", "kind": "x", "name": "x", "uid": "x" }]);
+    for (metadata, left) in [
+        (json!({ "annotations": request }), true),
+        (json!({ "annotations": request, "ownerReferences": owner }), false),
+        (json!({}), false),
+    ] {
+        assert_eq!(SeenSecret::of(&secret(metadata.clone())).left, left, "{metadata}");
+    }
 }

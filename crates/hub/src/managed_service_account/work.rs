@@ -1,7 +1,7 @@
 //! Works on one thing: reads the world, plans, writes the difference. Returns when to come back, if by itself.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt::Debug,
     sync::{Mutex, PoisonError},
 };
@@ -24,7 +24,7 @@ use super::{
     controller::{Key, Shared, read},
     mirror::Id,
     plan::{self, Place},
-    rights,
+    rights::{self, Granted},
     strangers::{RECHECK, Strangers},
     write,
 };
@@ -44,11 +44,14 @@ pub struct Worker {
     driver: RegistrationDriver,
     /// Accounts whose Secret looks wrong, why, and since when.
     pub(super) suspects: Mutex<BTreeMap<Id, (String, Timestamp)>>,
-    /// Accounts (by uid) whose name no other Secret had when they were first seen.
-    pub(super) cleared: Mutex<BTreeSet<String>>,
+    /// Whether the policy of these versions, and its binding, are as we want them.
+    judged: Mutex<Option<(Versions, bool)>>,
     /// Secrets of somebody else that have the name of an account.
     pub(super) strangers: Strangers,
 }
+
+/// The resourceVersions of the policy and of its binding.
+type Versions = (Option<String>, Option<String>);
 
 /// When to come back, if by itself.
 pub(super) type Due = Result<Option<Timestamp>, Error>;
@@ -70,7 +73,7 @@ impl Worker {
             guard_default_key,
             driver,
             suspects: Mutex::default(),
-            cleared: Mutex::default(),
+            judged: Mutex::default(),
             strangers,
         }
     }
@@ -95,42 +98,33 @@ impl Worker {
                 world.policy_bindings.get("", rights::POLICY).cloned(),
             )
         };
-        write::ensure(&Api::all(self.client.clone()), have_policy.as_ref(), &policy, &[]).await?;
-        write::ensure(
-            &Api::all(self.client.clone()),
-            have_binding.as_ref(),
-            &binding,
-            &[],
-        )
-        .await?;
+        let exact = ["/spec"];
+        let api = Api::all(self.client.clone());
+        write::ensure(&api, have_policy.as_ref(), &policy, &exact).await?;
+        let api = Api::all(self.client.clone());
+        write::ensure(&api, have_binding.as_ref(), &binding, &exact).await?;
         Ok(None)
     }
 
     /// Whether the policy is in place as we want it, as far as the watch has shown.
     fn policy_holds(&self) -> Result<bool, Error> {
-        let (policy, binding) = rights::policy()?;
         let world = read(&self.world);
-        let holds = |have: Option<serde_json::Value>, want: serde_json::Value| {
-            have.is_some_and(|have| apply::difference(&have, &want).is_none())
+        let policy = world.policies.get("", rights::POLICY);
+        let binding = world.policy_bindings.get("", rights::POLICY);
+        let (Some(policy), Some(binding)) = (policy, binding) else {
+            return Ok(false);
         };
-        let value = |error: serde_json::Error| Error::Invalid(error.to_string());
-        let have_policy = world
-            .policies
-            .get("", rights::POLICY)
-            .map(serde_json::to_value)
-            .transpose();
-        let have_binding = world
-            .policy_bindings
-            .get("", rights::POLICY)
-            .map(serde_json::to_value)
-            .transpose();
-        Ok(holds(
-            have_policy.map_err(value)?,
-            serde_json::to_value(&policy).map_err(value)?,
-        ) && holds(
-            have_binding.map_err(value)?,
-            serde_json::to_value(&binding).map_err(value)?,
-        ))
+        let versions = (policy.resource_version(), binding.resource_version());
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, holds)) = judged.as_ref().filter(|(of, _)| *of == versions) {
+            return Ok(*holds);
+        }
+        // To the letter: a selector or an exception more, and there are Secrets that it does not look at.
+        let (want_policy, want_binding) = rights::policy()?;
+        let holds = write::change(policy, &want_policy, &["/spec"])?.is_none()
+            && write::change(binding, &want_binding, &["/spec"])?.is_none();
+        *judged = Some((versions, holds));
+        Ok(holds)
     }
 
     async fn cluster(&self, name: &str) -> Due {
@@ -160,20 +154,33 @@ impl Worker {
                 let api = apply::namespaced(&self.client, name);
                 match write::ensure(&api, None, &addon::wanted(name), &[]).await {
                     Err(error) if error.is_code(409) => {}
+                    // The namespace of the cluster is on its way.
+                    Err(error) if error.is_code(404) => {
+                        return Ok(Some(later(
+                            self.options.clock.now(),
+                            SignedDuration::from_secs(1),
+                        )));
+                    }
                     done => drop(done?),
                 }
             }
             return Ok(None);
         };
         let owner = addon::owner(addon);
-        let (names, refused) = self.secret_names(name).await?;
-        if !self.policy_holds()? {
-            return Err(Error::Invalid(
-                "the policy on Secrets is not in place yet; without it no agent may create any".into(),
-            ));
+        let (secrets, refused) = self.secret_names(name, role.as_ref()).await?;
+        let granted = Granted {
+            secrets,
+            create: self.policy_holds()?,
+            url: addon::api_server_url(cluster),
+        };
+        if granted.create || role.is_some() {
+            let api = apply::namespaced(&self.client, name);
+            write::ensure(&api, role.as_ref(), &rights::role(name, &owner, &granted), &[]).await?;
         }
-        let api = apply::namespaced(&self.client, name);
-        write::ensure(&api, role.as_ref(), &rights::role(name, &owner, &names), &[]).await?;
+        if !granted.create {
+            // Without the policy on Secrets no agent may create any; its watch brings every cluster back.
+            return Ok(None);
+        }
         let api = apply::namespaced(&self.client, name);
         write::ensure(
             &api,
@@ -188,11 +195,12 @@ impl Worker {
             if let Some(work) = &work {
                 apply::delete(&works, addon::WORK, work.uid().as_deref()).await?;
             }
-        } else {
+        } else if work.is_some() || addon::has_joined(cluster) {
             let wanted = addon::work(addon, name, &self.options.agent_image);
             write::ensure(&works, work.as_ref(), &wanted, &[]).await?;
         }
-        let status = addon::status(addon, cluster, work.as_ref(), self.options.clock.now());
+        let requested = read(&self.world).has_requested(name);
+        let status = addon::status(addon, cluster, work.as_ref(), requested, self.options.clock.now());
         apply::ensure_status(&apply::namespaced(&self.client, name), addon, &status, MANAGER).await?;
         let followed = self.strangers.follow(&self.client, name, &refused);
         Ok((!followed).then(|| later(self.options.clock.now(), RECHECK)))
@@ -298,15 +306,18 @@ impl Worker {
 
     async fn account(&self, id: &Id) -> Due {
         let now = self.options.clock.now();
-        let (account, parent, place, found, seen) = {
+        let (account, seen) = {
             let world = read(&self.world);
-            let Some(account) = world.accounts.get(&id.0, &id.1).cloned() else {
-                self.suspects
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(id);
-                return Ok(None);
-            };
+            (
+                world.accounts.get(&id.0, &id.1).cloned(),
+                world.secrets.get(&id.0, &id.1).cloned(),
+            )
+        };
+        let Some(account) = account else {
+            return self.forget_secret(id, seen.as_ref()).await;
+        };
+        let (parent, place, found) = {
+            let world = read(&self.world);
             let parent = plan::parent_uid(&account).map(|uid| {
                 world
                     .accounts
@@ -326,13 +337,7 @@ impl Worker {
                 .filter(|(namespace, _)| *namespace != id.0)
                 .map(|(namespace, account)| (namespace.to_owned(), account.clone()))
                 .collect();
-            (
-                account,
-                parent,
-                place,
-                found,
-                world.secrets.get(&id.0, &id.1).cloned(),
-            )
+            (parent, place, found)
         };
         let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
         let deleting = account.metadata.deletion_timestamp.is_some();
@@ -342,7 +347,7 @@ impl Worker {
             apply::delete(&api, &id.1, account.uid().as_deref()).await?;
             return Ok(None);
         }
-        let family = plan::family(&account, &place, &found);
+        let mut family = plan::family(&account, &place, &found);
         for child in &family.surplus {
             let namespace = child.namespace().unwrap_or_default();
             let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &namespace);
@@ -356,6 +361,7 @@ impl Worker {
             if let Err(error) = write::ensure(&api, found.get(&namespace), child, &["/spec"]).await
                 && !error.is_code(409)
             {
+                family.unwritten.insert(namespace, error.to_string());
                 failed = Some(error);
             }
         }

@@ -17,7 +17,7 @@ use writ_runtime::{
 
 use crate::MANAGER;
 
-/// Makes the object hold everything in `wanted`, and nothing else in the maps that `exact` points at.
+/// Makes the object hold everything in `wanted`, and nothing else below what `exact` points at.
 pub async fn ensure<K>(
     api: &Api<K>,
     current: Option<&K>,
@@ -31,27 +31,7 @@ where
     let Some(current) = current else {
         return apply::ensure(api, None, wanted, MANAGER).await;
     };
-    let (have, mut want) = (value(current)?, value(wanted)?);
-    for pointer in exact {
-        let keys: Vec<String> = have
-            .pointer(pointer)
-            .and_then(Value::as_object)
-            .map(|map| map.keys().cloned().collect())
-            .unwrap_or_default();
-        if let Some(Value::Object(map)) = want.pointer_mut(pointer) {
-            for key in keys {
-                map.entry(key).or_insert(Value::Null);
-            }
-        }
-    }
-    // What a parent or owner no longer says, its account must not say either.
-    for key in [ANNOTATION_ADOPT, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS] {
-        let said = current.annotations().contains_key(key) && !wanted.annotations().contains_key(key);
-        if let Some(Value::Object(annotations)) = want.pointer_mut("/metadata/annotations").filter(|_| said) {
-            annotations.insert(key.into(), Value::Null);
-        }
-    }
-    let Some(mut patch) = apply::difference(&have, &want) else {
+    let Some(mut patch) = change(current, wanted, exact)? else {
         return Ok(Outcome::Unchanged);
     };
     if let (Some(uid), Value::Object(patch)) = (current.uid(), &mut patch) {
@@ -74,6 +54,42 @@ where
             format!("change {kind} {name}")
         })?;
     Ok(Outcome::Changed)
+}
+
+/// The merge patch that [`ensure`] sends; none if the object is as wanted.
+pub fn change<K: Resource + Serialize>(
+    current: &K,
+    wanted: &K,
+    exact: &[&str],
+) -> Result<Option<Value>, Error> {
+    let (have, mut want) = (value(current)?, value(wanted)?);
+    for pointer in exact {
+        if let (Some(have), Some(want)) = (have.pointer(pointer), want.pointer_mut(pointer)) {
+            without_the_rest(have, want);
+        }
+    }
+    // What a parent or owner no longer says, its account must not say either.
+    for key in [ANNOTATION_ADOPT, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS] {
+        let said = current.annotations().contains_key(key) && !wanted.annotations().contains_key(key);
+        if let Some(Value::Object(annotations)) = want.pointer_mut("/metadata/annotations").filter(|_| said) {
+            annotations.insert(key.into(), Value::Null);
+        }
+    }
+    Ok(apply::difference(&have, &want))
+}
+
+/// Adds to `want` that what only `have` holds shall go.
+fn without_the_rest(have: &Value, want: &mut Value) {
+    if let (Value::Object(have), Value::Object(want)) = (have, want) {
+        for (key, have) in have {
+            match want.get_mut(key) {
+                Some(want) => without_the_rest(have, want),
+                None => {
+                    want.insert(key.clone(), Value::Null);
+                }
+            }
+        }
+    }
 }
 
 fn value<T: Serialize>(object: &T) -> Result<Value, Error> {

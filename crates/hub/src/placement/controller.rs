@@ -1,5 +1,6 @@
 //! Watches clusters, sets, bindings, placements, decisions and scores; schedules what a change touches.
 
+mod chosen;
 mod kept;
 mod state;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use writ_api::cluster::{
 use writ_runtime::{
     Error, apply, condition,
     error::Context as _,
+    events::Events,
     watching::{Queue, events},
 };
 
@@ -64,7 +66,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let gate = context.health.gate("watch Placements");
     let mut watched = watch_all(&context);
     let mut state = Scheduler::new(context.options.guards.default_key);
-    let mut queue: Queue<String> = Queue::default();
+    let mut queue: Queue<String> = Queue::new(context.health.meter("placement"));
+    let told = Events::new(context.client.clone(), "writ-hub/placement");
     loop {
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
@@ -84,7 +87,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         for placement in state.take_dirty() {
             queue.push(placement);
         }
-        work(&context, &mut state, &mut queue).await;
+        work(&context, &mut state, &mut queue, &told).await;
     }
 }
 
@@ -109,7 +112,7 @@ fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> 
     ])
 }
 
-async fn work(context: &Context, state: &mut Scheduler, queue: &mut Queue<String>) {
+async fn work(context: &Context, state: &mut Scheduler, queue: &mut Queue<String>, told: &Events) {
     let now = Timestamp::now();
     let mut writes = Vec::new();
     for key in queue.take_due() {
@@ -139,7 +142,8 @@ async fn work(context: &Context, state: &mut Scheduler, queue: &mut Queue<String
                 }
             }
             Err(error) => {
-                will_try_again(&key, &error);
+                let about = state.placement(&key).map(|placement| placement.object_ref(&()));
+                will_try_again(&key, &error, told, about).await;
                 state.look_anew(&key);
                 queue.failed(key);
             }
@@ -155,6 +159,8 @@ pub enum Wanted {
     Changed {
         /// The objects that change.
         objects: Vec<Object>,
+        /// The names of the objects that lost their last cluster.
+        gone: Vec<String>,
         /// The group, as the status tells it.
         group: DecisionGroupStatus,
         /// The conditions.
@@ -201,6 +207,7 @@ async fn write(
     }
     if let Wanted::Changed {
         objects,
+        gone,
         group,
         conditions,
     } = wanted
@@ -210,6 +217,10 @@ async fn write(
             ..Outcome::default()
         };
         write_objects(context, state, placement, &outcome).await?;
+        let api: Api<PlacementDecision> = apply::namespaced(&context.client, &namespace);
+        for decision in gone.iter().filter_map(|name| state.decision(&namespace, name)) {
+            apply::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
+        }
         for wanted in conditions {
             condition::set(&mut status.conditions, wanted, generation, now);
         }

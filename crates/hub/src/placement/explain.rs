@@ -12,8 +12,8 @@ use writ_runtime::{Error, error::Context as _};
 
 use super::{
     facts::{Facts, Scores},
-    groups::Object,
-    plan::{Compiled, Outcome, Surroundings, Verdict, slot_of},
+    groups::{Home, Object},
+    plan::{Compiled, Outcome, Surroundings, Verdict, homes},
 };
 use crate::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
 
@@ -75,12 +75,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         d.namespace().as_deref() == Some(namespace)
             && d.labels().get(PLACEMENT_LABEL).is_some_and(|p| p == name)
     };
-    let before: BTreeMap<String, usize> = decisions
-        .iter()
-        .filter(is_own)
-        .filter_map(|d| Some((slot_of(name, &d.name_any())?, d.status.clone()?)))
-        .flat_map(|(slot, status)| status.decisions.into_iter().map(move |d| (d.cluster_name, slot)))
-        .collect();
+    let before = homes(name, decisions.iter().filter(is_own));
     let sets: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
     let compiled = match Compiled::of(&placement.spec) {
         Ok(compiled) => compiled,
@@ -104,15 +99,21 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         }
     }
     let now = Timestamp::now();
-    let judged: Vec<(Facts, Verdict)> = clusters
-        .items
+    let (mut members, mut unconfirmed) = (Vec::new(), BTreeMap::new());
+    for cluster in clusters.items {
+        let joined = cluster.annotations().get(JOINED_ANNOTATION).map(String::as_str);
+        let is = |wanted: Membership| {
+            let mut sets = views.iter();
+            sets.find(|view| view.membership(cluster.labels(), joined) == wanted)
+        };
+        if is(Membership::Member).is_some() {
+            members.push(cluster);
+        } else if let Some(view) = is(Membership::Unconfirmed) {
+            unconfirmed.insert(cluster.name_any(), unconfirmed_in(&view.name));
+        }
+    }
+    let judged: Vec<(Facts, Verdict)> = members
         .into_iter()
-        .filter(|cluster| {
-            let joined = cluster.annotations().get(JOINED_ANNOTATION).map(String::as_str);
-            views
-                .iter()
-                .any(|view| view.membership(cluster.labels(), joined) == Membership::Member)
-        })
         .map(|cluster| {
             let facts = Facts::of(cluster);
             let chosen = before.contains_key(&facts.name);
@@ -136,12 +137,22 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         chosen_elsewhere: &|cluster| elsewhere.get(cluster).map_or(0, BTreeSet::len),
         add_on_score: &add_on_score,
     };
+    let mut outcome = compiled.schedule(&candidates, &around);
+    outcome.left_out.extend(unconfirmed);
     Ok(Explanation {
         sets,
-        outcome: compiled.schedule(&candidates, &around),
+        outcome,
         misconfigured: None,
         note,
     })
+}
+
+/// Why a cluster that carries the label of a set is none of its members.
+fn unconfirmed_in(set: &str) -> String {
+    format!(
+        "it carries the label of the set {set} but did not join it under the eyes of admission; somebody who may update \
+         all managedclusters confirms it with the annotation {CONFIRMED_ANNOTATION}=true on the set"
+    )
 }
 
 /// The decisions of all namespaces, which the balance is made of; where they may not be read, those of one.
@@ -168,11 +179,13 @@ async fn decisions_to_compare(
 }
 
 /// The decisions that are there, as an outcome.
-fn kept(before: &BTreeMap<String, usize>) -> Outcome {
+fn kept(before: &BTreeMap<String, Home>) -> Outcome {
     let mut objects: BTreeMap<usize, Object> = BTreeMap::new();
-    for (cluster, slot) in before {
-        let object = objects.entry(*slot).or_insert_with(|| Object {
-            slot: *slot,
+    for (cluster, home) in before {
+        let object = objects.entry(home.slot).or_insert_with(|| Object {
+            slot: home.slot,
+            group: home.group,
+            group_name: home.group_name.clone(),
             ..Object::default()
         });
         object.clusters.push(cluster.clone());

@@ -7,7 +7,6 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use writ_api::cluster::{AddOnPlacementScore, ManagedCluster, managed_cluster::TaintEffect};
 use writ_runtime::{
@@ -76,11 +75,8 @@ impl Facts {
         let cluster = Arc::new(cluster);
         let status = cluster.status.clone().unwrap_or_default();
         let quantity = |name: &str| {
-            let text = match status.allocatable.get(name)? {
-                IntOrString::Int(number) => number.to_string(),
-                IntOrString::String(text) => text.clone(),
-            };
-            Quantity::parse(&text).map(Quantity::milli)
+            let written = status.allocatable.get(name)?.to_string();
+            Quantity::parse(&written).map(Quantity::milli)
         };
         Self {
             name: cluster.name_any(),

@@ -1,8 +1,7 @@
 //! Decision groups, and which object each chosen cluster is written in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{Selector, SelectorExt};
 use writ_api::cluster::{placement::PlacementSpec, placement_decision::MAX_DECISIONS};
 
@@ -17,6 +16,17 @@ pub struct Groups {
 enum Size {
     Number(usize),
     Percent(usize),
+}
+
+/// Where a cluster is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Home {
+    /// The number of the object.
+    pub slot: usize,
+    /// The number of the group.
+    pub group: usize,
+    /// The name of the group, empty if it has none.
+    pub group_name: String,
 }
 
 /// One decision object.
@@ -53,15 +63,12 @@ impl Groups {
         }
         let bad =
             |text: &str| format!("spec.decisionStrategy.groupStrategy.clustersPerDecisionGroup: {text:?}");
-        let size = match &strategy.clusters_per_decision_group {
-            None => Size::Percent(100),
-            Some(IntOrString::Int(number)) => {
-                Size::Number(usize::try_from(*number).map_err(|_| bad(&number.to_string()))?)
-            }
-            Some(IntOrString::String(text)) => match text.strip_suffix('%') {
-                Some(percent) => Size::Percent(percent.parse().map_err(|_| bad(text))?),
-                None => Size::Number(text.parse().map_err(|_| bad(text))?),
-            },
+        let written = strategy
+            .clusters_per_decision_group
+            .map_or("100%".into(), |size| size.to_string());
+        let size = match written.strip_suffix('%') {
+            Some(percent) => Size::Percent(percent.parse().map_err(|_| bad(&written))?),
+            None => Size::Number(written.parse().map_err(|_| bad(&written))?),
         };
         Ok(Self { named, size })
     }
@@ -80,26 +87,26 @@ impl Groups {
 
     /// Divides the chosen clusters into groups, in order, and each group into objects of at most a hundred.
     ///
-    /// `before` tells the object that each cluster was written in. A cluster stays in its object as long as it
-    /// stays in its group, so that nobody who reads the objects one by one sees it vanish.
-    pub fn divide(&self, chosen: &[&Facts], before: &BTreeMap<String, usize>) -> Vec<Object> {
+    /// `before` tells where each cluster was written. A cluster stays in its group while the group has room for it, and
+    /// in its object as long as it stays in its group: no rollout by groups starts anew because one cluster came, and
+    /// nobody who reads the objects one by one sees it vanish.
+    pub fn divide(&self, chosen: &[&Facts], before: &BTreeMap<String, Home>) -> Vec<Object> {
         let size = match self.size {
             Size::Number(number) => number,
             Size::Percent(percent) => (chosen.len() * percent).div_ceil(100),
         }
         .max(1);
         let mut rest: Vec<&Facts> = chosen.to_vec();
-        let mut objects = Vec::new();
-        let mut number = 0;
-        let mut used = BTreeSet::new();
+        let mut groups = Vec::new();
         for (name, labels, claims) in &self.named {
             let (members, others): (Vec<&Facts>, Vec<&Facts>) = rest
                 .into_iter()
                 .partition(|c| labels.matches(&c.labels) && claims.matches(&c.claims));
             rest = others;
-            cut(members, name, size, &mut number, before, &mut used, &mut objects);
+            groups.extend(gather(&members, name, size, before));
         }
-        cut(rest, "", size, &mut number, before, &mut used, &mut objects);
+        groups.extend(gather(&rest, "", size, before));
+        let mut objects = lay_out(&groups, before);
         if objects.is_empty() {
             // There is always one object, if only an empty one: who waits for decisions sees that there are none.
             objects.push(Object::default());
@@ -108,48 +115,104 @@ impl Groups {
     }
 }
 
-fn cut(
-    members: Vec<&Facts>,
-    name: &str,
+/// One group: who was in it before, and who comes.
+#[derive(Default)]
+struct Group<'a> {
+    name: &'a str,
+    stay: Vec<&'a str>,
+    come: Vec<&'a str>,
+}
+
+/// Cuts clusters into as few groups of one name as can hold them. Who has a group keeps it; who has none fills up what
+/// is there, then new ones. If there are too many groups, the smallest are given up.
+fn gather<'a>(
+    members: &[&'a Facts],
+    name: &'a str,
     size: usize,
-    number: &mut usize,
-    before: &BTreeMap<String, usize>,
-    used: &mut BTreeSet<usize>,
-    objects: &mut Vec<Object>,
-) {
-    let mut members: Vec<&str> = members.into_iter().map(|c| c.name.as_str()).collect();
+    before: &BTreeMap<String, Home>,
+) -> Vec<Group<'a>> {
+    let mut members: Vec<&str> = members.iter().map(|c| c.name.as_str()).collect();
     members.sort_unstable();
-    for group in members.chunks(size) {
-        let mut of_group: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-        let mut homeless = Vec::new();
-        let room = |of_group: &BTreeMap<usize, Vec<String>>, slot: usize| {
-            of_group.get(&slot).map_or(0, Vec::len) < MAX_DECISIONS
-        };
-        for cluster in group {
-            match before.get(*cluster) {
-                Some(slot) if !used.contains(slot) && room(&of_group, *slot) => {
-                    of_group.entry(*slot).or_default().push((*cluster).to_owned());
-                }
-                _ => homeless.push((*cluster).to_owned()),
-            }
+    let wanted = members.len().div_ceil(size);
+    let mut known: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    let mut come = Vec::new();
+    for cluster in members {
+        let home = before.get(cluster).filter(|home| home.group_name == name);
+        match home.map(|home| known.entry(home.group).or_default()) {
+            Some(group) if group.len() < size => group.push(cluster),
+            _ => come.push(cluster),
         }
-        let mut next = 0;
-        for cluster in homeless {
-            while used.contains(&next) || !room(&of_group, next) {
-                next += 1;
-            }
-            of_group.entry(next).or_default().push(cluster);
-        }
-        for (slot, mut clusters) in of_group {
-            clusters.sort_unstable();
-            used.insert(slot);
-            objects.push(Object {
-                slot,
-                group: *number,
-                group_name: name.to_owned(),
-                clusters,
-            });
-        }
-        *number += 1;
     }
+    let mut known: Vec<(usize, Vec<&str>)> = known.into_iter().collect();
+    known.sort_by_key(|(number, stay)| (Reverse(stay.len()), *number));
+    let given_up = known.split_off(wanted.min(known.len()));
+    come.extend(given_up.into_iter().flat_map(|(_, clusters)| clusters));
+    come.sort_unstable();
+    known.sort_by_key(|(number, _)| *number);
+    let mut groups: Vec<Group> = known
+        .into_iter()
+        .map(|(_, stay)| Group {
+            name,
+            stay,
+            come: Vec::new(),
+        })
+        .collect();
+    groups.resize_with(wanted, || Group {
+        name,
+        ..Group::default()
+    });
+    let mut come = come.into_iter();
+    for group in &mut groups {
+        let room = size.saturating_sub(group.stay.len());
+        group.come.extend(come.by_ref().take(room));
+    }
+    groups
+}
+
+/// Divides each group into objects. Who stays in the group stays in the object; who comes enters the first with room.
+fn lay_out(groups: &[Group], before: &BTreeMap<String, Home>) -> Vec<Object> {
+    // Which group has an object, and who is in it.
+    let mut objects: BTreeMap<usize, (usize, Vec<&str>)> = BTreeMap::new();
+    let mut homeless: Vec<(usize, &str)> = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        for cluster in &group.stay {
+            let slot = before.get(*cluster).map_or(0, |home| home.slot);
+            match objects.entry(slot).or_insert_with(|| (number, Vec::new())) {
+                (owner, clusters) if *owner == number && clusters.len() < MAX_DECISIONS => {
+                    clusters.push(cluster);
+                }
+                _ => homeless.push((number, cluster)),
+            }
+        }
+        homeless.extend(group.come.iter().map(|cluster| (number, *cluster)));
+    }
+    homeless.sort_by_key(|(number, _)| *number);
+    let (mut of, mut next) = (0, 0);
+    for (number, cluster) in homeless {
+        if number != of {
+            (of, next) = (number, 0);
+        }
+        loop {
+            let (owner, clusters) = objects.entry(next).or_insert_with(|| (number, Vec::new()));
+            if *owner == number && clusters.len() < MAX_DECISIONS {
+                clusters.push(cluster);
+                break;
+            }
+            next += 1;
+        }
+    }
+    let mut objects: Vec<Object> = objects
+        .into_iter()
+        .map(|(slot, (group, mut clusters))| {
+            clusters.sort_unstable();
+            Object {
+                slot,
+                group,
+                group_name: groups.get(group).map_or("", |group| group.name).to_owned(),
+                clusters: clusters.into_iter().map(str::to_owned).collect(),
+            }
+        })
+        .collect();
+    objects.sort_by_key(|object| (object.group, object.slot));
+    objects
 }

@@ -1,7 +1,8 @@
 //! Which decision object each cluster of a plain placement is written in, changed one cluster at a time.
 //!
 //! A placement that takes every cluster that qualifies, in one group, need not look at the fleet when one cluster
-//! comes or goes: the cluster enters the first object with room, or leaves the one that it is in. That is what
+//! comes or goes: the cluster enters the first object with room, a new one if all are full, or leaves the one that it
+//! is in, which goes with its last cluster. That is what
 //! [`super::groups`] comes to as well, which divides the whole fleet anew and decides wherever this cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +63,11 @@ impl Layout {
         })
     }
 
+    /// Whether there is such an object.
+    pub fn has(&self, slot: usize) -> bool {
+        self.objects.contains_key(&slot)
+    }
+
     /// Whether the object holds exactly these clusters.
     pub fn holds<'a>(&self, slot: usize, clusters: impl ExactSizeIterator<Item = &'a str>) -> bool {
         self.objects.get(&slot).is_some_and(|known| {
@@ -69,25 +75,35 @@ impl Layout {
         })
     }
 
-    /// Lets a cluster in or out; returns the object that changes. `None` if an object would come or go: then all is
-    /// divided anew.
+    /// Lets a cluster in or out; returns the object that changes, which may be a new one, or one that is gone. `None`
+    /// if no cluster would be left: then all is divided anew.
     pub fn change(&mut self, cluster: &str, wanted: bool) -> Option<usize> {
-        if !wanted {
-            let slot = *self.slots.get(cluster)?;
-            let of_slot = self
-                .objects
-                .get_mut(&slot)
-                .filter(|clusters| clusters.len() > 1)?;
-            of_slot.remove(cluster);
-            self.slots.remove(cluster);
+        if wanted {
+            let slot = self.first_with_room();
+            self.objects.entry(slot).or_default().insert(cluster.to_owned());
+            self.slots.insert(cluster.to_owned(), slot);
             return Some(slot);
         }
-        let (slot, of_slot) = self
-            .objects
-            .iter_mut()
-            .find(|(_, clusters)| clusters.len() < MAX_DECISIONS)?;
-        of_slot.insert(cluster.to_owned());
-        self.slots.insert(cluster.to_owned(), *slot);
-        Some(*slot)
+        let slot = *self.slots.get(cluster).filter(|_| self.slots.len() > 1)?;
+        self.slots.remove(cluster);
+        if let Some(clusters) = self.objects.get_mut(&slot) {
+            clusters.remove(cluster);
+            if clusters.is_empty() {
+                self.objects.remove(&slot);
+            }
+        }
+        Some(slot)
+    }
+
+    /// The first number whose object is not full; a number without an object is as good as any.
+    fn first_with_room(&self) -> usize {
+        let full = |slot: &usize| {
+            self.objects
+                .get(slot)
+                .is_some_and(|clusters| clusters.len() >= MAX_DECISIONS)
+        };
+        // One of so many is free, or all are full and the last is new.
+        let last = self.objects.len();
+        (0..last).find(|slot| !full(slot)).unwrap_or(last)
     }
 }

@@ -6,15 +6,20 @@ use std::{
 };
 
 use jiff::Timestamp;
-use writ_api::cluster::placement::{
-    CONDITION_MISCONFIGURED, CONDITION_SATISFIED, DecisionGroupStatus, PlacementSpec, SpreadConstraint,
-    Toleration,
+use kube::ResourceExt;
+use writ_api::cluster::{
+    PlacementDecision,
+    placement::{
+        CONDITION_MISCONFIGURED, CONDITION_SATISFIED, DecisionGroupStatus, PlacementSpec, SpreadConstraint,
+        Toleration,
+    },
+    placement_decision::{GROUP_INDEX_LABEL, GROUP_NAME_LABEL},
 };
 use writ_runtime::condition::Wanted;
 
 use super::{
     facts::{Facts, Scores},
-    groups::{Groups, Object},
+    groups::{Groups, Home, Object},
     predicates::Predicates,
     prioritizers::{self, Source},
     rate, spread, taints,
@@ -35,8 +40,8 @@ pub type Verdict = taints::Verdict;
 
 /// What the choice depends on besides the candidates.
 pub struct Surroundings<'a> {
-    /// The object that each chosen cluster is written in now.
-    pub before: &'a BTreeMap<String, usize>,
+    /// Where each chosen cluster is written now.
+    pub before: &'a BTreeMap<String, Home>,
     /// How many other placements chose the cluster.
     pub chosen_elsewhere: &'a dyn Fn(&str) -> usize,
     /// A score of an add-on for the cluster, if it is there and not too old.
@@ -54,6 +59,8 @@ pub struct Outcome {
     pub left_out: BTreeMap<String, String>,
     /// How many clusters are chosen.
     pub selected: usize,
+    /// How many could have been.
+    pub feasible: usize,
 }
 
 /// Why there are no candidates at all.
@@ -61,10 +68,31 @@ pub struct Outcome {
 pub enum NoCandidates {
     /// No set is bound to the namespace.
     NoBindings,
-    /// None of the sets that the placement names is bound.
-    NoIntersection,
+    /// None of these sets, which the placement names, is bound.
+    NoIntersection(Vec<String>),
     /// The bound sets, by name, have no members.
     Empty(Vec<String>),
+}
+
+impl NoCandidates {
+    /// Why there is no candidate, if there is none: the sets that are bound, those that the placement asks for, what is
+    /// in both, and how many clusters that comes to.
+    pub fn of(
+        bound: &BTreeSet<String>,
+        asked: &[String],
+        sets: &BTreeSet<String>,
+        candidates: usize,
+    ) -> Option<Self> {
+        if bound.is_empty() {
+            Some(Self::NoBindings)
+        } else if sets.is_empty() {
+            Some(Self::NoIntersection(asked.to_vec()))
+        } else if candidates == 0 {
+            Some(Self::Empty(sets.iter().cloned().collect()))
+        } else {
+            None
+        }
+    }
 }
 
 impl Compiled {
@@ -141,6 +169,7 @@ impl Compiled {
                 None => eligible.push((cluster, verdict.disliked)),
             }
         }
+        outcome.feasible = eligible.len();
         let wanted = self.wanted.unwrap_or(eligible.len());
         let chosen: Vec<&Facts> = if wanted >= eligible.len() && self.constraints.is_empty() {
             eligible.into_iter().map(|(cluster, _)| cluster).collect()
@@ -263,7 +292,7 @@ impl Compiled {
     }
 
     /// The conditions of a placement that was scheduled.
-    pub fn conditions(&self, selected: usize, candidates: usize, none: Option<&NoCandidates>) -> Vec<Wanted> {
+    pub fn conditions(&self, selected: usize, feasible: usize, none: Option<&NoCandidates>) -> Vec<Wanted> {
         let satisfied = |holds: bool, reason: &str, message: String| {
             Wanted::new(CONDITION_SATISFIED, holds, reason, message)
         };
@@ -274,17 +303,23 @@ impl Compiled {
                 "NoManagedClusterSetBindings",
                 "No valid ManagedClusterSetBindings found in placement namespace".into(),
             ),
-            Some(NoCandidates::NoIntersection) => satisfied(
+            Some(NoCandidates::NoIntersection(sets)) => satisfied(
                 false,
                 "NoIntersection",
-                "None of ManagedClusterSets is bound to placement namespace".into(),
+                format!(
+                    "None of ManagedClusterSets [{}] is bound to placement namespace",
+                    sets.join(",")
+                ),
             ),
             Some(NoCandidates::Empty(sets)) => satisfied(
                 false,
                 "AllManagedClusterSetsEmpty",
-                format!("All ManagedClusterSets {sets:?} have no member ManagedCluster"),
+                format!(
+                    "All ManagedClusterSets [{}] have no member ManagedCluster",
+                    sets.join(",")
+                ),
             ),
-            None if selected == 0 && candidates > 0 && missing == 0 => satisfied(
+            None if feasible == 0 => satisfied(
                 false,
                 "NoManagedClusterMatched",
                 "No ManagedCluster matches any of the cluster predicate".into(),
@@ -335,6 +370,28 @@ pub fn group_status(placement: &str, objects: &[Object]) -> Vec<DecisionGroupSta
         group.cluster_count += i32::try_from(object.clusters.len()).unwrap_or(i32::MAX);
     }
     groups.into_values().collect()
+}
+
+/// Where the clusters of a placement are written: `decisions` are its objects.
+pub fn homes<'a>(
+    placement: &str,
+    decisions: impl Iterator<Item = &'a PlacementDecision>,
+) -> BTreeMap<String, Home> {
+    let mut homes = BTreeMap::new();
+    for decision in decisions {
+        let (Some(slot), Some(status)) = (slot_of(placement, &decision.name_any()), &decision.status) else {
+            continue;
+        };
+        let label = |key: &str| decision.labels().get(key).map(String::as_str).unwrap_or_default();
+        let home = Home {
+            slot,
+            group: label(GROUP_INDEX_LABEL).parse().unwrap_or_default(),
+            group_name: label(GROUP_NAME_LABEL).to_owned(),
+        };
+        let clusters = status.decisions.iter().map(|d| d.cluster_name.clone());
+        homes.extend(clusters.map(|cluster| (cluster, home.clone())));
+    }
+    homes
 }
 
 /// The name of a decision object.

@@ -6,6 +6,7 @@ use writ_api::cluster::{ManagedCluster, placement::PlacementSpec};
 
 use super::{
     facts::{Facts, Scores},
+    groups::Home,
     plan::{Compiled, NoCandidates, Outcome, Surroundings, Verdict, decision_name, slot_of},
     prioritizers, taints,
 };
@@ -33,7 +34,7 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_000).unwrap()
 }
 
-fn schedule_after(wanted: Value, clusters: &[Facts], before: &BTreeMap<String, usize>) -> Outcome {
+fn schedule_after(wanted: Value, clusters: &[Facts], before: &BTreeMap<String, Home>) -> Outcome {
     let compiled = Compiled::of(&spec(wanted)).unwrap();
     let verdicts: Vec<Verdict> = clusters
         .iter()
@@ -52,6 +53,19 @@ fn schedule_after(wanted: Value, clusters: &[Facts], before: &BTreeMap<String, u
 
 fn schedule(wanted: Value, clusters: &[Facts]) -> Outcome {
     schedule_after(wanted, clusters, &BTreeMap::new())
+}
+
+/// Where the clusters are written once this is stored.
+fn homes(outcome: &Outcome) -> BTreeMap<String, Home> {
+    let home = |object: &super::groups::Object| Home {
+        slot: object.slot,
+        group: object.group,
+        group_name: object.group_name.clone(),
+    };
+    let objects = outcome.objects.iter();
+    objects
+        .flat_map(|o| o.clusters.iter().map(move |c| (c.clone(), home(o))))
+        .collect()
 }
 
 fn chosen(outcome: &Outcome) -> Vec<&str> {
@@ -210,7 +224,7 @@ fn scores_choose_and_the_choice_is_steady() {
     let add_on = json!({"type": "AddOn", "addOn": {"resourceName": "r", "scoreName": "s"}});
     assert_eq!(chosen(&schedule(by(add_on, 1), &clusters)), ["c2"]);
     // A cluster that comes before others by name does not push them out.
-    let before = BTreeMap::from([("c2".to_owned(), 0)]);
+    let before = BTreeMap::from([("c2".to_owned(), Home::default())]);
     let outcome = schedule_after(json!({"numberOfClusters": 1}), &clusters, &before);
     assert_eq!(chosen(&outcome), ["c2"]);
     assert!(outcome.left_out["c1"].contains("others come first"));
@@ -287,11 +301,7 @@ fn a_cluster_stays_in_its_object() {
         .map(|n| cluster(&format!("c{n:03}"), json!({})))
         .collect();
     let first = schedule(json!({}), &clusters);
-    let before: BTreeMap<String, usize> = first
-        .objects
-        .iter()
-        .flat_map(|o| o.clusters.iter().map(|c| (c.clone(), o.slot)))
-        .collect();
+    let before = homes(&first);
     // One that sorts first comes, one in the middle goes.
     clusters.push(cluster("a000", json!({})));
     clusters.retain(|c| c.name != "c120");
@@ -299,7 +309,7 @@ fn a_cluster_stays_in_its_object() {
     let second = schedule_after(json!({}), &clusters, &before);
     for object in &second.objects {
         for name in object.clusters.iter().filter(|n| *n != "a000") {
-            assert_eq!(before[name], object.slot, "{name}");
+            assert_eq!(before[name].slot, object.slot, "{name}");
         }
     }
     assert_eq!(second.selected, 150);
@@ -309,28 +319,115 @@ fn a_cluster_stays_in_its_object() {
     assert_eq!(slot_of("p", "p-2-decision-1"), None);
 }
 
+/// The groups of an outcome, in order.
+fn groups(outcome: &Outcome) -> Vec<Vec<&str>> {
+    let mut groups: Vec<Vec<&str>> = Vec::new();
+    for object in &outcome.objects {
+        groups.resize(groups.len().max(object.group + 1), Vec::new());
+        groups[object.group].extend(object.clusters.iter().map(String::as_str));
+    }
+    groups
+}
+
+/// A cluster that comes or goes moves no other to another group, unless a whole group is not needed any more.
+#[test]
+fn a_cluster_stays_in_its_group() {
+    let fleet = |names: &[&str]| -> Vec<Facts> { names.iter().map(|n| cluster(n, json!({}))).collect() };
+    let by = |size: Value| json!({"decisionStrategy": {"groupStrategy": {"clustersPerDecisionGroup": size}}});
+    let names = ["b", "c", "d", "e", "f"];
+    let first = schedule(by(json!(2)), &fleet(&names));
+    assert_eq!(groups(&first), [vec!["b", "c"], vec!["d", "e"], vec!["f"]]);
+    // One that sorts before all others fills the hole, and the next opens a group.
+    let second = schedule_after(
+        by(json!(2)),
+        &fleet(&["a", "b", "c", "d", "e", "f"]),
+        &homes(&first),
+    );
+    assert_eq!(groups(&second), [vec!["b", "c"], vec!["d", "e"], vec!["a", "f"]]);
+    let third = schedule_after(
+        by(json!(2)),
+        &fleet(&["0", "a", "b", "c", "d", "e", "f"]),
+        &homes(&second),
+    );
+    assert_eq!(groups(&third)[3], ["0"]);
+    assert_eq!(groups(&third)[..3], groups(&second));
+    // One goes, and the group that is one too many goes with it.
+    let fourth = schedule_after(
+        by(json!(2)),
+        &fleet(&["0", "a", "b", "d", "e", "f"]),
+        &homes(&third),
+    );
+    assert_eq!(groups(&fourth), [vec!["0", "b"], vec!["d", "e"], vec!["a", "f"]]);
+    // A percentage demands what it demands, and no more.
+    let half = schedule(by(json!("50%")), &fleet(&names[..4]));
+    assert_eq!(groups(&half), [["b", "c"], ["d", "e"]]);
+    let more = schedule_after(
+        by(json!("50%")),
+        &fleet(&["a", "b", "c", "d", "e"]),
+        &homes(&half),
+    );
+    assert_eq!(groups(&more), [vec!["a", "b", "c"], vec!["d", "e"]]);
+    // Groups of several objects, and a cluster that moves from one to the other by its label: nobody else moves.
+    let many = |canary: usize| -> Vec<Facts> {
+        let value = |n| if n < canary { "yes" } else { "no" };
+        (0..300)
+            .map(|n| labelled(&format!("c{n:03}"), "canary", value(n)))
+            .collect()
+    };
+    let grouped = json!({"decisionStrategy": {"groupStrategy": {"clustersPerDecisionGroup": 150, "decisionGroups": [
+        {"groupName": "canary", "groupClusterSelector": {"labelSelector": {"matchLabels": {"canary": "yes"}}}}]}}});
+    let before = homes(&schedule(grouped.clone(), &many(20)));
+    let after = homes(&schedule_after(grouped, &many(21), &before));
+    let moved: Vec<&String> = after
+        .keys()
+        .filter(|name| after[*name] != before[*name])
+        .collect();
+    assert_eq!(moved, ["c020"]);
+}
+
 #[test]
 fn conditions_use_upstreams_reasons() {
-    let reason = |wanted: Value, clusters: &[Facts], none: Option<&NoCandidates>| {
+    let state = |wanted: Value, clusters: &[Facts], none: Option<&NoCandidates>| {
         let compiled = Compiled::of(&spec(wanted.clone())).unwrap();
         let outcome = schedule(wanted, clusters);
-        let conditions = compiled.conditions(outcome.selected, clusters.len(), none);
-        conditions[0].reason.clone()
+        let mut conditions = compiled.conditions(outcome.selected, outcome.feasible, none);
+        conditions.swap_remove(0)
     };
+    let reason = |wanted, clusters: &[Facts], none| state(wanted, clusters, none).reason;
     let one = [cluster("a", json!({}))];
-    let nobody =
+    let mut nobody =
         json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchLabels": {"x": "y"}}}}]});
     assert_eq!(reason(json!({}), &one, None), "AllDecisionsScheduled");
     assert_eq!(
         reason(json!({"numberOfClusters": 2}), &one, None),
         "NotAllDecisionsScheduled"
     );
+    assert_eq!(
+        reason(json!({"numberOfClusters": 0}), &one, None),
+        "AllDecisionsScheduled"
+    );
+    assert_eq!(reason(nobody.clone(), &one, None), "NoManagedClusterMatched");
+    nobody["numberOfClusters"] = json!(2);
     assert_eq!(reason(nobody, &one, None), "NoManagedClusterMatched");
-    for (none, expected) in [
-        (NoCandidates::NoBindings, "NoManagedClusterSetBindings"),
-        (NoCandidates::NoIntersection, "NoIntersection"),
-        (NoCandidates::Empty(vec![]), "AllManagedClusterSetsEmpty"),
+    let sets = || vec!["a".to_owned(), "b".to_owned()];
+    for (none, expected, message) in [
+        (
+            NoCandidates::NoBindings,
+            "NoManagedClusterSetBindings",
+            "No valid ManagedClusterSetBindings found in placement namespace",
+        ),
+        (
+            NoCandidates::NoIntersection(sets()),
+            "NoIntersection",
+            "None of ManagedClusterSets [a,b] is bound to placement namespace",
+        ),
+        (
+            NoCandidates::Empty(sets()),
+            "AllManagedClusterSetsEmpty",
+            "All ManagedClusterSets [a,b] have no member ManagedCluster",
+        ),
     ] {
-        assert_eq!(reason(json!({}), &[], Some(&none)), expected);
+        let said = state(json!({}), &[], Some(&none));
+        assert_eq!((said.reason.as_str(), said.message.as_str()), (expected, message));
     }
 }

@@ -1,5 +1,6 @@
 //! Watches clusters and everything that is kept for them; does what [`super::plan`] and [`super::csr`] say.
 
+mod requests;
 mod writes;
 
 use std::{
@@ -11,6 +12,7 @@ use futures::{
     FutureExt, StreamExt,
     stream::{self, BoxStream},
 };
+use jiff::Timestamp;
 use k8s_openapi::api::{
     certificates::v1::CertificateSigningRequest,
     coordination::v1::Lease,
@@ -26,13 +28,13 @@ use writ_api::{
 use writ_runtime::{
     Error,
     events::Events,
-    watching::{Mirror, Queue, events},
+    watching::{Mirror, Queue, events, metadata_events},
 };
 
 use super::{
     LEASE,
     csr::{self, Asked},
-    plan::{Observed, plan},
+    plan::{Observed, has_finalizer, lease_duration, plan},
     rights,
 };
 use crate::{Context, upsert::will_try_again};
@@ -56,15 +58,17 @@ enum Event {
 
 /// What is kept of a lease: its content and when this process saw it change. Clocks of others are not trusted.
 struct Beat {
-    renewed: Option<jiff::Timestamp>,
+    renewed: Option<Timestamp>,
     seen: Instant,
+    /// How far the agent's clock was from this one's when the lease was renewed; `None` if that was not seen.
+    off: Option<Duration>,
 }
 
 #[derive(Default)]
 struct Seen {
     clusters: Mirror<ManagedCluster>,
     namespaces: Mirror<()>,
-    leases: Mirror<Option<jiff::Timestamp>>,
+    leases: Mirror<Option<Timestamp>>,
     works: Mirror<()>,
     addons: Mirror<()>,
     requests: Mirror<CertificateSigningRequest>,
@@ -88,13 +92,14 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let gate = context.health.gate("watch ManagedClusters and their rights");
     let mut watched = watch_all(&context);
     let shutdown = context.shutdown.clone();
+    let meter = context.health.meter("registration");
     let mut state = State {
         events: Events::new(context.client.clone(), "writ-hub/registration"),
         context,
         seen: Seen::default(),
         beats: BTreeMap::new(),
         requests_of: BTreeMap::new(),
-        queue: Queue::default(),
+        queue: Queue::new(meter),
     };
     loop {
         tokio::select! {
@@ -130,8 +135,12 @@ fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> 
             .boxed(),
         events(Api::all(client.clone()), leases).map(Event::Lease).boxed(),
         // Metadata only: all that is asked of works and add-ons is whether one is left.
-        events(Api::all(client.clone()), all()).map(Event::Work).boxed(),
-        events(Api::all(client.clone()), all()).map(Event::AddOn).boxed(),
+        metadata_events(Api::all(client.clone()), all())
+            .map(Event::Work)
+            .boxed(),
+        metadata_events(Api::all(client.clone()), all())
+            .map(Event::AddOn)
+            .boxed(),
         events(Api::all(client.clone()), of_clusters())
             .map(Event::Request)
             .boxed(),
@@ -193,20 +202,22 @@ impl State {
                         .get(&cluster)
                         .is_none_or(|beat| beat.renewed != renewed)
                     {
-                        // A heartbeat alone changes nothing: the timer that runs looks at it when it is due.
-                        let first = self
-                            .beats
-                            .insert(
-                                cluster.clone(),
-                                Beat {
-                                    renewed,
-                                    seen: Instant::now(),
-                                },
-                            )
-                            .is_none();
-                        if first {
-                            touched.push(cluster);
+                        let off = |renewed| Timestamp::now().duration_since(renewed).unsigned_abs();
+                        let before = self.beats.remove(&cluster);
+                        let beat = Beat {
+                            renewed,
+                            seen: Instant::now(),
+                            // The first that is seen may be long ago.
+                            off: renewed.filter(|_| before.is_some()).map(off),
+                        };
+                        // A heartbeat alone changes nothing, unless clocks begin or cease to agree: the timer that runs
+                        // looks at it when it is due.
+                        let duration = seen.clusters.get(&cluster).map(lease_duration);
+                        let agree = |beat: &Beat| beat.off.zip(duration).map(|(off, most)| off < most);
+                        if before.as_ref().is_none_or(|before| agree(before) != agree(&beat)) {
+                            touched.push(cluster.clone());
                         }
+                        self.beats.insert(cluster, beat);
                     }
                 }
             }
@@ -290,7 +301,8 @@ impl State {
                     }
                 }
                 Err(error) => {
-                    will_try_again(&cluster, &error);
+                    let about = self.seen.clusters.get(&cluster).map(|c| c.object_ref(&()));
+                    will_try_again(&cluster, &error, &self.events, about).await;
                     self.queue.failed(cluster);
                 }
             }
@@ -305,6 +317,7 @@ impl State {
         };
         let mut observed = Observed {
             silent_for: self.beats.get(name).map(|beat| beat.seen.elapsed()),
+            clock_off: self.beats.get(name).and_then(|beat| beat.off),
             works: self.seen.works.in_namespace(name).count(),
             addons: self.seen.addons.in_namespace(name).count(),
         };
@@ -327,22 +340,17 @@ impl State {
         self.delete(name, plan.delete).await?;
         self.answer_requests(&latest).await?;
         if !plan.finalizer {
+            if cluster.metadata.deletion_timestamp.is_some() && has_finalizer(cluster) {
+                self.clear_home(name).await?;
+            }
             self.write_finalizer(&mut latest, false).await?;
         }
         Ok(plan.again_in)
     }
 
-    /// The requests of a cluster that nobody decided about and that are well-formed.
+    /// The pending requests of a cluster, as far as they were seen.
     fn pending(&self, cluster: &str) -> Vec<Asked> {
         let names = self.requests_of.get(cluster).into_iter().flatten();
-        names
-            .filter_map(|name| Some((name, self.seen.requests.get(name)?)))
-            .filter(|(_, request)| csr::is_pending(request))
-            .filter_map(|(name, request)| {
-                csr::recognise(request)
-                    .inspect_err(|why| tracing::info!(%cluster, request = %name, %why, "not approved"))
-                    .ok()
-            })
-            .collect()
+        csr::pending(cluster, names.filter_map(|name| self.seen.requests.get(name)))
     }
 }

@@ -5,11 +5,15 @@ use std::fmt::Write;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
-use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
+use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster, managed_cluster::CONDITION_JOINED};
+use writ_runtime::condition;
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer};
 
 use super::{ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION};
-use crate::admission::access::{Requester, cluster_identity};
+use crate::{
+    admission::access::{Requester, cluster_identity},
+    pem,
+};
 
 /// The signer of client certificates.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -53,13 +57,12 @@ pub fn recognise(request: &CertificateSigningRequest) -> Result<Asked, String> {
     if !usages.contains(&"client auth") || usages.iter().any(|usage| !USAGES.contains(usage)) {
         return Err(format!("its usages are {usages:?}"));
     }
-    let (_, pem) =
-        x509_parser::pem::parse_x509_pem(&spec.request.0).map_err(|e| format!("it holds no PEM: {e}"))?;
-    if pem.label != "CERTIFICATE REQUEST" {
-        return Err(format!("it holds a {:?}", pem.label));
-    }
-    let (_, parsed) = X509CertificationRequest::from_der(&pem.contents)
+    let der = pem::certificate_request(&spec.request.0)?;
+    let (rest, parsed) = X509CertificationRequest::from_der(&der)
         .map_err(|e| format!("it holds no certificate request: {e}"))?;
+    if !rest.is_empty() {
+        return Err("it holds more than a certificate request".into());
+    }
     if parsed
         .requested_extensions()
         .is_some_and(|mut e| e.next().is_some())
@@ -116,6 +119,23 @@ pub fn is_pending(request: &CertificateSigningRequest) -> bool {
     })
 }
 
+/// Those of a cluster's requests that nobody decided about and that are well-formed.
+pub fn pending<'a>(
+    cluster: &str,
+    requests: impl IntoIterator<Item = &'a CertificateSigningRequest>,
+) -> Vec<Asked> {
+    let undecided = requests.into_iter().filter(|request| is_pending(request));
+    undecided
+        .filter_map(|request| {
+            recognise(request)
+                .inspect_err(
+                    |why| tracing::info!(%cluster, request = %request.name_any(), %why, "not approved"),
+                )
+                .ok()
+        })
+        .collect()
+}
+
 /// What to do about the pending requests of a cluster that did not come from its own agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -127,6 +147,13 @@ pub enum Choice {
     Approve(String),
     /// Several match; a person has to pick one.
     Ambiguous(Vec<String>),
+}
+
+/// Whether an agent has come in for this very cluster.
+pub fn has_agent(cluster: &ManagedCluster) -> bool {
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
+    cluster.annotations().contains_key(ISSUED_ANNOTATION)
+        || conditions.is_some_and(|conditions| condition::is_true(conditions, CONDITION_JOINED))
 }
 
 /// Chooses among the pending requests of a cluster. The agents of clusters never ask for others.
@@ -147,12 +174,13 @@ pub fn choose(cluster: &ManagedCluster, pending: &[Asked]) -> Choice {
     if let Some(chosen) = annotation(ACCEPT_CSR_ANNOTATION) {
         return named(Some(chosen)).map_or(Choice::Nothing, |asked| Choice::Record(asked.id.clone()));
     }
+    // Whoever has an agent gets no other one by itself, however that one came in.
+    if has_agent(cluster) {
+        return Choice::Nothing;
+    }
     match candidates.as_slice() {
-        [only] if annotation(ISSUED_ANNOTATION).is_none() => Choice::Record(only.id.clone()),
-        [] | [_] => Choice::Nothing,
-        several if annotation(ISSUED_ANNOTATION).is_none() => {
-            Choice::Ambiguous(several.iter().map(|asked| asked.id.clone()).collect())
-        }
-        _ => Choice::Nothing,
+        [] => Choice::Nothing,
+        [only] => Choice::Record(only.id.clone()),
+        several => Choice::Ambiguous(several.iter().map(|asked| asked.id.clone()).collect()),
     }
 }

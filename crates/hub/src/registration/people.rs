@@ -32,7 +32,7 @@ pub enum Accepted {
     /// The cluster is accepted, and the agent that was let in before is let in again. These requests are not approved:
     /// they may be of somebody else.
     Again(Vec<Pending>),
-    /// The cluster is accepted, and this request is the one that is approved.
+    /// The cluster is accepted, and this request is the one that the hub approves once it has checked it.
     Chosen(Pending),
     /// Several requests match. Nothing was changed: pick one.
     Ambiguous(Vec<Pending>),

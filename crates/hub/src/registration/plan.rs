@@ -18,6 +18,8 @@ use crate::admission::managed_cluster::reserved;
 pub const FINALIZER: &str = "cluster.open-cluster-management.io/api-resource-cleanup";
 /// Condition: the cluster is being deleted and something is left.
 pub const CONDITION_DELETING: &str = "Deleting";
+/// Condition: the clocks of the hub and of the agent agree.
+pub const CONDITION_CLOCK: &str = "ManagedClusterConditionClockSynced";
 /// A lease may be silent for this many times its duration.
 const GRACE: u32 = 5;
 
@@ -26,6 +28,8 @@ const GRACE: u32 = 5;
 pub struct Observed {
     /// For how long the lease has not been renewed; `None` if there is none.
     pub silent_for: Option<Duration>,
+    /// How far the agent's clock was from the hub's when the lease was renewed last; `None` if that was not seen.
+    pub clock_off: Option<Duration>,
     /// How many ManifestWorks are left in its namespace.
     pub works: usize,
     /// How many ManagedClusterAddOns are left in its namespace.
@@ -115,6 +119,24 @@ pub fn plan(cluster: &ManagedCluster, observed: &Observed) -> Plan {
             ));
             available = Some("Unknown".into());
         }
+    }
+    if let Some(off) = observed.clock_off.filter(|_| accepted) {
+        wanted.push(if off < lease_duration(cluster) {
+            Wanted::new(
+                CONDITION_CLOCK,
+                true,
+                "ManagedClusterClockSynced",
+                "The clock of the managed cluster is synced with the hub.",
+            )
+        } else {
+            Wanted::new(
+                CONDITION_CLOCK,
+                false,
+                "ManagedClusterClockOutOfSync",
+                "The clock of hub and agent is out of sync. This may cause the Unknown status and affect agent \
+                 functionalities.",
+            )
+        });
     }
     Plan {
         home: accepted,

@@ -218,6 +218,12 @@ fn which_request_is_chosen() {
     let foreign = [asked("a@1", "system:open-cluster-management:other:agent")];
     let renewal = [asked("a@1", "system:open-cluster-management:prod:agent")];
     let record = |id: &str| Choice::Record(id.into());
+    let mut joined = accepted(json!({}));
+    joined.status = serde_json::from_value(
+        json!({"conditions": [{"type": "ManagedClusterJoined", "status": "True",
+        "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+    )
+    .unwrap();
     for (object, pending, expected) in [
         (
             cluster(json!({"hubAcceptsClient": false}), json!({})),
@@ -240,6 +246,9 @@ fn which_request_is_chosen() {
             &one,
             Choice::Approve("a@1".into()),
         ),
+        // An agent came in some other way: it is not replaced without a person.
+        (joined.clone(), &one, Choice::Nothing),
+        (joined, &two, Choice::Nothing),
         // The name is the same, the object is another.
         (
             accepted(json!({"writ.dev/certificate-issued": "a@0"})),
@@ -328,6 +337,21 @@ fn silence_makes_a_cluster_unknown_and_tainted() {
         keys(plan(&tainted, &silent(1)).taints),
         Some(vec!["theirs".into()])
     );
+    // A clock that is off by a lease's duration is wrong; one that was not seen says nothing.
+    for (off, reason) in [
+        (9, "ManagedClusterClockSynced"),
+        (10, "ManagedClusterClockOutOfSync"),
+    ] {
+        let observed = Observed {
+            clock_off: Some(Duration::from_secs(off)),
+            ..silent(1)
+        };
+        let said = plan(&tainted, &observed).conditions;
+        let said = said
+            .iter()
+            .find(|c| c.type_ == "ManagedClusterConditionClockSynced");
+        assert_eq!(said.unwrap().reason, reason);
+    }
     // Zero means the default.
     let zero = cluster(
         json!({"hubAcceptsClient": true, "leaseDurationSeconds": 0}),
@@ -362,7 +386,7 @@ fn denied_clusters_lose_everything_and_leaving_ones_finish_first() {
         let observed = Observed {
             works,
             addons,
-            silent_for: None,
+            ..Observed::default()
         };
         let planned = plan(&leaving(annotations), &observed);
         assert_eq!(

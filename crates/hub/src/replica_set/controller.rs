@@ -1,11 +1,15 @@
 //! Watches sets, works and decisions, plans, and writes the difference.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::{
-    Api, ResourceExt,
+    Api, Resource as _, ResourceExt,
     api::{Patch, PatchParams},
     runtime::{
         Controller, WatchStreamExt,
@@ -24,16 +28,18 @@ use writ_api::{
         CascadeDeletionPolicy, ManifestWork, ManifestWorkReplicaSet, REPLICA_SET_FINALIZER, REPLICA_SET_LABEL,
     },
 };
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_runtime::{Error, apply, error::Context as _, events::Events, guarded::guarded, metrics::Meter};
 
 use super::{
     plan::{self, Observed},
     rollout::Group,
 };
-use crate::{Context, MANAGER};
+use crate::{Context, MANAGER, upsert::will_try_again};
 
 struct Shared {
     context: Context,
+    events: Events,
+    meter: Meter,
     works: Store<ManifestWork>,
     decisions: Store<PlacementDecision>,
 }
@@ -44,27 +50,25 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let client = context.client.clone();
     let (works, works_writer) = reflector::store();
     let (decisions, decisions_writer) = reflector::store();
-    let work_events = watcher(
-        Api::<ManifestWork>::all(client.clone()),
+    let work_events = guarded::<ManifestWork>(
+        Api::all(client.clone()),
         watcher::Config::default().labels(REPLICA_SET_LABEL),
     )
     .default_backoff()
     .modify(|work| work.metadata.managed_fields = None)
     .reflect(works_writer)
     .touched_objects();
-    let decision_events = watcher(
-        Api::<PlacementDecision>::all(client.clone()),
-        watcher::Config::default(),
-    )
-    .default_backoff()
-    .modify(|decision| decision.metadata.managed_fields = None)
-    .reflect(decisions_writer)
-    .touched_objects();
-    let controller = Controller::new(
-        Api::<ManifestWorkReplicaSet>::all(client),
-        watcher::Config::default(),
-    );
-    let sets = controller.store();
+    let decision_events = guarded::<PlacementDecision>(Api::all(client.clone()), watcher::Config::default())
+        .default_backoff()
+        .modify(|decision| decision.metadata.managed_fields = None)
+        .reflect(decisions_writer)
+        .touched_objects();
+    let (sets, sets_writer) = reflector::store();
+    let set_events = guarded::<ManifestWorkReplicaSet>(Api::all(client), watcher::Config::default())
+        .default_backoff()
+        .reflect(sets_writer)
+        .applied_objects();
+    let controller = Controller::for_stream(set_events, sets.clone());
     let ready = {
         let (sets, works, decisions) = (sets.clone(), works.clone(), decisions.clone());
         async move {
@@ -80,6 +84,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
     };
     let shutdown = context.shutdown.clone();
     let shared = Arc::new(Shared {
+        events: Events::new(context.client.clone(), "writ-hub/replica_set"),
+        meter: context.health.meter("replica_set"),
         context,
         works,
         decisions,
@@ -90,11 +96,16 @@ pub async fn run(context: Context) -> Result<(), Error> {
         .with_config(kube::runtime::controller::Config::default().concurrency(5))
         .graceful_shutdown_on(shutdown.cancelled_owned())
         .run(
-            |set, shared| async move { reconcile(&set, &shared).await },
-            |set, error, _| {
-                tracing::warn!(set = %set.name_any(), %error, "could not finish, will try again");
-                Action::requeue(Duration::from_secs(5))
+            |set, shared| async move {
+                let began = Instant::now();
+                let done = reconcile(&set, &shared).await;
+                shared.meter.looked_since(began, done.is_ok());
+                if let Err(error) = &done {
+                    will_try_again(&set.name_any(), error, &shared.events, Some(set.object_ref(&()))).await;
+                }
+                done
             },
+            |_, _, _| Action::requeue(Duration::from_secs(5)),
             shared,
         )
         .for_each(|_| futures::future::ready(()));
@@ -143,16 +154,13 @@ async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Acti
         shared.context.client.clone(),
         &set.namespace().unwrap_or_default(),
     );
-    let works: Vec<ManifestWork> = match plan::owner(set) {
-        Some(owner) => shared
-            .works
-            .state()
-            .iter()
-            .filter(|work| work.labels().get(REPLICA_SET_LABEL) == Some(&owner))
-            .map(|work| (**work).clone())
-            .collect(),
-        None => Vec::new(),
-    };
+    let works: Vec<ManifestWork> = shared
+        .works
+        .state()
+        .iter()
+        .filter(|work| plan::is_own(set, work))
+        .map(|work| (**work).clone())
+        .collect();
     if set.metadata.deletion_timestamp.is_some() {
         return finalize(set, &sets, &works, shared).await;
     }
@@ -214,10 +222,11 @@ async fn write(api: &Api<ManifestWork>, wanted: &ManifestWork) -> Result<(), Err
     Ok(())
 }
 
-async fn delete(shared: &Shared, works: &[(String, String)]) -> Result<(), Error> {
-    for (cluster, name) in works {
-        let api: Api<ManifestWork> = Api::namespaced(shared.context.client.clone(), cluster);
-        apply::delete(&api, name, None).await?;
+async fn delete(shared: &Shared, works: &[ManifestWork]) -> Result<(), Error> {
+    for work in works {
+        let cluster = work.namespace().unwrap_or_default();
+        let api: Api<ManifestWork> = Api::namespaced(shared.context.client.clone(), &cluster);
+        apply::delete(&api, &work.name_any(), work.uid().as_deref()).await?;
     }
     Ok(())
 }
@@ -237,10 +246,10 @@ async fn finalize(
     if kept.len() == set.finalizers().len() {
         return Ok(Action::await_change());
     }
-    let left: Vec<(String, String)> = works
+    let left: Vec<ManifestWork> = works
         .iter()
         .filter(|work| work.metadata.deletion_timestamp.is_none())
-        .map(|work| (work.namespace().unwrap_or_default(), work.name_any()))
+        .cloned()
         .collect();
     delete(shared, &left).await?;
     let waits = set.spec.cascade_deletion_policy == CascadeDeletionPolicy::Foreground && !works.is_empty();

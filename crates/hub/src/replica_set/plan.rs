@@ -26,7 +26,7 @@ pub struct Observed<'a> {
     pub set: &'a ManifestWorkReplicaSet,
     /// The decision groups of each placement, by name; a placement without decisions is not in it.
     pub placements: &'a BTreeMap<String, Vec<Group>>,
-    /// The works that carry the set's label.
+    /// The works that are the set's own, as [`is_own`] tells.
     pub works: &'a [ManifestWork],
     /// The time.
     pub now: Timestamp,
@@ -37,8 +37,8 @@ pub struct Observed<'a> {
 pub struct Plan {
     /// Works to create or to change: cluster, placement, spec.
     pub apply: Vec<ManifestWork>,
-    /// Works to delete: cluster and name.
-    pub delete: Vec<(String, String)>,
+    /// Works to delete.
+    pub delete: Vec<ManifestWork>,
     /// The status.
     pub status: ManifestWorkReplicaSetStatus,
     /// When time alone changes the answer.
@@ -62,6 +62,23 @@ fn work_name(set: &ManifestWorkReplicaSet) -> String {
     format!("{}-{short}", set.name_any())
 }
 
+/// Whether a work was made for this set. A label alone does not say so: whoever may label works could have the works of
+/// others deleted.
+pub fn is_own(set: &ManifestWorkReplicaSet, work: &ManifestWork) -> bool {
+    let labelled = owner(set).is_some_and(|owner| work.labels().get(REPLICA_SET_LABEL) == Some(&owner));
+    labelled && (work.name_any() == work_name(set) || is_upstreams(set, work))
+}
+
+/// Whether OCM's controller named this work: it lets the server put five characters behind the set's name, none of
+/// which makes a word.
+fn is_upstreams(set: &ManifestWorkReplicaSet, work: &ManifestWork) -> bool {
+    let name = work.name_any();
+    let suffix = name.strip_prefix(&set.name_any());
+    suffix.is_some_and(|suffix| {
+        suffix.len() == 5 && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
+    })
+}
+
 /// Plans the works and the status of one set.
 pub fn plan(observed: &Observed<'_>) -> Plan {
     let set = observed.set;
@@ -80,9 +97,11 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         return plan;
     };
     let spec = with_rules(&set.spec.manifest_work_template);
-    let by_cluster: BTreeMap<String, &ManifestWork> = observed
-        .works
-        .iter()
+    let name = work_name(set);
+    let (ours, upstreams): (Vec<&ManifestWork>, Vec<&ManifestWork>) =
+        observed.works.iter().partition(|work| work.name_any() == name);
+    let by_cluster: BTreeMap<String, &ManifestWork> = ours
+        .into_iter()
         .map(|work| (work.namespace().unwrap_or_default(), work))
         .collect();
     let mut wanted: BTreeSet<String> = BTreeSet::new();
@@ -126,11 +145,19 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         summaries.push(summary(&reference.name, &groups, &clusters, &by_cluster, &spec));
         wanted.extend(clusters.into_iter().cloned());
     }
-    for (cluster, work) in &by_cluster {
-        if !wanted.contains(cluster) && work.metadata.deletion_timestamp.is_none() {
-            plan.delete.push((cluster.clone(), work.name_any()));
-        }
-    }
+    // What OCM made goes once ours is there.
+    let dropped = by_cluster
+        .iter()
+        .filter(|(cluster, _)| !wanted.contains(*cluster));
+    let replaced = upstreams.iter().filter(|work| {
+        let cluster = work.namespace().unwrap_or_default();
+        by_cluster.contains_key(&cluster) || !wanted.contains(&cluster)
+    });
+    let going = dropped.map(|(_, work)| work).chain(replaced);
+    plan.delete = going
+        .filter(|work| work.metadata.deletion_timestamp.is_none())
+        .map(|work| (*work).clone())
+        .collect();
     let total = fold(summaries.iter().map(|placement| &placement.summary));
     for condition in conditions(set, found, wanted.len(), complete, &total) {
         plan.set(set, &condition, observed.now);

@@ -5,44 +5,65 @@ use writ_api::work::{
     ConditionRule, ConditionRuleType, ManifestConfig, ManifestWorkSpec, ResourceIdentifier,
 };
 
-/// True while it is on its way, for each known kind: apiVersion, kind, resource, expression.
-const KNOWN: [(&str, &str, &str, &str); 4] = [
-    (
-        "apps/v1",
-        "Deployment",
-        "deployments",
-        "!(has(object.status) && has(object.status.observedGeneration) && object.status.observedGeneration >= object.metadata.generation \
+/// What is known of one kind.
+struct Known {
+    api_version: &'static str,
+    kind: &'static str,
+    resource: &'static str,
+    /// True until it is as wanted.
+    progressing: &'static str,
+    /// True if it will not get there by itself.
+    degraded: Option<&'static str>,
+}
+
+const KNOWN: [Known; 4] = [
+    Known {
+        api_version: "apps/v1",
+        kind: "Deployment",
+        resource: "deployments",
+        progressing: "!(has(object.status) && has(object.status.observedGeneration) && object.status.observedGeneration >= object.metadata.generation \
          && (object.spec.replicas == 0 || (has(object.status.updatedReplicas) && object.status.updatedReplicas == object.spec.replicas \
          && has(object.status.availableReplicas) && object.status.availableReplicas >= object.spec.replicas \
          && object.status.replicas == object.status.updatedReplicas)))",
-    ),
-    (
-        "apps/v1",
-        "StatefulSet",
-        "statefulsets",
-        "!(has(object.status) && has(object.status.observedGeneration) && object.status.observedGeneration >= object.metadata.generation \
+        degraded: Some(
+            "has(object.status) && has(object.status.conditions) \
+             && object.status.conditions.exists(c, c.type == 'Progressing' && c.status == 'False')",
+        ),
+    },
+    Known {
+        api_version: "apps/v1",
+        kind: "StatefulSet",
+        resource: "statefulsets",
+        progressing: "!(has(object.status) && has(object.status.observedGeneration) && object.status.observedGeneration >= object.metadata.generation \
          && (object.spec.replicas == 0 || (has(object.status.updatedReplicas) && object.status.updatedReplicas >= object.spec.replicas \
          && has(object.status.readyReplicas) && object.status.readyReplicas >= object.spec.replicas)))",
-    ),
-    (
-        "apps/v1",
-        "DaemonSet",
-        "daemonsets",
-        "!(has(object.status) && has(object.status.observedGeneration) && object.status.observedGeneration >= object.metadata.generation \
+        degraded: None,
+    },
+    Known {
+        api_version: "apps/v1",
+        kind: "DaemonSet",
+        resource: "daemonsets",
+        progressing: "!(has(object.status) && has(object.status.observedGeneration) && object.status.observedGeneration >= object.metadata.generation \
          && (object.status.desiredNumberScheduled == 0 || (has(object.status.updatedNumberScheduled) \
          && object.status.updatedNumberScheduled >= object.status.desiredNumberScheduled \
          && has(object.status.numberAvailable) && object.status.numberAvailable >= object.status.desiredNumberScheduled)))",
-    ),
-    (
-        "batch/v1",
-        "Job",
-        "jobs",
-        "!(has(object.status) && has(object.status.conditions) \
-         && object.status.conditions.exists(c, (c.type == 'Complete' || c.type == 'Failed') && c.status == 'True'))",
-    ),
+        degraded: None,
+    },
+    Known {
+        api_version: "batch/v1",
+        kind: "Job",
+        resource: "jobs",
+        // One that failed never gets there: it stays on its way, and is degraded.
+        progressing: "!(has(object.status) && has(object.status.conditions) \
+         && object.status.conditions.exists(c, c.type == 'Complete' && c.status == 'True'))",
+        degraded: Some(
+            "has(object.status) && has(object.status.conditions) \
+             && object.status.conditions.exists(c, c.type == 'Failed' && c.status == 'True')",
+        ),
+    },
 ];
 
-/// The template, with a rule for every object of a known kind that has no condition rules of its own.
+/// The template, with rules for every object of a known kind that has no condition rules of its own.
 pub fn with_rules(template: &ManifestWorkSpec) -> ManifestWorkSpec {
     let mut spec = template.clone();
     for manifest in &template.workload.manifests {
@@ -56,34 +77,42 @@ pub fn with_rules(template: &ManifestWorkSpec) -> ManifestWorkSpec {
         };
         let known = KNOWN
             .iter()
-            .find(|(version, kind, ..)| text("/apiVersion") == *version && text("/kind") == *kind);
-        let Some((version, _, resource, expression)) = known else {
+            .find(|known| text("/apiVersion") == known.api_version && text("/kind") == known.kind);
+        let Some(known) = known else {
             continue;
         };
-        let group = version.split('/').next().unwrap_or_default();
-        // Whoever writes rules for a resource knows better.
+        let (group, resource) = (
+            known.api_version.split('/').next().unwrap_or_default(),
+            known.resource,
+        );
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        // Whoever writes rules for an object knows better.
         let has_rules = template.manifest_configs.iter().any(|config| {
-            config.resource_identifier.group == group
-                && config.resource_identifier.resource == *resource
-                && !config.condition_rules.is_empty()
+            let id = &config.resource_identifier;
+            !config.condition_rules.is_empty() && id.matches(group, resource, &namespace, &name)
         });
         if has_rules {
             continue;
         }
+        let rule = |condition: &str, expression: &str| ConditionRule {
+            condition: condition.into(),
+            type_: ConditionRuleType::Cel,
+            cel_expressions: vec![expression.into()],
+            message: String::new(),
+            message_expression: String::new(),
+        };
+        let degraded = known.degraded.map(|expression| rule("Degraded", expression));
         spec.manifest_configs.push(ManifestConfig {
             resource_identifier: ResourceIdentifier {
                 group: group.into(),
-                resource: (*resource).into(),
-                name: text("/metadata/name"),
-                namespace: text("/metadata/namespace"),
+                resource: resource.into(),
+                name,
+                namespace,
             },
-            condition_rules: vec![ConditionRule {
-                condition: "Progressing".into(),
-                type_: ConditionRuleType::Cel,
-                cel_expressions: vec![(*expression).into()],
-                message: String::new(),
-                message_expression: String::new(),
-            }],
+            condition_rules: [rule("Progressing", known.progressing)]
+                .into_iter()
+                .chain(degraded)
+                .collect(),
             ..ManifestConfig::default()
         });
     }

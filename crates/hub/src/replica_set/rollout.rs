@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use writ_api::work::{MandatoryDecisionGroup, RolloutStrategy, RolloutType};
+use writ_api::{
+    NumberOrText, go_duration,
+    work::{MandatoryDecisionGroup, RolloutStrategy, RolloutType},
+};
 
 /// The clusters of one decision group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +46,9 @@ pub struct Next {
 struct Limits<'a> {
     min_success: Duration,
     deadline: Option<Duration>,
-    max_failures: &'a IntOrString,
-    concurrency: Option<&'a IntOrString>,
+    /// `None` for any number.
+    max_failures: Option<&'a NumberOrText>,
+    concurrency: Option<&'a NumberOrText>,
     mandatory: &'a [MandatoryDecisionGroup],
     per_group: bool,
 }
@@ -61,7 +64,7 @@ pub fn next(strategy: &RolloutStrategy, groups: &[Group], state: impl Fn(&str) -
         RolloutType::All => Limits {
             min_success: duration(&all.min_success_time).unwrap_or_default(),
             deadline: duration(&all.progress_deadline),
-            max_failures: &IntOrString::Int(i32::MAX),
+            max_failures: None,
             concurrency: None,
             mandatory: &[],
             per_group: false,
@@ -69,7 +72,7 @@ pub fn next(strategy: &RolloutStrategy, groups: &[Group], state: impl Fn(&str) -
         RolloutType::Progressive => Limits {
             min_success: duration(&progressive.min_success_time).unwrap_or_default(),
             deadline: duration(&progressive.progress_deadline),
-            max_failures: &progressive.max_failures,
+            max_failures: Some(&progressive.max_failures),
             concurrency: progressive.max_concurrency.as_ref(),
             mandatory: &progressive.mandatory_decision_groups,
             per_group: false,
@@ -77,7 +80,7 @@ pub fn next(strategy: &RolloutStrategy, groups: &[Group], state: impl Fn(&str) -
         RolloutType::ProgressivePerGroup => Limits {
             min_success: duration(&per_group.min_success_time).unwrap_or_default(),
             deadline: duration(&per_group.progress_deadline),
-            max_failures: &per_group.max_failures,
+            max_failures: Some(&per_group.max_failures),
             concurrency: None,
             mandatory: &per_group.mandatory_decision_groups,
             per_group: true,
@@ -93,7 +96,9 @@ fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) ->
         ..Next::default()
     };
     for (clusters, concurrency) in batches(limits, groups, total) {
-        let tolerated = share(limits.max_failures, clusters.len()).unwrap_or_default();
+        let tolerated = limits
+            .max_failures
+            .map_or(usize::MAX, |most| share(most, clusters.len()).unwrap_or_default());
         let (mut active, mut failed, mut pending) = (0, 0, Vec::new());
         for cluster in clusters {
             match state(cluster) {
@@ -169,28 +174,16 @@ impl Next {
 }
 
 /// A number, or a percentage of `total`, rounded down.
-fn share(value: &IntOrString, total: usize) -> Option<usize> {
-    match value {
-        IntOrString::Int(number) => usize::try_from(*number).ok(),
-        IntOrString::String(text) => match text.strip_suffix('%') {
-            Some(percent) => Some(total * percent.parse::<usize>().ok()? / 100),
-            None => text.parse().ok(),
-        },
+fn share(value: &NumberOrText, total: usize) -> Option<usize> {
+    let text = value.to_string();
+    match text.strip_suffix('%') {
+        Some(percent) => Some(total.saturating_mul(percent.parse().ok()?) / 100),
+        None => text.parse().ok(),
     }
 }
 
 /// `90s`, `5m`, `2h`; nothing for `None` and what is not a duration.
 fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let number: u64 = number.parse().ok()?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return None,
-    };
-    Some(Duration::from_secs(number.saturating_mul(seconds)))
+    let nanos = go_duration::nanoseconds(text)?;
+    u64::try_from(nanos).ok().map(Duration::from_nanos)
 }

@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use writ_api::work::{ManifestWork, ManifestWorkReplicaSet, RolloutStrategy};
-use writ_runtime::condition;
+use writ_runtime::{
+    cel::{Answer, Expression, Variable},
+    condition,
+};
 
 use super::{
-    plan::{Observed, Plan, plan},
+    plan::{Observed, Plan, is_own, plan},
     progress::with_rules,
     rollout::{Group, Next, State, next},
 };
@@ -146,7 +149,7 @@ fn every_selected_cluster_gets_a_work_and_nobody_else_keeps_one() {
     assert_eq!(second.status.summary.updated, 2);
     let fewer = observe(&set, Some(vec![group(0, &["c1"])]), &works);
     assert_eq!(fewer.delete.len(), 1);
-    assert_eq!(fewer.delete[0].0, "c2");
+    assert_eq!(fewer.delete[0].metadata.namespace.as_deref(), Some("c2"));
     // No decisions, and empty ones.
     assert_eq!(reasons(&observe(&set, None, &[]))[0], "PlacementDecisionNotFound");
     assert_eq!(
@@ -174,4 +177,94 @@ fn known_kinds_tell_their_progress_by_themselves() {
     )
     .unwrap();
     assert_eq!(with_rules(&own), own);
+    // Rules for one object are no rules for another.
+    let other = serde_json::from_value(
+        json!({"workload": {"manifests": [deployment]}, "manifestConfigs": [
+        {"resourceIdentifier": {"group": "apps", "resource": "deployments", "name": "e", "namespace": "n"},
+         "conditionRules": [{"condition": "Progressing", "type": "CEL", "celExpressions": ["false"]}]}]}),
+    )
+    .unwrap();
+    assert_eq!(with_rules(&other).manifest_configs.len(), 2);
+}
+
+/// Whether the rules of a kind say that it progresses, and that it is degraded.
+fn told(api_version: &str, kind: &str, status: &Value) -> (bool, bool) {
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "d", "namespace": "n", "generation": 2},
+        "spec": {"replicas": 1}});
+    let spec = serde_json::from_value(json!({"workload": {"manifests": [object]}})).unwrap();
+    object["status"] = status.clone();
+    let ruled = with_rules(&spec);
+    let says = |condition: &str| {
+        let rule = ruled.manifest_configs[0]
+            .condition_rules
+            .iter()
+            .find(|rule| rule.condition == condition)
+            .unwrap();
+        let expression = Expression::parse(&rule.cel_expressions[0]).unwrap();
+        expression
+            .evaluate(&[("object", &Variable::from(&object))])
+            .unwrap()
+            == Answer::Bool(true)
+    };
+    (says("Progressing"), says("Degraded"))
+}
+
+#[test]
+fn what_failed_is_degraded_and_never_done() {
+    let job = |type_: &str| {
+        told(
+            "batch/v1",
+            "Job",
+            &json!({"conditions": [{"type": type_, "status": "True"}]}),
+        )
+    };
+    assert_eq!(told("batch/v1", "Job", &json!({})), (true, false));
+    assert_eq!(job("Complete"), (false, false));
+    assert_eq!(job("Failed"), (true, true));
+    let deployment = |available: i64, progressing: &str| {
+        let status = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": available,
+            "conditions": [{"type": "Progressing", "status": progressing}]});
+        told("apps/v1", "Deployment", &status)
+    };
+    assert_eq!(deployment(0, "True"), (true, false));
+    assert_eq!(deployment(0, "False"), (true, true));
+    assert_eq!(deployment(1, "True"), (false, false));
+}
+
+#[test]
+fn a_label_alone_makes_no_work_the_sets_own() {
+    let set = set(&template());
+    let mut ours = observe(&set, Some(vec![group(0, &["c1"])]), &[]).apply.remove(0);
+    let named = |name: &str| {
+        let mut work = ours.clone();
+        work.metadata.name = Some(name.into());
+        work
+    };
+    for (name, own) in [
+        ("web", false),
+        ("webstore", false),
+        ("somebody-elses", false),
+        ("web-12345678", false),
+        // As OCM's controller lets the server name them.
+        ("webx7k2p", true),
+        ("webx7k2pq", false),
+    ] {
+        assert_eq!(is_own(&set, &named(name)), own, "{name}");
+    }
+    let upstreams = named("webx7k2p");
+    assert!(is_own(&set, &ours));
+    // What OCM made stays until ours is there, and goes then.
+    let chosen = || Some(vec![group(0, &["c1"])]);
+    let first = observe(&set, chosen(), std::slice::from_ref(&upstreams));
+    assert_eq!((first.apply.len(), first.delete.len()), (1, 0));
+    let second = observe(&set, chosen(), &[upstreams.clone(), ours.clone()]);
+    assert_eq!(second.delete, std::slice::from_ref(&upstreams));
+    assert_eq!(
+        observe(&set, Some(vec![group(0, &[])]), &[upstreams])
+            .delete
+            .len(),
+        1
+    );
+    ours.metadata.labels = None;
+    assert!(!is_own(&set, &ours));
 }

@@ -17,6 +17,7 @@ use writ_api::work::ManifestWork;
 use writ_runtime::{
     Error,
     error::status_code,
+    guarded::guarded,
     queue::{Next, Queue},
 };
 
@@ -27,8 +28,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let gate = context.health.gate("watch ManifestWorks for their time to live");
     let queue: Queue<(String, String)> = Queue::default();
     let watch = async {
-        let api: Api<ManifestWork> = Api::all(context.client.clone());
-        let events = watcher(api, watcher::Config::default().page_size(100)).default_backoff();
+        let config = watcher::Config::default().page_size(100);
+        let events = guarded::<ManifestWork>(Api::all(context.client.clone()), config).default_backoff();
         pin_mut!(events);
         while let Some(event) = events.next().await {
             match event {
@@ -43,7 +44,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
             }
         }
     };
-    let serve = queue.run(4, &context.shutdown, |(namespace, name)| {
+    let meter = context.health.meter("work_ttl");
+    let serve = queue.run(4, &context.shutdown, &meter, |(namespace, name)| {
         let api: Api<ManifestWork> = Api::namespaced(context.client.clone(), &namespace);
         async move { expire(&api, &name).await }
     });

@@ -9,6 +9,7 @@
 
 mod api;
 mod lifecycle;
+mod safety;
 mod support;
 
 use writ_testenv::harness;
@@ -25,8 +26,16 @@ fn main() {
             lifecycle::scale,
         ),
         harness::real(
-            "an_admin_of_the_namespace_is_refused",
-            lifecycle::admins_of_the_namespace_are_refused,
+            "what_the_hub_refuses_is_revoked_as_far_as_it_was_taken_away",
+            safety::reduced,
+        ),
+        harness::real(
+            "a_permission_that_is_made_again_leaves_no_old_work",
+            safety::made_again,
+        ),
+        harness::real(
+            "a_kind_that_cannot_be_read_stops_nothing_else",
+            safety::cannot_be_read,
         ),
     ]);
 }

@@ -49,9 +49,32 @@ enum Step {
 enum Test {
     Exists(Vec<Step>),
     Compare(Vec<Step>, Operator, Value),
+    /// A test of what the steps lead to; of nothing, if that is nowhere.
+    On(Vec<Step>, Box<Test>),
+    /// A key of an object, or an index of a list.
+    Has(Value),
+    StartsWith(String),
+    EndsWith(String),
+    Contains(String),
+    Matches(Pattern),
+    OneOf(Vec<Value>),
+    /// How many characters, elements or entries.
+    Length(Operator, Value),
+    Any(Box<Test>),
+    All(Box<Test>),
     Not(Box<Test>),
     And(Box<Test>, Box<Test>),
     Or(Box<Test>, Box<Test>),
+}
+
+/// A regular expression; two are the same if they are written the same.
+#[derive(Clone, Debug)]
+struct Pattern(regex::Regex);
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +85,13 @@ enum Operator {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
+}
+
+impl Step {
+    /// Whether it can lead to any number of places. Such a step that leads nowhere tests nothing; others test `null`.
+    fn may_find_many(&self) -> bool {
+        !matches!(self, Self::Key(_) | Self::Index(_))
+    }
 }
 
 /// One step of a place: a key of an object or an index of a list.
@@ -80,7 +110,8 @@ impl Path {
         jsonpath::parse(text)
     }
 
-    /// Reads a jq path expression: keys, indexes, `[]`, `|`, `,`, `..`, `?`, and `select` with comparisons.
+    /// Reads a jq path expression: keys, indexes, slices, `[]`, `|`, `,`, `..`, `?`, `if`, `getpath`, and `select` with
+    /// comparisons and the usual tests.
     pub fn jq(text: &str) -> Result<Self, PathError> {
         jq::parse(text)
     }
@@ -273,6 +304,41 @@ fn holds(test: &Test, value: &Value) -> bool {
             }
             found.iter().any(|(_, found)| compare(found, *operator, wanted))
         }
+        Test::On(steps, test) => {
+            let found = walk(steps, value);
+            if found.is_empty() {
+                return !steps.iter().any(Step::may_find_many) && holds(test, &Value::Null);
+            }
+            found.iter().any(|(_, found)| holds(test, found))
+        }
+        Test::Has(Value::String(key)) => value.get(key).is_some(),
+        Test::Has(index) => {
+            let index = index.as_u64().and_then(|index| usize::try_from(index).ok());
+            index.is_some_and(|index| value.get(index).is_some())
+        }
+        Test::StartsWith(part) => value.as_str().is_some_and(|value| value.starts_with(part)),
+        Test::EndsWith(part) => value.as_str().is_some_and(|value| value.ends_with(part)),
+        Test::Contains(part) => match value {
+            Value::String(value) => value.contains(part),
+            Value::Array(list) => list
+                .iter()
+                .any(|element| element.as_str().is_some_and(|value| value.contains(part))),
+            _ => false,
+        },
+        Test::Matches(pattern) => value.as_str().is_some_and(|value| pattern.0.is_match(value)),
+        Test::OneOf(values) => values
+            .iter()
+            .any(|wanted| compare(value, Operator::Equal, wanted)),
+        Test::Length(operator, wanted) => {
+            let length = match value {
+                Value::String(value) => value.chars().count(),
+                Value::Array(_) | Value::Object(_) => children(value).len(),
+                _ => 0,
+            };
+            compare(&Value::from(length), *operator, wanted)
+        }
+        Test::Any(test) => children(value).iter().any(|(_, child)| holds(test, child)),
+        Test::All(test) => children(value).iter().all(|(_, child)| holds(test, child)),
         Test::Not(test) => !holds(test, value),
         Test::And(a, b) => holds(a, value) && holds(b, value),
         Test::Or(a, b) => holds(a, value) || holds(b, value),

@@ -52,6 +52,16 @@ impl<'t> Scan<'t> {
         here
     }
 
+    /// Takes the word, if it comes next and ends there.
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
+        let after = self.rest().strip_prefix(word);
+        let here = after.is_some_and(|after| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_'));
+        if here {
+            self.at += word.len();
+        }
+        here
+    }
+
     pub(super) fn expect(&mut self, token: &str) -> Result<(), PathError> {
         if self.take(token) {
             return Ok(());

@@ -75,6 +75,15 @@ fn a_wrong_path_says_where() {
         ".a[] | select(.b ==",
         ".a b",
         "select(.a",
+        ".a | to_entries",
+        ".a | map(.b)",
+        "selected(.a)",
+        ".a[] | select(.b == 1 | startswith(\"x\"))",
+        ".a[] | select(.b | test(\"[\"))",
+        ".a[] | select(.b | test(\"a\"; \"q\"))",
+        ".a[] | select(.b | length)",
+        "if .a then .b",
+        "getpath([\"a\"",
         "",
     ] {
         assert!(Path::jq(path).is_err(), "{path}");
@@ -104,6 +113,56 @@ fn jq_removes_what_it_names() {
         (".spec.replicas, .spec.ports[0]", r#"{"ports":["https","dns"]}"#),
         (".spec | (.replicas, .ports[1:])", r#"{"ports":["http"]}"#),
         (".spec.ports[]?", r#"{"ports":[],"replicas":3}"#),
+        // A comma binds closer than a pipe, a pipe in a test reaches to its end.
+        (
+            r".spec.ports[] | .name, .port | select(. == 80)",
+            r#"{"ports":["http","https","dns"],"replicas":3}"#,
+        ),
+        (
+            r#".spec.ports[] | select(.name | startswith("http"))"#,
+            r#"{"ports":["dns"],"replicas":3}"#,
+        ),
+        (
+            r#".spec.ports[] | select(.name | endswith("s") and test("^H"; "i"))"#,
+            r#"{"ports":["http","dns"],"replicas":3}"#,
+        ),
+        (
+            r#".spec.ports[] | select(has("off") | not)"#,
+            r#"{"ports":["dns"],"replicas":3}"#,
+        ),
+        (
+            r#".spec.ports[] | select(.name | IN("dns", "http"))"#,
+            r#"{"ports":["https"],"replicas":3}"#,
+        ),
+        (
+            r#".spec.ports[] | select(.name | contains("ttp") and length > 4)"#,
+            r#"{"ports":["http","dns"],"replicas":3}"#,
+        ),
+        (
+            r".spec.ports[] | select(.missing | . == null)",
+            r#"{"ports":[],"replicas":3}"#,
+        ),
+        (
+            r#".spec | select(.ports | any(.name == "dns")) | .replicas"#,
+            r#"{"ports":["http","https","dns"]}"#,
+        ),
+        (
+            r".spec | select(.ports | all(.port > 60)) | .replicas",
+            r#"{"ports":["http","https","dns"],"replicas":3}"#,
+        ),
+        (
+            r".spec.ports | if length > 2 then .[0] elif length > 1 then .[1] else empty end",
+            r#"{"ports":["https","dns"],"replicas":3}"#,
+        ),
+        (".spec.ports[0,2]", r#"{"ports":["https"],"replicas":3}"#),
+        (
+            r#"getpath(["spec", "ports", 1])"#,
+            r#"{"ports":["http","dns"],"replicas":3}"#,
+        ),
+        (
+            r#".. | select(.name? == "dns")"#,
+            r#"{"ports":["http","https"],"replicas":3}"#,
+        ),
         (
             ".spec.nothing[].x",
             r#"{"ports":["http","https","dns"],"replicas":3}"#,
@@ -135,7 +194,14 @@ fn a_pointer_names_keys_and_indexes() {
 
 proptest! {
     #[test]
-    fn no_text_makes_a_parser_fall_over(text in ".{0,40}") {
+    fn no_text_makes_a_parser_fall_over(text in prop_oneof![
+        ".{0,40}",
+        // Tokens of jq in any order.
+        prop::collection::vec(prop::sample::select(vec![
+            ".a", ".", "..", "[", "]", "[]", "(", ")", "|", ",", " ", "select(", "if ", " then ", " else ", " end",
+            "has(", "\"a\"", "1", " and ", " or ", "not", "==", "length", "any(", "test(", ";", "getpath(", "empty",
+        ]), 0..14).prop_map(|tokens| tokens.concat()),
+    ]) {
         let object = object();
         for path in [Path::jsonpath(&text), Path::jq(&text), Path::pointer(&text)].into_iter().flatten() {
             let mut copy = object.clone();

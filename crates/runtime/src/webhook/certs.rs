@@ -12,7 +12,7 @@ use kube::{
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData,
 };
 use rustls::{
     crypto::CryptoProvider,
@@ -62,6 +62,14 @@ pub struct Material {
     pub renew_at: Instant,
     /// When the serving certificate ends.
     serving_ends: Timestamp,
+}
+
+impl Material {
+    /// Whether those who trust this bundle trust the certificate of the other, too: the CA that signs is the first of
+    /// its bundle.
+    pub fn trusts(&self, other: &Self) -> bool {
+        first_pem(&other.bundle).is_some_and(|ca| self.bundle.contains(ca.trim()))
+    }
 }
 
 /// Obtains certificates and keeps them fresh.
@@ -270,7 +278,11 @@ fn certified(
         .key_provider
         .load_private_key(key.clone_key())
         .map_err(|e| Error::io("use the webhook's private key", e))?;
-    Ok(Arc::new(CertifiedKey::new(chain, key)))
+    let certified = CertifiedKey::new(chain, key);
+    certified
+        .keys_match()
+        .map_err(|e| Error::io("use the webhook's private key with its certificate", e))?;
+    Ok(Arc::new(certified))
 }
 
 fn new_authority(lifetime: Duration) -> Result<(String, String), Error> {
@@ -300,15 +312,18 @@ fn date(at: Timestamp) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(at.as_second()).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }
 
-/// The CA, if it can still sign certificates for a good while.
+/// The CA, if it can still sign certificates for a good while and is one: what a key signs that is not the
+/// certificate's, nobody trusts.
 fn usable(bundle: &str, key: &str, lifetime: Duration) -> Option<Issuer<'static, KeyPair>> {
     let cert = first_pem(bundle)?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(cert.as_bytes()).ok()?;
-    let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
-    if is_due(Timestamp::from_second(ends).ok()?, lifetime) {
+    let parsed = pem.parse_x509().ok()?;
+    let key = KeyPair::from_pem(key).ok()?;
+    let ends = Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()?;
+    if is_due(ends, lifetime) || parsed.public_key().raw != key.subject_public_key_info() {
         return None;
     }
-    Issuer::from_ca_cert_pem(&cert, KeyPair::from_pem(key).ok()?).ok()
+    Issuer::from_ca_cert_pem(&cert, key).ok()
 }
 
 /// Whether less than a third of the lifetime is left.
@@ -327,4 +342,30 @@ fn first_pem(bundle: &str) -> Option<String> {
 fn text(secret: &Secret, key: &str) -> Option<String> {
     let bytes = &secret.data.as_ref()?.get(key)?.0;
     String::from_utf8(bytes.clone()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ca_is_usable_with_its_own_key_alone() {
+        let year = Timing::default().ca;
+        let (cert, key) = new_authority(year).unwrap();
+        let (_, other) = new_authority(year).unwrap();
+        assert!(usable(&cert, &key, year).is_some());
+        assert!(usable(&cert, &other, year).is_none(), "the key of another CA");
+        assert!(usable(&cert, &key, year * 4).is_none(), "it ends too soon");
+        assert!(usable("junk", &key, year).is_none() && usable(&cert, "junk", year).is_none());
+    }
+
+    #[test]
+    fn a_serving_certificate_needs_its_own_key() {
+        let (cert, _) = new_authority(Duration::from_hours(1)).unwrap();
+        let (_, other) = new_authority(Duration::from_hours(1)).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()];
+        let other = PrivateKeyDer::from_pem_slice(other.as_bytes()).unwrap();
+        let error = certified(chain, &other).unwrap_err().to_string();
+        assert!(error.contains("with its certificate"), "{error}");
+    }
 }

@@ -11,7 +11,7 @@ mod server;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use axum::Router;
+use axum::{Router, extract::DefaultBodyLimit};
 use futures::{StreamExt, stream::select};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -22,6 +22,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, backoff::Backoff, health::Health};
 pub use certs::Timing;
+
+/// The largest review that is read: the old object as an API server stores it, the new one as large as a request may
+/// be, 3 MiB, and their frame. What is not read is refused, so that whoever can make an object large could keep
+/// everybody else from changing it.
+const BODY_LIMIT: usize = 8 * 1024 * 1024;
+/// API servers have read a change of their webhook configurations by then.
+const SETTLES_WITHIN: Duration = Duration::from_secs(1);
 
 /// How API servers reach the webhooks.
 #[derive(Clone, Debug)]
@@ -101,6 +108,7 @@ pub async fn run(
     let keeper = certs::Keeper::new(client.clone(), options.source, names, options.timing);
     let mut material = keeper.obtain().await?;
     let slot = Arc::new(server::Slot::new(material.serving.clone()));
+    let router = router.layer(DefaultBodyLimit::max(BODY_LIMIT));
     let serving = tokio::spawn(server::serve(listener, slot.clone(), router, shutdown.clone()));
     wanted.install(&client, &material.bundle).await?;
     gate.open();
@@ -114,10 +122,15 @@ pub async fn run(
             change = changes.next() => if change.is_none() { break },
             () = tokio::time::sleep_until(due) => {}
         }
-        // New trust is published before it is needed: first the bundle, then the certificate.
+        // New trust is published before it is needed: first the bundle, then, as API servers learn of it a moment
+        // later, the certificate. Unless the new bundle does not trust the old certificate: then that one is no good
+        // any more, and the new one is served at once.
         let renewed = async {
             let fresh = keeper.renew(&material).await?;
             wanted.install(&client, &fresh.bundle).await?;
+            if fresh.bundle != material.bundle && fresh.trusts(&material) {
+                let _ = tokio::time::timeout(SETTLES_WITHIN, shutdown.cancelled()).await;
+            }
             Ok::<_, Error>(fresh)
         };
         match renewed.await {

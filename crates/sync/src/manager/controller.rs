@@ -1,32 +1,31 @@
 //! One pass per sync: observe, plan, write the difference, report.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::sync::Arc;
 
-use futures::{StreamExt, stream::FuturesUnordered};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::task::JoinSet;
 use writ_api::configsync::{RoleRefState, RoleRefStatus};
-use writ_runtime::{Error, backoff::Backoff, error::Context as _};
+use writ_runtime::{
+    Error,
+    condition::{FIELDS_IGNORED, ignored_message},
+    error::Context as _,
+    queue::{Next, Queue},
+};
 
 use super::{
     deployment,
     objects::{self, Bound},
+    overview::Overview,
     plan::{self, Plan},
-    queue::Queue,
     watches::{self, Stores},
 };
 use crate::{
     Context, FIELD_MANAGER, Isolation,
-    model::{MANAGER_FINALIZER, RECONCILER_FINALIZER, SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
+    model::{MANAGER_FINALIZER, RECONCILER_FINALIZER, Sync, SyncId, SyncKind},
     names,
     reconciler::Tasks,
     report::{self, FINALIZED, Wanted},
@@ -38,58 +37,38 @@ const CONCURRENCY: usize = 16;
 /// Runs until the context's shutdown.
 pub async fn run(context: Context) -> Result<(), Error> {
     let queue = Queue::default();
-    let tasks = Tasks::new(&context)?;
+    let tasks = Tasks::new(&context);
     let mut watching = JoinSet::new();
     let stores = watches::start(&context.client, &context.health, &queue, &tasks, &mut watching);
+    let overview = Overview::new(context.client.clone(), stores.clone());
+    tasks.ask(Arc::new(overview.clone()));
     let pass = Arc::new(Pass {
         context: context.clone(),
         stores,
+        overview,
         tasks: tasks.clone(),
     });
     tokio::select! {
         () = context.health.ready() => {}
         () = context.shutdown.cancelled() => return Ok(()),
     }
-    let mut busy = BTreeSet::new();
-    let mut running = FuturesUnordered::new();
-    let mut backoffs: BTreeMap<SyncId, Backoff> = BTreeMap::new();
-    loop {
-        while busy.len() < CONCURRENCY
-            && let Some(id) = queue.take(&busy)
-        {
-            busy.insert(id.clone());
-            let pass = pass.clone();
-            running.push(async move {
-                let outcome = pass.reconcile(&id).await;
-                (id, outcome)
-            });
-        }
-        tokio::select! {
-            () = context.shutdown.cancelled() => break,
-            () = queue.added() => {}
-            Some(_) = watching.join_next() => {
-                return Err(Error::Invalid("a watch of the manager ended".into()));
-            }
-            Some((id, outcome)) = running.next() => {
-                busy.remove(&id);
-                match outcome {
-                    Ok(()) => {
-                        backoffs.remove(&id);
-                    }
-                    Err(error) => {
-                        tracing::warn!(sync = %id, %error, "the pass failed, will try again");
-                        let delay = backoffs
-                            .entry(id.clone())
-                            .or_insert_with(|| Backoff::new(Duration::from_millis(200), Duration::from_secs(30)))
-                            .next_delay();
-                        let queue = queue.clone();
-                        tokio::spawn(async move {
-                            tokio::time::sleep(delay).await;
-                            queue.add(id);
-                        });
-                    }
+    let meter = context.health.meter("sync");
+    let serve = queue.run(CONCURRENCY, &context.shutdown, &meter, |id| {
+        let pass = pass.clone();
+        async move {
+            match pass.reconcile(&id).await {
+                Ok(()) => Next::Wait,
+                Err(error) => {
+                    tracing::warn!(sync = %id, %error, "the pass failed, will try again");
+                    Next::Retry
                 }
             }
+        }
+    });
+    tokio::select! {
+        () = serve => {}
+        Some(_) = watching.join_next() => {
+            return Err(Error::Invalid("a watch of the manager ended".into()));
         }
     }
     tasks.stop_all().await;
@@ -99,6 +78,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
 struct Pass {
     context: Context,
     stores: Stores,
+    overview: Overview,
     tasks: Tasks,
 }
 
@@ -109,8 +89,9 @@ impl Pass {
             return self.forget(id).await;
         };
         let plan = plan::plan(&sync, self.context.options.default_role, &self.stores);
-        if misplaced(id) {
+        if plan.refused {
             // Nothing is made for it, and nothing of a namesake elsewhere is touched.
+            self.tasks.stop(id).await;
             if sync.deleting() {
                 return self
                     .finalizers(&sync, &[], &[RECONCILER_FINALIZER, MANAGER_FINALIZER])
@@ -133,7 +114,8 @@ impl Pass {
         let base = objects::ensure_base(client, &self.stores, id, &plan).await;
         let bound = objects::ensure_bindings(client, &self.stores, id, &plan).await;
         let mut problem = base.as_ref().err().map(ToString::to_string);
-        if problem.is_none() && sync.spec.is_ok() {
+        // One that nobody understands any more still has objects to take away.
+        if problem.is_none() && (sync.spec.is_ok() || sync.deleting()) {
             let started = match self.context.options.isolation {
                 Isolation::Task => {
                     self.tasks.ensure(sync.clone());
@@ -152,18 +134,9 @@ impl Pass {
         bound.error.map_or(Ok(()), Err)
     }
 
-    /// Whether a namespace goes away, and everything in it. A copy that does not know it is not believed.
+    /// Whether a namespace goes away, and everything in it.
     async fn goes(&self, namespace: &str) -> Result<bool, Error> {
-        if let Some(goes) = self.stores.terminating(namespace) {
-            return Ok(goes);
-        }
-        let api: Api<Namespace> = Api::all(self.context.client.clone());
-        let found = api
-            .list_metadata(&ListParams::default().fields(&format!("metadata.name={namespace}")))
-            .await
-            .context(|| format!("look for the namespace {namespace}"))?;
-        let there = found.items.first();
-        Ok(there.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+        Ok(self.overview.terminating(namespace).await?.unwrap_or(true))
     }
 
     /// A sync that is gone without its finalizers leaves nothing behind either.
@@ -271,6 +244,10 @@ impl Pass {
                 .map(|(role, failure)| role.report(failure))
                 .collect()
         };
+        let pods = self.context.options.isolation == Isolation::Pod && !plan.refused;
+        let waiting = pods
+            .then(|| deployment::waiting(&self.stores, &sync.id))
+            .flatten();
         let mut conditions = vec![match (&plan.problem, &failure) {
             (Some(problem), _) => Wanted::new("Stalled", "True", "Validation", problem),
             (None, Some(failure)) => Wanted::new("Stalled", "True", "Error", failure),
@@ -284,10 +261,27 @@ impl Pass {
                 "the sync is being deleted; its rights stay until its objects are gone",
             ),
             (Some(_), _) => Wanted::new("Reconciling", "True", "Setup", "Setup stalled"),
-            (None, _) => Wanted::new("Reconciling", "False", "", ""),
+            (None, _) => match waiting {
+                Some(waiting) => Wanted::new("Reconciling", "True", "Deployment", &waiting),
+                None => Wanted::new("Reconciling", "False", "", ""),
+            },
         });
         if sync.id.kind == SyncKind::Root {
             conditions.push(roles_bound(plan, &roles));
+        }
+        let known = sync.status.conditions.iter().flatten();
+        let was_ignored = known
+            .into_iter()
+            .any(|condition| condition.type_ == FIELDS_IGNORED);
+        match plan::ignored(sync).as_slice() {
+            [] if was_ignored => conditions.push(Wanted::new(FIELDS_IGNORED, "False", "", "")),
+            [] => {}
+            fields => conditions.push(Wanted::new(
+                FIELDS_IGNORED,
+                "True",
+                "NotSupported",
+                &ignored_message(fields),
+            )),
         }
         report::write(
             &self.context.client,
@@ -302,11 +296,6 @@ impl Pass {
         )
         .await
     }
-}
-
-/// Whether the sync is where nothing may be made for it.
-fn misplaced(id: &SyncId) -> bool {
-    (id.kind == SyncKind::Root) != (&*id.namespace == SYSTEM_NAMESPACE)
 }
 
 /// Whether the reconciler has reported, for this very deletion, that it is done.

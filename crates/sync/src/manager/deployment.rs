@@ -80,6 +80,30 @@ pub async fn ensure(client: &Client, stores: &Stores, options: &Options, id: &Sy
     Ok(())
 }
 
+/// Why the Deployment of a sync does not run yet; nothing if it does.
+pub fn waiting(stores: &Stores, id: &SyncId) -> Option<String> {
+    let name = names::reconciler(id);
+    let current = stores
+        .deployments
+        .get(&ObjectRef::new(&name).within(SYSTEM_NAMESPACE));
+    let status = current.as_ref().and_then(|deployment| deployment.status.as_ref());
+    if status.and_then(|status| status.available_replicas) >= Some(1) {
+        return None;
+    }
+    // What is wrong is said by a condition that is not as it should be, quotas and broken images among them.
+    let conditions = status
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    let failed = conditions
+        .iter()
+        .find(|condition| (condition.type_ == "ReplicaFailure") == (condition.status == "True"));
+    let said = failed.and_then(|condition| condition.message.as_deref());
+    Some(format!(
+        "the Deployment {name} does not run: {}",
+        said.unwrap_or("no pod is available")
+    ))
+}
+
 /// Removes the Deployment of a sync, if there is one: two reconcilers would get in each other's way.
 pub async fn remove(client: &Client, stores: &Stores, id: &SyncId) -> Result<(), Error> {
     let name = names::reconciler(id);

@@ -14,8 +14,8 @@ pub mod controller;
 pub mod deployment;
 mod legacy;
 mod objects;
+mod overview;
 pub mod plan;
-mod queue;
 mod watches;
 
 pub use controller::run;

@@ -24,6 +24,8 @@ pub trait World {
     fn has_namespace(&self, name: &str) -> bool;
     /// Whether the role is there.
     fn has_role(&self, kind: RoleRefKind, namespace: Option<&str>, name: &str) -> bool;
+    /// The oldest sync whose account has that name.
+    fn owner(&self, account: &str) -> Option<SyncId>;
 }
 
 /// What a sync shall have.
@@ -41,8 +43,40 @@ pub struct Plan {
     pub roles: Vec<PlannedRole>,
     /// What is wrong with the sync, if it cannot run.
     pub problem: Option<String>,
+    /// Whether nothing may be made for it: it would be for another sync as well.
+    pub refused: bool,
     /// Whether cluster-admin is in force because no role was asked for.
     pub default_in_force: bool,
+}
+
+/// The fields of a sync that ask for something which syncs do not do here.
+pub fn ignored(sync: &Sync) -> Vec<&'static str> {
+    let Some(set) = sync.spec.as_ref().ok().and_then(|spec| spec.override_.as_ref()) else {
+        return Vec::new();
+    };
+    let is_repo = sync.id.kind == SyncKind::Repo;
+    [
+        ("spec.override.apiServerTimeout", set.api_server_timeout.is_some()),
+        (
+            "spec.override.enableShellInRendering",
+            set.enable_shell_in_rendering == Some(true),
+        ),
+        ("spec.override.logLevels", set.log_levels.is_some()),
+        (
+            "spec.override.namespaceStrategy",
+            is_repo && set.namespace_strategy.is_some(),
+        ),
+        ("spec.override.reconcileTimeout", set.reconcile_timeout.is_some()),
+        ("spec.override.resources", set.resources.is_some()),
+        // The other mode is how it is here.
+        (
+            "spec.override.statusMode",
+            set.status_mode.as_deref() == Some("enabled"),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(field, asked)| asked.then_some(field))
+    .collect()
 }
 
 /// One role in force.
@@ -159,10 +193,14 @@ pub fn plan(sync: &Sync, default: DefaultRole, world: &impl World) -> Plan {
             role,
         })
         .collect();
-    let problem = match &sync.spec {
-        Err(error) => Some(error.clone()),
-        Ok(spec) => invalid(sync, spec).or(contradiction),
-    };
+    let taken = misplaced(id).or_else(|| shared_account(id, world));
+    let refused = taken.is_some();
+    let problem = taken
+        .map(|problem| format!("KNV1061: {problem}"))
+        .or(match &sync.spec {
+            Err(error) => Some(error.clone()),
+            Ok(spec) => invalid(sync, spec).or(contradiction),
+        });
     let secrets = sync.spec.as_ref().map(secrets).unwrap_or_default();
     Plan {
         account: ServiceAccount {
@@ -181,8 +219,32 @@ pub fn plan(sync: &Sync, default: DefaultRole, world: &impl World) -> Plan {
         inventory: inventory(id),
         roles,
         problem,
+        refused,
         default_in_force,
     }
+}
+
+/// Why a sync is where nothing may be made for it.
+fn misplaced(id: &SyncId) -> Option<String> {
+    match id.kind {
+        SyncKind::Root if &*id.namespace != SYSTEM_NAMESPACE => {
+            Some(format!("a RootSync must be in the namespace {SYSTEM_NAMESPACE}"))
+        }
+        SyncKind::Repo if &*id.namespace == SYSTEM_NAMESPACE => Some(format!(
+            "a RepoSync must not be in the namespace {SYSTEM_NAMESPACE}"
+        )),
+        _ => None,
+    }
+}
+
+/// Why a sync cannot have its account: another one has it. Upstream's names are not unique, and each of the two would
+/// act with what was bound for the other.
+fn shared_account(id: &SyncId, world: &impl World) -> Option<String> {
+    let account = names::reconciler(id);
+    let owner = world.owner(&account).filter(|owner| owner != id)?;
+    Some(format!(
+        "its ServiceAccount would be {account}, which is that of {owner}: choose another name"
+    ))
 }
 
 fn state(role: &RoleRef, world: &impl World) -> RoleRefState {
@@ -204,12 +266,6 @@ fn state(role: &RoleRef, world: &impl World) -> RoleRefState {
 fn invalid(sync: &Sync, spec: &RootSyncSpec) -> Option<String> {
     let id = &sync.id;
     let problem = match id.kind {
-        SyncKind::Root if &*id.namespace != SYSTEM_NAMESPACE => {
-            format!("a RootSync must be in the namespace {SYSTEM_NAMESPACE}")
-        }
-        SyncKind::Repo if &*id.namespace == SYSTEM_NAMESPACE => {
-            format!("a RepoSync must not be in the namespace {SYSTEM_NAMESPACE}")
-        }
         SyncKind::Root if id.name.len() > 38 => "the name of a RootSync has at most 38 characters".into(),
         SyncKind::Repo if id.name.len() + id.namespace.len() > 45 => {
             "the name and the namespace of a RepoSync have at most 45 characters together".into()
@@ -269,7 +325,7 @@ fn source_problem(kind: SyncKind, spec: &RootSyncSpec) -> Option<String> {
 }
 
 /// The Secrets that the source names, which the reconciler must read.
-fn secrets(spec: &RootSyncSpec) -> Vec<String> {
+pub fn secrets(spec: &RootSyncSpec) -> Vec<String> {
     let Some(git) = &spec.git else {
         return Vec::new();
     };

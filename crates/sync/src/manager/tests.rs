@@ -14,12 +14,12 @@ use writ_api::configsync::{RoleRefKind, RoleRefState};
 use super::plan::{Plan, World, plan};
 use crate::{
     DefaultRole,
-    model::{Sync, SyncKind},
+    model::{Sync, SyncId, SyncKind},
     names,
 };
 
 /// Namespaces and roles that are there; a role is `namespace/name`.
-struct Cluster(BTreeSet<&'static str>, BTreeSet<&'static str>);
+struct Cluster(BTreeSet<&'static str>, BTreeSet<&'static str>, Option<SyncId>);
 
 impl World for Cluster {
     fn has_namespace(&self, name: &str) -> bool {
@@ -32,6 +32,10 @@ impl World for Cluster {
             RoleRefKind::Role => namespace.unwrap_or_default(),
         };
         self.1.contains(format!("{namespace}/{name}").as_str())
+    }
+
+    fn owner(&self, account: &str) -> Option<SyncId> {
+        self.2.clone().filter(|owner| names::reconciler(owner) == account)
     }
 }
 
@@ -54,7 +58,11 @@ fn root(overrides: Value) -> Sync {
 }
 
 fn planned(sync: &Sync, default: DefaultRole) -> Plan {
-    let world = Cluster(["there"].into(), ["/view", "/cluster-admin", "there/mine"].into());
+    let world = Cluster(
+        ["there"].into(),
+        ["/view", "/cluster-admin", "there/mine"].into(),
+        None,
+    );
     plan(sync, default, &world)
 }
 
@@ -264,4 +272,21 @@ fn a_binding_has_one_name_for_ever() {
         names::id_of(plan.base_binding.metadata.labels.as_ref().unwrap()),
         Some(root(json!({})).id)
     );
+}
+
+#[test]
+fn two_syncs_never_share_an_account() {
+    let git = json!({ "git": { "repo": "https://example.com/x", "auth": "none" }});
+    let first = sync(SyncKind::Repo, "a", "b", git.clone());
+    let second = sync(SyncKind::Repo, "a-b-1", "repo-sync", git.clone());
+    assert_eq!(names::reconciler(&first.id), names::reconciler(&second.id));
+    let world = Cluster(BTreeSet::new(), BTreeSet::new(), Some(first.id.clone()));
+    assert!(!plan(&first, DefaultRole::None, &world).refused);
+    let refused = plan(&second, DefaultRole::None, &world);
+    let problem = refused.problem.unwrap();
+    assert!(refused.refused && problem.starts_with("KNV1061"), "{problem}");
+    assert!(problem.contains("RepoSync/a/b"), "{problem}");
+    // Another sync of another name is not concerned.
+    let third = sync(SyncKind::Repo, "a-b-1", "c", git);
+    assert!(!plan(&third, DefaultRole::None, &world).refused);
 }

@@ -24,12 +24,14 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use writ_api::{configsync::RoleRefKind, kpt::ResourceGroup};
-use writ_runtime::health::{Gate, Health};
+use writ_runtime::{
+    health::{Gate, Health},
+    queue::Queue,
+};
 
 use super::{
     legacy::{Legacy, Shared as _},
     plan::{World, roles_asked},
-    queue::Queue,
 };
 use crate::{
     model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
@@ -73,6 +75,15 @@ impl Stores {
         read(&self.syncs).get(id).cloned()
     }
 
+    /// The sync that managed objects call so.
+    pub fn sync_called(&self, manager: &str) -> Option<SyncId> {
+        let syncs = read(&self.syncs);
+        syncs
+            .keys()
+            .find(|id| names::manager_value(id) == manager)
+            .cloned()
+    }
+
     /// Whether the namespace is going away; `None` if this copy does not know it, which may be because it is old.
     pub fn terminating(&self, namespace: &str) -> Option<bool> {
         let namespace = self.namespaces.get(&ObjectRef::new(namespace))?;
@@ -97,13 +108,23 @@ impl World for Stores {
             (RoleRefKind::Role, None) => false,
         }
     }
+
+    fn owner(&self, account: &str) -> Option<SyncId> {
+        let syncs = read(&self.syncs);
+        let same = syncs
+            .values()
+            .filter(|sync| names::reconciler(&sync.id) == account);
+        let since = |sync: &Sync| sync.metadata.creation_timestamp.as_ref().map(|at| at.0);
+        let oldest = same.min_by(|a, b| since(a).cmp(&since(b)).then_with(|| a.id.cmp(&b.id)));
+        oldest.map(|sync| sync.id.clone())
+    }
 }
 
 /// Starts every watch; the passes that their events ask for go to the queue.
 pub fn start(
     client: &Client,
     health: &Health,
-    queue: &Queue,
+    queue: &Queue<SyncId>,
     tasks: &Tasks,
     running: &mut JoinSet<()>,
 ) -> Stores {
@@ -242,7 +263,7 @@ pub fn start(
 /// The reconcilers that a binding is about.
 #[derive(Clone)]
 struct Accounts {
-    queue: Queue,
+    queue: Queue<SyncId>,
     tasks: Tasks,
     syncs: Syncs,
 }
@@ -311,7 +332,7 @@ impl Start<'_> {
         self.health.gate(format!("watch {name}"))
     }
 
-    fn syncs(&mut self, kind: SyncKind, queue: &Queue, syncs: &Syncs) {
+    fn syncs(&mut self, kind: SyncKind, queue: &Queue<SyncId>, syncs: &Syncs) {
         let resource = kind.resource();
         let api = Api::all_with(self.client.clone(), &resource);
         let (queue, syncs) = (queue.clone(), syncs.clone());
@@ -333,6 +354,14 @@ impl Start<'_> {
                 } else {
                     syncs.insert(id.clone(), Arc::new(sync));
                 }
+                // One that has the same account may get it now.
+                let account = names::reconciler(&id);
+                for other in syncs
+                    .keys()
+                    .filter(|other| gone && names::reconciler(other) == account)
+                {
+                    queue.add(other.clone());
+                }
                 drop(syncs);
                 queue.add(id);
             },
@@ -340,7 +369,13 @@ impl Start<'_> {
     }
 
     /// Objects made for syncs. A label that somebody changed leads to both the old and the new sync.
-    fn owned<K>(&mut self, api: Api<K>, config: watcher::Config, name: &str, queue: &Queue) -> Store<K>
+    fn owned<K>(
+        &mut self,
+        api: Api<K>,
+        config: watcher::Config,
+        name: &str,
+        queue: &Queue<SyncId>,
+    ) -> Store<K>
     where
         K: Resource<DynamicType = ()>
             + Clone

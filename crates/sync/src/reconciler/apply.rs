@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use writ_runtime::error::status_code;
 
 use super::{
+    claims::Claims,
     discovery::Kind,
     object::{Declared, Key, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, may_take},
     problem::Problem,
@@ -51,6 +52,7 @@ pub async fn apply(
     id: &SyncId,
     kind: &Kind,
     declared: &Declared,
+    claims: &Claims<'_>,
 ) -> Result<String, Failure> {
     let api = api(client, kind, &declared.key.namespace);
     let manager = field_manager(id);
@@ -67,7 +69,7 @@ pub async fn apply(
         Err(error) => return Err(failure("get", kind, &declared.key, Some(&declared.path), &error)),
     };
     let other = live.and_then(|live| live.metadata.annotations?.remove(MANAGER));
-    if !may_take(id, other.as_deref()) {
+    if !may_take(id, other.as_deref()) && claims.anothers(other.as_deref(), &declared.key).await? {
         return Err(Failure {
             problem: conflict(id, declared, other.as_deref().unwrap_or_default()),
             unauthorized: false,
@@ -91,6 +93,15 @@ fn conflict(id: &SyncId, declared: &Declared, other: &str) -> Problem {
     .about(&declared.key)
 }
 
+impl Claims<'_> {
+    async fn anothers(&self, manager: Option<&str>, key: &Key) -> Result<bool, Failure> {
+        self.is_anothers(manager, key).await.map_err(|error| Failure {
+            problem: Problem::new("2002", error.to_string()).about(key),
+            unauthorized: false,
+        })
+    }
+}
+
 /// What came of taking an object away.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Removal {
@@ -107,6 +118,7 @@ pub async fn delete(
     kind: &Kind,
     key: &Key,
     propagation: PropagationPolicy,
+    claims: &Claims<'_>,
 ) -> Result<Removal, Failure> {
     let api = api(client, kind, &key.namespace);
     let live = match limited(api.get_opt(&key.name)).await {
@@ -115,14 +127,15 @@ pub async fn delete(
         Err(error) => return Err(failure("get", kind, key, None, &error)),
     };
     let annotations = live.metadata.annotations.unwrap_or_default();
-    if annotations.get(MANAGER).map(String::as_str) != Some(names::manager_value(id).as_str()) {
+    let manager = annotations.get(MANAGER).map(String::as_str);
+    if manager.is_none() || claims.anothers(manager, key).await? {
         return Ok(Removal::Gone);
     }
     if annotations
         .get("client.lifecycle.config.k8s.io/deletion")
         .is_some_and(|value| value == "detach")
     {
-        give_up(client, id, kind, key).await?;
+        give_up(client, id, kind, key, claims).await?;
         return Ok(Removal::Gone);
     }
     if live.metadata.deletion_timestamp.is_some() {
@@ -144,20 +157,24 @@ pub async fn delete(
 }
 
 /// Leaves an object where it is, without anything that says it is ours.
-pub async fn give_up(client: &Client, id: &SyncId, kind: &Kind, key: &Key) -> Result<(), Failure> {
+pub async fn give_up(
+    client: &Client,
+    id: &SyncId,
+    kind: &Kind,
+    key: &Key,
+    claims: &Claims<'_>,
+) -> Result<(), Failure> {
     let api = api(client, kind, &key.namespace);
     let live = match limited(api.get_opt(&key.name)).await {
         Ok(Some(live)) => live,
         Ok(None) => return Ok(()),
         Err(error) => return Err(failure("get", kind, key, None, &error)),
     };
-    let ours = live
-        .metadata
-        .annotations
-        .as_ref()
+    let annotations = live.metadata.annotations.as_ref();
+    let manager = annotations
         .and_then(|annotations| annotations.get(MANAGER))
-        .is_some_and(|manager| *manager == names::manager_value(id));
-    if !ours {
+        .map(String::as_str);
+    if manager.is_none() || claims.anothers(manager, key).await? {
         return Ok(());
     }
     let nothing = |keys: &[&str]| -> Map<String, Value> {

@@ -52,7 +52,9 @@ impl Engine {
         self.watches.retain(|scope, _| wanted.contains(scope));
         self.ready.retain(|scope| wanted.contains(scope));
         self.refused.retain(|scope, _| wanted.contains(scope));
+        self.failing.retain(|scope, _| wanted.contains(scope));
         let set = names::apply_set(&self.id);
+        let mut started: BTreeSet<Scope> = BTreeSet::new();
         for scope in &wanted {
             if self.watches.contains_key(scope) || self.refused.contains_key(scope) {
                 continue;
@@ -66,9 +68,17 @@ impl Engine {
             let Ok(Some(kind)) = found else { continue };
             let watch = watch::start(&self.client, &kind, scope.clone(), &set, self.sender.clone());
             self.watches.insert(scope.clone(), watch);
+            self.ready.remove(scope);
+            started.insert(scope.clone());
         }
+        // For the new ones only: one that does not get ready must not hold up every pass.
         let deadline = Instant::now() + FIRST_LOOK;
-        while self.watches.keys().any(|scope| !self.ready.contains(scope)) {
+        let waits = |this: &Self, scope: &Scope| {
+            this.watches.contains_key(scope)
+                && !this.ready.contains(scope)
+                && !this.failing.contains_key(scope)
+        };
+        while started.iter().any(|scope| waits(self, scope)) {
             match tokio::time::timeout_at(deadline, self.events.recv()).await {
                 Ok(Some(seen)) => self.observe(seen),
                 Ok(None) | Err(_) => break,
@@ -92,11 +102,18 @@ impl Engine {
                 }
             }
             Seen::Ready(scope) => {
+                self.failing.remove(&scope);
                 self.ready.insert(scope);
+            }
+            Seen::Failing(scope, said) => {
+                if self.watches.contains_key(&scope) {
+                    self.failing.insert(scope, said);
+                }
             }
             Seen::Refused(scope, said) => {
                 self.watches.remove(&scope);
                 self.ready.remove(&scope);
+                self.failing.remove(&scope);
                 let namespaced = self.declared.keys().any(|key| {
                     key.group == scope.group && key.kind == scope.kind && !key.namespace.is_empty()
                 });

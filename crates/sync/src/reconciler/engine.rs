@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -16,7 +15,6 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use sha2::{Digest, Sha256};
 use tokio::{
     sync::{Notify, mpsc, watch as channel},
     time::Instant,
@@ -65,6 +63,8 @@ pub(super) struct Engine {
     pub sync: Arc<Sync>,
     pub client: Client,
     pub _identity: Option<Identity>,
+    /// The generation of the spec that the source was last looked at for.
+    pub looked: Option<i64>,
     /// The commit that was parsed, and what was asked for then.
     pub commit: Option<String>,
     pub asked: Option<Ask>,
@@ -86,6 +86,8 @@ pub(super) struct Engine {
     pub watches: HashMap<Scope, Watch>,
     pub ready: BTreeSet<Scope>,
     pub refused: BTreeMap<Scope, String>,
+    /// Watches that fail again and again, and try on.
+    pub failing: BTreeMap<Scope, String>,
     pub events: mpsc::Receiver<Seen>,
     pub sender: mpsc::Sender<Seen>,
     pub state: status::State,
@@ -148,6 +150,7 @@ pub async fn follow(
     let api: Api<DynamicObject> = Api::namespaced_with(client, &id.namespace, &resource);
     let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
     let mut events = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
+    let poke = Arc::new(Notify::new());
     let mut task: Option<(channel::Sender<Arc<Sync>>, tokio::task::JoinHandle<()>)> = None;
     loop {
         let event = tokio::select! {
@@ -166,16 +169,21 @@ pub async fn follow(
         let Some(sync) = Sync::read(id.kind, &object) else {
             continue;
         };
-        if sync.spec.is_err() {
+        if sync.spec.is_err() && !sync.deleting() {
             continue;
         }
         if let Some((sender, _)) = &task {
+            // The manager has bound something, or a role or namespace is there by now.
+            let rights_changed = sender.borrow().status.role_refs != sync.status.role_refs;
             let _ = sender.send(Arc::new(sync));
+            if rights_changed {
+                poke.notify_one();
+            }
         } else {
             let (sender, receiver) = channel::channel(Arc::new(sync));
             let inputs = Inputs {
                 sync: receiver,
-                poke: Arc::new(Notify::new()),
+                poke: poke.clone(),
                 stop: shutdown.clone(),
             };
             task = Some((sender, tokio::spawn(run(shared.clone(), inputs))));
@@ -187,11 +195,6 @@ pub async fn follow(
     Ok(())
 }
 
-/// Where the clone of a sync is kept.
-pub fn clone_folder(cache: &Path, id: &SyncId) -> PathBuf {
-    cache.join(names::hex(&Sha256::digest(id.to_string()), 16))
-}
-
 impl Engine {
     fn new(shared: Arc<Shared>, sync: Arc<Sync>, client: Client, identity: Option<Identity>) -> Self {
         let (sender, events) = mpsc::channel(EVENTS);
@@ -199,14 +202,11 @@ impl Engine {
             shared,
             id: sync.id.clone(),
             // What was reported before a restart stands until it is known to be otherwise.
-            state: status::State {
-                synced: sync.status.last_synced_commit.clone(),
-                sync_commit: sync.status.sync.as_ref().and_then(|sync| sync.commit.clone()),
-                ..status::State::default()
-            },
+            state: status::State::restored(&sync.status),
             sync,
             client,
             _identity: identity,
+            looked: None,
             commit: None,
             asked: None,
             parse_problems: Vec::new(),
@@ -222,6 +222,7 @@ impl Engine {
             watches: HashMap::new(),
             ready: BTreeSet::new(),
             refused: BTreeMap::new(),
+            failing: BTreeMap::new(),
             events,
             sender,
             unauthorized: false,
@@ -242,7 +243,8 @@ impl Engine {
         loop {
             let trouble = if self.sync.deleting() {
                 if self.sync.has_finalizer(RECONCILER_FINALIZER) {
-                    !self.finalize().await
+                    // In a box, which an idle sync does not keep.
+                    !Box::pin(self.finalize()).await
                 } else {
                     false
                 }
@@ -255,7 +257,7 @@ impl Engine {
                     self.doubt_unwatched();
                     next_compare = Instant::now() + UNWATCHED;
                 }
-                self.pass().await;
+                Box::pin(self.pass()).await;
                 !self.general.is_empty()
                     || !self.failed.is_empty()
                     || !self.unresolved.is_empty()
@@ -291,6 +293,8 @@ impl Engine {
                         if asked {
                             next_poll = Instant::now();
                             backoff.reset();
+                            retry = None;
+                            self.forgive();
                             break;
                         }
                     }
@@ -307,7 +311,7 @@ impl Engine {
                     }
                     () = tokio::time::sleep_until(next_poll), if !deleting && self.fetching.is_none() => break,
                     fetched = super::load::finished(&mut self.fetching), if !deleting => {
-                        if !self.adopt_fetched(fetched).await {
+                        if !Box::pin(self.adopt_fetched(fetched)).await {
                             next_poll = Instant::now();
                         }
                         break;

@@ -9,11 +9,11 @@ use writ_runtime::error::Context as _;
 
 use super::{
     Shared,
-    engine::clone_folder,
+    clones::clone_folder,
     load::{Ask, Fetched, source_problem},
     parse,
     problem::Problem,
-    source::{self, Credentials, SourceError},
+    source::{self, Budget, Credentials, SourceError},
 };
 use crate::model::SyncId;
 
@@ -27,20 +27,16 @@ pub async fn fetch(
 ) -> Result<Option<Fetched>, Problem> {
     let credentials = credentials(&client, &id, &ask.git).await?;
     let folder = clone_folder(&shared.cache, &id);
-    let readers = if ask.request.local().is_some() {
-        &shared.local_readers
-    } else {
-        &shared.remote_readers
-    };
-    // The thread keeps its permit even if nobody waits for it any more: that is when it must count.
-    let permit = readers.clone().acquire_owned().await;
+    // The thread keeps its turn even if nobody waits for it any more: that is when it must count.
+    let turn = shared.readers.turn(&id, ask.request.local().is_some()).await;
+    let budget = Budget::new(shared.room.clone(), id.kind);
     let (request, format) = (ask.request, ask.format);
     let read = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        let snapshot = source::read(&request, &credentials, &folder, known.as_deref())?;
+        let _turn = turn;
+        let snapshot = source::read(&request, &credentials, &folder, known.as_deref(), &budget)?;
         Ok::<_, SourceError>(snapshot.files.map(|files| Fetched {
             commit: snapshot.commit,
-            parsed: parse::parse(files, format),
+            parsed: parse::parse(files, format, &request.dir),
         }))
     });
     read.await

@@ -20,6 +20,8 @@ use crate::model::{ABANDON, DELETION_POLICY};
 const WRITERS: usize = 32;
 /// How long one round waits for objects to go.
 const ROUND: Duration = Duration::from_secs(30);
+/// The same, where those that stay are left behind.
+const ABANDONED: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Deletes or gives up every object of the inventory; returns whether that is done and reported.
@@ -52,12 +54,18 @@ impl Engine {
             order.entry(u8::MAX - rank(&key)).or_default().push(key);
         }
         for keys in order.into_values() {
+            // What the others need stays as long as they do.
+            if !problems.iter().all(|problem| self.abandons(problem)) {
+                left.extend(keys);
+                continue;
+            }
             let this = &*self;
             let work: Vec<BoxFuture<'_, _>> = keys
                 .into_iter()
                 .map(|key| {
                     async move {
                         let outcome = this.end(&key, foreground).await;
+                        let outcome = this.unless_gone(&key, outcome).await;
                         (key, outcome)
                     }
                     .boxed()
@@ -73,9 +81,7 @@ impl Engine {
                 }
             }
         }
-        let abandon = self.sync.annotation(ABANDON) == Some("true");
-        let refused = problems.iter().all(|problem| problem.code == "2013");
-        if problems.is_empty() || (abandon && refused) {
+        if problems.iter().all(|problem| self.abandons(problem)) {
             let message = if problems.is_empty() {
                 "no managed object is left".to_owned()
             } else {
@@ -112,12 +118,14 @@ impl Engine {
             return Ok(());
         };
         if !foreground {
-            return apply::give_up(&self.client, &self.id, &kind, key).await;
+            return apply::give_up(&self.client, &self.id, &kind, key, &self.claims()).await;
         }
-        let deadline = Instant::now() + ROUND;
+        let (client, id, claims) = (&self.client, &self.id, self.claims());
+        let abandon = self.sync.annotation(ABANDON) == Some("true");
+        let deadline = Instant::now() + if abandon { ABANDONED } else { ROUND };
         let mut wait = Duration::from_millis(50);
         loop {
-            match apply::delete(&self.client, &self.id, &kind, key, PropagationPolicy::Foreground).await? {
+            match apply::delete(client, id, &kind, key, PropagationPolicy::Foreground, &claims).await? {
                 Removal::Gone => return Ok(()),
                 Removal::Asked if Instant::now() >= deadline => {
                     return Err(Failure {

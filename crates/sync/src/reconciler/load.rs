@@ -69,15 +69,19 @@ impl Engine {
         };
         let ask = match self.ask(&spec) {
             Ok(ask) => ask,
-            Err(problem) => {
-                self.state.source = vec![problem];
-                return;
-            }
+            Err(problem) => return self.unreadable(problem),
         };
         let known = self.commit.clone().filter(|_| self.asked.as_ref() == Some(&ask));
         let (shared, client, id) = (self.shared.clone(), self.client.clone(), self.id.clone());
         let task = tokio::spawn(fetch(shared, client, id, ask.clone(), known));
         self.fetching = Some(Fetching { ask, task });
+    }
+
+    /// There is no commit, for this reason.
+    fn unreadable(&mut self, problem: Problem) {
+        self.looked = Some(self.sync.generation());
+        self.state.unreadable = true;
+        self.state.source = vec![problem];
     }
 
     /// Takes over what was fetched; returns whether that is still what the spec asks for.
@@ -89,10 +93,19 @@ impl Engine {
         if current.as_ref() != Some(&done.ask) {
             return false;
         }
+        let fetched = match fetched {
+            Err(problem) => {
+                self.unreadable(problem);
+                return true;
+            }
+            Ok(fetched) => fetched,
+        };
+        self.looked = Some(self.sync.generation());
+        self.state.unreadable = false;
         match fetched {
-            Err(problem) => self.state.source = vec![problem],
-            Ok(None) => self.state.source.clone_from(&self.parse_problems),
-            Ok(Some(Fetched { commit, parsed })) => {
+            None => self.state.source.clone_from(&self.parse_problems),
+            Some(Fetched { commit, parsed }) => {
+                self.state.known = true;
                 self.commit = Some(commit.clone());
                 self.state.source_commit = Some(commit);
                 self.state.rendering = parsed.rendering;
@@ -177,7 +190,11 @@ impl Engine {
 
     /// Makes the objects of the files the declared ones.
     async fn adopt(&mut self, objects: Vec<Raw>, context: &str) {
-        let crds = scopes(&objects);
+        // A RepoSync cannot make definitions, so what its files say about a kind is only a claim.
+        let crds = match self.id.kind {
+            SyncKind::Root => scopes(&objects),
+            SyncKind::Repo => Vec::new(),
+        };
         let mut placed: Vec<(Raw, Key)> = Vec::new();
         self.unresolved.clear();
         self.disabled.clear();
@@ -209,13 +226,28 @@ impl Engine {
                 Err(problem) => self.parse_problems.push(problem),
             }
         }
+        self.declared.clear();
+        self.declare(placed, context).await;
+        self.failed.retain(|key, _| self.declared.contains_key(key));
+        self.fights.retain(|key| self.declared.contains_key(key));
+        self.drifted.clear();
+    }
+
+    /// Declares these objects, too.
+    async fn declare(&mut self, mut placed: Vec<(Raw, Key)>, context: &str) {
+        let earlier = self
+            .declared
+            .values()
+            .map(|object| (object.key.clone(), object.path.clone()));
         let keys: Vec<(Key, Arc<str>)> = placed
             .iter()
             .map(|(raw, key)| (key.clone(), raw.path.clone()))
+            .chain(earlier.filter(|(_, path)| !path.is_empty()))
             .collect();
         let (problems, doubled) = parse::duplicates(&keys);
         self.parse_problems.extend(problems);
         placed.retain(|(_, key)| !doubled.contains(key));
+        self.declared.retain(|key, _| !doubled.contains(key));
         placed.retain(|(raw, key)| {
             let off = raw.annotation("configmanagement.gke.io/managed") == Some("disabled");
             if off {
@@ -229,13 +261,11 @@ impl Engine {
             commit: self.commit.as_deref().unwrap_or_default(),
             context,
         };
-        self.declared = placed
-            .into_iter()
-            .map(|(raw, key)| (key.clone(), Declared::new(raw, key, &origin)))
-            .collect();
-        self.failed.retain(|key, _| self.declared.contains_key(key));
-        self.fights.retain(|key| self.declared.contains_key(key));
-        self.drifted.clear();
+        self.declared.extend(
+            placed
+                .into_iter()
+                .map(|(raw, key)| (key.clone(), Declared::new(raw, key, &origin))),
+        );
     }
 
     /// The namespace of an object, if it may be there.
@@ -298,8 +328,10 @@ impl Engine {
         }
         let declared: BTreeSet<&str> = placed
             .iter()
-            .filter(|(_, key)| key.group.is_empty() && key.kind == "Namespace")
-            .map(|(_, key)| key.name.as_str())
+            .map(|(_, key)| key)
+            .chain(self.declared.keys())
+            .filter(|key| key.group.is_empty() && key.kind == "Namespace")
+            .map(|key| key.name.as_str())
             .collect();
         let used: BTreeSet<String> = placed
             .iter()
@@ -351,7 +383,7 @@ impl Engine {
             .as_ref()
             .map(|ask| ask.context.clone())
             .unwrap_or_default();
-        let mut left = Vec::new();
+        let (mut left, mut placed) = (Vec::new(), Vec::new());
         for raw in std::mem::take(&mut self.unresolved) {
             let (group, version) = raw.group_version();
             let kind = self
@@ -364,22 +396,17 @@ impl Engine {
                 continue;
             };
             match self.place(&raw, kind.namespaced) {
-                Ok(key) => {
-                    let origin = Origin {
-                        id: &self.id,
-                        commit: self.commit.as_deref().unwrap_or_default(),
-                        context: &context,
-                    };
-                    let object = Declared::new(raw, key.clone(), &origin);
-                    self.declared.insert(key, object);
-                }
-                Err(problem) => {
-                    self.parse_problems.push(problem);
-                    self.state.source.clone_from(&self.parse_problems);
-                }
+                Ok(key) => placed.push((raw, key)),
+                Err(problem) => self.parse_problems.push(problem),
             }
         }
         self.unresolved = left;
+        if !placed.is_empty() {
+            self.declare(placed, &context).await;
+        }
+        if !self.state.unreadable {
+            self.state.source.clone_from(&self.parse_problems);
+        }
     }
 }
 

@@ -8,6 +8,8 @@
 //! its own inventory, never a sync: finalizers are the manager's.
 
 mod apply;
+mod claims;
+mod clones;
 mod discovery;
 mod drift;
 mod engine;
@@ -22,6 +24,7 @@ mod object_tests;
 pub mod parse;
 mod pass;
 pub mod problem;
+mod readers;
 pub mod source;
 mod status;
 mod watch;
@@ -30,16 +33,16 @@ mod write;
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use kube::{Client, Config};
 use tokio::{
-    sync::{Notify, Semaphore, watch as channel},
+    sync::{Notify, watch as channel},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{Error, error::Context as _, health::Health};
+use writ_runtime::{Error, client, error::Context as _, health::Health};
 
 use crate::{
     Context, Options,
@@ -48,10 +51,8 @@ use crate::{
     names,
 };
 
-/// How many repositories of this machine are read at once: each takes a thread.
-const LOCAL_READERS: usize = 8;
-/// How many others: most of these threads wait, and some of those servers never answer.
-const REMOTE_READERS: usize = 64;
+pub use claims::Overview;
+pub(crate) use clones::private_clones;
 
 /// What all reconcilers of a process share.
 pub(crate) struct Shared {
@@ -61,8 +62,16 @@ pub(crate) struct Shared {
     cache: PathBuf,
     /// Whether RepoSyncs may read repositories on this machine.
     tenants_read_local: bool,
-    local_readers: Arc<Semaphore>,
-    remote_readers: Arc<Semaphore>,
+    readers: readers::Readers,
+    room: source::Room,
+    overview: OnceLock<Arc<dyn Overview>>,
+}
+
+impl Shared {
+    /// Whom to ask for what a reconciler may not read; nobody where each runs on its own.
+    fn overview(&self) -> Option<&dyn Overview> {
+        self.overview.get().map(|overview| &**overview)
+    }
 }
 
 /// Whose identity requests carry.
@@ -96,18 +105,25 @@ pub struct Tasks {
 
 impl Tasks {
     /// None yet.
-    pub fn new(context: &Context) -> Result<Self, Error> {
-        Ok(Self {
+    pub fn new(context: &Context) -> Self {
+        Self {
             shared: Arc::new(Shared {
-                clients: Identities::PerSync(Clients::new(&context.config, context.client.clone())?),
+                clients: Identities::PerSync(context.clients.clone()),
                 discovery: discovery::Discovery::default(),
                 cache: context.options.cache.clone(),
                 tenants_read_local: context.options.tenants_read_local,
-                local_readers: Arc::new(Semaphore::new(LOCAL_READERS)),
-                remote_readers: Arc::new(Semaphore::new(REMOTE_READERS)),
+                readers: readers::Readers::default(),
+                room: source::Room::default(),
+                overview: OnceLock::new(),
             }),
             running: Arc::default(),
-        })
+        }
+    }
+
+    /// Whom reconcilers ask for what they may not read.
+    pub fn ask(&self, overview: Arc<dyn Overview>) {
+        // There is one manager in a process; a second one would know the same.
+        let _ = self.shared.overview.set(overview);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SyncId, Task>> {
@@ -172,7 +188,7 @@ impl Tasks {
         if let Some(task) = task {
             task.stop.cancel();
             let _ = task.handle.await;
-            let clone = engine::clone_folder(&self.shared.cache, id);
+            let clone = clones::clone_folder(&self.shared.cache, id);
             let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(clone)).await;
         }
     }
@@ -198,7 +214,8 @@ pub async fn run_one(
     health: Health,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let client = Client::try_from(config).context(|| "make a client of the API server".to_owned())?;
+    private_clones(&options.cache)?;
+    let client = client::connect(config).context(|| "make a client of the API server".to_owned())?;
     let gate = health.gate(format!("watch {id}"));
     let shared = Arc::new(Shared {
         clients: Identities::Own(client.clone()),
@@ -206,8 +223,9 @@ pub async fn run_one(
         cache: options.cache,
         // In a process of its own it finds nobody else's repositories.
         tenants_read_local: true,
-        local_readers: Arc::new(Semaphore::new(LOCAL_READERS)),
-        remote_readers: Arc::new(Semaphore::new(REMOTE_READERS)),
+        readers: readers::Readers::default(),
+        room: source::Room::default(),
+        overview: OnceLock::new(),
     });
     engine::follow(shared, client, id, gate, shutdown).await
 }

@@ -379,9 +379,14 @@ pub fn covers(have: &Value, want: &Value) -> bool {
     }
 }
 
-/// Whether a live object is as declared. The commit it was last applied from does not matter.
+/// Whether a live object is as declared. The commit it was last applied from does not matter, and what kind it is was
+/// settled by the watch that showed it: in a list, objects do not say.
 pub fn settled(live: &Value, declared: &Declared) -> bool {
     let mut want = declared.value.clone();
+    if let Some(object) = want.as_object_mut() {
+        object.remove("apiVersion");
+        object.remove("kind");
+    }
     if let Some(annotations) = want
         .pointer_mut("/metadata/annotations")
         .and_then(Value::as_object_mut)

@@ -58,6 +58,10 @@ fn what_others_add_is_no_drift_and_what_they_change_is() {
     // A later commit that leaves the object alone writes nothing.
     live["metadata"]["annotations"]["configmanagement.gke.io/token"] = json!("c0");
     assert!(settled(&live, &object));
+    // Objects in a list do not say what they are.
+    live.as_object_mut().unwrap().remove("kind");
+    live.as_object_mut().unwrap().remove("apiVersion");
+    assert!(settled(&live, &object));
     live["data"]["a"] = json!("2");
     assert!(!settled(&live, &object));
     assert!(covers(

@@ -31,6 +31,12 @@ impl Engine {
                 .at(&raw.path)
             }))
             .chain(self.fights.going_on(Instant::now()))
+            .chain(self.failing.iter().map(|(scope, said)| {
+                Problem::new(
+                    "2002",
+                    format!("drift of {} is not seen, as its watch fails: {said}", scope.kind),
+                )
+            }))
             .chain(self.refused.values().map(|said| {
                 Problem::new(
                     "2013",
@@ -43,6 +49,7 @@ impl Engine {
         if clean && self.state.sync_commit.is_some() && self.state.sync_commit == self.commit {
             self.state.synced.clone_from(&self.commit);
         }
+        self.state.reading = self.looked != Some(self.sync.generation());
         if let Err(error) = status::write(&self.client, &self.sync, &self.state).await {
             self.unauthorized |= error.is_code(401);
             tracing::warn!(sync = %self.id, %error, "the status was not written");

@@ -47,6 +47,11 @@ impl Problem {
         self
     }
 
+    /// What a status says of it.
+    pub fn text(&self) -> String {
+        writ_runtime::condition::clip(&format!("KNV{}: {}", self.code, self.message), MAX_LENGTH)
+    }
+
     fn report(&self) -> SyncError {
         let resource = ErrorResource {
             source_path: self.path.clone(),
@@ -64,10 +69,7 @@ impl Problem {
         };
         SyncError {
             code: self.code.to_owned(),
-            error_message: writ_runtime::condition::clip(
-                &format!("KNV{}: {}", self.code, self.message),
-                MAX_LENGTH,
-            ),
+            error_message: self.text(),
             error_resources: (resource != ErrorResource::default()).then(|| vec![resource]),
         }
     }

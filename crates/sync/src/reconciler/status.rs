@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use serde_json::json;
-use writ_api::configsync::{GitStatus, RenderingStatus, SourceStatus};
+use writ_api::configsync::{GitStatus, RenderingStatus, SourceStatus, SyncStatus};
 use writ_runtime::Error;
 
 use super::problem::{self, Problem};
@@ -17,6 +17,10 @@ pub const FIELD_MANAGER: &str = "writ-reconciler";
 
 /// What is to be reported.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of its own, in any combination"
+)]
 pub struct State {
     /// Which files of which repository.
     pub git: Option<GitStatus>,
@@ -24,6 +28,12 @@ pub struct State {
     pub source_commit: Option<String>,
     /// What is wrong with the repository or its files.
     pub source: Vec<Problem>,
+    /// Whether that is why nothing was read, and not what was read.
+    pub unreadable: bool,
+    /// Whether a commit was read since this process began; until then what it reported before stands.
+    pub known: bool,
+    /// Whether the source is still to be read for this spec.
+    pub reading: bool,
     /// What the source needs that is not built.
     pub rendering: Vec<Problem>,
     /// The commit that was applied, errors or not.
@@ -38,6 +48,24 @@ pub struct State {
     pub busy: bool,
     /// How far the deletion is.
     pub finalizing: Option<Finalizing>,
+}
+
+impl State {
+    /// What was reported before a restart stands until it is known to be otherwise.
+    pub fn restored(status: &SyncStatus) -> Self {
+        let (source, sync) = (status.source.as_ref(), status.sync.as_ref());
+        Self {
+            git: source.and_then(|source| source.git_status.clone()),
+            source_commit: source.and_then(|source| source.commit.clone()),
+            sync_commit: sync.and_then(|sync| sync.commit.clone()),
+            synced: status.last_synced_commit.clone(),
+            objects: sync
+                .and_then(|sync| sync.object_count)
+                .and_then(|count| usize::try_from(count).ok())
+                .unwrap_or_default(),
+            ..Self::default()
+        }
+    }
 }
 
 /// How far a deletion is.
@@ -86,8 +114,8 @@ pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Er
         ..SourceStatus::default()
     };
     // A part keeps its time as long as it says the same.
-    let source = timed(source, old.source.as_ref(), &now);
-    let applied = timed(applied, old.sync.as_ref(), &now);
+    let mut source = Some(timed(source, old.source.as_ref(), &now));
+    let mut applied = Some(timed(applied, old.sync.as_ref(), &now));
     let mut rendering = rendering;
     rendering.last_update = match &old.rendering {
         Some(old)
@@ -100,13 +128,21 @@ pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Er
         }
         _ => Some(now.clone()),
     };
+    let mut rendering = Some(rendering);
+    if !state.known {
+        rendering.clone_from(&old.rendering);
+        applied.clone_from(&old.sync);
+        if state.source.is_empty() {
+            source.clone_from(&old.source);
+        }
+    }
     let fields = json!({
         "source": source,
         "rendering": rendering,
         "sync": applied,
         "lastSyncedCommit": state.synced,
     });
-    report::write(client, sync, FIELD_MANAGER, fields, &conditions(state)).await
+    report::write(client, sync, FIELD_MANAGER, fields, &conditions(state, sync)).await
 }
 
 fn timed(mut part: SourceStatus, old: Option<&SourceStatus>, now: &Time) -> SourceStatus {
@@ -124,44 +160,8 @@ fn timed(mut part: SourceStatus, old: Option<&SourceStatus>, now: &Time) -> Sour
     part
 }
 
-fn conditions(state: &State) -> Vec<Wanted> {
-    let all: Vec<Problem> = [&state.source, &state.rendering, &state.sync]
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect();
-    let refs: Vec<String> = [
-        ("status.source.errors", &state.source),
-        ("status.rendering.errors", &state.rendering),
-        ("status.sync.errors", &state.sync),
-    ]
-    .into_iter()
-    .filter(|(_, problems)| !problems.is_empty())
-    .map(|(name, _)| name.to_owned())
-    .collect();
-    let (reason, message) = if !state.source.is_empty() && state.sync_commit.is_none() {
-        ("Source", "the source cannot be read")
-    } else if !state.rendering.is_empty() {
-        ("Rendering", "the source cannot be rendered")
-    } else if state.busy {
-        ("Sync", "Syncing")
-    } else if all.is_empty() {
-        ("Sync", "Sync Completed")
-    } else {
-        ("Sync", "Sync Completed with errors")
-    };
-    let mut syncing = Wanted::new(
-        "Syncing",
-        if state.busy { "True" } else { "False" },
-        reason,
-        message,
-    );
-    syncing.commit.clone_from(&state.source_commit);
-    if !refs.is_empty() {
-        syncing.errors = problem::report(&all).1;
-        syncing.error_refs = Some(refs);
-    }
-    let mut conditions = vec![syncing];
+fn conditions(state: &State, sync: &Sync) -> Vec<Wanted> {
+    let mut conditions = vec![syncing(state, sync)];
     match &state.finalizing {
         None => {}
         Some(Finalizing::Working) => conditions.push(Wanted::new(
@@ -201,4 +201,188 @@ fn conditions(state: &State) -> Vec<Wanted> {
         }
     }
     conditions
+}
+
+/// Whether a commit is being applied, or how that ended.
+fn syncing(state: &State, sync: &Sync) -> Wanted {
+    let reported = sync.status.conditions.iter().flatten();
+    let reported = reported
+        .into_iter()
+        .find(|condition| condition.type_ == "Syncing");
+    let stands = match &state.finalizing {
+        Some(_) => !state.known,
+        None => state.reading && reported.and_then(|c| c.observed_generation) == Some(sync.generation()),
+    };
+    if let Some(reported) = reported.filter(|_| stands) {
+        return Wanted::like(reported);
+    }
+    let parts = [
+        ("status.source.errors", &state.source),
+        ("status.rendering.errors", &state.rendering),
+        ("status.sync.errors", &state.sync),
+    ];
+    let all: Vec<Problem> = parts
+        .iter()
+        .flat_map(|(_, problems)| *problems)
+        .cloned()
+        .collect();
+    let first = |problems: &[Problem]| problems.iter().min().map(Problem::text).unwrap_or_default();
+    let (busy, reason, message) = if state.reading {
+        (true, "Source", "the source is being read".to_owned())
+    } else if state.unreadable {
+        (false, "Source", first(&state.source))
+    } else if !state.rendering.is_empty() {
+        (false, "Rendering", first(&state.rendering))
+    } else if state.busy {
+        (true, "Sync", "Syncing".to_owned())
+    } else if all.is_empty() {
+        (false, "Sync", "Sync Completed".to_owned())
+    } else {
+        (false, "Sync", "Sync Completed with errors".to_owned())
+    };
+    let mut syncing = Wanted::new("Syncing", if busy { "True" } else { "False" }, reason, &message);
+    syncing.commit.clone_from(&state.source_commit);
+    if !all.is_empty() {
+        syncing.errors = problem::report(&all).1;
+        let named = parts.iter().filter(|(_, problems)| !problems.is_empty());
+        syncing.error_refs = Some(named.map(|(name, _)| (*name).to_owned()).collect());
+    }
+    syncing
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::{SyncId, SyncKind};
+
+    fn sync(generation: i64, status: Value) -> Sync {
+        Sync {
+            id: SyncId::new(SyncKind::Root, "config-management-system", "a"),
+            metadata: kube::api::ObjectMeta {
+                generation: Some(generation),
+                ..Default::default()
+            },
+            spec: Ok(writ_api::configsync::RootSyncSpec::default()),
+            status: serde_json::from_value(status).unwrap(),
+        }
+    }
+
+    #[test]
+    fn done_is_said_of_what_was_read_only() {
+        let reported = |generation| {
+            let syncing = json!({ "type": "Syncing", "status": "False", "reason": "Sync", "message": "as before", "observedGeneration": generation });
+            json!({ "conditions": [syncing] })
+        };
+        let problem = || vec![Problem::new("1061", "no such source")];
+        let base = || State {
+            known: true,
+            sync_commit: Some("c".into()),
+            ..State::default()
+        };
+        let cases = [
+            (
+                "nothing is known",
+                State {
+                    reading: true,
+                    ..State::default()
+                },
+                json!({}),
+                "True Source the source is being read",
+            ),
+            (
+                "a restart",
+                State {
+                    reading: true,
+                    ..State::default()
+                },
+                reported(2),
+                "False Sync as before",
+            ),
+            (
+                "a new spec",
+                State {
+                    reading: true,
+                    ..base()
+                },
+                reported(1),
+                "True Source the source is being read",
+            ),
+            (
+                "an old error and a new spec",
+                State {
+                    reading: true,
+                    unreadable: true,
+                    source: problem(),
+                    ..base()
+                },
+                reported(1),
+                "True Source the source is being read",
+            ),
+            (
+                "synced, then unreadable",
+                State {
+                    unreadable: true,
+                    source: problem(),
+                    ..base()
+                },
+                reported(2),
+                "False Source KNV1061: no such source",
+            ),
+            (
+                "not rendered",
+                State {
+                    rendering: problem(),
+                    ..base()
+                },
+                reported(2),
+                "False Rendering KNV1061: no such source",
+            ),
+            (
+                "one bad file",
+                State {
+                    source: problem(),
+                    ..base()
+                },
+                reported(2),
+                "False Sync Sync Completed with errors",
+            ),
+            (
+                "applying",
+                State { busy: true, ..base() },
+                reported(2),
+                "True Sync Syncing",
+            ),
+            ("done", base(), reported(2), "False Sync Sync Completed"),
+            (
+                "deleted after a restart",
+                State {
+                    finalizing: Some(Finalizing::Working),
+                    ..State::default()
+                },
+                reported(1),
+                "False Sync as before",
+            ),
+        ];
+        for (case, state, status, wanted) in cases {
+            let syncing = serde_json::to_value(syncing(&state, &sync(2, status)).condition()).unwrap();
+            let text = |field: &str| syncing[field].as_str().unwrap_or_default().to_owned();
+            let found = format!("{} {} {}", text("status"), text("reason"), text("message"));
+            assert_eq!(found, wanted, "{case}");
+        }
+    }
+
+    #[test]
+    fn what_was_reported_is_taken_up_again() {
+        let status = json!({
+            "lastSyncedCommit": "old",
+            "source": { "commit": "new", "gitStatus": { "repo": "r", "revision": "HEAD", "branch": "main", "dir": "" }},
+            "sync": { "commit": "new", "objectCount": 7 },
+        });
+        let state = State::restored(&sync(1, status).status);
+        assert_eq!(state.source_commit.as_deref(), Some("new"));
+        assert_eq!((state.synced.as_deref(), state.objects), (Some("old"), 7));
+        assert!(state.git.is_some() && !state.known);
+    }
 }

@@ -15,6 +15,9 @@ use writ_runtime::backoff::Backoff;
 use super::{discovery::Kind, object::Key};
 use crate::names;
 
+/// So many failures in a row are told.
+const MANY: u32 = 3;
+
 /// What is watched: a kind, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scope {
@@ -45,6 +48,8 @@ pub enum Seen {
     Ready(Scope),
     /// The account may not watch here.
     Refused(Scope, String),
+    /// The watch fails again and again, with what was said last.
+    Failing(Scope, String),
 }
 
 /// A watch that ends when it is dropped.
@@ -80,9 +85,10 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
         name: object.name_any(),
     };
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-    let mut events = std::pin::pin!(watcher(api, config));
+    let mut events = watcher(api.clone(), config.clone()).boxed();
     let mut there: HashSet<(String, String)> = HashSet::new();
     let mut vanished: HashSet<(String, String)> = HashSet::new();
+    let mut failures = 0;
     while let Some(event) = events.next().await {
         let sent = match event {
             Ok(Event::Init) => {
@@ -107,6 +113,7 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
             }
             Ok(Event::InitDone) => {
                 backoff.reset();
+                failures = 0;
                 for (namespace, name) in vanished.drain() {
                     let gone = Key {
                         group: scope.group.clone(),
@@ -126,6 +133,16 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
                     return;
                 }
                 tracing::debug!(kind = %scope.kind, namespace = %scope.namespace, %error, "the watch failed, will try again");
+                failures += 1;
+                // A watch that ends now and then is nothing to tell.
+                if failures == MANY {
+                    let failing = Seen::Failing(scope.clone(), error.to_string());
+                    if seen.send(failing).await.is_err() {
+                        return;
+                    }
+                    // From the beginning: only a new list tells that it works again.
+                    events = watcher(api.clone(), config.clone()).boxed();
+                }
                 tokio::time::sleep(backoff.next_delay()).await;
                 Ok(())
             }
@@ -154,4 +171,83 @@ fn refusal(error: &watcher::Error) -> Option<String> {
         _ => return None,
     };
     [401, 403, 404].contains(&status.code).then_some(status.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    };
+
+    use http::{Request, Response};
+    use kube::{client::Body, core::ApiResource};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Refuses that many requests, then has nothing to show.
+    fn unhealthy(refusals: u32) -> Client {
+        let asked = Arc::new(AtomicU32::new(0));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let refused = asked.fetch_add(1, Ordering::SeqCst) < refusals;
+            async move {
+                if !refused
+                    && request
+                        .uri()
+                        .query()
+                        .is_some_and(|query| query.contains("watch=true"))
+                {
+                    std::future::pending::<()>().await;
+                }
+                let (code, body) = if refused {
+                    (
+                        503,
+                        json!({ "kind": "Status", "status": "Failure", "message": "not now", "reason": "", "code": 503 }),
+                    )
+                } else {
+                    (
+                        200,
+                        json!({ "kind": "ConfigMapList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [] }),
+                    )
+                };
+                let answer = Response::builder()
+                    .status(code)
+                    .body(Body::from(body.to_string().into_bytes()));
+                answer.map_err(std::io::Error::other)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_fails_again_and_again_is_told_and_so_is_its_recovery() {
+        let kind = Kind {
+            resource: ApiResource {
+                group: String::new(),
+                version: "v1".into(),
+                api_version: "v1".into(),
+                kind: "ConfigMap".into(),
+                plural: "configmaps".into(),
+            },
+            namespaced: true,
+        };
+        let scope = Scope {
+            group: String::new(),
+            version: "v1".into(),
+            kind: "ConfigMap".into(),
+            namespace: "a".into(),
+        };
+        for (refusals, told) in [(1, false), (MANY + 1, true)] {
+            let (sender, mut seen) = mpsc::channel(8);
+            let _watch = start(&unhealthy(refusals), &kind, scope.clone(), "set", sender);
+            if told {
+                let first = seen.recv().await;
+                assert!(
+                    matches!(first, Some(Seen::Failing(at, said)) if at == scope && said.contains("not now"))
+                );
+            }
+            assert!(matches!(seen.recv().await, Some(Seen::Ready(at)) if at == scope));
+        }
+    }
 }

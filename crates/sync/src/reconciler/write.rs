@@ -16,6 +16,7 @@ use super::{
     object::{Declared, Key, rank, waves},
     problem::Problem,
 };
+use crate::model::ABANDON;
 
 /// How many objects are written at once.
 const WRITERS: usize = 32;
@@ -129,7 +130,26 @@ impl Engine {
             problem: problem.at(&object.path).about(key),
             unauthorized: false,
         })?;
-        let version = apply::apply(&self.client, &self.id, &kind, object).await;
+        if kind.namespaced == key.namespace.is_empty() {
+            // It was placed by a definition in Git, and another one is served.
+            let problem = Problem::new(
+                "1058",
+                format!(
+                    "{key}: its kind is {}",
+                    if kind.namespaced {
+                        "in namespaces"
+                    } else {
+                        "of the cluster"
+                    }
+                ),
+            );
+            return Err(Failure {
+                problem: problem.at(&object.path).about(key),
+                unauthorized: false,
+            });
+        }
+        let claims = self.claims_of(key);
+        let version = apply::apply(&self.client, &self.id, &kind, object, &claims).await;
         if let Err(failure) = &version
             && failure
                 .problem
@@ -186,6 +206,10 @@ impl Engine {
                     Ok(()) => {
                         self.failed.remove(&key);
                     }
+                    Err(failure) if self.abandons(&failure.problem) => {
+                        tracing::warn!(sync = %self.id, object = %key, "the object was left behind, as asked");
+                        self.failed.remove(&key);
+                    }
                     Err(failure) => {
                         self.unauthorized |= failure.unauthorized;
                         self.held_back.insert(key.clone());
@@ -208,16 +232,31 @@ impl Engine {
         })
     }
 
+    /// Whether an object is left behind that cannot be taken away for this reason.
+    pub(super) fn abandons(&self, problem: &Problem) -> bool {
+        self.sync.annotation(ABANDON) == Some("true") && matches!(problem.code, "2009" | "2013")
+    }
+
     async fn prune_one(&self, key: &Key) -> Result<(), Failure> {
         // A kind that is gone has no objects.
         let Some(kind) = self.kind_of(key).await? else {
             return Ok(());
         };
-        if self.disabled.contains(key) {
-            return apply::give_up(&self.client, &self.id, &kind, key).await;
-        }
-        match apply::delete(&self.client, &self.id, &kind, key, PropagationPolicy::Background).await? {
-            Removal::Gone | Removal::Asked => Ok(()),
+        let (client, id, claims) = (&self.client, &self.id, self.claims());
+        let outcome = if self.disabled.contains(key) {
+            apply::give_up(client, id, &kind, key, &claims).await
+        } else {
+            let removal = apply::delete(client, id, &kind, key, PropagationPolicy::Background, &claims).await;
+            removal.map(|(Removal::Gone | Removal::Asked)| ())
+        };
+        self.unless_gone(key, outcome).await
+    }
+
+    /// A refusal about an object whose namespace is gone is no failure to take it away.
+    pub(super) async fn unless_gone(&self, key: &Key, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        match outcome {
+            Err(failure) if failure.problem.code == "2013" && self.place_gone(key).await => Ok(()),
+            outcome => outcome,
         }
     }
 }

@@ -6,6 +6,7 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     certificates::v1::CertificateSigningRequest,
     core::v1::{Namespace, Secret},
+    rbac::v1::Role,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -14,7 +15,7 @@ use kube::{
 };
 use serde_json::json;
 use writ_agent::registration::identity;
-use writ_api::addon::ManagedClusterAddOn;
+use writ_api::{addon::ManagedClusterAddOn, authentication::AGENT_ROLE};
 use writ_runtime::condition;
 
 use super::{Stage, forbidden, gone};
@@ -110,6 +111,17 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
     .await?;
     ensure!(status.namespace.as_deref() == Some(NAMESPACE));
     ensure!(status.registrations.len() == 1, "{:?}", status.registrations);
+    // Our own agent registers no add-ons: until somebody has asked for the credential, that is said.
+    let credential = async |wanted: &'static str| {
+        until("the add-on to say who asks for its credential", || async {
+            let status = addons.get("managed-serviceaccount").await?.status;
+            let said =
+                condition::find(&status.unwrap_or_default().conditions, "CredentialRequested").cloned();
+            Ok(said.filter(|said| said.status == wanted).map(drop))
+        })
+        .await
+    };
+    credential("False").await?;
 
     // Requests that are not exactly right: by the agent of another cluster, or for another cluster.
     let (one, two) = (
@@ -129,6 +141,7 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
         Ok(status.certificate)
     })
     .await?;
+    credential("True").await?;
     for wrong in [&stolen, &foreign, &signer] {
         let status = requests.get(wrong).await?.status.unwrap_or_default();
         ensure!(
@@ -156,6 +169,54 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
     let others: Api<Secret> = Api::namespaced(hub, "cluster2");
     forbidden("read another cluster's Secret", others.get("robot").await)?;
     moves(&stage, &addons, &token).await
+}
+
+/// A hub that gives nobody the add-on: a cluster has accounts from when somebody makes its ManagedClusterAddOn, and has
+/// none any more when it goes.
+pub async fn by_hand(fleet: Fleet) -> Result<()> {
+    let admin = fleet.hub.admin().await?;
+    let mut options = writ_hub::Options::default();
+    options.managed_service_account.install_everywhere = false;
+    let hub = fleet.run_hub(options).await?;
+    fleet.accept(1).await?;
+    let mut stage = Stage {
+        fleet,
+        admin: admin.clone(),
+        running: vec![hub],
+    };
+    stage
+        .create("cluster1", "robot", json!({ "rotation": {} }))
+        .await?;
+    // Once this is said the hub has seen the cluster and its account.
+    stage.create("default", "lost", json!({ "rotation": {} })).await?;
+    until("the account elsewhere to be told that it is nowhere", || async {
+        let status = stage.accounts("default").get("lost").await?.status;
+        let said =
+            condition::find(&status.unwrap_or_default().conditions, "AllServiceAccountPresent").cloned();
+        Ok(said.filter(|said| said.reason == "NamespaceNotBound").map(drop))
+    })
+    .await?;
+    let addons: Api<ManagedClusterAddOn> = Api::namespaced(admin.clone(), "cluster1");
+    let roles: Api<Role> = Api::namespaced(admin, "cluster1");
+    ensure!(addons.list(&ListParams::default()).await?.items.is_empty());
+    ensure!(roles.get_opt(AGENT_ROLE).await?.is_none());
+    let addon = serde_json::from_value(json!({
+        "apiVersion": "addon.open-cluster-management.io/v1alpha1", "kind": "ManagedClusterAddOn",
+        "metadata": {"name": "managed-serviceaccount"}, "spec": {},
+    }))?;
+    addons.create(&PostParams::default(), &addon).await?;
+    let agent = stage.fleet.run_agent(1, writ_agent::Options::default()).await?;
+    stage.running.push(agent);
+    stage.token("cluster1", "robot", &[]).await?;
+    addons
+        .delete("managed-serviceaccount", &DeleteParams::default())
+        .await?;
+    gone("the Role", &roles, AGENT_ROLE).await?;
+    ensure!(
+        addons.get_opt("managed-serviceaccount").await?.is_none(),
+        "it came back by itself"
+    );
+    Ok(())
 }
 
 /// The add-on is installed in another namespace, and then removed: its accounts end with it, and nothing else does.

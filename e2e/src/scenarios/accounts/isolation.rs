@@ -1,15 +1,20 @@
 //! What an agent may not do on the hub.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    core::v1::{Secret, ServiceAccount},
+};
 use kube::{
-    Api,
+    Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
+use writ_api::authentication::ManagedServiceAccount;
+
 use super::{Stage, forbidden};
-use crate::Fleet;
+use crate::{Fleet, wait::until};
 
 pub async fn an_agent_reaches_nothing_else(fleet: Fleet) -> Result<()> {
     let stage = Stage::set(fleet).await?;
@@ -51,8 +56,7 @@ pub async fn an_agent_reaches_nothing_else(fleet: Fleet) -> Result<()> {
             .create(&PostParams::default(), &owned("robot2", "Opaque")?)
             .await,
     )?;
-    let accounts =
-        Api::<writ_api::authentication::ManagedServiceAccount>::namespaced(agent.clone(), "cluster2");
+    let accounts = Api::<ManagedServiceAccount>::namespaced(agent.clone(), "cluster2");
     forbidden(
         "list another cluster's accounts",
         accounts.list(&ListParams::default()).await,
@@ -71,8 +75,7 @@ pub async fn an_agent_reaches_nothing_else(fleet: Fleet) -> Result<()> {
         "delete another Secret",
         own.delete("import-credentials", &DeleteParams::default()).await,
     )?;
-    let accounts =
-        Api::<writ_api::authentication::ManagedServiceAccount>::namespaced(agent.clone(), "cluster1");
+    let accounts = Api::<ManagedServiceAccount>::namespaced(agent.clone(), "cluster1");
     forbidden(
         "create an account",
         accounts
@@ -112,6 +115,7 @@ pub async fn an_agent_reaches_nothing_else(fleet: Fleet) -> Result<()> {
         hub_own.list(&ListParams::default()).await,
     )?;
     let roles: Api<k8s_openapi::api::rbac::v1::Role> = Api::namespaced(agent.clone(), "cluster1");
+    forbidden("list other Roles", roles.list(&ListParams::default()).await)?;
     forbidden(
         "widen its own Role",
         roles
@@ -162,7 +166,56 @@ pub async fn an_agent_reaches_nothing_else(fleet: Fleet) -> Result<()> {
         "create a Secret without its owner",
         create(secret("robot", "Opaque", &json!({}))?).await,
     )?;
-    Ok(())
+    no_agent_clears_itself(&stage, &agent).await?;
+    the_policy_stays_whole(&stage).await
+}
+
+/// An account of the name of a foreign Secret: whatever its agent reports, the Secret is not the agent's to read.
+async fn no_agent_clears_itself(stage: &Stage, agent: &Client) -> Result<()> {
+    let name = "import-credentials";
+    stage.create("cluster1", name, json!({ "rotation": {} })).await?;
+    let claimed = json!({ "status": { "secretDigest": "sha256:x", "tokenSecretRef": {
+        "name": name, "lastRefreshTimestamp": "2026-01-01T00:00:00Z" } } });
+    Api::<ManagedServiceAccount>::namespaced(agent.clone(), "cluster1")
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(&claimed))
+        .await?;
+    // The hub has looked at this cluster since, when an account that came later has its token.
+    stage
+        .create("cluster1", "later", json!({ "rotation": {} }))
+        .await?;
+    stage.token("cluster1", "later", &[]).await?;
+    let own: Api<Secret> = Api::namespaced(agent.clone(), "cluster1");
+    forbidden("read a Secret by reporting it", own.get(name).await)
+}
+
+/// A policy that somebody makes exceptions to is brought back, with its binding.
+async fn the_policy_stays_whole(stage: &Stage) -> Result<()> {
+    let name = "managed-serviceaccount-secrets.writ.dev";
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(stage.admin.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.admin.clone());
+    let selector = json!({ "namespaceSelector": { "matchLabels": { "no": "such" } } });
+    let (policy, binding) = (
+        Patch::Merge(json!({ "spec": { "matchConstraints": selector } })),
+        Patch::Merge(json!({ "spec": { "matchResources": selector } })),
+    );
+    policies.patch(name, &PatchParams::default(), &policy).await?;
+    bindings.patch(name, &PatchParams::default(), &binding).await?;
+    until("the policy to be whole again", || async {
+        let (policy, binding) = (policies.get(name).await?, bindings.get(name).await?);
+        let constraints = policy
+            .spec
+            .unwrap_or_default()
+            .match_constraints
+            .unwrap_or_default();
+        let selects = constraints.namespace_selector.unwrap_or_default();
+        Ok((selects.match_labels.is_none() && binding.spec.match_resources.is_none()).then_some(()))
+    })
+    .await?;
+    // The right to create comes back with it.
+    stage
+        .create("cluster1", "after", json!({ "rotation": {} }))
+        .await?;
+    stage.token("cluster1", "after", &[]).await.map(drop)
 }
 
 fn secret(name: &str, type_: &str, more: &Value) -> Result<Secret> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -60,21 +60,31 @@ pub async fn a_token_works(fleet: Fleet) -> Result<()> {
     ensure!(stage.user_of(1, &third).await?.as_deref() == Some(user.as_str()));
 
     // An account with a time to live ends in time, and every token of it dies.
-    stage
+    let guest = stage
         .create(
             cluster,
             "guest",
             json!({ "rotation": {}, "ttlSecondsAfterCreation": 8 }),
         )
         .await?;
+    let created = guest.metadata.creation_timestamp.context("no creation time")?.0;
+    let ends = created + Duration::from_secs(8);
     let guest = stage.token(cluster, "guest", &[]).await?;
     gone("the account", &stage.accounts(cluster), "guest").await?;
+    let left = Clock::System.now().duration_since(ends);
+    ensure!(!left.is_negative(), "it ended {left:#} too early");
+    at_once("the time to live was over", left.unsigned_abs())?;
     gone("the ServiceAccount", &service_accounts, "guest").await?;
     until("the guest's token to be refused", || async {
         Ok(stage.user_of(1, &guest).await?.is_none().then_some(()))
     })
     .await?;
 
+    // The Secret goes with its account, whether or not it still names it.
+    let ownerless = json!({ "metadata": { "ownerReferences": null } });
+    secrets
+        .patch("robot", &PatchParams::default(), &Patch::Merge(&ownerless))
+        .await?;
     stage
         .accounts(cluster)
         .delete("robot", &DeleteParams::default())
@@ -133,7 +143,7 @@ pub async fn clocks_differ(fleet: Fleet) -> Result<()> {
         },
         ..writ_agent::Options::default()
     };
-    let _agent = stage.fleet.run_agent(1, options).await?;
+    let agent = stage.fleet.run_agent(1, options.clone()).await?;
     stage
         .create("cluster1", "robot", json!({ "rotation": { "validity": "1h" } }))
         .await?;
@@ -141,21 +151,34 @@ pub async fn clocks_differ(fleet: Fleet) -> Result<()> {
     ensure!(stage.user_of(1, &token).await?.is_some());
     // It looks at the Secret again: the CA is repaired, the token is not renewed.
     let secrets = stage.secrets("cluster1");
-    for _ in 0..3 {
-        let edit = json!({ "data": { "ca.crt": "ZXZpbA==" } });
-        secrets
-            .patch("robot", &PatchParams::default(), &Patch::Merge(&edit))
-            .await?;
+    let spoil = async || {
+        let edit = Patch::Merge(json!({ "data": { "ca.crt": "ZXZpbA==" } }));
+        secrets.patch("robot", &PatchParams::default(), &edit).await
+    };
+    let restored = async || {
         until("the CA to be restored", || async {
             let data = secrets.get("robot").await?.data.unwrap_or_default();
             let ca = data.get("ca.crt").map(|ca| ca.0.starts_with(b"-----BEGIN"));
             Ok((ca == Some(true)).then_some(()))
         })
-        .await?;
+        .await
+    };
+    for _ in 0..3 {
+        spoil().await?;
+        restored().await?;
     }
     ensure!(
         stage.token("cluster1", "robot", &[]).await? == token,
         "a good token was renewed"
+    );
+    // So it is by an agent that starts and finds it.
+    agent.stop().await?;
+    spoil().await?;
+    let _agent = stage.fleet.run_agent(1, options).await?;
+    restored().await?;
+    ensure!(
+        stage.token("cluster1", "robot", &[]).await? == token,
+        "a good token was renewed by the next agent"
     );
     Ok(())
 }

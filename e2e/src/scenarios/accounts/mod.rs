@@ -63,6 +63,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| addon::delivered(fleet).boxed(),
         },
         Scenario {
+            name: "accounts/by_hand_a_cluster_has_accounts_from_when_it_has_the_addon",
+            clusters: 1,
+            run: |fleet| addon::by_hand(fleet).boxed(),
+        },
+        Scenario {
             name: "accounts/an_account_of_a_set_follows_its_clusters",
             clusters: 2,
             run: |fleet| sets::follows_its_clusters(fleet).boxed(),

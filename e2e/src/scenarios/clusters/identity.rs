@@ -9,11 +9,7 @@ use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{
     ByteString,
-    api::{
-        certificates::v1::CertificateSigningRequest,
-        coordination::v1::Lease,
-        core::v1::{ConfigMap, Secret, ServiceAccount},
-    },
+    api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease, core::v1::ServiceAccount},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -27,11 +23,7 @@ use writ_agent::registration::{
     Driver, Joining, identity, join, keep,
     store::{Store, auth_of},
 };
-use writ_api::{
-    authentication::ManagedServiceAccount,
-    cluster::{CLUSTER_NAME_LABEL, ManagedCluster},
-    work::ManifestWork,
-};
+use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
 use writ_hub::{
     options::RegistrationDriver,
     registration::people::{self, Accepted},
@@ -41,14 +33,9 @@ use writ_runtime::clock::Clock;
 use super::{
     create, grant, refused,
     registration::{condition, joining},
-    run_hub, user,
+    run_hub, told, user,
 };
-use crate::{
-    Fleet,
-    cluster::client,
-    fleet::{AGENT_NAMESPACE, HUB_NAMESPACE, start},
-    wait, yaml,
-};
+use crate::{Fleet, cluster::client, fleet::HUB_NAMESPACE, wait};
 
 /// Joins with the shared bootstrap identity, accepted by an administrator.
 async fn let_in(admin: &Client, wanted: &Joining) -> Result<Kubeconfig> {
@@ -121,6 +108,9 @@ pub async fn renewal(fleet: Fleet) -> Result<()> {
         certificate(&renewed)? != first,
         "the certificate is still the first"
     );
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let rotated = condition(&clusters, "cluster1", "ClusterCertificateRotated").await?;
+    ensure!(rotated.as_deref() == Some("True"), "{rotated:?}");
     let all: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let by_itself: Vec<_> = all
         .list(&ListParams::default())
@@ -161,9 +151,20 @@ pub async fn renewal(fleet: Fleet) -> Result<()> {
     hub.stop().await
 }
 
-fn is_approved(request: &CertificateSigningRequest) -> bool {
+pub(super) fn is_approved(request: &CertificateSigningRequest) -> bool {
     let conditions = request.status.as_ref().and_then(|s| s.conditions.as_ref());
     conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Approved"))
+}
+
+/// A right request whose end has another name, and then one for somebody else: who reads blocks by their begin sees
+/// the first, who reads them by both sees the second, and signs it.
+fn two_in_one(cluster: &str, agent: &str, group: &str) -> Result<CertificateSigningRequest> {
+    let mut right = crafted(cluster, agent, &[group])?;
+    let other = crafted(cluster, "system:kube-controller-manager", &["platform-admins"])?;
+    let text = String::from_utf8(right.spec.request.0)?;
+    let text = text.replace("-----END CERTIFICATE REQUEST-----", "-----END X-----");
+    right.spec.request.0 = [text.into_bytes(), other.spec.request.0].concat();
+    Ok(right)
 }
 
 /// A request with any subject, under any label.
@@ -205,6 +206,19 @@ pub async fn attacks(fleet: Fleet) -> Result<()> {
         create(&bootstrap, name, json!({})).await?;
     }
     people::accept(&admin, "prod1", None).await?;
+    // Whoever brings a cluster in does not decide how it will leave.
+    let forced: ManagedCluster =
+        serde_json::from_value(json!({"apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster", "spec": {},
+        "metadata": {"name": "forced", "annotations": {"writ.dev/force-detach": "true"}}}))?;
+    let clusters: Api<ManagedCluster> = Api::all(bootstrap.clone());
+    refused(
+        clusters
+            .create(&PostParams::default(), &forced)
+            .await
+            .map_err(Into::into),
+        "cannot",
+    )?;
     let prefix = "system:open-cluster-management";
     let (prod, prod1) = (format!("{prefix}:prod"), format!("{prefix}:prod1"));
     let agent = |of: &str| format!("{prefix}:{of}:agent");
@@ -231,6 +245,10 @@ pub async fn attacks(fleet: Fleet) -> Result<()> {
         ("no agent", crafted("prod", &format!("{prefix}:prod"), &[&prod])?),
         ("somebody else", crafted("prod", "kubernetes-admin", &[&prod])?),
         ("another usage", usage),
+        (
+            "two requests in one text",
+            two_in_one("prod", &agent("prod"), &prod)?,
+        ),
     ];
     let requests: Api<CertificateSigningRequest> = Api::all(bootstrap.clone());
     let mut sent = Vec::new();
@@ -255,6 +273,7 @@ pub async fn attacks(fleet: Fleet) -> Result<()> {
     sent.push(("somebody who may not create the cluster", nobody.clone()));
     // Chosen by a person by mistake, it is still not approved.
     people::accept(&admin, "prod", Some(&nobody)).await?;
+    told(&fleet, "prod", "CertificateRequestNotApproved", 1).await?;
 
     let right = identity::request("prod", "agent", &identity::new_key()?)?;
     let right = requests.create(&PostParams::default(), &right).await?.name_any();
@@ -366,106 +385,5 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
             && people::first_token(&agent, "cluster1", 600).await.is_err())
     })
     .await?;
-    hub.stop().await
-}
-
-/// The agent of a hub without a signer has only its account's token, and does all that an agent does with it: it
-/// reports, delivers works and keeps accounts. It gets no other token of the hub, and loses all when it is denied.
-pub async fn token_driver_at_work(fleet: Fleet) -> Result<()> {
-    let hub = fleet
-        .run_hub(writ_hub::Options {
-            registration_driver: RegistrationDriver::Token,
-            ..writ_hub::Options::default()
-        })
-        .await?;
-    let admin = fleet.hub.admin().await?;
-    create(&admin, "cluster1", json!({})).await?;
-    people::accept(&admin, "cluster1", None).await?;
-    let token = wait::until("the first token", || async {
-        Ok(people::first_token(&admin, "cluster1", 3600).await.ok())
-    })
-    .await?;
-    let agent = client(fleet.hub.kubeconfig_with(AuthInfo {
-        token: Some(token.into()),
-        ..AuthInfo::default()
-    }))
-    .await?;
-    let spoke = fleet
-        .cluster(1)?
-        .service_account(AGENT_NAMESPACE, "writ-agent")
-        .await?;
-    let options = writ_agent::Options {
-        cluster_name: "cluster1".into(),
-        ..writ_agent::Options::default()
-    };
-    let running = start("the agent", |health, shutdown| {
-        writ_agent::run(agent.clone(), spoke, options, health, shutdown)
-    })
-    .await?;
-    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
-    wait::until_true("it reports", || async {
-        let available = condition(&clusters, "cluster1", "ManagedClusterConditionAvailable").await?;
-        Ok(available.as_deref() == Some("True"))
-    })
-    .await?;
-    yaml::apply(
-        &admin,
-        "apiVersion: authentication.open-cluster-management.io/v1beta1\nkind: ManagedServiceAccount\n\
-         metadata: {name: robot, namespace: cluster1}\nspec: {rotation: {}}\n---\n\
-         apiVersion: work.open-cluster-management.io/v1\nkind: ManifestWork\n\
-         metadata: {name: hello, namespace: cluster1}\nspec: {workload: {manifests: [\
-         {apiVersion: v1, kind: ConfigMap, metadata: {name: hello, namespace: default}}]}}\n",
-    )
-    .await?;
-    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "cluster1");
-    wait::until_true("the token of the account is on the hub", || async {
-        let data = secrets.get("robot").await?.data.unwrap_or_default();
-        Ok(data.contains_key("token"))
-    })
-    .await?;
-    let maps: Api<ConfigMap> = Api::default_namespaced(fleet.cluster(1)?.admin().await?);
-    wait::until("the work is delivered", || async {
-        Ok(maps.get_opt("hello").await?)
-    })
-    .await?;
-    // A Secret that asks for a token of the hub's own accounts.
-    let own: Api<Secret> = Api::namespaced(agent.clone(), "cluster1");
-    for name in ["sneaky", "robot"] {
-        let sneaky = serde_json::from_value(json!({
-            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": "default"}},
-            "type": "kubernetes.io/service-account-token",
-        }))?;
-        ensure!(
-            own.create(&PostParams::default(), &sneaky).await.is_err(),
-            "{name} was made"
-        );
-    }
-    // Whoever holds the shared bootstrap identity asks for a certificate of this cluster, on a hub that could sign it.
-    let bootstrap = fleet
-        .hub
-        .service_account(HUB_NAMESPACE, "agent-registration-bootstrap")
-        .await?;
-    let requests: Api<CertificateSigningRequest> = Api::all(bootstrap);
-    let thief = identity::request("cluster1", "thief", &identity::new_key()?)?;
-    let thief = requests.create(&PostParams::default(), &thief).await?.name_any();
-    // Even with it nothing is gained: the rights are the account's.
-    let by_certificate: Api<Secret> = Api::namespaced(fleet.agent_identity("cluster1").await?, "cluster1");
-    refused(by_certificate.get("robot").await.map_err(Into::into), "forbidden")?;
-    people::deny(&admin, "cluster1").await?;
-    let accounts: Api<ManagedServiceAccount> = Api::namespaced(agent.clone(), "cluster1");
-    let works: Api<ManifestWork> = Api::namespaced(agent, "cluster1");
-    wait::until_true("the denied agent can do nothing", || async {
-        Ok(accounts.list(&ListParams::default()).await.is_err()
-            && works.list(&ListParams::default()).await.is_err()
-            && own.get("robot").await.is_err())
-    })
-    .await?;
-    // The hub has seen it: what came later has been worked on.
-    let all: Api<CertificateSigningRequest> = Api::all(admin);
-    ensure!(
-        !is_approved(&all.get(&thief).await?),
-        "a certificate was approved"
-    );
-    running.stop().await?;
     hub.stop().await
 }

@@ -155,6 +155,38 @@ pub async fn upstream_rights(fleet: Fleet) -> Result<()> {
     wait_members(&fleet, "apac", 1).await?;
     relabel(&fleet, &agent, "mc1", &[("region", None)]).await?;
     wait_members(&fleet, "apac", 0).await?;
+    // An agent whose clock is wrong is told so, until it is right.
+    for (off, synced) in [(3600, "False"), (0, "True")] {
+        let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(off);
+        let renewed = json!({"spec": {"renewTime": format!("{at:.6}")}});
+        let mut lease = serde_json::to_value(leases.get("managed-cluster-lease").await?)?;
+        json_merge(&mut lease, &renewed);
+        leases
+            .replace(
+                "managed-cluster-lease",
+                &PostParams::default(),
+                &serde_json::from_value(lease)?,
+            )
+            .await?;
+        wait::until_true("the hub has compared the clocks", || async {
+            let said = condition(&tainted, "mc1", "ManagedClusterConditionClockSynced").await?;
+            Ok(said.as_deref() == Some(synced))
+        })
+        .await?;
+    }
+    // An agent that makes its cluster as large as a server stores it keeps nobody from denying and detaching it.
+    let claims: Vec<_> = (0..1_300)
+        .map(|n| json!({"name": format!("claim{n}"), "value": "x".repeat(1_000)}))
+        .collect();
+    let large = json!({"status": {"clusterClaims": claims}});
+    own.patch_status("mc1", &PatchParams::default(), &Patch::Merge(large))
+        .await?;
+    people::deny(&admin, "mc1").await?;
+    people::detach(&admin, "mc1", false).await?;
+    wait::until_true("the large cluster is gone", || async {
+        Ok(tainted.get_opt("mc1").await?.is_none())
+    })
+    .await?;
     hub.stop().await
 }
 

@@ -13,7 +13,7 @@
 //! | requests with a similar name, another signer, usage, organization, label or requester | `identity::attacks`, `registration::requests` |
 //! | several requests that match | `registration::requests` |
 //! | renewal by the own identity only; a bootstrap request for an accepted cluster | `identity::renewal` |
-//! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver`, `identity::token_driver_at_work` |
+//! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver`, `tokens::at_work` |
 //! | deny, detach, detach by force | `registration::lifecycle`, `leaving::detach` |
 //! | an agent with `--cluster-label`, refused and then allowed; silence | `leaving::label_and_silence` |
 //! | `--guard-default-key`, `--guard-selector-sets`; selectors that widen | `sets::guards` |
@@ -27,14 +27,21 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
-use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use k8s_openapi::api::{authorization::v1::ResourceAttributes, events::v1::Event};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, PostParams},
+};
 use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
 use writ_hub::admission::AdmissionOptions;
 use writ_runtime::webhook::{Options as Webhook, Target};
 
-use crate::{Fleet, Scenario, fleet::Running, wait, yaml};
+use crate::{
+    Fleet, Scenario,
+    fleet::{HUB_NAMESPACE, Running, start},
+    wait, yaml,
+};
 
 mod identity;
 mod leaving;
@@ -43,6 +50,7 @@ mod placement;
 mod registration;
 mod sets;
 mod stories;
+mod tokens;
 
 /// The scenarios of this folder.
 pub fn all() -> Vec<Scenario> {
@@ -83,6 +91,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| registration::lifecycle(fleet).boxed(),
         },
         Scenario {
+            name: "clusters/an_agent_that_reports_nonsense_is_denied_like_any_other",
+            clusters: 0,
+            run: |fleet| registration::nonsense(fleet).boxed(),
+        },
+        Scenario {
             name: "clusters/only_the_right_certificate_request_is_approved",
             clusters: 0,
             run: |fleet| registration::requests(fleet).boxed(),
@@ -105,7 +118,7 @@ pub fn all() -> Vec<Scenario> {
         Scenario {
             name: "clusters/an_agent_with_a_token_does_all_its_work",
             clusters: 1,
-            run: |fleet| identity::token_driver_at_work(fleet).boxed(),
+            run: |fleet| tokens::at_work(fleet).boxed(),
         },
         Scenario {
             name: "clusters/upstreams_agents_may_update_their_cluster_a_little",
@@ -167,6 +180,16 @@ pub fn all() -> Vec<Scenario> {
 
 /// Starts the hub with admission and the controllers of this folder.
 async fn run_hub(fleet: &Fleet, change: impl FnOnce(&mut writ_hub::Options)) -> Result<Running> {
+    let client = fleet.hub.service_account(HUB_NAMESPACE, "writ-hub").await?;
+    run_hub_with(fleet, client, change).await
+}
+
+/// The same with a client that a scenario has made of the hub's.
+async fn run_hub_with(
+    fleet: &Fleet,
+    client: Client,
+    change: impl FnOnce(&mut writ_hub::Options),
+) -> Result<Running> {
     let mut options = writ_hub::Options {
         controllers: ["cluster_set", "placement", "registration"]
             .map(str::to_owned)
@@ -183,7 +206,10 @@ async fn run_hub(fleet: &Fleet, change: impl FnOnce(&mut writ_hub::Options)) -> 
         ..writ_hub::Options::default()
     };
     change(&mut options);
-    let running = fleet.run_hub(options).await?;
+    let running = start("the hub", |health, shutdown| {
+        writ_hub::run(client, options, health, shutdown)
+    })
+    .await?;
     // A webhook is asked some moments after its configuration was written: a bad name tells when.
     let clusters: Api<ManagedCluster> = Api::all(fleet.hub.admin().await?);
     wait::until_true("admission is asked", || {
@@ -319,6 +345,19 @@ fn refused<T>(answer: Result<T>, words: &str) -> Result<()> {
         "refused, but not with {words:?}: {message}"
     );
     Ok(())
+}
+
+/// Waits until somebody who looks at the events of a cluster reads this, so many times.
+async fn told(fleet: &Fleet, cluster: &str, reason: &str, times: i32) -> Result<()> {
+    let events: Api<Event> = Api::namespaced(fleet.hub.admin().await?, "default");
+    wait::until_true(&format!("an event says {reason}"), || async {
+        Ok(events.list(&ListParams::default()).await?.iter().any(|event| {
+            event.reason.as_deref() == Some(reason)
+                && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(cluster)
+                && event.series.as_ref().map_or(1, |series| series.count) >= times
+        }))
+    })
+    .await
 }
 
 async fn wait_members(fleet: &Fleet, set: &str, count: i64) -> Result<()> {

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
 use writ_hub::options::KeyGrants;
 
-use super::{create, grant, refused, relabel, rule, run_hub, set_yaml, user, wait_members};
+use super::{
+    create, grant, refused, registration::condition, relabel, rule, run_hub, set_yaml, user, wait_members,
+};
 use crate::{Fleet, fleet::HUB_NAMESPACE, wait, yaml};
 
 async fn post(client: &Client, name: &str, key: &str) -> Result<ManagedClusterSet> {
@@ -90,10 +92,33 @@ pub async fn keys(fleet: Fleet) -> Result<()> {
     })
     .await?;
 
+    // Its label dangles, and no set is left that would know the key: the cluster says so, for the next hub as well.
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let dangles = async || {
+        wait::until_true("the label is reported", || async {
+            let said = condition(&clusters, "mc1", "ManagedClusterSetLabelsValid").await?;
+            Ok(said.as_deref() == Some("False"))
+        })
+        .await
+    };
+    dangles().await?;
+    hub.stop().await?;
+    let hub = run_hub(&fleet, |_| {}).await?;
+    relabel(&fleet, &admin, "mc1", &[("env", Some("dev"))]).await?;
+    wait_members(&fleet, "global", 1).await?;
+    dangles().await?;
+
     // Without a hub nothing that it should check goes through.
     hub.stop().await?;
     refused(post(&admin, "eu", "region").await, "failed calling webhook")?;
-    refused(create(&admin, "mc2", json!({})).await, "failed calling webhook")
+    refused(create(&admin, "mc2", json!({})).await, "failed calling webhook")?;
+    for label in [("region", Some("eu")), ("env", Some("prod"))] {
+        refused(
+            relabel(&fleet, &admin, "mc1", &[label]).await,
+            "failed calling webhook",
+        )?;
+    }
+    Ok(())
 }
 
 /// The leak of the document's example (c), without a cure, with the ConfigMap, and with grants on pairs.

@@ -1,21 +1,19 @@
 //! Joining with a bootstrap identity, reporting, being denied, leaving.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{
-    certificates::v1::CertificateSigningRequest, coordination::v1::Lease, events::v1::Event,
-};
+use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use writ_agent::registration::{Driver, Joining, identity, join, store::Store};
-use writ_api::cluster::ManagedCluster;
+use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
 use writ_hub::registration::people::{self, Accepted};
 
 use writ_runtime::clock::Clock;
 
-use super::{create, refused, relabel, run_hub};
+use super::{create, refused, relabel, run_hub, told};
 use crate::{
     Fleet,
     cluster::client,
@@ -149,9 +147,17 @@ pub async fn lifecycle(fleet: Fleet) -> Result<()> {
         Ok(own.get("cluster1").await.is_ok())
     })
     .await?;
+    let accounts: Api<ManagedServiceAccount> = Api::namespaced(admin.clone(), "cluster1");
+    let robot = serde_json::from_value(json!({"metadata": {"name": "robot"}, "spec": {"rotation": {}}}))?;
+    accounts.create(&PostParams::default(), &robot).await?;
     people::detach(&admin, "cluster1", false).await?;
     wait::until_true("the cluster is gone", || async {
         Ok(clusters.get_opt("cluster1").await?.is_none())
+    })
+    .await?;
+    // The next cluster of that name finds no account of this one.
+    wait::until_true("its accounts are gone", || async {
+        Ok(accounts.get_opt("robot").await?.is_none())
     })
     .await?;
     wait::until_true("its rights are gone", || async {
@@ -166,6 +172,61 @@ async fn leases_as(client: &Client, namespace: &str) -> Result<()> {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     api.get("managed-cluster-lease").await?;
     Ok(())
+}
+
+/// Agents report what the definition lets through and nobody can read. They are denied like any other, and hold up
+/// nobody: neither while the hub runs, nor when it starts anew and reads everything.
+pub async fn nonsense(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let admin = fleet.hub.admin().await?;
+    let condition = json!({
+        "type": "Odd", "status": "True", "reason": "Odd", "message": "", "lastTransitionTime": "2026-01-01T00:00:00+99:99",
+    });
+    let reports = [
+        ("large", json!({"capacity": {"x": 5_000_000_000_i64}})),
+        ("late", json!({"conditions": [condition]})),
+    ];
+    let accept = async |name: &str| -> Result<Client> {
+        create(&admin, name, json!({})).await?;
+        people::accept(&admin, name, None).await?;
+        let agent = fleet.agent_identity(name).await?;
+        wait::until_true(&format!("{name} has its rights"), || async {
+            Ok(leases_as(&agent, name).await.is_ok())
+        })
+        .await?;
+        Ok(agent)
+    };
+    let raw = |client: &Client| -> Api<DynamicObject> {
+        Api::all_with(client.clone(), &ApiResource::erase::<ManagedCluster>(&()))
+    };
+    let report = async |agent: &Client, name: &str, status: &Value| -> Result<()> {
+        let patch = Patch::Merge(json!({"status": status}));
+        raw(agent)
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
+    };
+    let mut agents = Vec::new();
+    for (name, status) in &reports {
+        let agent = accept(name).await?;
+        report(&agent, name, status).await?;
+        agents.push(agent);
+    }
+    accept("other").await?;
+    hub.stop().await?;
+    for ((name, status), agent) in reports.iter().zip(&agents) {
+        report(agent, name, status).await?;
+    }
+    let hub = run_hub(&fleet, |_| {}).await?;
+    for ((name, _), agent) in reports.iter().zip(&agents) {
+        let patch = Patch::Merge(json!({"spec": {"hubAcceptsClient": false}}));
+        raw(&admin).patch(name, &PatchParams::default(), &patch).await?;
+        wait::until_true(&format!("{name} has no rights"), || async {
+            Ok(leases_as(agent, name).await.is_err())
+        })
+        .await?;
+    }
+    hub.stop().await
 }
 
 /// Requests that look alike are not approved; two that match are a question for a person.
@@ -200,20 +261,12 @@ pub async fn requests(fleet: Fleet) -> Result<()> {
     ensure!(pending.len() == 2 && pending.iter().all(|p| p.fingerprint.len() == 64));
     // Accepted without a choice, as upstream's tools do it: neither is approved, and an event says what to do.
     let clusters: Api<ManagedCluster> = Api::all(admin.clone());
-    let events: Api<Event> = Api::namespaced(admin.clone(), "default");
     for (round, seen) in [("first", 1), ("second", 2)] {
         let patch = json!({"metadata": {"annotations": {"example.com/round": round}}, "spec": {"hubAcceptsClient": true}});
         clusters
             .patch("prod", &PatchParams::default(), &Patch::Merge(patch))
             .await?;
-        wait::until_true("the question is asked, and asked again", || async {
-            Ok(events.list(&ListParams::default()).await?.iter().any(|event| {
-                event.reason.as_deref() == Some("AmbiguousCertificateRequests")
-                    && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some("prod")
-                    && event.series.as_ref().map_or(1, |series| series.count) >= seen
-            }))
-        })
-        .await?;
+        told(&fleet, "prod", "AmbiguousCertificateRequests", seen).await?;
     }
     let chosen = people::accept(&admin, "prod", Some(&second)).await?;
     ensure!(matches!(chosen, Accepted::Chosen(_)));

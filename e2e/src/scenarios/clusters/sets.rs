@@ -1,17 +1,27 @@
 //! What sets are made of, what they say, and what never happens in between.
 
-use std::collections::BTreeMap;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::ClusterRole};
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    core::v1::ConfigMap,
+    rbac::v1::ClusterRole,
+};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    client::Body,
 };
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding};
+use writ_hub::placement::explain::explain;
 
-use super::{create, grant, refused, relabel, rule, run_hub, set_yaml, user, wait_members};
+use super::{create, grant, refused, relabel, rule, run_hub, run_hub_with, set_yaml, user, wait_members};
 use crate::{Fleet, fleet::HUB_NAMESPACE, wait, yaml};
 
 async fn post(client: &Client, name: &str, spec: Value) -> Result<ManagedClusterSet> {
@@ -108,6 +118,36 @@ pub async fn shapes(fleet: Fleet) -> Result<()> {
         Ok(sets.get_opt("global").await?)
     })
     .await?;
+    let selecting = json!({"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"env": "x"}}});
+    let edit = async |name: &str, autoupdate: Value| {
+        let patch = json!({
+            "metadata": {"annotations": {"cluster.open-cluster-management.io/autoupdate": autoupdate}},
+            "spec": {"clusterSelector": selecting},
+        });
+        sets.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+    };
+    let is_edited = async |name: &str| -> Result<bool> {
+        Ok(serde_json::to_value(sets.get(name).await?.spec.cluster_selector)? == selecting)
+    };
+    for name in ["default", "global"] {
+        edit(name, Value::Null).await?;
+        wait::until_true(&format!("{name} is rolled back"), || async {
+            Ok(!is_edited(name).await?)
+        })
+        .await?;
+        wait_members(&fleet, name, 1).await?;
+    }
+    // Who says so keeps what he wrote: two rollbacks of the other later it is still there.
+    edit("global", json!("false")).await?;
+    for _ in 0..2 {
+        edit("default", Value::Null).await?;
+        wait::until_true("default is rolled back", || async {
+            Ok(!is_edited("default").await?)
+        })
+        .await?;
+    }
+    ensure!(is_edited("global").await?, "autoupdate=false was not heeded");
 
     // Each set has roles that reach that set only.
     let roles: Api<ClusterRole> = Api::all(admin.clone());
@@ -122,7 +162,19 @@ pub async fn shapes(fleet: Fleet) -> Result<()> {
     };
     ensure!(role.rules.unwrap_or_default().iter().all(named));
 
-    // A set that asks for it takes its label along.
+    // A set that asks for it takes its label along; that takes the right to.
+    let edits = json!([rule("managedclustersets", &["apac"], &["get", "patch", "delete"])]);
+    grant(&fleet, "editor", user("editor"), &edits).await?;
+    let editor: Api<ManagedClusterSet> = Api::all(fleet.hub.user("editor", &[]).await?);
+    for mark in [
+        json!({"metadata": {"annotations": {"writ.dev/remove-labels-on-delete": "true"}}}),
+        json!({"metadata": {"finalizers": ["writ.dev/remove-labels"]}}),
+    ] {
+        let answer = editor
+            .patch("apac", &PatchParams::default(), &Patch::Merge(mark))
+            .await;
+        refused(answer.map_err(Into::into), "managedclustersets/join")?;
+    }
     let mark = json!({"metadata": {"annotations": {"writ.dev/remove-labels-on-delete": "true"}}});
     sets.patch("apac", &PatchParams::default(), &Patch::Merge(mark))
         .await?;
@@ -185,6 +237,38 @@ pub async fn guards(fleet: Fleet) -> Result<()> {
         post(&dev1, "other", json!({})).await,
         "exclusiveKey \"cluster.open-cluster-management.io/clusterset\"",
     )?;
+    // Nor does a selector become a set with that key, or the other way round.
+    let key = json!({"spec": {"clusterSelector": {"selectorType": "ExclusiveClusterSetLabel", "labelSelector": null}}});
+    refused(
+        sets.patch("dev", &PatchParams::default(), &Patch::Merge(key))
+            .await
+            .map_err(Into::into),
+        "exclusiveKey \"cluster.open-cluster-management.io/clusterset\"",
+    )?;
+    // The hub itself may: `default` is rolled back with its members.
+    let sets: Api<ManagedClusterSet> = Api::all(admin.clone());
+    sets.patch(
+        "default",
+        &PatchParams::default(),
+        &Patch::Merge(json!({"spec": selecting("x")})),
+    )
+    .await?;
+    wait::until_true("default is rolled back", || async {
+        Ok(sets.get("default").await?.spec.key().is_some())
+    })
+    .await?;
+    wait_members(&fleet, "default", 1).await?;
+    refused(
+        Api::<ManagedClusterSet>::all(dev1.clone())
+            .patch(
+                "default",
+                &PatchParams::default(),
+                &Patch::Merge(json!({"spec": selecting("x")})),
+            )
+            .await
+            .map_err(Into::into),
+        "managedclustersets/join",
+    )?;
     hub.stop().await
 }
 
@@ -234,83 +318,137 @@ pub async fn pairs(fleet: Fleet) -> Result<()> {
     hub.stop().await
 }
 
-/// A set is created and a cluster labelled at the same moment, by two people who may do no more than that: however
-/// it ends, no cluster is a member that nobody with the right to join put there.
+/// Holds back the next question whether somebody may use an exclusive key.
+#[derive(Clone, Default)]
+struct Gate {
+    armed: Arc<AtomicBool>,
+    reached: Arc<Notify>,
+    opened: Arc<Notify>,
+}
+
+impl Gate {
+    /// The client, with the gate in its way.
+    fn before(&self, client: Client) -> Client {
+        let gate = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (gate, client) = (gate.clone(), client.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = body.collect_bytes().await?;
+                let asks = parts.uri.path().ends_with("/subjectaccessreviews")
+                    && String::from_utf8_lossy(&bytes).contains("exclusiveKey");
+                if asks && gate.armed.swap(false, Ordering::SeqCst) {
+                    gate.reached.notify_one();
+                    gate.opened.notified().await;
+                }
+                client
+                    .send(http::Request::from_parts(parts, Body::from(bytes.to_vec())))
+                    .await
+            }
+        });
+        Client::new(service, "default")
+    }
+}
+
+/// A set is created and a cluster labelled at the same moment, by two people who may do no more than that: each is
+/// admitted before the other's object is stored, and still no cluster is a member that nobody with the right put there.
 pub async fn race(fleet: Fleet) -> Result<()> {
-    const ROUNDS: usize = 20;
-    let hub = run_hub(&fleet, |_| {}).await?;
+    let gate = Gate::default();
+    let client = fleet.hub.service_account(HUB_NAMESPACE, "writ-hub").await?;
+    let hub = run_hub_with(&fleet, gate.before(client), |_| {}).await?;
     let admin = fleet.hub.admin().await?;
     let maker = json!([
         rule("managedclustersets/exclusiveKey", &["region"], &["create"]),
         rule("managedclustersets", &[], &["create", "patch", "update", "get"]),
     ]);
     grant(&fleet, "maker", user("maker"), &maker).await?;
-    // May update every cluster there is, one by one, and no other.
-    let names: Vec<String> = (0..ROUNDS).map(|n| format!("mc{n}")).collect();
-    let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    grant(
-        &fleet,
-        "labeller",
-        user("labeller"),
-        &json!([rule("managedclusters", &all, &["update"])]),
-    )
-    .await?;
+    let labeller = json!([rule("managedclusters", &["mc1", "mc2"], &["update"])]);
+    grant(&fleet, "labeller", user("labeller"), &labeller).await?;
     let (maker, labeller) = (
         fleet.hub.user("maker", &[]).await?,
         fleet.hub.user("labeller", &[]).await?,
     );
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for (n, cluster) in names.iter().enumerate() {
+    let label = [("region", Some("apac"))];
+    for cluster in ["mc1", "mc2"] {
         create(&admin, cluster, json!({})).await?;
-        let set = format!("s{n}");
-        let label = [("region", Some(set.as_str()))];
-        let (made, moved) = tokio::join!(
-            post(&maker, &set, json!({"exclusiveKey": "region"})),
-            relabel(&fleet, &labeller, cluster, &label),
-        );
-        *seen
-            .entry(match (made.is_ok(), moved.is_ok()) {
-                (true, true) => "both went through",
-                (true, false) => "the label was refused",
-                (false, true) => "the set was refused",
-                (false, false) => "both were refused",
-            })
-            .or_default() += 1;
-        if made.is_err() {
-            continue;
-        }
-        let clusters: Api<ManagedCluster> = Api::all(admin.clone());
-        let carries = clusters.get(cluster).await?.labels().get("region") == Some(&set);
-        if carries {
-            wait::until_true("the cluster is reported, and left out", || async {
-                let conflict = condition(&fleet, &set, "ClusterSetConflict").await?;
-                Ok(conflict.is_some_and(|(reason, message)| {
-                    reason == "UnconfirmedMembers" && message.contains(cluster.as_str())
-                }))
-            })
-            .await?;
-            // What the maker writes about it is put back; somebody with the right confirms.
-            let sets: Api<ManagedClusterSet> = Api::all(maker.clone());
-            let confirm = json!({"metadata": {"annotations": {"writ.dev/members-confirmed": "true"}}});
-            let answer = sets
-                .patch(&set, &PatchParams::default(), &Patch::Merge(&confirm))
-                .await?;
-            ensure!(
-                answer
-                    .annotations()
-                    .get("writ.dev/members-confirmed")
-                    .is_some_and(|v| v == "false")
-            );
-            let sets: Api<ManagedClusterSet> = Api::all(admin.clone());
-            wait_members(&fleet, &set, 0).await?;
-            sets.patch(&set, &PatchParams::default(), &Patch::Merge(&confirm))
-                .await?;
-            wait_members(&fleet, &set, 1).await?;
-        } else {
-            wait_members(&fleet, &set, 0).await?;
-        }
     }
-    tracing::info!(?seen, "how the rounds ended");
+    // Admission has counted the clusters that carry the label, none, and asks about the key: it waits there.
+    gate.armed.store(true, Ordering::SeqCst);
+    let made = tokio::spawn({
+        let maker = maker.clone();
+        async move { post(&maker, "apac", json!({"exclusiveKey": "region"})).await }
+    });
+    gate.reached.notified().await;
+    // There is no such set yet, so the label asks for nothing.
+    relabel(&fleet, &labeller, "mc1", &label).await?;
+    gate.opened.notify_one();
+    made.await??;
+    // Now there is: the next label does ask.
+    refused(
+        relabel(&fleet, &labeller, "mc2", &label).await,
+        "ManagedClusterSet \"apac\"",
+    )?;
+    let unconfirmed = async |set: &str, cluster: &str| -> Result<()> {
+        wait::until_true("the cluster is reported, and left out", || async {
+            let conflict = condition(&fleet, set, "ClusterSetConflict").await?;
+            Ok(conflict
+                .is_some_and(|(reason, message)| reason == "UnconfirmedMembers" && message.contains(cluster)))
+        })
+        .await?;
+        wait_members(&fleet, set, 0).await
+    };
+    unconfirmed("apac", "mc1").await?;
+    // What the maker writes about it is put back; somebody with the right confirms.
+    let confirm = json!({"metadata": {"annotations": {"writ.dev/members-confirmed": "true"}}});
+    let sets: Api<ManagedClusterSet> = Api::all(maker.clone());
+    let answer = sets
+        .patch("apac", &PatchParams::default(), &Patch::Merge(&confirm))
+        .await?;
+    ensure!(
+        answer
+            .annotations()
+            .get("writ.dev/members-confirmed")
+            .is_some_and(|v| v == "false")
+    );
+    wait_members(&fleet, "apac", 0).await?;
+    // A placement leaves the cluster out, and says why.
+    fleet.hub.namespace("team-a").await?;
+    let place = "apiVersion: cluster.open-cluster-management.io/v1beta2\nkind: ManagedClusterSetBinding\n\
+                 metadata: {name: apac, namespace: team-a}\nspec: {clusterSet: apac}\n---\n\
+                 apiVersion: cluster.open-cluster-management.io/v1beta1\nkind: Placement\n\
+                 metadata: {name: all, namespace: team-a}\nspec: {}\n";
+    yaml::apply(&admin, place).await?;
+    let told = explain(&admin, "team-a", "all").await?.outcome;
+    let why = told.left_out.get("mc1").context("mc1 was not left out")?;
+    ensure!(told.selected == 0 && why.contains("did not join it"), "{why}");
+    let sets: Api<ManagedClusterSet> = Api::all(admin.clone());
+    sets.patch("apac", &PatchParams::default(), &Patch::Merge(&confirm))
+        .await?;
+    wait_members(&fleet, "apac", 1).await?;
+
+    // The same for a label that admission did not see at all.
+    create(&admin, "unseen", json!({})).await?;
+    post(&maker, "late", json!({"exclusiveKey": "region"})).await?;
+    hub.stop().await?;
+    Api::<ValidatingWebhookConfiguration>::all(admin.clone())
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
+    Api::<MutatingWebhookConfiguration>::all(admin.clone())
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let label = json!({"metadata": {"labels": {"region": "late"}}});
+    wait::until_true("the label is there, unseen", || async {
+        // The API server hears a moment later that nobody is asked any more.
+        let params = PatchParams::default();
+        Ok(clusters
+            .patch("unseen", &params, &Patch::Merge(&label))
+            .await
+            .is_ok())
+    })
+    .await?;
+    let hub = run_hub(&fleet, |_| {}).await?;
+    unconfirmed("late", "unseen").await?;
     hub.stop().await
 }
 

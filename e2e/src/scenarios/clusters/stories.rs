@@ -60,7 +60,7 @@ pub async fn disaster_recovery(fleet: Fleet) -> Result<()> {
         rule("managedclustersets", &["backup"], &["create"]),
         rule("managedclustersets/join", &["backup"], &["create"]),
         rule("managedclustersets", &["backup"], &["patch"]),
-        rule("managedclusters", &[], &["update"]),
+        rule("managedclusters", &["a", "b", "c"], &["update"]),
     ];
     rules.extend(creator());
     grant(&fleet, "sre1", user("sre1"), &json!(rules)).await?;

@@ -7,6 +7,7 @@ use crate::Scenario;
 mod design_documents;
 mod election;
 mod repair;
+mod upstream_objects;
 
 /// The scenarios of this folder.
 pub fn all() -> Vec<Scenario> {
@@ -15,6 +16,11 @@ pub fn all() -> Vec<Scenario> {
             name: "foundation/examples_of_the_design_documents_are_accepted",
             clusters: 0,
             run: |fleet| design_documents::accepted(fleet).boxed(),
+        },
+        Scenario {
+            name: "foundation/what_upstreams_definitions_accept_is_accepted",
+            clusters: 0,
+            run: |fleet| upstream_objects::accepted(fleet).boxed(),
         },
         Scenario {
             name: "foundation/the_hub_that_acts_keeps_its_lease",

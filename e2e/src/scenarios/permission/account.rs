@@ -33,15 +33,11 @@ pub async fn primary_use_case(fleet: Fleet) -> Result<()> {
     let admin = fleet.hub.admin().await?;
     let cluster = fleet.cluster(1)?;
     let account = json!({"kind": "ManagedServiceAccount", "name": "robot", "apiGroup": "authentication.open-cluster-management.io"});
-    permission(
-        &fleet,
-        "p",
-        json!({
-            "roles": [{"namespace": "default", "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]}],
-            "roleBindings": [{"namespace": "default", "roleRef": {"kind": "Role"}, "subject": account}],
-        }),
-    )
-    .await?;
+    let spec = json!({
+        "roles": [{"namespace": "default", "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]}],
+        "roleBindings": [{"namespace": "default", "roleRef": {"kind": "Role"}, "subject": account}],
+    });
+    permission(&fleet, "p", spec.clone()).await?;
     condition(
         &fleet,
         "p",
@@ -73,6 +69,20 @@ pub async fn primary_use_case(fleet: Fleet) -> Result<()> {
         code(others.list(&ListParams::default()).await) == 403,
         "what is not granted is refused"
     );
+
+    // The permission is taken away, the account and its token stay: who asks is known, and refused.
+    permission(&fleet, "p", json!({"roleBindings": []})).await?;
+    wait::until_true("the live token is refused", || async {
+        Ok(code(maps.list(&ListParams::default()).await) == 403)
+    })
+    .await?;
+    ensure!(code(others.list(&ListParams::default()).await) == 403);
+    permission(&fleet, "p", spec).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    wait::until_true("the granted request succeeds again", || async {
+        Ok(code(maps.list(&ListParams::default()).await) == 200)
+    })
+    .await?;
 
     // The account goes: what was granted to it is revoked, and comes back with it.
     let accounts: Api<ManagedServiceAccount> = Api::namespaced(admin.clone(), "cluster1");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::{events::v1::Event, rbac::v1::ClusterRoleBinding};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, PostParams},
@@ -12,7 +12,10 @@ use serde_json::json;
 use writ_api::work::ManifestWork;
 use writ_hub::admission::NilExecutor;
 
-use super::support::{allowed, cluster_role, condition, hub_controllers, permission, start_with, user};
+use super::support::{
+    agent_options, allowed, cluster_role, condition, delete, hub_controllers, permission, spoke, start_all,
+    start_with, user,
+};
 use crate::{Fleet, fleet::Running, wait, yaml};
 
 const WRITER: &str = r#"
@@ -97,6 +100,17 @@ pub async fn exactly_the_rule(fleet: Fleet) -> Result<()> {
         condition_now(&fleet, &refused).await
     })
     .await?;
+    // Whoever describes the permission reads it too.
+    let events: Api<Event> = Api::namespaced(admin.clone(), "cluster1");
+    wait::until_true("an event says so", || async {
+        let events = events.list(&ListParams::default()).await?;
+        Ok(events.iter().any(|event| {
+            event.regarding.as_ref().is_some_and(|about| {
+                about.kind.as_deref() == Some("ClusterPermission") && about.name.as_deref() == Some("p")
+            }) && event.note.as_deref().is_some_and(|note| note.contains(&refused))
+        }))
+    })
+    .await?;
     let restored = ClusterRoleBinding {
         metadata: kube::api::ObjectMeta {
             name: rule.metadata.name.clone(),
@@ -148,4 +162,37 @@ async fn condition_now(fleet: &Fleet, words: &str) -> Result<bool> {
     Ok(conditions
         .iter()
         .any(|c| c.reason == "ManifestWorkRefused" && c.message.contains(words)))
+}
+
+const EXECUTOR: &str = r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: e2e-executor}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects:
+- {kind: ServiceAccount, name: executor, namespace: default}
+";
+
+/// The agent takes no work without an executor: the hub is told which one to name.
+pub async fn named(fleet: Fleet) -> Result<()> {
+    let mut agent = agent_options(&["grants", "registration", "work"]);
+    agent.work.nil_executor = writ_agent::options::NilExecutor::Deny;
+    let hub = |executor: Option<&str>| writ_hub::Options {
+        controllers: hub_controllers(),
+        permission_executor: executor.map(ToOwned::to_owned),
+        ..writ_hub::Options::default()
+    };
+    let parts = start_all(&fleet, hub(None), agent).await?;
+    fleet.cluster(1)?.namespace("a").await?;
+    yaml::apply(&spoke(&fleet).await?, EXECUTOR).await?;
+    let entry = json!({"namespace": "a", "roleRef": cluster_role("view"), "subject": user("alice")});
+    permission(&fleet, "p", json!({ "roleBindings": [entry] })).await?;
+    condition(&fleet, "p", "Ready", "False", "AppliedManifestWorkFailed").await?;
+    allowed(&fleet, "alice", "get", "a", false).await?;
+    parts.hub.stop().await?;
+    let _hub = fleet.run_hub(hub(Some("default/executor"))).await?;
+    allowed(&fleet, "alice", "get", "a", true).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    delete(&fleet, "p").await?;
+    allowed(&fleet, "alice", "get", "a", false).await
 }

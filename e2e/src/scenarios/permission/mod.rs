@@ -10,8 +10,10 @@ mod executor;
 mod grant;
 mod large;
 mod migration;
+mod overlap;
 mod selector;
 mod support;
+mod writers;
 
 /// The scenarios of this folder.
 pub fn all() -> Vec<Scenario> {
@@ -60,6 +62,26 @@ pub fn all() -> Vec<Scenario> {
             name: "permission/upstreams_controller_and_ours_change_places_without_a_gap",
             clusters: 1,
             run: |fleet| migration::no_gap(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_namespace_is_named_and_selected",
+            clusters: 1,
+            run: |fleet| overlap::overlap(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/hub_and_agent_change_places_as_selectors_without_a_gap",
+            clusters: 2,
+            run: |fleet| overlap::change_hands(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/an_agent_that_denies_works_without_executor_gets_one",
+            clusters: 1,
+            run: |fleet| executor::named(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/nobody_may_write_one_by_default",
+            clusters: 1,
+            run: |fleet| writers::nobody(fleet).boxed(),
         },
         Scenario {
             name: "permission/a_permission_of_600_kib_is_split",

@@ -98,9 +98,9 @@ pub async fn by_agent(fleet: Fleet) -> Result<()> {
     allowed(&fleet, "alice", "get", "two", true).await?;
     selected(1).await?;
 
-    // What the agent made is repaired, also when its owner was taken away.
+    // What the agent made is repaired, also when all that says whose it is was taken away.
     let bindings: Api<RoleBinding> = Api::namespaced(spoke(&fleet).await?, "two");
-    let strip = json!({"metadata": {"ownerReferences": null}, "subjects": [user("mallory")]});
+    let strip = json!({"metadata": {"ownerReferences": null, "labels": null}, "subjects": [user("mallory")]});
     bindings
         .patch("p", &PatchParams::default(), &Patch::Merge(strip))
         .await?;

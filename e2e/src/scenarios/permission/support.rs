@@ -7,7 +7,10 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use writ_api::rbac::ClusterPermission;
+use writ_api::{
+    cluster::{ManagedCluster, cluster_claim::CLAIM_AGENT},
+    rbac::ClusterPermission,
+};
 use writ_runtime::condition;
 
 use crate::{Cluster, Fleet, fleet::Running, wait};
@@ -17,7 +20,7 @@ pub struct Parts {
     /// The hub.
     pub hub: Running,
     /// The agent of `cluster1`.
-    _agent: Running,
+    pub agent: Running,
 }
 
 /// The controllers of the hub that permissions need.
@@ -41,27 +44,53 @@ pub async fn start(fleet: &Fleet) -> Result<Parts> {
 
 /// The same with a hub of one's own choice; it must accept clusters.
 pub async fn start_with(fleet: &Fleet, options: writ_hub::Options) -> Result<Parts> {
-    let hub = fleet.run_hub(options).await?;
-    fleet.accept(1).await?;
-    let agent = fleet
-        .run_agent(
-            1,
-            writ_agent::Options {
-                controllers: ["grants", "registration", "tokens", "work"]
-                    .map(str::to_owned)
-                    .into(),
-                ..writ_agent::Options::default()
-            },
-        )
-        .await?;
-    let clusters: Api<writ_api::cluster::ManagedCluster> = Api::all(fleet.hub.admin().await?);
+    start_all(
+        fleet,
+        options,
+        agent_options(&["grants", "registration", "tokens", "work"]),
+    )
+    .await
+}
+
+/// The same with an agent of one's own choice, too.
+pub async fn start_all(fleet: &Fleet, hub: writ_hub::Options, agent: writ_agent::Options) -> Result<Parts> {
+    let hub = fleet.run_hub(hub).await?;
+    let agent = join(fleet, 1, agent).await?;
+    Ok(Parts { hub, agent })
+}
+
+/// An agent with these controllers.
+pub fn agent_options(controllers: &[&str]) -> writ_agent::Options {
+    writ_agent::Options {
+        controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
+        ..writ_agent::Options::default()
+    }
+}
+
+/// Runs the agent of a cluster, which joins, until it has said what it can.
+pub async fn join(fleet: &Fleet, number: usize, options: writ_agent::Options) -> Result<Running> {
+    fleet.accept(number).await?;
+    let mut claim = options.controllers.clone();
+    claim.sort();
+    let agent = fleet.run_agent(number, options).await?;
+    let clusters: Api<ManagedCluster> = Api::all(fleet.hub.admin().await?);
+    let name = fleet.cluster(number)?.name().to_owned();
     wait::until_true("the agent says what it can", || async {
-        let status = clusters.get("cluster1").await?.status.unwrap_or_default();
-        let mut claims = status.cluster_claims.iter();
-        Ok(claims.any(|claim| claim.name == "agent.writ.dev" && claim.value.contains("grants")))
+        let status = clusters.get(&name).await?.status.unwrap_or_default();
+        let said = status
+            .cluster_claims
+            .iter()
+            .find(|claim| claim.name == CLAIM_AGENT);
+        let mut said: Vec<String> = said
+            .iter()
+            .flat_map(|claim| claim.value.split(','))
+            .map(|part| part.trim().to_owned())
+            .collect();
+        said.sort();
+        Ok(said == claim)
     })
     .await?;
-    Ok(Parts { hub, _agent: agent })
+    Ok(agent)
 }
 
 /// Writes a permission in `cluster1`.

@@ -347,14 +347,16 @@ pub async fn tampering(fleet: Fleet) -> Result<()> {
         .patch(&name, &PatchParams::default(), &Patch::Merge(labels))
         .await?;
     healed("the removed label").await?;
-    // Replaced by one with another role, under the same name.
-    bindings.delete(&name, &DeleteParams::default()).await?;
+    // Replaced by one with another role, under the same name. Ours may be back first: then once more.
     let mut other = original.clone();
     other.metadata.resource_version = None;
     other.metadata.uid = None;
     other.role_ref.name = "edit".into();
-    // Ours may be back already; then it is not replaced and stays as it is.
-    let _ = bindings.create(&PostParams::default(), &other).await;
+    until("the binding is replaced", || async {
+        bindings.delete(&name, &DeleteParams::default()).await?;
+        Ok(bindings.create(&PostParams::default(), &other).await.ok())
+    })
+    .await?;
     healed("the replaced role").await?;
     case.until_bound("tamper", &["tenant/ClusterRole/view"]).await?;
     // The account itself: its tokens end with it, and the reconciler asks for one of the account that takes its place.

@@ -5,6 +5,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
@@ -97,6 +98,62 @@ pub async fn policies(fleet: Fleet) -> Result<()> {
     Ok(())
 }
 
+/// Puts a finalizer on a ConfigMap, or takes it off.
+async fn hold(maps: &Api<ConfigMap>, name: &str, held: bool) -> Result<()> {
+    let finalizers = if held { vec!["example.com/held"] } else { vec![] };
+    let patch = json!({ "metadata": { "finalizers": finalizers }});
+    maps.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}
+
+/// A definition stays until what it may define is gone, and an object that never goes can be left behind.
+pub async fn order(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("order")).await?;
+    let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: orders.example.com}\nspec:\n  group: example.com\n  scope: Namespaced\n  names: {plural: orders, singular: order, kind: Order}\n  versions:\n  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}\n";
+    let commit = case.repo.commit(
+        "main",
+        &[
+            ("crd.yaml", definition.to_owned()),
+            ("a.yaml", config_map("order", "a", "1")),
+        ],
+    )?;
+    case.root_sync(
+        "order",
+        json!({ "metadata": { "annotations": { FOREGROUND: "Foreground" }}}),
+    )
+    .await?;
+    case.synced("order", &commit).await?;
+    let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "order");
+    hold(&maps, "a", true).await?;
+    case.delete("RootSync", SYSTEM, "order").await?;
+    case.when("order", "the object that is held is named", |status| {
+        condition(status, "ReconcilerFinalizerFailure")["message"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("ConfigMap order/a is still being deleted")
+    })
+    .await?;
+    let definitions = Api::<CustomResourceDefinition>::all(case.admin.clone());
+    let definition = definitions.get("orders.example.com").await?;
+    ensure!(definition.metadata.deletion_timestamp.is_none());
+    let note = json!({ "metadata": { "annotations": { "writ.dev/abandon-managed-objects": "true" }}});
+    case.syncs("RootSync", SYSTEM)
+        .patch("order", &PatchParams::default(), &Patch::Merge(note))
+        .await?;
+    case.gone("RootSync", SYSTEM, "order").await?;
+    ensure!(definitions.get_opt("orders.example.com").await?.is_none());
+    ensure!(maps.get_opt("a").await?.is_some());
+    hold(&maps, "a", false).await?;
+    ensure!(
+        case.leftovers("order").await?.is_empty(),
+        "{:?}",
+        case.leftovers("order").await?
+    );
+    Ok(())
+}
+
 /// A role is removed in the middle of the deletion: said so, healed when it is back; or the objects are left behind.
 pub async fn role_removed(fleet: Fleet) -> Result<()> {
     let case = Case::new(fleet).await?;
@@ -119,6 +176,14 @@ pub async fn role_removed(fleet: Fleet) -> Result<()> {
         )
         .await?;
         case.synced(name, &commit).await?;
+        // Somebody holds the object, so that its deletion has begun when the role goes.
+        hold(&maps, "a", true).await?;
+        case.delete("RootSync", SYSTEM, name).await?;
+        until("the deletion has begun", || async {
+            let map = maps.get("a").await?;
+            Ok(map.metadata.deletion_timestamp)
+        })
+        .await?;
         roles.delete("middle", &DeleteParams::default()).await?;
         // RBAC forgets a role a moment later.
         let account = case.as_reconciler(&format!("root-reconciler-{name}")).await?;
@@ -127,7 +192,6 @@ pub async fn role_removed(fleet: Fleet) -> Result<()> {
             Ok(maps.get("a").await.is_err().then_some(()))
         })
         .await?;
-        case.delete("RootSync", SYSTEM, name).await?;
         let status = case
             .when(name, "the missing right is named", |status| {
                 let text = condition(status, "ReconcilerFinalizerFailure")["message"]
@@ -157,8 +221,10 @@ pub async fn role_removed(fleet: Fleet) -> Result<()> {
                 .await?;
             case.gone("RootSync", SYSTEM, name).await?;
             ensure!(maps.get_opt("a").await?.is_some());
+            hold(&maps, "a", false).await?;
         } else {
             apply(&case.admin, &config_map_role("ClusterRole", "middle", "")).await?;
+            hold(&maps, "a", false).await?;
             case.gone("RootSync", SYSTEM, name).await?;
             ensure!(maps.get_opt("a").await?.is_none());
         }

@@ -1,9 +1,15 @@
 //! A repository behind HTTPS, with a certificate authority and a token from Secrets.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 use writ_testenv::git_http::{self, Access};
 
 use crate::Fleet;
@@ -92,5 +98,67 @@ pub async fn token_and_ca(fleet: Fleet) -> Result<()> {
     }}}))
     .await?;
     error("no branch \"main\"").await?;
+    unchecked_and_moved(&case, &url).await
+}
+
+/// Without a look at the certificate; and at an address that has moved.
+async fn unchecked_and_moved(case: &Case, url: &str) -> Result<()> {
+    let commit = case
+        .repo
+        .commit("main", &[("a.yaml", config_map("https", "b", "1"))])?;
+    let git =
+        json!({ "repo": url, "auth": "token", "secretRef": { "name": "git-token" }, "noSSLVerify": true });
+    case.root_sync("unchecked", json!({ "spec": { "git": git }}))
+        .await?;
+    case.synced("unchecked", &commit).await?;
+    let folder = case.repo.path();
+    let open = git_http::serve(folder.parent().context("no folder")?.into(), Access::default()).await?;
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let door = Redirect::to(open.url.clone()).await?;
+    let moved = case.another()?;
+    let git = json!({ "repo": format!("http://{}/{name}", door.address) });
+    moved.root_sync("moved", json!({ "spec": { "git": git }})).await?;
+    // The other one has this object; that the commit was read is all that matters.
+    moved
+        .when("moved", "the commit behind the redirect", |status| {
+            status["source"]["commit"] == commit.as_str()
+        })
+        .await?;
     Ok(())
+}
+
+/// Answers everything with where it is now.
+struct Redirect {
+    address: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Redirect {
+    async fn to(base: String) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let task = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let base = base.clone();
+                tokio::spawn(async move {
+                    let mut head = vec![0; 4096];
+                    let read = stream.read(&mut head).await.unwrap_or_default();
+                    head.truncate(read);
+                    let head = String::from_utf8_lossy(&head).into_owned();
+                    let path = head.split(' ').nth(1).unwrap_or("/");
+                    let answer = format!(
+                        "HTTP/1.1 302 Found\r\nlocation: {base}{path}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                    );
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                });
+            }
+        });
+        Ok(Self { address, task })
+    }
+}
+
+impl Drop for Redirect {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }

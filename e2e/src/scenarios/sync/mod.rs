@@ -11,6 +11,7 @@ mod modes;
 mod rights;
 mod sources;
 mod support;
+mod trust;
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{runtime::Handle, task::spawn_blocking};
@@ -57,12 +58,19 @@ pub fn all() -> Vec<Scenario> {
         "two_hundred_root_syncs" => sources::many,
         "https_with_a_token_and_a_ca" => https::token_and_ca,
         "an_editor_needs_bind" => modes::require_bind,
+        "what_has_no_effect_is_named" => modes::ignored,
         "one_deployment_per_sync" => modes::pods,
         "a_repository_is_away_for_an_hour" => drift::away_for_an_hour,
         "a_silent_server_stops_no_drift_correction" => drift::silent_server,
+        "neither_a_commit_nor_a_restart_writes_what_is_as_declared" => drift::nothing_to_do,
         "who_fights_over_an_object_is_named" => drift::fight,
         "nothing_of_config_syncs_own_manager_stays" => migration::from_config_sync,
+        "a_restart_reports_nothing_new" => drift::restart,
+        "objects_that_are_left_alone" => drift::left_alone,
+        "another_syncs_name_on_an_object_is_not_believed" => trust::forged,
+        "rights_that_are_gone_leave_no_sync_stuck" => trust::rights_gone,
         "objects_are_deleted_or_orphaned" => deletion::policies,
         "a_role_is_removed_in_the_middle_of_a_deletion" => deletion::role_removed,
+        "what_others_need_is_deleted_last" => deletion::order,
     }
 }

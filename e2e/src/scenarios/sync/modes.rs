@@ -15,7 +15,7 @@ use writ_sync::{DefaultRole, Isolation, Options};
 
 use crate::{Fleet, repair::repaired};
 
-use super::support::{Case, SYSTEM, apply, condition, until};
+use super::support::{Case, SYSTEM, apply, condition, config_map, namespace, until};
 
 /// `--require-bind --default-role=none`: an editor needs `bind` on every role in force.
 pub async fn require_bind(fleet: Fleet) -> Result<()> {
@@ -184,6 +184,7 @@ subjects: [{kind: User, name: carol}]
         .context("one role too many")?
         .to_string();
     ensure!(text.contains("carol may not bind Role binder"), "{text}");
+    others_secrets(&case, &syncs).await?;
     // A sync of the admin's with cluster-admin: she may not point it at her repository.
     case.root_sync("admins", json!({})).await?;
     let swap = json!({ "spec": { "git": { "repo": "/mine" }}});
@@ -200,6 +201,44 @@ subjects: [{kind: User, name: carol}]
     private_folders(&case).await?;
     case.when("admins", "the manager works on it", |status| {
         condition(status, "RolesBound")["reason"] == "ClusterAdmin"
+    })
+    .await?;
+    Ok(())
+}
+
+/// A Secret that the editor may not read is not sent to her server either.
+async fn others_secrets(case: &Case, syncs: &Api<kube::api::DynamicObject>) -> Result<()> {
+    let token = |repo: &str| json!({ "spec": { "git": { "repo": repo, "auth": "token", "secretRef": { "name": "others-token" }}}});
+    let edit = async |repo: &str| {
+        syncs
+            .patch("carols", &PatchParams::default(), &Patch::Merge(token(repo)))
+            .await
+    };
+    let refused = edit("https://carol.example.com/x").await;
+    let text = refused.err().context("another's Secret was named")?.to_string();
+    ensure!(
+        text.contains("carol may not get Secret config-management-system/others-token"),
+        "{text}"
+    );
+    apply(
+        &case.admin,
+        r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: carol, namespace: config-management-system}
+rules:
+- {apiGroups: [''], resources: [secrets], resourceNames: [others-token], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: carol, namespace: config-management-system}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: carol}
+subjects: [{kind: User, name: carol}]
+",
+    )
+    .await?;
+    until("she may read it", || async {
+        Ok(edit("https://carol.example.com/x").await.ok())
     })
     .await?;
     Ok(())
@@ -252,6 +291,24 @@ pub async fn pods(fleet: Fleet) -> Result<()> {
         Ok(deployments.get_opt("root-reconciler-pods").await?)
     })
     .await?;
+    // Nobody runs it here: that is said, until it does.
+    case.when("pods", "it does not run", |status| {
+        let reconciling = condition(status, "Reconciling");
+        reconciling["status"] == "True" && reconciling["reason"] == "Deployment"
+    })
+    .await?;
+    let runs = json!({ "status": { "replicas": 1, "readyReplicas": 1, "availableReplicas": 1 }});
+    deployments
+        .patch_status(
+            "root-reconciler-pods",
+            &PatchParams::default(),
+            &Patch::Merge(runs),
+        )
+        .await?;
+    case.when("pods", "it runs", |status| {
+        condition(status, "Reconciling")["status"] == "False"
+    })
+    .await?;
     // Without a default role it is bound to nothing.
     case.when("pods", "no roles", |status| {
         condition(status, "RolesBound")["reason"] == "NoRoles"
@@ -284,6 +341,35 @@ pub async fn pods(fleet: Fleet) -> Result<()> {
     until("the edited Deployment", || async {
         let live = deployments.get("root-reconciler-pods").await?;
         Ok((image(&live) == image(&first)).then_some(()))
+    })
+    .await?;
+    Ok(())
+}
+
+/// Fields that Config Sync knows and that do nothing here are accepted, and named as long as they are set.
+pub async fn ignored(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("ignored")).await?;
+    let commit = case
+        .repo
+        .commit("main", &[("a.yaml", config_map("ignored", "a", "1"))])?;
+    let set = json!({"spec": {"override": {"statusMode": "enabled", "reconcileTimeout": "5m"}}});
+    case.root_sync("ignored", set).await?;
+    case.synced("ignored", &commit).await?;
+    case.when("ignored", "both fields are named", |status| {
+        let ignored = condition(status, "FieldsIgnored");
+        ignored["status"] == "True"
+            && ignored["message"]
+                == "spec.override.reconcileTimeout, spec.override.statusMode have no effect here"
+    })
+    .await?;
+    case.root_sync(
+        "ignored",
+        json!({"spec": {"override": {"statusMode": "disabled"}}}),
+    )
+    .await?;
+    case.when("ignored", "none is named any more", |status| {
+        condition(status, "FieldsIgnored")["status"] == "False"
     })
     .await?;
     Ok(())

@@ -115,25 +115,19 @@ pub async fn escalation(fleet: Fleet) -> Result<()> {
 /// A RoleBinding-only sync works without any right in the cluster, and its drift is corrected.
 pub async fn role_bindings_only(fleet: Fleet) -> Result<()> {
     let case = Case::new(fleet).await?;
-    for name in ["only-a", "only-b"] {
+    // More than a few: then a watch on all namespaces is tried, and refused.
+    let all = ["only-a", "only-b", "only-c", "only-d", "only-e"];
+    for name in all {
         apply(&case.admin, &namespace(name)).await?;
         apply(&case.admin, &config_map_role("Role", "only", name)).await?;
     }
-    let commit = case.repo.commit(
-        "main",
-        &[
-            ("a.yaml", config_map("only-a", "x", "1")),
-            ("b.yaml", config_map("only-b", "x", "1")),
-        ],
-    )?;
-    case.root_sync(
-        "only",
-        json!({ "spec": { "override": { "roleRefs": [
-            { "kind": "Role", "name": "only", "namespace": "only-a" },
-            { "kind": "Role", "name": "only", "namespace": "only-b" },
-        ]}}}),
-    )
-    .await?;
+    let files = all.map(|name| (name, config_map(name, "x", "1")));
+    let files = files.map(|(name, text)| (format!("{name}.yaml"), text));
+    let files: Vec<(&str, String)> = files.iter().map(|(path, text)| (&**path, text.clone())).collect();
+    let commit = case.repo.commit("main", &files)?;
+    let refs = all.map(|name| json!({ "kind": "Role", "name": "only", "namespace": name }));
+    case.root_sync("only", json!({ "spec": { "override": { "roleRefs": refs }}}))
+        .await?;
     case.synced("only", &commit).await?;
     let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "only-b");
     let drift = Patch::Merge(json!({ "data": { "key": "drift" }}));
@@ -298,6 +292,16 @@ pub async fn repo_sync(fleet: Fleet) -> Result<()> {
     .await?;
     ensure!(maps("tenant-b").get_opt("theirs").await?.is_none());
     ensure!(case.status("RepoSync", "tenant-a", "team").await?["lastSyncedCommit"] != commit.as_str());
+    // The older version is the same.
+    let older = json!({
+        "apiVersion": "configsync.gke.io/v1alpha1", "kind": "RepoSync",
+        "metadata": { "name": "older", "namespace": "tenant-b" }, "spec": case.source()["spec"],
+    });
+    apply(&case.admin, &older.to_string()).await?;
+    case.when_of("RepoSync", "tenant-b", "older", "it is worked on", |status| {
+        status["reconciler"] == "ns-reconciler-tenant-b-older-5" && errors(status).contains("KNV1058")
+    })
+    .await?;
     // Its deletion leaves nothing.
     case.delete("RepoSync", "tenant-a", "team").await?;
     case.gone("RepoSync", "tenant-a", "team").await?;

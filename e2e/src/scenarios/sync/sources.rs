@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, DynamicObject, ListParams},
+    core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
 use writ_testenv::git::Content;
@@ -304,6 +305,64 @@ spec:
         })
         .await?;
     ensure!(condition(&status, "Syncing")["reason"] == "Source");
+    // Also for one that was synced before: it is not said to be complete.
+    let charts = case.another()?;
+    let before = charts
+        .repo
+        .commit("main", &[("a.yaml", config_map("implicit", "charted", "1"))])?;
+    charts.root_sync("helm", json!({})).await?;
+    charts.synced("helm", &before).await?;
+    let chart = json!({ "repo": "https://example.com/charts", "chart": "x", "auth": "none" });
+    charts
+        .root_sync("helm", json!({ "spec": { "sourceType": "helm", "helm": chart }}))
+        .await?;
+    charts
+        .when("helm", "helm is refused", |status| {
+            let syncing = condition(status, "Syncing");
+            let text = syncing["message"].as_str().unwrap_or_default();
+            syncing["reason"] == "Source" && text.contains("spec.sourceType helm is not supported")
+        })
+        .await?;
+    late_kinds(&case.another()?).await
+}
+
+/// A kind that somebody else defines later: its objects get what all objects get.
+async fn late_kinds(case: &Case) -> Result<()> {
+    let object = |name: &str, more: &str| {
+        format!(
+            "apiVersion: late.example.com/v1\nkind: Late\nmetadata: {{name: {name}, namespace: late{more}}}\n"
+        )
+    };
+    let commit = case.repo.commit(
+        "main",
+        &[
+            ("a.yaml", object("wanted", "")),
+            (
+                "b.yaml",
+                object(
+                    "unwanted",
+                    ", annotations: {configmanagement.gke.io/managed: disabled}",
+                ),
+            ),
+        ],
+    )?;
+    case.root_sync("late", json!({})).await?;
+    case.when("late", "the kind is not known", |status| {
+        status["sync"]["errors"][0]["code"] == "1021"
+    })
+    .await?;
+    apply(
+        &case.admin,
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: lates.late.example.com}\nspec:\n  group: late.example.com\n  scope: Namespaced\n  names: {plural: lates, singular: late, kind: Late}\n  versions:\n  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}\n",
+    )
+    .await?;
+    // Its namespace is made, too.
+    case.synced("late", &commit).await?;
+    let kind = GroupVersionKind::gvk("late.example.com", "v1", "Late");
+    let lates: Api<DynamicObject> =
+        Api::namespaced_with(case.admin.clone(), "late", &ApiResource::from_gvk(&kind));
+    ensure!(lates.get_opt("wanted").await?.is_some());
+    ensure!(lates.get_opt("unwanted").await?.is_none());
     Ok(())
 }
 

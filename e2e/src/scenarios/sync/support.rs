@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    sync::Mutex,
 };
 use writ_testenv::git::Repository;
 
@@ -35,7 +36,8 @@ pub const SYSTEM: &str = "config-management-system";
 pub struct Env {
     fleet: Fleet,
     folder: TempDir,
-    _running: Running,
+    options: writ_sync::Options,
+    running: Mutex<Option<Running>>,
 }
 
 impl Env {
@@ -72,17 +74,29 @@ impl Case {
         let folder = TempDir::new()?;
         options.cache = folder.path().join("clones");
         options.leader_election = Some("e2e".into());
-        let running = Fleet::run_sync_on(&fleet.hub, options).await?;
+        let running = Fleet::run_sync_on(&fleet.hub, options.clone()).await?;
         let admin = fleet.hub.admin().await?;
         Ok(Self {
             env: Arc::new(Env {
                 fleet,
                 folder,
-                _running: running,
+                options,
+                running: Mutex::new(Some(running)),
             }),
             admin,
             repo: Repository::new()?,
         })
+    }
+
+    /// Stops the manager; another one starts after that was done.
+    pub async fn restart(&self, between: impl Future<Output = Result<()>>) -> Result<()> {
+        let mut running = self.env.running.lock().await;
+        if let Some(running) = running.take() {
+            running.stop().await?;
+        }
+        between.await?;
+        *running = Some(Fleet::run_sync_on(&self.env.fleet.hub, self.env.options.clone()).await?);
+        Ok(())
     }
 
     /// Another repository on the same cluster.

@@ -5,21 +5,30 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use writ_api::{
     addon::ManagedClusterAddOn,
     authentication::ManagedServiceAccountBinding,
+    cluster::PlacementDecision,
     work::{ManifestWork, ManifestWorkReplicaSet},
 };
-use writ_hub::admission::{AdmissionOptions, ExecutorAuthorization};
+use writ_hub::admission::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
 use writ_runtime::webhook;
 
 use super::support::{accept, agent, condition, config_map, create, works};
 use crate::{Fleet, fleet::Running, wait, yaml};
 
 async fn hub(fleet: &Fleet, executor_authorization: ExecutorAuthorization) -> Result<Running> {
+    hub_with(fleet, executor_authorization, NilExecutor::Allow).await
+}
+
+async fn hub_with(
+    fleet: &Fleet,
+    executor_authorization: ExecutorAuthorization,
+    nil_executor: NilExecutor,
+) -> Result<Running> {
     let defaults = AdmissionOptions::default();
     let options = writ_hub::Options {
         // Nothing but admission.
@@ -27,6 +36,7 @@ async fn hub(fleet: &Fleet, executor_authorization: ExecutorAuthorization) -> Re
         admission: AdmissionOptions {
             webhooks: true,
             executor_authorization,
+            nil_executor,
             server: webhook::Options {
                 listen: SocketAddr::from(([127, 0, 0, 1], 0)),
                 target: webhook::Target::Url(None),
@@ -36,7 +46,23 @@ async fn hub(fleet: &Fleet, executor_authorization: ExecutorAuthorization) -> Re
         },
         ..writ_hub::Options::default()
     };
-    fleet.run_hub(options).await
+    let running = fleet.run_hub(options).await?;
+    // An API server reads what webhooks there are a moment after they were written.
+    let works = works(fleet).await?;
+    let empty: ManifestWork = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "empty"}, "spec": {"workload": {"manifests": []}},
+    }))?;
+    let trial = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    wait::until_true("admission is asked", || async {
+        let answer = works.create(&trial, &empty).await;
+        Ok(answer.is_err_and(|error| error.to_string().contains("manifests should not be empty")))
+    })
+    .await?;
+    Ok(running)
 }
 
 const WRITERS: &str = r#"
@@ -200,6 +226,66 @@ pub async fn execute_as(fleet: Fleet) -> Result<()> {
         sets.create(&PostParams::default(), &set).await,
         "execute-as is needed in all namespaces",
     )?;
+    running.stop().await
+}
+
+/// Where only bindings count, the hub itself still writes the works of a set whose author was asked; nobody else does.
+/// And where no executor is an executor, it takes `execute-as`.
+pub async fn by_binding_only(fleet: Fleet) -> Result<()> {
+    accept(&fleet, "cluster1").await?;
+    let admin = fleet.hub.admin().await?;
+    yaml::apply(&admin, WRITERS).await?;
+    let running = hub_with(&fleet, ExecutorAuthorization::Binding, NilExecutor::Check).await?;
+    let alice = fleet.hub.user("alice", &["system:authenticated"]).await?;
+    let alices: Api<ManifestWork> = Api::namespaced(alice, "cluster1");
+    wait::until_true("the webhook refuses", || async {
+        let answer = create(&alices, "probe", json!({"workload": {"manifests": []}})).await;
+        Ok(answer.is_err_and(|error| format!("{error:?}").contains("manifests should not be empty")))
+    })
+    .await?;
+    let work = |name: &str, spec: Value| -> Result<ManifestWork> {
+        Ok(serde_json::from_value(
+            json!({"apiVersion": "work.open-cluster-management.io/v1",
+            "kind": "ManifestWork", "metadata": {"name": name}, "spec": spec}),
+        )?)
+    };
+    // What alice has is the permission, and no binding.
+    let robots = work("robots", spec("accounts", "robot", "1"))?;
+    refused(
+        alices.create(&PostParams::default(), &robots).await,
+        "cannot manipulate the Manifestwork with executor accounts/robot",
+    )?;
+    let plain = json!({"workload": {"manifests": [config_map("default", "nil", "1")]}});
+    refused(
+        alices
+            .create(&PostParams::default(), &work("nil", plain.clone())?)
+            .await,
+        "cannot manipulate the Manifestwork with executor /klusterlet-work-sa",
+    )?;
+    // The admin may do all, and so name any executor of a set; the hub writes its works.
+    let decisions: Api<PlacementDecision> = Api::namespaced(admin.clone(), "default");
+    let decision: PlacementDecision = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "PlacementDecision",
+        "metadata": {"name": "all-1", "labels": {"cluster.open-cluster-management.io/placement": "all",
+            "cluster.open-cluster-management.io/decision-group-index": "0"}}}))?;
+    decisions.create(&PostParams::default(), &decision).await?;
+    let chosen = json!({"status": {"decisions": [{"clusterName": "cluster1", "reason": ""}]}});
+    decisions
+        .patch_status("all-1", &PatchParams::default(), &Patch::Merge(&chosen))
+        .await?;
+    let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(admin.clone(), "default");
+    for (name, template) in [("with", spec("accounts", "robot", "1")), ("without", plain)] {
+        let set: ManifestWorkReplicaSet = serde_json::from_value(json!({
+            "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
+            "metadata": {"name": name},
+            "spec": {"manifestWorkTemplate": template, "placementRefs": [{"name": "all"}]}}))?;
+        sets.create(&PostParams::default(), &set).await?;
+    }
+    let works: Api<ManifestWork> = Api::namespaced(admin, "cluster1");
+    wait::until_true("the hub has written both works", || async {
+        Ok(works.list(&ListParams::default()).await?.items.len() == 2)
+    })
+    .await?;
     running.stop().await
 }
 

@@ -39,15 +39,16 @@ pub async fn life(fleet: Fleet) -> Result<()> {
     let map = holds(&maps, "a", "1").await?;
 
     let anchors: Api<AppliedManifestWork> = Api::all(client.clone());
-    let found = anchors.list(&ListParams::default()).await?.items;
-    ensure!(found.len() == 1, "one AppliedManifestWork, not {}", found.len());
-    let anchor = found.first().context("an AppliedManifestWork")?;
+    // The record and the report are written side by side.
+    let anchor = wait::until("three objects are recorded", || async {
+        let found = anchors.list(&ListParams::default()).await?.items;
+        ensure!(found.len() == 1, "one AppliedManifestWork, not {}", found.len());
+        let anchor = found.into_iter().next().context("an AppliedManifestWork")?;
+        let status = anchor.status.clone().unwrap_or_default();
+        Ok((status.applied_resources.len() == 3).then_some(anchor))
+    })
+    .await?;
     ensure!(anchor.name_any().ends_with("-web"));
-    let recorded = anchor.status.clone().unwrap_or_default().applied_resources;
-    ensure!(
-        recorded.len() == 3,
-        "three objects are recorded, not {recorded:?}"
-    );
     let owner = map.owner_references().first().map(|owner| owner.uid.clone());
     ensure!(owner == anchor.uid(), "the object names its AppliedManifestWork");
 
@@ -189,7 +190,8 @@ pub async fn not_understood(fleet: Fleet) -> Result<()> {
     .await
 }
 
-const TOYS: &str = "
+/// The definition of a kind.
+pub const TOYS: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: toys.toys.example.com}

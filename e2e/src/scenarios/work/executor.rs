@@ -21,12 +21,13 @@ fn executor(name: &str) -> Value {
     json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "default", "name": name}}})
 }
 
-fn spec(executor_name: &str, manifests: &Value) -> Value {
+/// A work of these manifests for an account of `default`.
+pub fn spec(executor_name: &str, manifests: &Value) -> Value {
     json!({"workload": {"manifests": manifests}, "executor": executor(executor_name)})
 }
 
 /// Grants an account of `default` these verbs on ConfigMaps of `default`.
-fn grant(account: &str, verbs: &str) -> String {
+pub fn grant(account: &str, verbs: &str) -> String {
     format!(
         r#"
 apiVersion: rbac.authorization.k8s.io/v1
@@ -45,7 +46,8 @@ subjects:
     )
 }
 
-const ALL: &str = "create, update, patch, get, delete";
+/// What holding an object takes.
+pub const ALL: &str = "create, update, patch, get, delete";
 
 /// All or nothing; granted and revoked within a second; one account's grant is not another's.
 pub async fn grants(fleet: Fleet) -> Result<()> {
@@ -211,7 +213,15 @@ subjects:
 
 /// What is the agent's own is nobody else's; an empty executor is nobody; Secrets stay secret.
 pub async fn protected(fleet: Fleet) -> Result<()> {
-    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    // Who the agent is, the API server says: what it was told is of no account.
+    let options = writ_agent::Options {
+        work: WorkOptions {
+            service_account: "somebody-else".into(),
+            ..WorkOptions::default()
+        },
+        ..writ_agent::Options::default()
+    };
+    let _agent = agent(&fleet, options).await?;
     let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
     yaml::apply(
         &client,
@@ -226,12 +236,33 @@ subjects:
     )
     .await?;
     let own = config_map(crate::fleet::AGENT_NAMESPACE, "mine", "1");
-    create(&works, "own", spec("a", &json!([own]))).await?;
-    let work = condition(&works, "own", "Applied", "False").await?;
+    // Not written, and not read either.
+    for (name, strategy) in [("own", "Update"), ("read", "ReadOnly")] {
+        let mut spec = spec("a", &json!([own]));
+        if let Some(spec) = spec.as_object_mut() {
+            let id = json!({"resource": "configmaps", "namespace": "*", "name": "*"});
+            let config = json!([{"resourceIdentifier": id, "updateStrategy": {"type": strategy}}]);
+            spec.insert("manifestConfigs".into(), config);
+        }
+        create(&works, name, spec).await?;
+        let work = condition(&works, name, "Applied", "False").await?;
+        ensure!(
+            manifest_condition(&work, 0, "Applied")?
+                .2
+                .contains("is the agent's own")
+        );
+        ensure!(manifest_condition(&work, 0, "Available")?.0 == "Unknown");
+    }
+    let more = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "more"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": crate::fleet::AGENT_NAMESPACE, "name": "writ-agent"}]});
+    create(&works, "more", spec("a", &json!([more]))).await?;
+    let work = condition(&works, "more", "Applied", "False").await?;
     ensure!(
         manifest_condition(&work, 0, "Applied")?
             .2
-            .contains("is the agent's own")
+            .contains("names the agent itself")
     );
     let takeover = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "writ:agent:deliver"},

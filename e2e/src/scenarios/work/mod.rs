@@ -5,9 +5,11 @@ use futures::FutureExt;
 use crate::Scenario;
 
 mod admission;
+mod attacks;
 mod count;
 mod delivery;
 mod executor;
+mod healing;
 mod link;
 mod outage;
 mod promises;
@@ -48,6 +50,46 @@ pub fn all() -> Vec<Scenario> {
             name: "work/no_work_grants_more_than_its_executor_holds",
             clusters: 1,
             run: |fleet| executor::escalation(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_results_from_a_merge_is_what_counts",
+            clusters: 1,
+            run: |fleet| attacks::merged(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_binding_waits_for_its_role",
+            clusters: 1,
+            run: |fleet| attacks::dangling(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/nothing_is_deleted_without_that_right",
+            clusters: 1,
+            run: |fleet| attacks::replaced(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_an_executor_may_hold_comes_back",
+            clusters: 1,
+            run: |fleet| attacks::made_again(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_refusal_heals_when_its_cause_is_gone",
+            clusters: 1,
+            run: |fleet| healing::late(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_gate_that_cannot_ask_says_so",
+            clusters: 1,
+            run: |fleet| healing::cannot_ask(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_is_refused_is_still_told",
+            clusters: 1,
+            run: |fleet| healing::told(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/the_agents_own_rights_and_finalizers_are_waited_for",
+            clusters: 1,
+            run: |fleet| healing::waited_for(fleet).boxed(),
         },
         Scenario {
             name: "work/what_is_the_agents_own_is_nobody_elses",
@@ -93,6 +135,11 @@ pub fn all() -> Vec<Scenario> {
             name: "work/admission_asks_for_execute_as",
             clusters: 0,
             run: |fleet| admission::execute_as(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/admission_by_bindings_only_lets_the_hub_itself_pass",
+            clusters: 0,
+            run: |fleet| admission::by_binding_only(fleet).boxed(),
         },
         Scenario {
             name: "work/admission_that_is_down_refuses_specs_and_nothing_else",

@@ -236,6 +236,9 @@ pub async fn large(fleet: Fleet) -> Result<()> {
     let reviews = || requests.holding("/subjectaccessreviews");
     create(&works, "large", spec(1000, "1")).await?;
     let work = condition(&works, "large", "Available", "True").await?;
+    // One writer: a thousand objects are recorded in a handful of writes, and none of them is lost to another.
+    let records = requests.holding("/appliedmanifestworks/");
+    ensure!(records.len() <= 5, "the record was written by {records:?}");
     ensure!(count().await? == 1000);
     let reported = work.status.unwrap_or_default().resource_status.manifests.len();
     ensure!(reported == 1000, "{reported} manifests are reported");

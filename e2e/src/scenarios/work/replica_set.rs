@@ -86,6 +86,13 @@ pub async fn rollout(fleet: Fleet) -> Result<()> {
             && status.summary.applied == 2)
     })
     .await?;
+    // Somebody puts the set's label on a work that is not the set's.
+    let works: Api<ManifestWork> = Api::namespaced(admin.clone(), "c1");
+    let theirs: ManifestWork = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "theirs", "labels": {"work.open-cluster-management.io/manifestworkreplicaset": "default.web"}},
+        "spec": {"workload": {"manifests": [config_map("default", "theirs", "1")]}}}))?;
+    works.create(&PostParams::default(), &theirs).await?;
     // A cluster that is not chosen any more loses its work.
     decisions
         .patch_status(
@@ -94,10 +101,15 @@ pub async fn rollout(fleet: Fleet) -> Result<()> {
             &Patch::Merge(&json!({"status": {"decisions": [{"clusterName": "c2", "reason": ""}]}})),
         )
         .await?;
-    wait::until_true("one work is left", || async { Ok(made().await?.len() == 1) }).await?;
-    sets.delete("web", &DeleteParams::default()).await?;
-    wait::until_true("no work is left", || async {
-        Ok(made().await?.is_empty() && sets.get_opt("web").await?.is_none())
+    wait::until_true("one work is left, and theirs", || async {
+        Ok(made().await?.len() == 2)
     })
-    .await
+    .await?;
+    sets.delete("web", &DeleteParams::default()).await?;
+    wait::until_true("no work is left but theirs", || async {
+        Ok(made().await?.len() == 1 && sets.get_opt("web").await?.is_none())
+    })
+    .await?;
+    ensure!(works.get("theirs").await?.metadata.deletion_timestamp.is_none());
+    Ok(())
 }

@@ -176,6 +176,22 @@ pub async fn ownership(fleet: Fleet) -> Result<()> {
     delete(&works, "two").await?;
     gone(&maps, "both").await?;
 
+    // Whoever may write an object may also name another work as its owner: one that knows nothing of it keeps nothing.
+    for name in ["mine", "bystander"] {
+        let spec = json!({"workload": {"manifests": [config_map("default", name, "1")]}});
+        create(&works, name, spec).await?;
+        condition(&works, name, "Applied", "True").await?;
+    }
+    let other = maps.get("bystander").await?.owner_references().to_vec();
+    let mut owners = maps.get("mine").await?.owner_references().to_vec();
+    owners.extend(other);
+    let forged = json!({"metadata": {"ownerReferences": owners}});
+    maps.patch("mine", &PatchParams::default(), &Patch::Merge(forged))
+        .await?;
+    delete(&works, "mine").await?;
+    gone(&maps, "mine").await?;
+    holds(&maps, "bystander", "1").await?;
+
     let manifests = json!([
         config_map("default", "kept", "1"),
         config_map("default", "dropped", "1")

@@ -28,20 +28,9 @@ pub async fn accept(fleet: &Fleet, cluster: &str) -> Result<()> {
     let text = format!(
         r#"
 apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {{name: "e2e:agent:work", namespace: {cluster}}}
-rules:
-- apiGroups: [work.open-cluster-management.io]
-  resources: [manifestworks]
-  verbs: [get, list, watch, update, patch]
-- apiGroups: [work.open-cluster-management.io]
-  resources: [manifestworks/status]
-  verbs: [update, patch]
----
-apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {{name: "e2e:agent:work", namespace: {cluster}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: "e2e:agent:work"}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "open-cluster-management:managedcluster:work"}}
 subjects:
 - {{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:open-cluster-management:{cluster}"}}
 "#

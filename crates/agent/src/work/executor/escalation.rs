@@ -14,7 +14,7 @@ use super::{
     question::Question,
     rbac::{Place, role_place},
 };
-use crate::work::plan::{Item, Target};
+use crate::work::plan::Target;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -40,32 +40,50 @@ pub fn is_namespace_grant(target: &Target) -> bool {
     resource.group == "writ.dev" && resource.plural == "namespacegrants"
 }
 
-/// Whether the executor may grant what this manifest grants.
-pub fn check(target: &Target, items: &[Item], lookup: &mut Lookup<'_>) -> Result<(), String> {
-    if is_namespace_grant(target) {
-        return namespace_grant(target, items, lookup);
-    }
-    let Some((kind, namespace, name)) = place(target) else {
-        return Ok(());
+/// Whether the manifest makes a role.
+pub fn is_role(target: &Target) -> bool {
+    place(target).is_some_and(|place| matches!(place.0, Kind::Role | Kind::ClusterRole))
+}
+
+/// The role that a manifest lets others hold, if it does and can be understood.
+pub fn bound_role(target: &Target) -> Option<Place> {
+    let (namespace, role) = match place(target) {
+        Some((Kind::RoleBinding | Kind::ClusterRoleBinding, namespace, _)) => {
+            (namespace, target.object.get("roleRef"))
+        }
+        None if is_namespace_grant(target) => (String::new(), target.object.pointer("/spec/roleRef")),
+        _ => return None,
     };
+    let role: RoleRef = parse(role?).ok()?;
+    Some(role_place(&namespace, &role))
+}
+
+/// Whether the executor may grant what is granted once this manifest is written. The roles of the same work that will
+/// be written are in `coming`.
+///
+/// A manifest is merged into the object that is there. What counts is what results: the manifest must say all that
+/// grants something, or what the live object says instead counts.
+pub fn check(target: &Target, coming: &[&Target], lookup: &mut Lookup<'_>) -> Result<(), String> {
+    let grant = is_namespace_grant(target);
+    let Some((kind, namespace, name)) = place(target) else {
+        return if grant {
+            complete(target)?;
+            namespace_grant(target, coming, lookup)
+        } else {
+            Ok(())
+        };
+    };
+    complete(target)?;
     match kind {
         Kind::Role => {
             let role: Role = parse(&target.object)?;
-            writes_rules(
-                lookup,
-                "roles",
-                &namespace,
-                &name,
-                &role.rules.unwrap_or_default(),
-            )
+            let rules = resulting(role.rules, lookup, kind, &namespace, &name);
+            writes_rules(lookup, "roles", &namespace, &name, &rules)
         }
         Kind::ClusterRole => {
             let role: ClusterRole = parse(&target.object)?;
-            let mut rules = role.rules.unwrap_or_default();
-            let aggregated = role
-                .aggregation_rule
-                .and_then(|rule| rule.cluster_role_selectors)
-                .is_some_and(|selectors| !selectors.is_empty());
+            let aggregated = selects(&role) || lookup.rbac().is_aggregated(&name);
+            let mut rules = resulting(role.rules, lookup, kind, "", &name);
             if aggregated {
                 // It can become anything, so only those who hold everything may write it.
                 rules.extend(everything());
@@ -74,28 +92,62 @@ pub fn check(target: &Target, items: &[Item], lookup: &mut Lookup<'_>) -> Result
         }
         Kind::RoleBinding => {
             let binding: RoleBinding = parse(&target.object)?;
-            binds(lookup, items, &namespace, &binding.role_ref)
+            binds(lookup, coming, &namespace, &binding.role_ref)
         }
         Kind::ClusterRoleBinding => {
             let binding: ClusterRoleBinding = parse(&target.object)?;
-            binds(lookup, items, "", &binding.role_ref)
+            binds(lookup, coming, "", &binding.role_ref)
         }
     }
 }
 
-/// A NamespaceGrant reaches namespaces that do not exist yet: what it grants must be held in all of them.
-fn namespace_grant(target: &Target, items: &[Item], lookup: &mut Lookup<'_>) -> Result<(), String> {
-    let grant: NamespaceGrant = parse(&target.object)?;
-    if let Some(rules) = &grant.spec.rules {
-        writes_rules(lookup, "roles", "", "", rules)?;
+/// A field that is left out of what is written keeps what the live object grants, unseen.
+fn complete(target: &Target) -> Result<(), String> {
+    let options = target.config.strategy.server_side_apply.as_ref();
+    if options.is_some_and(|options| !options.ignore_fields.is_empty()) {
+        return Err(format!(
+            "serverSideApply.ignoreFields would leave parts of a {} to whoever wrote them: remove ignoreFields",
+            target.kind.resource.kind
+        ));
     }
-    match &grant.spec.role_ref {
+    Ok(())
+}
+
+/// The rules that a role has once it is written: those of the manifest, or, if it has none, those that are there.
+fn resulting(
+    rules: Option<Vec<PolicyRule>>,
+    lookup: &Lookup<'_>,
+    kind: Kind,
+    namespace: &str,
+    name: &str,
+) -> Vec<PolicyRule> {
+    let live = || lookup.rbac().index().role_rules(Key::new(kind, namespace, name));
+    rules.unwrap_or_else(|| live().unwrap_or_default())
+}
+
+/// Whether other roles are folded into this one.
+pub fn selects(role: &ClusterRole) -> bool {
+    let aggregation = role.aggregation_rule.as_ref();
+    let selectors = aggregation.and_then(|aggregation| aggregation.cluster_role_selectors.as_ref());
+    selectors.is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// A NamespaceGrant reaches namespaces that do not exist yet: what it grants must be held in all of them.
+fn namespace_grant(target: &Target, coming: &[&Target], lookup: &mut Lookup<'_>) -> Result<(), String> {
+    let grant: NamespaceGrant = parse(&target.object)?;
+    match (&grant.spec.rules, &grant.spec.role_ref) {
+        (Some(rules), None) => writes_rules(lookup, "roles", "", "", rules),
         // Which rules a Role of that name has differs from namespace to namespace.
-        Some(role) if role.kind == "Role" => may(lookup, "bind", "roles", "", &role.name)
-            .then_some(())
-            .ok_or_else(|| format!("{} may not bind roles in all namespaces", lookup.user())),
-        Some(role) => binds(lookup, items, "", role),
-        None => Ok(()),
+        (None, Some(role)) if role.kind == "Role" && !role.name.is_empty() => {
+            may(lookup, "bind", "roles", "", &role.name)
+                .then_some(())
+                .ok_or_else(|| format!("{} may not bind roles in all namespaces", lookup.user()))
+        }
+        (None, Some(role)) => binds(lookup, coming, "", role),
+        // With neither, what a live grant says would reach where this one points.
+        (None, None) | (Some(_), Some(_)) => {
+            Err("it needs exactly one of spec.rules and spec.roleRef".into())
+        }
     }
 }
 
@@ -113,7 +165,10 @@ fn writes_rules(
     held
 }
 
-fn binds(lookup: &mut Lookup<'_>, items: &[Item], namespace: &str, role: &RoleRef) -> Result<(), String> {
+fn binds(lookup: &mut Lookup<'_>, coming: &[&Target], namespace: &str, role: &RoleRef) -> Result<(), String> {
+    if role.name.is_empty() || !matches!(role.kind.as_str(), "Role" | "ClusterRole") {
+        return Err("roleRef must name a Role or a ClusterRole: set kind and name".into());
+    }
     let place = role_place(namespace, role);
     let resource = if place.0 == Kind::Role {
         "roles"
@@ -124,7 +179,7 @@ fn binds(lookup: &mut Lookup<'_>, items: &[Item], namespace: &str, role: &RoleRe
         .rbac()
         .index()
         .role_rules(Key::new(place.0, &place.1, &place.2));
-    let coming = role_in_work(items, &place)?;
+    let coming = role_in_work(coming, &place)?;
     let held = match (live, coming) {
         (None, None) => Err(format!("{} {:?} not found", role.kind, role.name)),
         // The binding grants what the role says before this work, and what it says after.
@@ -141,24 +196,25 @@ fn binds(lookup: &mut Lookup<'_>, items: &[Item], namespace: &str, role: &RoleRe
 }
 
 /// The rules of a role that comes with the same work.
-fn role_in_work(items: &[Item], wanted: &Place) -> Result<Option<Vec<PolicyRule>>, String> {
-    for item in items {
-        let Ok(target) = &item.target else { continue };
-        if place(target).as_ref() != Some(wanted) {
-            continue;
-        }
+fn role_in_work(coming: &[&Target], wanted: &Place) -> Result<Option<Vec<PolicyRule>>, String> {
+    let mut found = None;
+    for target in coming
+        .iter()
+        .filter(|target| place(target).as_ref() == Some(wanted))
+    {
+        let rules: &mut Vec<PolicyRule> = found.get_or_insert_default();
         if wanted.0 == Kind::Role {
             let role: Role = parse(&target.object)?;
-            return Ok(Some(role.rules.unwrap_or_default()));
+            rules.extend(role.rules.unwrap_or_default());
+        } else {
+            let role: ClusterRole = parse(&target.object)?;
+            if selects(&role) {
+                rules.extend(everything());
+            }
+            rules.extend(role.rules.unwrap_or_default());
         }
-        let role: ClusterRole = parse(&target.object)?;
-        let mut rules = role.rules.unwrap_or_default();
-        if role.aggregation_rule.is_some() {
-            rules.extend(everything());
-        }
-        return Ok(Some(rules));
     }
-    Ok(None)
+    Ok(found)
 }
 
 fn holds(lookup: &Lookup<'_>, namespace: &str, rules: &[PolicyRule]) -> Result<(), String> {

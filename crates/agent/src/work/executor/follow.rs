@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt::Debug,
-    sync::{Arc, PoisonError},
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 use futures::{StreamExt, pin_mut};
@@ -24,19 +24,21 @@ use super::{
     rbac::{Object, Place, Touched},
 };
 
-/// How many watches there are.
-pub const WATCHES: usize = 5;
-
-/// Starts one watch per kind of RBAC object, and one on the agent's own namespace.
-pub fn start(client: &Client, shared: &Arc<Shared>, own: &str) -> Vec<AbortOnDropHandle<()>> {
-    let namespaces = follow_own(Api::all(client.clone()), shared.clone(), own.to_owned());
-    vec![
-        AbortOnDropHandle::new(tokio::spawn(namespaces)),
+/// Starts one watch per kind of RBAC object, and one on each of the agent's own namespaces.
+pub fn start(client: &Client, shared: &Arc<Shared>, own: &BTreeSet<String>) -> Vec<AbortOnDropHandle<()>> {
+    const KINDS: usize = 4;
+    shared.unlisted.store(KINDS + own.len(), Ordering::SeqCst);
+    let namespaces = own.iter().map(|own| {
+        let follow = follow_own(Api::all(client.clone()), shared.clone(), own.clone());
+        AbortOnDropHandle::new(tokio::spawn(follow))
+    });
+    let kinds: [_; KINDS] = [
         spawn::<Role>(client, shared, Kind::Role),
         spawn::<ClusterRole>(client, shared, Kind::ClusterRole),
         spawn::<RoleBinding>(client, shared, Kind::RoleBinding),
         spawn::<ClusterRoleBinding>(client, shared, Kind::ClusterRoleBinding),
-    ]
+    ];
+    namespaces.chain(kinds).collect()
 }
 
 fn spawn<K>(client: &Client, shared: &Arc<Shared>, kind: Kind) -> AbortOnDropHandle<()>
@@ -57,7 +59,7 @@ where
     let mut listed: BTreeSet<Place> = BTreeSet::new();
     let mut first = true;
     while let Some(event) = events.next().await {
-        let touched = match event {
+        let (touched, place) = match event {
             Ok(watcher::Event::Init) => {
                 listed.clear();
                 continue;
@@ -65,12 +67,12 @@ where
             Ok(watcher::Event::InitApply(object)) => {
                 let object: Object = object.into();
                 listed.insert(object.place());
-                put(shared, &object)
+                (put(shared, &object), Some(object.place()))
             }
             Ok(watcher::Event::Apply(object)) => {
                 let object: Object = object.into();
                 known.insert(object.place());
-                put(shared, &object)
+                (put(shared, &object), Some(object.place()))
             }
             Ok(watcher::Event::InitDone) => {
                 let touched = shared
@@ -79,20 +81,20 @@ where
                     .unwrap_or_else(PoisonError::into_inner)
                     .retain(kind, &listed, &known);
                 known = std::mem::take(&mut listed);
-                if first {
-                    first = false;
-                    shared.listed.send_modify(|listed| *listed += 1);
+                if std::mem::take(&mut first) {
+                    shared.listed();
                 }
-                touched
+                (touched, None)
             }
             Ok(watcher::Event::Delete(object)) => {
                 let place = object.into().place();
                 known.remove(&place);
-                shared
+                let touched = shared
                     .rbac
                     .write()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .remove(&place)
+                    .remove(&place);
+                (touched, Some(place))
             }
             Err(error) => {
                 tracing::warn!(%kind, %error, "watch on RBAC interrupted, will try again");
@@ -101,7 +103,7 @@ where
                 continue;
             }
         };
-        shared.touched(&touched);
+        shared.touched(&touched, place.as_ref());
     }
 }
 
@@ -118,7 +120,7 @@ async fn follow_own(api: Api<Namespace>, shared: Arc<Shared>, own: String) {
             }
             Ok(watcher::Event::InitDone) => {
                 if std::mem::take(&mut first) {
-                    shared.listed.send_modify(|listed| *listed += 1);
+                    shared.listed();
                 }
                 continue;
             }
@@ -129,7 +131,7 @@ async fn follow_own(api: Api<Namespace>, shared: Arc<Shared>, own: String) {
             }
         };
         let mut rbac = shared.rbac.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = rbac.set_own_labels(labels);
+        let changed = rbac.set_own_labels(&own, labels);
         drop(rbac);
         if changed {
             shared.look_again();

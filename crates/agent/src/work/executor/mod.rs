@@ -11,6 +11,8 @@
 //! * Writing RBAC may not grant more than the executor holds, and nobody may touch what is the agent's own.
 
 #[cfg(test)]
+mod attacks;
+#[cfg(test)]
 mod edits;
 mod escalation;
 mod follow;
@@ -23,23 +25,35 @@ mod tests;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{Api, Client, api::PostParams};
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::OnceCell, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use writ_api::work::{Executor, ExecutorServiceAccount};
-use writ_runtime::{Error, error::Context as _, queue::Queue};
+use writ_runtime::{
+    Error,
+    error::{Context as _, status_code},
+    queue::Queue,
+    whoami::whoami,
+};
 
-pub use self::plan::{Refused, Verdict};
+pub use self::{
+    escalation::{bound_role, is_role, place},
+    plan::{Refused, Verdict},
+    rbac::Place,
+};
 use self::{
     plan::{Inputs, Outcome, evaluate},
     question::Question,
-    rbac::{Rbac, Touched},
+    rbac::{Myself, Rbac, Touched},
 };
 use super::{Key, plan::Item};
 use crate::{
@@ -56,8 +70,8 @@ const OTHER_ANSWERS: Duration = Duration::from_secs(10);
 /// How long the API server's own authorizer may lag behind a change that we have seen.
 const LAG: Duration = Duration::from_secs(5);
 
-/// How long the first listing of RBAC may take.
-const LISTED_WITHIN: Duration = Duration::from_secs(30);
+/// How long the first listing of RBAC may take before works say that they wait for it.
+pub const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the API server said, and when it was asked.
 #[derive(Clone, Copy)]
@@ -74,20 +88,37 @@ struct Known {
     epoch: u64,
     /// When the last of them came.
     changed: Option<Instant>,
-    works: HashSet<Key>,
+    /// Its works, each with the roles that its manifests write or bind: what these say decides about them, too.
+    works: HashMap<Key, HashSet<Place>>,
+}
+
+impl Known {
+    fn changed(&mut self) {
+        self.answers.clear();
+        self.epoch += 1;
+        self.changed = Some(Instant::now());
+    }
 }
 
 /// Asks whether executors may do what works want.
 pub struct Gate {
     client: Client,
-    agent: ExecutorServiceAccount,
+    /// What the agent was told about itself: its namespace, and the account to assume where the API server cannot say.
+    told: ExecutorServiceAccount,
+    /// Who the agent is: nobody but it may touch what is its own.
+    agent: OnceCell<Myself>,
     nil_executor: NilExecutor,
     granularity: ExecutorGranularity,
     authorizers: Authorizers,
     shared: Arc<Shared>,
     /// The watches on RBAC; they start with the first executor.
-    watches: Mutex<Option<Vec<AbortOnDropHandle<()>>>>,
-    ready: watch::Receiver<usize>,
+    watches: Mutex<Option<Watching>>,
+}
+
+/// The watches on RBAC, and since when they run.
+struct Watching {
+    _tasks: Vec<AbortOnDropHandle<()>>,
+    since: Instant,
 }
 
 /// What the watches change.
@@ -95,7 +126,8 @@ struct Shared {
     rbac: RwLock<Rbac>,
     known: Mutex<HashMap<ExecutorServiceAccount, Known>>,
     queue: Queue<Key>,
-    listed: watch::Sender<usize>,
+    /// How many listings are still to come before all is known.
+    unlisted: AtomicUsize,
 }
 
 impl Shared {
@@ -103,27 +135,35 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops the answers of everybody that a change can touch, and looks at their works again.
-    fn touched(&self, touched: &Touched) {
+    /// Drops the answers of everybody that a change can touch, and looks at their works again; and at those that rest
+    /// on the very role that changed.
+    fn touched(&self, touched: &Touched, place: Option<&Place>) {
         for (account, known) in self.known().iter_mut() {
-            if touched.includes(account) {
-                known.answers.clear();
-                known.epoch += 1;
-                known.changed = Some(Instant::now());
-                for key in &known.works {
+            let all = touched.includes(account);
+            if all {
+                known.changed();
+            }
+            let rests = |places: &HashSet<Place>| place.is_some_and(|place| places.contains(place));
+            for (key, places) in &known.works {
+                if all || rests(places) {
                     self.queue.add(key.clone());
                 }
             }
         }
     }
-}
 
-impl Shared {
-    /// Looks at every work again: what is protected changed.
+    /// One more of the first listings is done; with the last one the works that wait for it are looked at.
+    fn listed(&self) {
+        if self.unlisted.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.look_again();
+        }
+    }
+
+    /// Looks at every work again: what is protected changed, or all is known now.
     fn look_again(&self) {
         for known in self.known().values_mut() {
             known.epoch += 1;
-            for key in &known.works {
+            for key in known.works.keys() {
                 self.queue.add(key.clone());
             }
         }
@@ -141,10 +181,10 @@ impl Shared {
 impl Gate {
     /// A gate that has asked nothing yet.
     pub fn new(client: Client, options: &Options, queue: Queue<Key>) -> Self {
-        let (listed, ready) = watch::channel(0);
         Self {
             client,
-            agent: ExecutorServiceAccount {
+            agent: OnceCell::new(),
+            told: ExecutorServiceAccount {
                 namespace: options.agent_namespace.clone(),
                 name: options.work.service_account.clone(),
             },
@@ -155,44 +195,74 @@ impl Gate {
                 rbac: RwLock::default(),
                 known: Mutex::default(),
                 queue,
-                listed,
+                unlisted: AtomicUsize::new(usize::MAX),
             }),
             watches: Mutex::default(),
-            ready,
         }
     }
 
-    /// Whether these manifests, of a revision that arrived at `since`, may be written for this executor. An error
-    /// means: not now.
+    /// Whether these manifests, of a revision that arrived at `since`, may be written for this executor. `None` means
+    /// that it cannot be told yet, and that the work is looked at again once it can. An error means: not now.
     pub async fn check(
         &self,
         key: &Key,
         executor: Option<&Executor>,
         items: &[Item],
         since: Instant,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<Option<Verdict>, Error> {
         let Some(executor) = executor else {
             self.forget(key);
-            return Ok(match self.nil_executor {
+            return Ok(Some(match self.nil_executor {
                 NilExecutor::Allow => Verdict::default(),
                 NilExecutor::Deny => Verdict::refuse_all(
                     items,
                     "Failed to apply manifest work: this agent applies nothing without an executor, set spec.executor",
                 ),
-            });
+            }));
         };
         let account = match executor.service_account() {
             Ok(account) => account,
-            Err(problem) => return Ok(Verdict::refuse_all(items, problem)),
+            Err(problem) => return Ok(Some(Verdict::refuse_all(items, problem))),
         };
-        self.remember(account, key);
-        self.follow_rbac().await?;
+        self.remember(account, key, items);
+        match self.judge(account, items, since).await {
+            // The server will not tell: whoever reads the work has to know.
+            Err(Error::Api { what, source }) if status_code(&source).is_some() => {
+                let error = Error::Api { what, source };
+                tracing::warn!(?key, %error, "an executor cannot be checked");
+                let reason = format!(
+                    "Failed to apply manifest work: it cannot be checked what executor {} may do: {error}",
+                    account.user()
+                );
+                Ok(Some(Verdict::unanswered(items, &reason)))
+            }
+            other => other,
+        }
+    }
+
+    async fn judge(
+        &self,
+        account: &ExecutorServiceAccount,
+        items: &[Item],
+        since: Instant,
+    ) -> Result<Option<Verdict>, Error> {
+        let agent = self.agent.get_or_try_init(|| self.myself()).await?;
+        let running = self.follow_rbac(agent);
+        if self.shared.unlisted.load(Ordering::SeqCst) > 0 {
+            return Ok((running > LISTED_WITHIN).then(|| {
+                Verdict::unanswered(
+                    items,
+                    "Failed to apply manifest work: the RBAC objects of the cluster cannot be listed, so no executor \
+                     can be checked; see the log of the agent",
+                )
+            }));
+        }
         // A change that comes while questions are under way makes their answers worthless.
         for _ in 0..8 {
             let epoch = self.epoch(account);
-            let verdict = self.decide(account, items, since).await?;
+            let verdict = self.decide(account, agent, items, since).await?;
             if self.epoch(account) == epoch {
-                return Ok(verdict);
+                return Ok(Some(verdict));
             }
         }
         Err(Error::Invalid(format!(
@@ -213,7 +283,12 @@ impl Gate {
         (verdict.unsettled && changed.elapsed() < LAG).then_some(Duration::from_millis(50))
     }
 
-    fn remember(&self, account: &ExecutorServiceAccount, key: &Key) {
+    fn remember(&self, account: &ExecutorServiceAccount, key: &Key, items: &[Item]) {
+        let targets = items.iter().filter_map(|item| item.target.as_ref().ok());
+        let places = targets
+            .flat_map(|target| [bound_role(target), place(target).filter(|_| is_role(target))])
+            .flatten()
+            .collect();
         let mut known = self.shared.known();
         for (other, entry) in known.iter_mut() {
             if other != account {
@@ -225,7 +300,7 @@ impl Gate {
             .entry(account.clone())
             .or_default()
             .works
-            .insert(key.clone());
+            .insert(key.clone(), places);
     }
 
     /// Forgets a work, and what was known about executors that have none left.
@@ -243,6 +318,7 @@ impl Gate {
     async fn decide(
         &self,
         account: &ExecutorServiceAccount,
+        agent: &Myself,
         items: &[Item],
         since: Instant,
     ) -> Result<Verdict, Error> {
@@ -252,7 +328,7 @@ impl Gate {
                 let rbac = self.shared.rbac.read().unwrap_or_else(PoisonError::into_inner);
                 evaluate(&Inputs {
                     executor: account,
-                    agent: &self.agent,
+                    agent,
                     items,
                     rbac: &rbac,
                     answers: &answers,
@@ -279,14 +355,12 @@ impl Gate {
     fn answers(&self, account: &ExecutorServiceAccount, since: Instant) -> (HashMap<Question, bool>, u64) {
         let mut known = self.shared.known();
         let entry = known.entry(account.clone()).or_default();
-        if self.authorizers == Authorizers::Other {
-            entry
+        match self.authorizers {
+            Authorizers::Other => entry
                 .answers
-                .retain(|_, answer| answer.asked.elapsed() <= OTHER_ANSWERS);
-        }
-        // A no that RBAC contradicts is worth asking again while the API server may lag behind.
-        if entry.changed.is_some_and(|changed| changed.elapsed() < LAG) {
-            entry.answers.retain(|_, answer| answer.allowed);
+                .retain(|_, answer| answer.asked.elapsed() <= OTHER_ANSWERS),
+            // Only what RBAC grants is asked, so a no means that the API server lags behind: it is asked again.
+            Authorizers::Rbac => entry.answers.retain(|_, answer| answer.allowed),
         }
         let answers = entry
             .answers
@@ -335,23 +409,30 @@ impl Gate {
             .await
     }
 
-    /// Starts the watches on RBAC with the first executor, and waits until all is listed.
-    async fn follow_rbac(&self) -> Result<(), Error> {
-        {
-            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-            if watches.is_none() {
-                *watches = Some(follow::start(&self.client, &self.shared, &self.agent.namespace));
+    /// Who the agent is, as the API server sees it.
+    async fn myself(&self) -> Result<Myself, Error> {
+        let told = &self.told;
+        Ok(match whoami(&self.client).await? {
+            Some(me) => Myself::new(
+                &told.namespace,
+                me.username.as_deref().unwrap_or_default(),
+                me.groups.as_deref().unwrap_or_default(),
+            ),
+            None => Myself::new(&told.namespace, &told.user(), &told.groups()),
+        })
+    }
+
+    /// Starts the watches on RBAC with the first executor; returns for how long they run.
+    fn follow_rbac(&self, agent: &Myself) -> Duration {
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let watching = watches.get_or_insert_with(|| {
+            let tasks = follow::start(&self.client, &self.shared, &agent.namespaces);
+            Watching {
+                _tasks: tasks,
+                since: Instant::now(),
             }
-        }
-        let mut ready = self.ready.clone();
-        let listed = ready.wait_for(|listed| *listed >= follow::WATCHES);
-        match tokio::time::timeout(LISTED_WITHIN, listed).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(Error::Invalid(
-                "the RBAC objects of the cluster could not be listed yet, so no executor can be checked"
-                    .into(),
-            )),
-        }
+        });
+        watching.since.elapsed()
     }
 
     /// Runs until shutdown; the watches end with it.

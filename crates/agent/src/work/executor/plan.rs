@@ -8,7 +8,7 @@ use writ_api::work::ExecutorServiceAccount;
 use super::{
     escalation, protected,
     question::{Question, verbs},
-    rbac::Rbac,
+    rbac::{Myself, Rbac},
 };
 use crate::{
     options::{Authorizers, ExecutorGranularity},
@@ -23,7 +23,7 @@ pub struct Inputs<'a> {
     /// The executor.
     pub executor: &'a ExecutorServiceAccount,
     /// The agent itself: nobody but it may touch what is its own.
-    pub agent: &'a ExecutorServiceAccount,
+    pub agent: &'a Myself,
     /// The manifests.
     pub items: &'a [Item],
     /// The RBAC objects of the cluster.
@@ -52,6 +52,8 @@ pub struct Verdict {
     pub refusal: Option<String>,
     /// What the condition of each refused manifest says, by ordinal.
     pub refused: BTreeMap<usize, Refused>,
+    /// The refused manifests whose objects the executor may read, so that their state may be told.
+    pub readable: BTreeSet<usize>,
     /// Whether RBAC grants something that the API server does not know yet, or the other way round.
     pub unsettled: bool,
 }
@@ -79,7 +81,16 @@ impl Verdict {
                 .iter()
                 .map(|item| (item.ordinal, Refused::Denied(reason.into())))
                 .collect(),
+            readable: BTreeSet::new(),
             unsettled: false,
+        }
+    }
+
+    /// Nobody could be asked: nothing may be written, and asking again can help.
+    pub fn unanswered(items: &[Item], reason: &str) -> Self {
+        Self {
+            unsettled: true,
+            ..Self::refuse_all(items, reason)
         }
     }
 }
@@ -89,6 +100,8 @@ impl Verdict {
 enum Denial {
     /// These verbs are not allowed.
     Verbs(Vec<&'static str>),
+    /// Its object is none of the executor's business, or cannot be named.
+    Closed(String),
     /// Anything else, in words.
     Other(String),
 }
@@ -167,12 +180,26 @@ impl<'a> Lookup<'a> {
 pub fn evaluate(inputs: &Inputs<'_>) -> Outcome {
     let mut lookup = Lookup::new(inputs);
     let mut denials: BTreeMap<usize, Denial> = BTreeMap::new();
-    for item in inputs.items {
-        let denial = match &item.target {
-            Ok(target) => deny(target, inputs, &mut lookup),
-            Err(problem) => Some(Denial::Other(problem.clone())),
-        };
-        if let Some(denial) = denial {
+    // What binds a role comes last: of the work's roles only those that will be written count for it.
+    let binds = |item: &&Item| {
+        let target = item.target.as_ref();
+        target.is_ok_and(|target| escalation::bound_role(target).is_some())
+    };
+    let (bindings, others): (Vec<&Item>, Vec<&Item>) = inputs.items.iter().partition(binds);
+    for item in others {
+        if let Some(denial) = deny(item, &[], inputs, &mut lookup) {
+            denials.insert(item.ordinal, denial);
+        }
+    }
+    let coming: Vec<&Target> = inputs
+        .items
+        .iter()
+        .filter(|item| !denials.contains_key(&item.ordinal))
+        .filter_map(|item| item.target.as_ref().ok())
+        .filter(|target| target.written() && escalation::is_role(target))
+        .collect();
+    for item in bindings {
+        if let Some(denial) = deny(item, &coming, inputs, &mut lookup) {
             denials.insert(item.ordinal, denial);
         }
     }
@@ -185,11 +212,13 @@ pub fn evaluate(inputs: &Inputs<'_>) -> Outcome {
     Outcome::Verdict(verdict(inputs, &denials, lookup.unsettled))
 }
 
-fn deny(target: &Target, inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option<Denial> {
-    if target.written()
-        && let Some(reason) = protected::reason(target, inputs)
-    {
-        return Some(Denial::Other(reason));
+fn deny(item: &Item, coming: &[&Target], inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option<Denial> {
+    let target = match &item.target {
+        Ok(target) => target,
+        Err(problem) => return Some(Denial::Closed(problem.clone())),
+    };
+    if let Some(reason) = protected::reason(target, inputs) {
+        return Some(Denial::Closed(reason));
     }
     let missing: Vec<&'static str> = verbs(target)
         .into_iter()
@@ -210,14 +239,23 @@ fn deny(target: &Target, inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option
     if !target.written() {
         return None;
     }
-    escalation::check(target, inputs.items, lookup)
+    escalation::check(target, coming, lookup)
         .err()
         .map(|reason| Denial::Other(format!("permission escalation: {reason}")))
 }
 
 fn verdict(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>, unsettled: bool) -> Verdict {
     let mut refused = BTreeMap::new();
+    let mut readable = BTreeSet::new();
     for item in inputs.items {
+        let closed = match denials.get(&item.ordinal) {
+            Some(Denial::Verbs(verbs)) => verbs.contains(&"get"),
+            Some(Denial::Closed(_)) => true,
+            Some(Denial::Other(_)) | None => false,
+        };
+        if !closed {
+            readable.insert(item.ordinal);
+        }
         let refusal = match denials.get(&item.ordinal) {
             Some(denial) => Refused::Denied(explain(item, denial, inputs.executor)),
             None if inputs.granularity == ExecutorGranularity::Work => Refused::Held(
@@ -230,6 +268,7 @@ fn verdict(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>, unsettled: bo
     Verdict {
         refusal: Some(summary(inputs, denials)),
         refused,
+        readable,
         unsettled,
     }
 }
@@ -242,8 +281,8 @@ fn explain(item: &Item, denial: &Denial, executor: &ExecutorServiceAccount) -> S
     );
     match denial {
         Denial::Verbs(verbs) => format!("{object}: {} may not {}", executor.user(), verbs.join(", ")),
-        Denial::Other(reason) if item.target.is_err() => reason.clone(),
-        Denial::Other(reason) => format!("{object}, error: {reason}"),
+        Denial::Closed(reason) if item.target.is_err() => reason.clone(),
+        Denial::Closed(reason) | Denial::Other(reason) => format!("{object}, error: {reason}"),
     }
 }
 
@@ -265,8 +304,8 @@ fn summary(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>) -> String {
         };
         match denials.get(&item.ordinal) {
             Some(Denial::Verbs(verbs)) => verbs.iter().for_each(|verb| add(format!("may not {verb}"))),
-            Some(Denial::Other(reason)) if item.target.is_err() => add(format!("cannot map ({reason})")),
-            Some(Denial::Other(reason)) => add(format!("may not write ({reason})")),
+            Some(Denial::Closed(reason)) if item.target.is_err() => add(format!("cannot map ({reason})")),
+            Some(Denial::Closed(reason) | Denial::Other(reason)) => add(format!("may not write ({reason})")),
             None => {}
         }
     }

@@ -6,11 +6,7 @@ use serde_json::Value;
 use writ_api::writ::NamespaceGrant;
 use writ_authz::Kind;
 
-use super::{
-    escalation,
-    plan::Inputs,
-    rbac::{self, Place},
-};
+use super::{escalation, plan::Inputs, rbac::Place};
 use crate::work::plan::Target;
 
 /// The label that every namespace has.
@@ -20,10 +16,14 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 pub fn reason(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
     let agent = inputs.agent;
     let resource = &target.kind.resource;
-    if target.namespace == agent.namespace
-        || (resource.group.is_empty() && resource.plural == "namespaces" && target.name == agent.namespace)
-    {
-        return Some(format!("namespace {} is the agent's own", agent.namespace));
+    let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
+    let namespace = if is_namespace {
+        &target.name
+    } else {
+        &target.namespace
+    };
+    if agent.namespaces.contains(namespace) {
+        return Some(format!("namespace {namespace} is the agent's own"));
     }
     if escalation::is_namespace_grant(target) {
         return namespace_grant(target, inputs);
@@ -48,7 +48,7 @@ fn names_agent(
         .cloned()
         .and_then(|subjects| serde_json::from_value(subjects).ok())
         .unwrap_or_default();
-    rbac::names(place, &subjects, inputs.agent).then(|| {
+    inputs.agent.is_named(place, &subjects).then(|| {
         format!(
             "{} {} names the agent itself",
             target.kind.resource.kind, target.name
@@ -68,14 +68,15 @@ fn namespace_grant(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
         Ok(selector) => selector,
         Err(error) => return Some(format!("spec.namespaceSelector cannot be understood: {error}")),
     };
-    let mut labels = inputs.rbac.own_labels().clone();
-    labels.insert(NAME_LABEL.into(), agent.namespace.clone());
-    if selector.matches(&labels) {
-        return Some(format!(
-            "it selects namespace {0}, which is the agent's own; leave it out with the matchExpression \
-             {{key: {NAME_LABEL}, operator: NotIn, values: [{0}]}}",
-            agent.namespace
-        ));
+    for own in &agent.namespaces {
+        let mut labels = inputs.rbac.own_labels(own);
+        labels.insert(NAME_LABEL.into(), own.clone());
+        if selector.matches(&labels) {
+            return Some(format!(
+                "it selects namespace {own}, which is the agent's own; leave it out with the matchExpression \
+                 {{key: {NAME_LABEL}, operator: NotIn, values: [{own}]}}"
+            ));
+        }
     }
     let kind = if grant.spec.rules.is_some() {
         Kind::Role

@@ -6,6 +6,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use writ_api::work::ExecutorServiceAccount;
 use writ_authz::{Aggregation, Index, Key, Kind};
 
+use super::escalation::selects;
+
 /// The place of an RBAC object.
 pub type Place = (Kind, String, String);
 
@@ -21,7 +23,57 @@ struct Bound {
 pub struct Rbac {
     index: Index,
     bindings: HashMap<Place, Bound>,
-    own_labels: BTreeMap<String, String>,
+    /// The ClusterRoles that others are folded into.
+    aggregated: BTreeSet<String>,
+    /// The labels of the agent's own namespaces.
+    own_labels: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// Who the agent is, and where it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Myself {
+    /// Its user name.
+    pub user: String,
+    /// The groups that are it and those like it; not those that everybody is in.
+    pub groups: Vec<String>,
+    /// The namespace that it was told is its own, and that of its ServiceAccount.
+    pub namespaces: BTreeSet<String>,
+}
+
+impl Myself {
+    /// From what the API server says about the agent's credentials.
+    pub fn new(namespace: &str, user: &str, groups: &[String]) -> Self {
+        let mut namespaces = BTreeSet::from([namespace.to_owned()]);
+        if let Some((namespace, _)) = writ_authz::split_service_account(user) {
+            namespaces.insert(namespace.to_owned());
+        }
+        let everybody = ["system:authenticated", "system:serviceaccounts"];
+        let narrow = groups.iter().filter(|group| !everybody.contains(&group.as_str()));
+        Self {
+            user: user.to_owned(),
+            groups: narrow.cloned().collect(),
+            namespaces,
+        }
+    }
+
+    /// Whether subjects of a binding at this place name the agent.
+    pub fn is_named(&self, place: &Place, subjects: &[Subject]) -> bool {
+        subjects.iter().any(|subject| match subject.kind.as_str() {
+            "ServiceAccount" => {
+                let namespace = namespace_of(subject, place);
+                writ_authz::service_account_user(namespace, &subject.name) == self.user
+            }
+            "User" => subject.name == self.user,
+            "Group" => self.groups.contains(&subject.name),
+            _ => false,
+        })
+    }
+}
+
+/// The namespace of a subject: without one, it is in the binding's own.
+fn namespace_of<'a>(subject: &'a Subject, place: &'a Place) -> &'a str {
+    let namespace = subject.namespace.as_deref();
+    namespace.filter(|name| !name.is_empty()).unwrap_or(&place.1)
 }
 
 impl Default for Rbac {
@@ -30,6 +82,7 @@ impl Default for Rbac {
             // What is stored is what the API server decides by.
             index: Index::new(Aggregation::Stored),
             bindings: HashMap::new(),
+            aggregated: BTreeSet::new(),
             own_labels: BTreeMap::new(),
         }
     }
@@ -114,12 +167,7 @@ pub struct Touched(BTreeSet<(String, String, String)>);
 impl Touched {
     fn add(&mut self, place: &Place, bound: &Bound) {
         for subject in &bound.subjects {
-            // A subject of a RoleBinding without a namespace is in the binding's own.
-            let namespace = subject
-                .namespace
-                .clone()
-                .filter(|namespace| !namespace.is_empty())
-                .unwrap_or_else(|| place.1.clone());
+            let namespace = namespace_of(subject, place).to_owned();
             self.0
                 .insert((subject.kind.clone(), namespace, subject.name.clone()));
         }
@@ -143,16 +191,20 @@ impl Rbac {
         &self.index
     }
 
-    /// The labels of the agent's own namespace.
-    pub fn own_labels(&self) -> &BTreeMap<String, String> {
-        &self.own_labels
+    /// The labels of a namespace of the agent's own.
+    pub fn own_labels(&self, namespace: &str) -> BTreeMap<String, String> {
+        self.own_labels.get(namespace).cloned().unwrap_or_default()
     }
 
-    /// Takes in the labels of the agent's own namespace; returns whether they changed.
-    pub fn set_own_labels(&mut self, labels: BTreeMap<String, String>) -> bool {
-        let changed = self.own_labels != labels;
-        self.own_labels = labels;
-        changed
+    /// Takes in the labels of a namespace of the agent's own; returns whether they changed.
+    pub fn set_own_labels(&mut self, namespace: &str, labels: BTreeMap<String, String>) -> bool {
+        let old = self.own_labels.insert(namespace.to_owned(), labels);
+        old.as_ref() != self.own_labels.get(namespace)
+    }
+
+    /// Whether other roles are folded into this ClusterRole.
+    pub fn is_aggregated(&self, name: &str) -> bool {
+        self.aggregated.contains(name)
     }
 
     /// Takes in an object; returns who that can touch, those it does not name any more included.
@@ -162,6 +214,13 @@ impl Rbac {
         // An object that makes no sense grants nothing, whatever it said before.
         if self.index.apply(object.borrowed()).is_err() {
             self.index.remove(key(&place));
+        }
+        if let Object::ClusterRole(role) = object {
+            if selects(role) {
+                self.aggregated.insert(place.2.clone());
+            } else {
+                self.aggregated.remove(&place.2);
+            }
         }
         match object.bound() {
             Some(bound) => {
@@ -180,6 +239,9 @@ impl Rbac {
         let touched = self.holders(place);
         self.index.remove(key(place));
         self.bindings.remove(place);
+        if place.0 == Kind::ClusterRole {
+            self.aggregated.remove(&place.2);
+        }
         touched
     }
 
@@ -206,40 +268,22 @@ impl Rbac {
         touched
     }
 
-    /// Whether this role or binding is one that the account's own rights rest on.
-    pub fn belongs_to(&self, place: &Place, account: &ExecutorServiceAccount) -> bool {
+    /// Whether this role or binding is one that the agent's own rights rest on.
+    pub fn belongs_to(&self, place: &Place, me: &Myself) -> bool {
         self.bindings.iter().any(|(binding, bound)| {
-            (binding == place || bound.role == *place) && names(binding, &bound.subjects, account)
+            (binding == place || bound.role == *place) && me.is_named(binding, &bound.subjects)
         })
     }
 
-    /// Whether a Role or RoleBinding of this name, in any namespace, is one that the account's rights rest on.
-    pub fn name_belongs_to(&self, kind: Kind, name: &str, account: &ExecutorServiceAccount) -> bool {
+    /// Whether a Role or RoleBinding of this name, in any namespace, is one that the agent's rights rest on.
+    pub fn name_belongs_to(&self, kind: Kind, name: &str, me: &Myself) -> bool {
         self.bindings.iter().any(|(binding, bound)| {
             [binding, &bound.role]
                 .iter()
                 .any(|place| place.0 == kind && place.2 == name)
-                && names(binding, &bound.subjects, account)
+                && me.is_named(binding, &bound.subjects)
         })
     }
-}
-
-/// Whether subjects of a binding name this very account, or all accounts of its namespace.
-pub fn names(place: &Place, subjects: &[Subject], account: &ExecutorServiceAccount) -> bool {
-    let group = format!("system:serviceaccounts:{}", account.namespace);
-    subjects.iter().any(|subject| match subject.kind.as_str() {
-        "ServiceAccount" => {
-            let namespace = subject
-                .namespace
-                .as_deref()
-                .filter(|namespace| !namespace.is_empty())
-                .unwrap_or(&place.1);
-            namespace == account.namespace && subject.name == account.name
-        }
-        "User" => subject.name == account.user(),
-        "Group" => subject.name == group,
-        _ => false,
-    })
 }
 
 fn key(place: &Place) -> Key<'_> {

@@ -15,7 +15,7 @@ use writ_authz::ResourceAttributes;
 use super::{
     plan::{Inputs, Outcome, Refused, Verdict, evaluate},
     question::Question,
-    rbac::{Object, Rbac},
+    rbac::{Myself, Object, Rbac},
 };
 use crate::{
     options::{Authorizers, ExecutorGranularity},
@@ -25,18 +25,24 @@ use crate::{
     },
 };
 
-fn account(namespace: &str, name: &str) -> ExecutorServiceAccount {
+pub fn account(namespace: &str, name: &str) -> ExecutorServiceAccount {
     ExecutorServiceAccount {
         namespace: namespace.into(),
         name: name.into(),
     }
 }
 
-fn items(spec: Value) -> Vec<Item> {
+pub fn myself() -> Myself {
+    let agent = account("agent-system", "writ-agent");
+    Myself::new(&agent.namespace, &agent.user(), &agent.groups())
+}
+
+pub fn items(spec: Value) -> Vec<Item> {
     let spec: ManifestWorkSpec = serde_json::from_value(spec).unwrap();
     let served = [
         ("", "v1", "ConfigMap", "configmaps", true),
         ("", "v1", "Namespace", "namespaces", false),
+        ("", "v1", "Secret", "secrets", true),
         ("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
         (
             "rbac.authorization.k8s.io",
@@ -75,16 +81,16 @@ fn items(spec: Value) -> Vec<Item> {
     plan::items(&spec, &kinds)
 }
 
-fn manifests(manifests: Value) -> Vec<Item> {
+pub fn manifests(manifests: Value) -> Vec<Item> {
     items(json!({"workload": {"manifests": manifests}}))
 }
 
-fn config_map(name: &str) -> Value {
+pub fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": name}})
 }
 
 /// A Role and a RoleBinding in `shop` that grant these rules to account `shop/a`.
-fn granting(rules: Value) -> Rbac {
+pub fn granting(rules: Value) -> Rbac {
     let mut rbac = Rbac::default();
     for object in [
         json!({"kind": "Role", "metadata": {"name": "r", "namespace": "shop"}, "rules": rules}),
@@ -97,7 +103,7 @@ fn granting(rules: Value) -> Rbac {
     rbac
 }
 
-fn put(rbac: &mut Rbac, object: Value) {
+pub fn put(rbac: &mut Rbac, object: Value) {
     let object: Object = match object["kind"].as_str().unwrap() {
         "Role" => Object::Role(serde_json::from_value(object).unwrap()),
         "ClusterRole" => Object::ClusterRole(serde_json::from_value(object).unwrap()),
@@ -107,16 +113,16 @@ fn put(rbac: &mut Rbac, object: Value) {
     rbac.put(&object);
 }
 
-struct Case<'a> {
-    executor: ExecutorServiceAccount,
+pub struct Case<'a> {
+    pub executor: ExecutorServiceAccount,
     items: &'a [Item],
     rbac: &'a Rbac,
-    granularity: ExecutorGranularity,
-    authorizers: Authorizers,
+    pub granularity: ExecutorGranularity,
+    pub authorizers: Authorizers,
 }
 
 impl<'a> Case<'a> {
-    fn new(items: &'a [Item], rbac: &'a Rbac) -> Self {
+    pub fn new(items: &'a [Item], rbac: &'a Rbac) -> Self {
         Self {
             executor: account("shop", "a"),
             items,
@@ -127,13 +133,13 @@ impl<'a> Case<'a> {
     }
 
     /// The verdict of a server that decides by the same RBAC, and all that was asked.
-    fn run(&self) -> (Verdict, BTreeSet<Question>) {
+    pub fn run(&self) -> (Verdict, BTreeSet<Question>) {
         let mut answers = HashMap::new();
         let mut asked = BTreeSet::new();
         loop {
             let outcome = evaluate(&Inputs {
                 executor: &self.executor,
-                agent: &account("agent-system", "writ-agent"),
+                agent: &myself(),
                 items: self.items,
                 rbac: self.rbac,
                 answers: &answers,
@@ -159,7 +165,7 @@ impl<'a> Case<'a> {
     }
 }
 
-const ALL: [&str; 5] = ["create", "update", "patch", "get", "delete"];
+pub const ALL: [&str; 5] = ["create", "update", "patch", "get", "delete"];
 
 #[test]
 fn a_full_grant_needs_five_questions_for_any_number_of_objects() {
@@ -254,7 +260,7 @@ fn a_lagging_server_is_asked_again_and_never_by_name() {
         .collect();
     let outcome = evaluate(&Inputs {
         executor: &executor,
-        agent: &account("agent-system", "writ-agent"),
+        agent: &myself(),
         items: &items,
         rbac: &rbac,
         answers: &answers,
@@ -268,20 +274,20 @@ fn a_lagging_server_is_asked_again_and_never_by_name() {
     assert_eq!(verdict.refused.len(), 2);
 }
 
-fn rbac_rules(extra: Value) -> Value {
+pub fn rbac_rules(extra: Value) -> Value {
     let mut rules = vec![json!({"apiGroups": ["rbac.authorization.k8s.io"],
         "resources": ["roles", "rolebindings", "clusterroles", "clusterrolebindings"], "verbs": ALL})];
     rules.extend(extra.as_array().unwrap().iter().cloned());
     json!(rules)
 }
 
-fn role(name: &str, verbs: &[&str]) -> Value {
+pub fn role(name: &str, verbs: &[&str]) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"namespace": "shop", "name": name},
         "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": verbs}]})
 }
 
-fn binding(name: &str, role: &str) -> Value {
+pub fn binding(name: &str, role: &str) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"namespace": "shop", "name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
@@ -410,7 +416,7 @@ fn the_agents_own_things_are_nobody_elses() {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
             "subjects": [{"kind": "ServiceAccount", "namespace": "agent-system", "name": "writ-agent"}]}),
     );
-    rbac.set_own_labels([("team".to_owned(), "agents".to_owned())].into());
+    rbac.set_own_labels("agent-system", [("team".to_owned(), "agents".to_owned())].into());
     let refused = |object: Value| {
         let items = manifests(json!([object]));
         Case::new(&items, &rbac).run().0.refusal

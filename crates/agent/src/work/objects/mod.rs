@@ -3,6 +3,8 @@
 //! Nothing of an object's content is kept: a version, a generation and two hashes are enough to tell whether a
 //! change is ours, whether it can be drift, and whether it can change what is reported.
 
+mod fights;
+mod scope;
 #[cfg(test)]
 mod tests;
 
@@ -15,15 +17,16 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
-use tokio::time::Instant;
 
-use super::{Key, cache::version, mapper::Kind};
+use self::fights::Fights;
+pub use self::scope::Scope;
+use super::{Key, apply::is_delivered, cache::version, mapper::Kind};
 
 /// Who has to look, and after which delay.
 pub type Wake = (Key, Duration);
 
-/// Namespace (empty for a cluster-scoped object) and name.
-pub type Name = (Box<str>, Box<str>);
+/// Namespace (empty for a cluster-scoped object) and name. An object's name is held by everybody who asks about it.
+pub type Name = (Arc<str>, Arc<str>);
 
 /// What was last written or read of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct Mark {
     /// The object's uid.
     pub uid: Box<str>,
     seen: Seen,
+    /// The hash of the uid of its AppliedManifestWork, if it belongs to exactly one.
+    sole_owner: Option<u64>,
     /// Whether any change of the content matters, not only one that can be drift.
     reads_content: bool,
 }
@@ -76,9 +81,32 @@ impl Mark {
             wanted,
             uid: metadata.uid.clone().unwrap_or_default().into(),
             seen: Seen::of(metadata),
+            sole_owner: sole_owner(metadata),
             reads_content,
         }
     }
+}
+
+fn sole_owner(metadata: &ObjectMeta) -> Option<u64> {
+    let references = metadata.owner_references.iter().flatten();
+    let mut works = references.filter(|reference| is_delivered(reference));
+    let only = works.next()?;
+    works.next().is_none().then(|| hash_of(&only.uid))
+}
+
+fn hash_of(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// One version of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Its uid.
+    pub uid: String,
+    /// Its resource version.
+    pub version: String,
 }
 
 /// What an object needs.
@@ -98,90 +126,49 @@ struct Watched {
     need: Option<Need>,
     /// The newest version that an event showed.
     latest: u64,
+    /// The version up to which the work's status tells what is there; `None` if nothing was told.
+    told: Option<u64>,
     /// Whether a request about it is under way; its answer tells more than events meanwhile, our own echo included.
     busy: bool,
+    /// The newest version that was known when that request began.
+    begun: u64,
     fights: Fights,
 }
 
-/// How often an object was changed under us of late. Two that fight over an object must not do so at full speed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Fights {
-    count: u32,
-    last: Option<Instant>,
-}
+/// Those to whom one object matters. It is nearly always one, and a map of one takes five times the room.
+#[derive(Debug, Default)]
+struct Keys(Vec<(Key, Watched)>);
 
-/// So many changes in a row are undone at once.
-const PATIENCE: u32 = 10;
+impl Keys {
+    fn get(&self, key: &Key) -> Option<&Watched> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == key)
+            .map(|(_, watched)| watched)
+    }
 
-/// After this time without a change the count starts again.
-const CALM: Duration = Duration::from_mins(1);
+    fn get_mut(&mut self, key: &Key) -> Option<&mut Watched> {
+        let mut keys = self.0.iter_mut();
+        keys.find(|(known, _)| known == key).map(|(_, watched)| watched)
+    }
 
-impl Fights {
-    /// One more change; how long to wait before it is undone.
-    fn one_more(&mut self) -> Duration {
-        let now = Instant::now();
-        if self.last.is_none_or(|last| now.duration_since(last) > CALM) {
-            self.count = 0;
+    fn add(&mut self, key: &Key) {
+        if self.get(key).is_none() {
+            self.0.reserve_exact(1);
+            self.0.push((key.clone(), Watched::default()));
         }
-        self.last = Some(now);
-        self.count = self.count.saturating_add(1);
-        match self.count.saturating_sub(PATIENCE) {
-            0 => Duration::ZERO,
-            over => Duration::from_secs(1 << over.min(5)),
-        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.0.retain(|(known, _)| known != key);
     }
 }
 
 #[derive(Debug, Default)]
 struct OfKind {
-    objects: HashMap<Name, HashMap<Key, Watched>>,
+    objects: HashMap<Name, Keys>,
     /// Those who wait for any change of this kind.
     any: HashSet<Key>,
-}
-
-/// The part of a kind that is watched; wider is larger.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// One object.
-    Object(Name),
-    /// One namespace.
-    Namespace(Box<str>),
-    /// Everything.
-    All,
-}
-
-impl Scope {
-    /// Whether an object is in this part.
-    pub fn contains(&self, name: &Name) -> bool {
-        match self {
-            Self::Object(only) => only == name,
-            Self::Namespace(namespace) => namespace == &name.0,
-            Self::All => true,
-        }
-    }
-
-    /// Whether this part holds all of the other.
-    pub fn covers(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::All, _) => true,
-            (Self::Namespace(a), Self::Namespace(b) | Self::Object((b, _))) => a == b,
-            (Self::Object(a), Self::Object(b)) => a == b,
-            (Self::Object(_), _) | (Self::Namespace(_), Self::All) => false,
-        }
-    }
-
-    /// The smallest part that holds these objects.
-    fn around<'a>(mut names: impl Iterator<Item = &'a Name>) -> Option<Self> {
-        let first = names.next()?;
-        let mut scope = Self::Object(first.clone());
-        for name in names {
-            if name.0.is_empty() || name.0 != first.0 {
-                return Some(Self::All);
-            }
-            scope = Self::Namespace(first.0.clone());
-        }
-        Some(scope)
-    }
 }
 
 /// What matters to one key.
@@ -227,8 +214,7 @@ impl Objects {
             }
             for (kind, name) in new.objects.difference(&old.objects) {
                 let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
-                let keys = of_kind.objects.entry(name.clone()).or_default();
-                keys.entry(key.clone()).or_default();
+                of_kind.objects.entry(name.clone()).or_default().add(key);
             }
             for kind in &new.any {
                 let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
@@ -249,12 +235,7 @@ impl Objects {
             return false;
         }
         let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
-        of_kind
-            .objects
-            .entry(name)
-            .or_default()
-            .entry(key.clone())
-            .or_default();
+        of_kind.objects.entry(name).or_default().add(key);
         true
     }
 
@@ -278,6 +259,7 @@ impl Objects {
     pub fn begin(&self, key: &Key, resource: &ApiResource, name: &Name) {
         if let Some(watched) = self.lock().watched(key, resource, name) {
             watched.busy = true;
+            watched.begun = watched.latest;
         }
     }
 
@@ -289,10 +271,19 @@ impl Objects {
             return false;
         };
         watched.busy = false;
+        let undone = watched.need == Some(Need::Write)
+            && watched.mark.is_some()
+            && mark
+                .as_ref()
+                .is_some_and(|mark| mark.seen.version > watched.begun);
+        if undone {
+            watched.fights.one_more();
+        }
         let newer = mark
             .as_ref()
             .is_some_and(|mark| watched.latest > mark.seen.version);
         watched.need = newer.then_some(Need::Write);
+        watched.told = mark.as_ref().map(|mark| mark.seen.version);
         watched.mark = mark;
         newer
     }
@@ -307,6 +298,36 @@ impl Objects {
             .get(key)?
             .mark
             .clone()
+    }
+
+    /// The newest version of an object that an event showed, if that is more than was told of it.
+    pub fn untold(&self, key: &Key, resource: &ApiResource, name: &Name) -> Option<u64> {
+        let mut known = self.lock();
+        let Some(watched) = known.watched(key, resource, name) else {
+            return Some(0);
+        };
+        let news = watched.told.is_none_or(|told| told < watched.latest);
+        news.then_some(watched.latest)
+    }
+
+    /// Remembers up to which version it was told what is there, without a claim on the object; `None` if nothing is.
+    pub fn tell(&self, key: &Key, resource: &ApiResource, name: &Name, version: Option<u64>) {
+        if let Some(watched) = self.lock().watched(key, resource, name) {
+            watched.told = version;
+        }
+    }
+
+    /// The version of an object that is known to belong to this AppliedManifestWork and to no other. Whoever names it
+    /// in a request need not look first: if anything has changed since, the server says so.
+    pub fn exact(&self, key: &Key, resource: &ApiResource, name: &Name, owner: &str) -> Option<Exact> {
+        let known = self.lock();
+        let watched = known.kinds.get(resource)?.objects.get(name)?.get(key)?;
+        let mark = watched.mark.as_ref()?;
+        let current = mark.seen.version != 0 && watched.latest <= mark.seen.version;
+        (current && mark.sole_owner == Some(hash_of(owner))).then(|| Exact {
+            uid: mark.uid.to_string(),
+            version: mark.seen.version.to_string(),
+        })
     }
 
     /// What the object needs, if the work wants it as this hash says.
@@ -346,7 +367,8 @@ impl Objects {
         let mut wake: Vec<Wake> = of_kind.any.iter().map(now).collect();
         let name = name_of(metadata);
         let seen = Seen::of(metadata);
-        for (key, watched) in of_kind.objects.get_mut(&name).into_iter().flatten() {
+        let keys = of_kind.objects.get_mut(&name).map(|keys| &mut keys.0);
+        for (key, watched) in keys.into_iter().flatten() {
             watched.latest = watched.latest.max(seen.version);
             if watched.busy && seen.version != 0 {
                 continue;
@@ -366,7 +388,7 @@ impl Objects {
             };
             watched.need = watched.need.max(Some(need));
             let delay = match (need, &watched.mark) {
-                (Need::Write, Some(_)) => watched.fights.one_more(),
+                (Need::Write, Some(_)) => watched.fights.delay(),
                 _ => Duration::ZERO,
             };
             wake.push((key.clone(), delay));
@@ -385,7 +407,7 @@ impl Objects {
             if !scope.contains(name) || present.contains(name) {
                 continue;
             }
-            for (key, watched) in keys {
+            for (key, watched) in &mut keys.0 {
                 if watched.mark.is_some() {
                     watched.need = Some(Need::Write);
                     wake.push((key.clone(), Duration::ZERO));
@@ -393,6 +415,27 @@ impl Objects {
             }
         }
         wake
+    }
+
+    /// Whether a key waits for any change of this kind.
+    pub fn awaits(&self, key: &Key, resource: &ApiResource) -> bool {
+        let known = self.lock();
+        known
+            .kinds
+            .get(resource)
+            .is_some_and(|of_kind| of_kind.any.contains(key))
+    }
+
+    /// Whether the object matters to this key.
+    pub fn matters_to(&self, key: &Key, resource: &ApiResource, name: &Name) -> bool {
+        let known = self.lock();
+        let of_kind = known.kinds.get(resource);
+        of_kind.is_some_and(|of_kind| {
+            of_kind
+                .objects
+                .get(name)
+                .is_some_and(|keys| keys.get(key).is_some())
+        })
     }
 
     /// Whether anybody knows this object.
@@ -415,7 +458,7 @@ impl Known {
         };
         if let Some(keys) = of_kind.objects.get_mut(name) {
             keys.remove(key);
-            if keys.is_empty() {
+            if keys.0.is_empty() {
                 of_kind.objects.remove(name);
             }
         }

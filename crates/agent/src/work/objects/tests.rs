@@ -126,6 +126,7 @@ fn a_fight_over_an_object_slows_down() {
     objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
     let mut delays = Vec::new();
     for round in 0..20 {
+        objects.begin(&key, &kind.resource, &web);
         let ours = Mark::of(&metadata(round * 2 + 1, None, "a"), 7, false);
         objects.mark(&key, &kind.resource, &web, Some(ours));
         let woken = objects.seen(&kind.resource, &metadata(round * 2 + 2, None, "b"));
@@ -139,6 +140,64 @@ fn a_fight_over_an_object_slows_down() {
             .skip(10)
             .all(|delay| *delay >= Duration::from_secs(2) && *delay <= Duration::from_mins(1))
     );
+}
+
+#[test]
+fn others_may_change_what_is_theirs_as_often_as_they_like() {
+    let key = Key::work("w");
+    let (kind, web) = (kind(), name("shop", "web"));
+    let objects = Objects::default();
+    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
+    objects.mark(
+        &key,
+        &kind.resource,
+        &web,
+        Some(Mark::of(&metadata(1, None, "a"), 7, false)),
+    );
+    for version in 2..50 {
+        // Without a generation any change can be drift: it is looked at, at once, and nothing had to be written.
+        let theirs = metadata(version, None, "a");
+        let woken = objects.seen(&kind.resource, &theirs);
+        assert_eq!(woken, vec![(key.clone(), Duration::ZERO)], "{version}");
+        objects.begin(&key, &kind.resource, &web);
+        objects.mark(&key, &kind.resource, &web, Some(Mark::of(&theirs, 7, false)));
+    }
+}
+
+#[test]
+fn only_the_sole_owner_knows_the_exact_version() {
+    let key = Key::work("w");
+    let (kind, web) = (kind(), name("shop", "web"));
+    let resource = &kind.resource;
+    let objects = Objects::default();
+    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
+    let owned = |version: u64, owners: &[&str]| ObjectMeta {
+        owner_references: Some(
+            owners
+                .iter()
+                .map(|uid| {
+                    let owner = crate::work::apply::Owner {
+                        name: "n".into(),
+                        uid: (*uid).into(),
+                    };
+                    owner.reference()
+                })
+                .collect(),
+        ),
+        ..metadata(version, None, "a")
+    };
+    let marked = |owners: &[&str]| {
+        objects.mark(&key, resource, &web, Some(Mark::of(&owned(5, owners), 7, false)));
+        objects.exact(&key, resource, &web, "me")
+    };
+    assert_eq!(marked(&[]), None);
+    assert_eq!(marked(&["you"]), None);
+    assert_eq!(marked(&["me", "you"]), None);
+    let exact = marked(&["me"]).unwrap();
+    assert_eq!((exact.uid.as_str(), exact.version.as_str()), ("u", "5"));
+    // Somebody changed it since: what is known of it is not the last word.
+    objects.seen(resource, &owned(6, &["me", "you"]));
+    assert_eq!(objects.exact(&key, resource, &web, "me"), None);
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "ValidatingAdmissionPolicy" => admission::policy(object),
         "ValidatingAdmissionPolicyBinding" => admission::policy_binding(object),
         "CustomResourceDefinition" => core::crd(object),
+        "TokenRequest" => set(object, "/spec/expirationSeconds", 3600),
         _ => {}
     }
     kind.schema().normalize(object);

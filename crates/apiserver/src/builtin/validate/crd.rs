@@ -209,11 +209,7 @@ fn versions(crd: &Value, causes: &mut Vec<Cause>) {
         let detail = "must have exactly one version marked as storage version";
         causes.push(Cause::invalid("spec.versions", &all, detail));
         let detail = "must have at least one stored version";
-        causes.push(Cause::invalid(
-            "status.storedVersions",
-            &Value::Array(Vec::new()),
-            detail,
-        ));
+        causes.push(Cause::invalid("status.storedVersions", &Value::Null, detail));
     }
 }
 

@@ -27,7 +27,14 @@ fn an_agent_changes_its_labels_annotations_and_addresses_only() {
             c.labels_mut().insert(key.into(), value.into());
         }
     };
-    let mc1 = cluster("mc1", &[("region", "us")]);
+    let mut mc1 = cluster("mc1", &[("region", "us")]);
+    // Denied, it changes nothing, whatever rights somebody once gave it.
+    assert!(
+        decide(&mc1, &label("region", "apac"))
+            .unwrap_err()
+            .contains("is not accepted")
+    );
+    mc1.spec.hub_accepts_client = true;
     assert_eq!(
         decide(&mc1, &label("region", "apac")),
         Ok(vec![
@@ -59,7 +66,7 @@ fn an_agent_changes_its_labels_annotations_and_addresses_only() {
             c.annotations_mut()
                 .insert("addon.open-cluster-management.io/x".into(), "y".into());
         }) as fn(&mut ManagedCluster),
-        |c| c.spec.hub_accepts_client = true,
+        |c| c.spec.hub_accepts_client = false,
         |c| c.spec.lease_duration_seconds = Some(10_000),
         |c| c.metadata.finalizers = Some(vec!["x/y".into()]),
     ] {

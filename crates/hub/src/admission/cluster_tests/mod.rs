@@ -130,7 +130,7 @@ fn create(
     let observed = managed_cluster_set::Observed {
         pairs,
         gained,
-        members: 0,
+        lost: 0,
     };
     asked(managed_cluster_set::decide(&change, &observed, guards))
 }

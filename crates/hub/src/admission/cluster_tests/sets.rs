@@ -87,7 +87,7 @@ fn updates_and_deletes_of_a_set() {
     let decide = |old: Option<&ManagedClusterSet>,
                   new: Option<&ManagedClusterSet>,
                   gained: usize,
-                  members: usize,
+                  lost: usize,
                   guards: &Guards| {
         let change = managed_cluster_set::Change {
             user: &user,
@@ -97,7 +97,7 @@ fn updates_and_deletes_of_a_set() {
         let observed = managed_cluster_set::Observed {
             pairs: None,
             gained,
-            members,
+            lost,
         };
         managed_cluster_set::decide(&change, &observed, guards)
     };
@@ -123,6 +123,27 @@ fn updates_and_deletes_of_a_set() {
         ..Guards::default()
     };
     assert_eq!(asked(decide(Some(&plain), None, 0, 2, &guarded)), join);
+    // If the hub shall take the labels off, the clusters move: that takes the right to, whatever the key.
+    let mut removing = plain.clone();
+    removing
+        .annotations_mut()
+        .insert("writ.dev/remove-labels-on-delete".into(), "true".into());
+    assert_eq!(asked(decide(Some(&removing), None, 0, 2, &guards)), join);
+    assert_eq!(decide(Some(&removing), None, 0, 0, &guards), Decision::ALLOW);
+    // The finalizer is what the hub acts on: it counts even without the annotation.
+    let mut begun = plain.clone();
+    begun.finalizers_mut().push("writ.dev/remove-labels".into());
+    assert_eq!(asked(decide(Some(&begun), None, 0, 2, &guards)), join);
+    // And who asks for it needs the right, even if somebody else deletes the set.
+    for asking in [&removing, &begun] {
+        assert_eq!(asked(decide(Some(&plain), Some(asking), 0, 0, &guards)), join);
+        assert_eq!(asked(decide(None, Some(asking), 0, 0, &guards)), join);
+        assert_eq!(decide(Some(asking), Some(&plain), 0, 0, &guards), Decision::ALLOW);
+    }
+    assert_eq!(
+        decide(Some(&removing), Some(&begun), 0, 0, &guards),
+        Decision::ALLOW
+    );
     let Decision::AllowIf { warnings, .. } = decide(Some(&apac), None, 0, 2, &guards) else {
         panic!("refused");
     };
@@ -139,6 +160,55 @@ fn updates_and_deletes_of_a_set() {
     let all = Ok(vec!["update managedclusters *".to_owned()]);
     assert_eq!(asked(decide(Some(&old), Some(&new), 1, 0, &guards)), all);
     assert_eq!(asked(decide(Some(&old), Some(&new), 0, 0, &guards)), Ok(vec![]));
+}
+
+/// A selector that becomes the default label is a set with a key that comes, and the other way round one that goes.
+#[test]
+fn a_selector_that_becomes_a_key_is_asked_about_as_one() {
+    let user = user("with update on the set");
+    let plain = set("apac", json!({}));
+    let selector = set(
+        "apac",
+        json!({"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"a": "b"}}}}),
+    );
+    let guarded = Guards {
+        default_key: true,
+        ..Guards::default()
+    };
+    let decide = |old, new, pairs: Option<&str>, gained, lost, guards: &Guards| {
+        let change = managed_cluster_set::Change {
+            user: &user,
+            old: Some(old),
+            new: Some(new),
+        };
+        let pairs =
+            pairs.map(|pairs| Pairs::parse(&BTreeMap::from([("_pairs".to_owned(), pairs.to_owned())])));
+        let observed = managed_cluster_set::Observed { pairs, gained, lost };
+        asked(managed_cluster_set::decide(&change, &observed, guards))
+    };
+    let key = format!(
+        "create managedclustersets/exclusiveKey {KEY} or create managedclustersets/exclusiveKey {KEY}:apac"
+    );
+    let (join, all) = ("create managedclustersets/join apac", "update managedclusters *");
+    assert_eq!(
+        decide(&selector, &plain, None, 0, 0, &guarded),
+        Ok(vec![key.clone()])
+    );
+    assert_eq!(
+        decide(&selector, &plain, None, 1, 1, &guarded),
+        Ok(vec![key, all.to_owned()])
+    );
+    assert_eq!(
+        decide(&plain, &selector, None, 0, 2, &guarded),
+        Ok(vec![join.to_owned()])
+    );
+    let other = format!("{KEY}: us");
+    let refusal = decide(&selector, &plain, Some(&other), 0, 0, &Guards::default()).unwrap_err();
+    assert!(refusal.contains("is not in the ConfigMap"), "{refusal}");
+    // Without the guard upstream's rights are enough, as to delete the set.
+    let unguarded = Guards::default();
+    assert_eq!(decide(&selector, &plain, None, 0, 0, &unguarded), Ok(vec![]));
+    assert_eq!(decide(&plain, &selector, None, 0, 2, &unguarded), Ok(vec![]));
 }
 
 /// Upstream's components read the selector: nobody makes a set with its own key look like another.
@@ -158,7 +228,7 @@ fn the_selector_beside_a_key_cannot_be_changed() {
     let observed = managed_cluster_set::Observed {
         pairs: None,
         gained: 0,
-        members: 0,
+        lost: 0,
     };
     let refusal = asked(managed_cluster_set::decide(
         &change,

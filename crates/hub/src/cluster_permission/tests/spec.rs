@@ -91,6 +91,7 @@ fn the_hub_selects_where_the_agent_cannot() {
         "roleBindings": [{"namespaceSelector": {"matchLabels": {"none": "1"}}, "roleRef": {"kind": "Role"}, "subject": user("u")}],
     }));
     let labels = |value: &str| BTreeMap::from([("t".to_owned(), value.to_owned())]);
+    world.by_agent = false;
     world.hub_namespaces = Some(vec![
         ("n1".into(), labels("x")),
         ("n2".into(), labels("y")),
@@ -363,6 +364,7 @@ fn validate_looks_at_roles_behind_a_selector() {
 
     // Where the hub expands it, there is a stub in each namespace.
     world.works.clear();
+    world.by_agent = false;
     world.hub_namespaces = Some(vec![
         ("n".into(), [("team".to_owned(), "a".to_owned())].into()),
         ("m".into(), [].into()),

@@ -5,10 +5,12 @@ use std::{
     time::Duration,
 };
 
-use kube::ResourceExt;
-use writ_api::cluster::PlacementDecision;
+use jiff::Timestamp;
+use writ_api::cluster::{AddOnPlacementScore, PlacementDecision};
+use writ_runtime::watching::Mirror;
 
 use crate::placement::{
+    facts::{Facts, Scores},
     layout::Layout,
     plan::{Compiled, Verdict, slot_of},
 };
@@ -20,8 +22,6 @@ pub(super) struct Kept {
     pub(super) sets: BTreeSet<String>,
     /// The verdict on every candidate.
     pub(super) verdicts: BTreeMap<String, Verdict>,
-    /// The clusters that it chose last.
-    pub(super) chosen: BTreeSet<String>,
     /// Where the clusters of a plain placement are, as far as it is known.
     pub(super) layout: Option<Layout>,
     /// The clusters whose verdict changed since.
@@ -31,6 +31,20 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// Judges a cluster; `None` if the placement cannot be understood. `chosen` is whether it has the cluster already.
+    pub(super) fn judge(
+        &self,
+        facts: &Facts,
+        chosen: bool,
+        scores: &Mirror<AddOnPlacementScore>,
+        now: Timestamp,
+    ) -> Option<Verdict> {
+        let compiled = self.compiled.as_ref().ok()?;
+        Some(compiled.judge(facts, chosen, now, |cluster| {
+            Scores::of(scores.in_namespace(cluster), now)
+        }))
+    }
+
     /// Notes a verdict, or that the cluster is no candidate any more.
     pub(super) fn note(&mut self, cluster: &str, verdict: Option<Verdict>) {
         if verdict.as_ref().is_some_and(|v| v.until.is_some()) {
@@ -54,27 +68,25 @@ impl Kept {
         ends.min()
     }
 
-    /// Whether a decision object holds what the scheduler laid out for it.
-    pub(super) fn is_as_laid_out(&self, placement: &str, decision: &PlacementDecision) -> bool {
-        let slot = placement
-            .split_once('/')
-            .and_then(|(_, name)| slot_of(name, &decision.name_any()));
+    /// Whether a decision object, both by `namespace/name`, is what the scheduler laid out, or is gone as it should.
+    pub(super) fn is_as_laid_out(
+        &self,
+        placement: &str,
+        key: &str,
+        decision: Option<&PlacementDecision>,
+    ) -> bool {
+        let name = |key: &str| key.split_once('/').map(|(_, name)| name.to_owned());
+        let slot = name(placement)
+            .zip(name(key))
+            .and_then(|(placement, name)| slot_of(&placement, &name));
+        let (Some(layout), Some(slot)) = (&self.layout, slot) else {
+            return false;
+        };
+        let Some(decision) = decision else {
+            return !layout.has(slot);
+        };
         let decisions = decision.status.as_ref().map(|s| s.decisions.as_slice());
-        match (&self.layout, slot, decisions) {
-            (Some(layout), Some(slot), Some(decisions)) => {
-                layout.holds(slot, decisions.iter().map(|d| d.cluster_name.as_str()))
-            }
-            _ => false,
-        }
-    }
-}
-
-/// Counts one placement less that chose the cluster.
-pub(super) fn uncount(counts: &mut BTreeMap<String, usize>, cluster: &str) {
-    if let Some(count) = counts.get_mut(cluster) {
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            counts.remove(cluster);
-        }
+        decisions
+            .is_some_and(|decisions| layout.holds(slot, decisions.iter().map(|d| d.cluster_name.as_str())))
     }
 }

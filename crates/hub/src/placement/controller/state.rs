@@ -10,14 +10,16 @@ use kube::{ResourceExt, runtime::watcher};
 use writ_api::cluster::{
     AddOnPlacementScore, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement,
     PlacementDecision,
-    placement::{DecisionGroupStatus, SCHEDULING_DISABLE_ANNOTATION, SortBy},
+    managed_cluster::TaintEffect,
+    placement::{DecisionGroupStatus, PlacementSpec, SCHEDULING_DISABLE_ANNOTATION, SortBy},
     placement_decision::PLACEMENT_LABEL,
 };
 use writ_runtime::watching::Mirror;
 
 use super::{
     Event, Wanted,
-    kept::{Kept, uncount},
+    chosen::{Chosen, placement_of},
+    kept::Kept,
     score_in,
 };
 use crate::{
@@ -26,9 +28,9 @@ use crate::{
         membership::{JOINED_ANNOTATION, SetView},
     },
     placement::{
-        facts::{self, Facts, Scores},
+        facts::{self, Facts},
         layout::Layout,
-        plan::{Compiled, NoCandidates, Surroundings, Verdict, decision_name, slot_of},
+        plan::{self, Compiled, NoCandidates, Surroundings, Verdict, decision_name},
     },
 };
 
@@ -44,8 +46,7 @@ pub struct Scheduler {
     scores: Mirror<AddOnPlacementScore>,
     /// What is kept per placement.
     kept: BTreeMap<String, Kept>,
-    /// How many placements chose each cluster.
-    chosen: BTreeMap<String, usize>,
+    chosen: Chosen,
     dirty: BTreeSet<String>,
 }
 
@@ -62,7 +63,7 @@ impl Scheduler {
             decisions: Mirror::default(),
             scores: Mirror::default(),
             kept: BTreeMap::new(),
-            chosen: BTreeMap::new(),
+            chosen: Chosen::default(),
             dirty: BTreeSet::new(),
         }
     }
@@ -105,17 +106,15 @@ impl Scheduler {
             Event::Cluster(event) => self.take_cluster(event),
             Event::Set(event) => {
                 for change in self.sets.apply(event, |set| set) {
-                    match self.sets.get(&change.key) {
-                        Some(set) => self.fleet.upsert_set(SetView::of(set, self.guard_default_key)),
-                        None => self.fleet.remove_set(&change.key),
-                    };
-                    self.rebuild_where(|spec, _| {
-                        spec.cluster_sets.is_empty() || spec.cluster_sets.contains(&change.key)
-                    });
+                    self.take_set(&change.key);
                 }
             }
             Event::Binding(event) => {
                 for change in self.bindings.apply(event, |binding| binding) {
+                    let now = self.bindings.get(&change.key);
+                    if change.old.as_ref().map(|b| &b.spec) == now.map(|b| &b.spec) {
+                        continue;
+                    }
                     let namespace = change.key.split('/').next().unwrap_or_default().to_owned();
                     self.rebuild_where(|_, in_namespace| in_namespace == namespace);
                 }
@@ -130,26 +129,25 @@ impl Scheduler {
                             old.spec == new.spec && old.annotations() == new.annotations()
                         });
                     if !same {
-                        self.forget(&change.key);
+                        self.kept.remove(&change.key);
+                    }
+                    if change.gone {
+                        self.chosen.replace(&change.key, &BTreeSet::new());
                     }
                     self.dirty.insert(change.key);
                 }
             }
             Event::Decision(event) => {
                 for change in self.decisions.apply(event, |decision| decision) {
-                    let of = |d: &PlacementDecision| {
-                        Some(format!("{}/{}", d.namespace()?, d.labels().get(PLACEMENT_LABEL)?))
-                    };
-                    let now = self.decisions.get(&change.key);
-                    let touched: BTreeSet<String> = change.old.iter().chain(now).filter_map(of).collect();
+                    let (old, now) = (change.old.as_ref(), self.decisions.get(&change.key));
+                    let touched: BTreeSet<String> =
+                        old.into_iter().chain(now).filter_map(placement_of).collect();
                     for placement in touched {
-                        let kept = self.kept.get_mut(&placement);
-                        // What the scheduler itself wrote comes back as an event: nothing to do.
-                        if let Some(kept) = kept {
-                            if now.is_some_and(|now| kept.is_as_laid_out(&placement, now)) {
-                                continue;
-                            }
-                            kept.layout = None;
+                        match self.kept.get_mut(&placement) {
+                            // What the scheduler itself wrote comes back as an event: nothing to do.
+                            Some(kept) if kept.is_as_laid_out(&placement, &change.key, now) => continue,
+                            Some(kept) => kept.layout = None,
+                            None => self.chosen.follow(&placement, old, now),
                         }
                         self.dirty.insert(placement);
                     }
@@ -157,6 +155,32 @@ impl Scheduler {
             }
             Event::Score(event) => self.take_score(event),
         }
+    }
+
+    /// A set is written with every cluster that comes or goes. Only what decides about its members matters, and only
+    /// where it is bound.
+    fn take_set(&mut self, name: &str) {
+        let view = self
+            .sets
+            .get(name)
+            .map(|set| SetView::of(set, self.guard_default_key));
+        if self.fleet.set(name) == view.as_ref() {
+            return;
+        }
+        match view {
+            Some(view) => self.fleet.upsert_set(view),
+            None => self.fleet.remove_set(name),
+        };
+        let bound: BTreeSet<String> = self
+            .bindings
+            .iter()
+            .filter(|(_, binding)| binding.spec.cluster_set == name)
+            .filter_map(|(_, binding)| binding.namespace())
+            .collect();
+        self.rebuild_where(|spec, namespace| {
+            bound.contains(namespace)
+                && (spec.cluster_sets.is_empty() || spec.cluster_sets.iter().any(|set| set == name))
+        });
     }
 
     /// A score changes the rank of its cluster, and the verdict where an expression asks for scores.
@@ -172,14 +196,12 @@ impl Scheduler {
                 if compiled.looks_at(resource) {
                     self.dirty.insert(key.clone());
                 }
-                if let Some(facts) = self.clusters.get(cluster).filter(|_| compiled.asks_for_scores()) {
-                    let verdict = compiled.judge(facts, kept.chosen.contains(cluster), now, |cluster| {
-                        Scores::of(self.scores.in_namespace(cluster), now)
-                    });
-                    if *known != verdict {
-                        kept.note(cluster, Some(verdict));
-                        self.dirty.insert(key.clone());
-                    }
+                let facts = self.clusters.get(cluster).filter(|_| compiled.asks_for_scores());
+                let chosen = self.chosen.has(key, cluster);
+                let verdict = facts.and_then(|facts| kept.judge(facts, chosen, &self.scores, now));
+                if verdict.as_ref().is_some_and(|verdict| verdict != known) {
+                    kept.note(cluster, verdict);
+                    self.dirty.insert(key.clone());
                 }
             }
         }
@@ -206,11 +228,9 @@ impl Scheduler {
             for (key, kept) in &mut self.kept {
                 let Ok(compiled) = &kept.compiled else { continue };
                 let candidate = kept.sets.iter().any(|set| sets.contains(set.as_str()));
-                let verdict = facts.filter(|_| candidate).map(|facts| {
-                    compiled.judge(facts, kept.chosen.contains(&name), now, |cluster| {
-                        Scores::of(self.scores.in_namespace(cluster), now)
-                    })
-                });
+                let verdict = facts
+                    .filter(|_| candidate)
+                    .and_then(|facts| kept.judge(facts, self.chosen.has(key, &name), &self.scores, now));
                 let known = kept.verdicts.get(&name);
                 let matters = known != verdict.as_ref()
                     || verdict.as_ref().is_some_and(|v| v.refusal.is_none())
@@ -227,10 +247,7 @@ impl Scheduler {
         }
     }
 
-    fn rebuild_where(
-        &mut self,
-        touched: impl Fn(&writ_api::cluster::placement::PlacementSpec, &str) -> bool,
-    ) {
+    fn rebuild_where(&mut self, touched: impl Fn(&PlacementSpec, &str) -> bool) {
         let keys: Vec<String> = self
             .placements
             .iter()
@@ -238,7 +255,7 @@ impl Scheduler {
             .map(|(key, _)| key.clone())
             .collect();
         for key in keys {
-            self.forget(&key);
+            self.kept.remove(&key);
             self.dirty.insert(key);
         }
     }
@@ -250,14 +267,6 @@ impl Scheduler {
         }
     }
 
-    fn forget(&mut self, key: &str) {
-        if let Some(kept) = self.kept.remove(key) {
-            for cluster in kept.chosen {
-                uncount(&mut self.chosen, &cluster);
-            }
-        }
-    }
-
     /// What should be written for a placement now, and when to look again because time passes.
     pub fn schedule(&mut self, key: &str, now: Timestamp) -> Option<(Wanted, Option<Duration>)> {
         let placement = self.placements.get(key)?;
@@ -265,11 +274,14 @@ impl Scheduler {
             .annotations()
             .get(SCHEDULING_DISABLE_ANNOTATION)
             .is_some_and(|v| v == "true");
-        if disabled || placement.metadata.deletion_timestamp.is_some() {
-            return None;
-        }
         let name = placement.name_any();
         let namespace = placement.namespace().unwrap_or_default();
+        if disabled || placement.metadata.deletion_timestamp.is_some() {
+            // What somebody else chose for it counts for the others.
+            let stored = plan::homes(&name, self.decisions_of(&namespace, &name));
+            self.chosen.replace(key, &stored.into_keys().collect());
+            return None;
+        }
         if name.len() > 63 {
             return Some((
                 Wanted::Misconfigured("metadata.name: it has more than 63 characters".into()),
@@ -293,21 +305,10 @@ impl Scheduler {
         }
         let placement = self.placements.get(key)?;
         let by_score = placement.spec.sort_by == Some(SortBy::Score);
-        let before: BTreeMap<String, usize> = self
-            .decisions_of(&namespace, &name)
-            .filter_map(|d| Some((slot_of(&name, &d.name_any())?, d.status.as_ref()?)))
-            .flat_map(|(slot, status)| {
-                status
-                    .decisions
-                    .iter()
-                    .map(move |d| (d.cluster_name.clone(), slot))
-            })
-            .collect();
+        let before = plan::homes(&name, self.decisions_of(&namespace, &name));
         if !self.kept.contains_key(key) {
-            let kept = self.judge_all(placement, sets.clone(), &before, now);
-            for cluster in &kept.chosen {
-                *self.chosen.entry(cluster.clone()).or_default() += 1;
-            }
+            self.chosen.replace(key, &before.keys().cloned().collect());
+            let kept = self.judge_all(key, placement, sets.clone(), now);
             self.kept.insert(key.to_owned(), kept);
         }
         self.refresh_expired(key, now);
@@ -321,13 +322,9 @@ impl Scheduler {
             .iter()
             .filter_map(|(name, verdict)| Some((self.clusters.get(name)?, verdict)))
             .collect();
-        let own = &kept.chosen;
         let around = Surroundings {
             before: &before,
-            chosen_elsewhere: &|cluster| {
-                let all = self.chosen.get(cluster).copied().unwrap_or(0);
-                all.saturating_sub(usize::from(own.contains(cluster)))
-            },
+            chosen_elsewhere: &|cluster| self.chosen.elsewhere(key, cluster),
             add_on_score: &|cluster, resource, score| {
                 self.scores
                     .get(&format!("{cluster}/{resource}"))
@@ -335,8 +332,9 @@ impl Scheduler {
             },
         };
         let outcome = compiled.schedule(&candidates, &around);
-        let none = no_candidates(&bound, &sets, candidates.len());
-        let conditions = compiled.conditions(outcome.selected, candidates.len(), none.as_ref());
+        let asked = &self.placements.get(key)?.spec.cluster_sets;
+        let none = NoCandidates::of(&bound, asked, &sets, candidates.len());
+        let conditions = compiled.conditions(outcome.selected, outcome.feasible, none.as_ref());
         let plain = compiled.is_plain() && !by_score;
         // A score that is weighed counts until it is too old.
         let resources: BTreeSet<&str> = compiled.add_ons().collect();
@@ -352,7 +350,7 @@ impl Scheduler {
             .iter()
             .flat_map(|o| o.clusters.iter().cloned())
             .collect();
-        self.recount(key, chosen);
+        self.recount(key, &chosen, now);
         if let Some(kept) = self.kept.get_mut(key) {
             kept.moved.clear();
             kept.layout = plain.then(|| Layout::of(&outcome.objects));
@@ -379,67 +377,55 @@ impl Scheduler {
                 continue;
             }
             touched.insert(layout.change(&cluster, wanted)?);
-            if wanted {
-                *self.chosen.entry(cluster.clone()).or_default() += 1;
-                kept.chosen.insert(cluster);
-            } else {
-                uncount(&mut self.chosen, &cluster);
-                kept.chosen.remove(&cluster);
-            }
+            self.chosen.note(key, &cluster, wanted);
         }
         let (_, name) = key.split_once('/')?;
-        let none = no_candidates(bound, sets, kept.verdicts.len());
+        let asked = &self.placements.get(key)?.spec.cluster_sets;
+        let none = NoCandidates::of(bound, asked, sets, kept.verdicts.len());
         let changed = Wanted::Changed {
             objects: touched.iter().filter_map(|slot| layout.object(*slot)).collect(),
+            gone: touched
+                .iter()
+                .filter(|slot| !layout.has(**slot))
+                .map(|slot| decision_name(name, *slot))
+                .collect(),
             group: DecisionGroupStatus {
                 decisions: layout.slots().map(|slot| decision_name(name, slot)).collect(),
                 cluster_count: i32::try_from(layout.len()).unwrap_or(i32::MAX),
                 ..DecisionGroupStatus::default()
             },
-            conditions: compiled.conditions(layout.len(), kept.verdicts.len(), none.as_ref()),
+            conditions: compiled.conditions(layout.len(), layout.len(), none.as_ref()),
         };
         let again = kept.ends();
         kept.layout = Some(layout);
         Some((changed, again))
     }
 
-    fn judge_all(
-        &self,
-        placement: &Placement,
-        sets: BTreeSet<String>,
-        before: &BTreeMap<String, usize>,
-        now: Timestamp,
-    ) -> Kept {
-        let compiled = Compiled::of(&placement.spec);
-        let mut verdicts = BTreeMap::new();
-        if let Ok(compiled) = &compiled {
-            let members: BTreeSet<&String> = sets
-                .iter()
-                .filter_map(|set| self.fleet.members(set))
-                .flatten()
-                .collect();
-            for name in members {
-                if let Some(facts) = self.clusters.get(name) {
-                    let verdict = compiled.judge(facts, before.contains_key(name), now, |cluster| {
-                        Scores::of(self.scores.in_namespace(cluster), now)
-                    });
-                    verdicts.insert(name.clone(), verdict);
-                }
-            }
-        }
-        Kept {
-            compiled,
+    fn judge_all(&self, key: &str, placement: &Placement, sets: BTreeSet<String>, now: Timestamp) -> Kept {
+        let members: BTreeSet<&String> = sets
+            .iter()
+            .filter_map(|set| self.fleet.members(set))
+            .flatten()
+            .collect();
+        let mut kept = Kept {
+            compiled: Compiled::of(&placement.spec),
             sets,
-            timed: verdicts
-                .iter()
-                .filter(|(_, verdict)| verdict.until.is_some())
-                .map(|(name, _)| name.clone())
-                .collect(),
-            verdicts,
-            chosen: before.keys().cloned().collect(),
+            timed: BTreeSet::new(),
+            verdicts: BTreeMap::new(),
             layout: None,
             moved: BTreeSet::new(),
+        };
+        for name in members {
+            let chosen = self.chosen.has(key, name);
+            let facts = self.clusters.get(name);
+            let verdict = facts.and_then(|facts| kept.judge(facts, chosen, &self.scores, now));
+            if verdict.as_ref().is_some_and(|verdict| verdict.until.is_some()) {
+                kept.timed.insert(name.clone());
+            }
+            kept.verdicts
+                .extend(verdict.map(|verdict| (name.clone(), verdict)));
         }
+        kept
     }
 
     /// Judges those again whose verdict has an end.
@@ -447,49 +433,32 @@ impl Scheduler {
         let Some(kept) = self.kept.get_mut(key) else {
             return;
         };
-        let Ok(compiled) = &kept.compiled else { return };
-        let judged: Vec<(String, Verdict)> = kept
-            .timed
-            .iter()
-            .filter_map(|name| {
-                let facts = self.clusters.get(name)?;
-                let verdict = compiled.judge(facts, kept.chosen.contains(name), now, |cluster| {
-                    Scores::of(self.scores.in_namespace(cluster), now)
-                });
-                Some((name.clone(), verdict))
-            })
-            .collect();
-        for (name, verdict) in judged {
-            kept.note(&name, Some(verdict));
+        for name in kept.timed.clone() {
+            let facts = self.clusters.get(&name);
+            let chosen = self.chosen.has(key, &name);
+            let verdict = facts.and_then(|facts| kept.judge(facts, chosen, &self.scores, now));
+            if verdict.is_some() {
+                kept.note(&name, verdict);
+            }
         }
     }
 
-    fn recount(&mut self, key: &str, chosen: BTreeSet<String>) {
+    /// Notes what was chosen. A taint against newcomers means another thing for who came or went: they are judged again.
+    fn recount(&mut self, key: &str, chosen: &BTreeSet<String>, now: Timestamp) {
+        let moved = self.chosen.replace(key, chosen);
         let Some(kept) = self.kept.get_mut(key) else {
             return;
         };
-        for cluster in kept.chosen.difference(&chosen) {
-            uncount(&mut self.chosen, cluster);
+        for name in moved {
+            let minds_newcomers = |facts: &&Facts| {
+                let mut taints = facts.taints.iter();
+                taints.any(|taint| taint.effect == TaintEffect::NoSelectIfNew)
+            };
+            let facts = self.clusters.get(&name).filter(minds_newcomers);
+            if let Some(facts) = facts.filter(|_| kept.verdicts.contains_key(&name)) {
+                let verdict = kept.judge(facts, chosen.contains(&name), &self.scores, now);
+                kept.note(&name, verdict);
+            }
         }
-        for cluster in chosen.difference(&kept.chosen) {
-            *self.chosen.entry(cluster.clone()).or_default() += 1;
-        }
-        kept.chosen = chosen;
-    }
-}
-
-fn no_candidates(
-    bound: &BTreeSet<String>,
-    sets: &BTreeSet<String>,
-    candidates: usize,
-) -> Option<NoCandidates> {
-    if bound.is_empty() {
-        Some(NoCandidates::NoBindings)
-    } else if sets.is_empty() {
-        Some(NoCandidates::NoIntersection)
-    } else if candidates == 0 {
-        Some(NoCandidates::Empty(sets.iter().cloned().collect()))
-    } else {
-        None
     }
 }

@@ -1,5 +1,7 @@
 //! A scheduler that follows changes one by one comes to what one that looks at everything comes to.
 
+mod many;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -88,15 +90,14 @@ impl Hub {
                         .filter(|n| !names.contains(*n))
                         .cloned()
                         .collect();
-                    for name in gone {
-                        self.stored.remove(&name);
-                        self.scheduler
-                            .take(Event::Decision(Watched::Delete(made(&name, &BTreeSet::new()))));
-                    }
+                    self.drop_objects(&gone);
                 }
-                Some(Wanted::Changed { objects, group, .. }) => {
+                Some(Wanted::Changed {
+                    objects, gone, group, ..
+                }) => {
                     self.changed += 1;
                     self.store(&objects);
+                    self.drop_objects(&gone);
                     let count: usize = self.stored.values().map(BTreeSet::len).sum();
                     assert_eq!(usize::try_from(group.cluster_count).unwrap(), count);
                     assert_eq!(group.decisions.len(), self.stored.len());
@@ -116,6 +117,14 @@ impl Hub {
                 self.stored.insert(name, clusters);
                 self.scheduler.take(event);
             }
+        }
+    }
+
+    fn drop_objects(&mut self, names: &[String]) {
+        for name in names {
+            self.stored.remove(name).expect("what goes was there");
+            let event = Event::Decision(Watched::Delete(made(name, &BTreeSet::new())));
+            self.scheduler.take(event);
         }
     }
 
@@ -181,6 +190,23 @@ fn one_cluster_more_is_one_object_changed() {
     ))));
     hub.settle();
     hub.check();
+}
+
+#[test]
+fn an_object_comes_with_its_first_cluster_and_goes_with_its_last() {
+    let mut hub = Hub::new();
+    for n in 0..200 {
+        hub.label(&format!("c{n:03}"), "prod");
+    }
+    hub.settle();
+    hub.label("new", "prod");
+    hub.settle();
+    assert_eq!(hub.stored.len(), 3);
+    hub.label("new", "dev");
+    hub.settle();
+    hub.check();
+    assert_eq!(hub.stored.len(), 2);
+    assert_eq!(hub.changed, 2, "nobody looked at the other two hundred");
 }
 
 proptest! {

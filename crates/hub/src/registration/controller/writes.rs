@@ -5,13 +5,11 @@ use std::fmt::Debug;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-        certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
         coordination::v1::{Lease, LeaseSpec},
         core::v1::{Namespace, ServiceAccount},
         rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding},
     },
-    apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
     Api, Resource, ResourceExt,
@@ -21,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use writ_api::{
     addon::ManagedClusterAddOn,
+    authentication::ManagedServiceAccount,
     cluster::{CLUSTER_NAME_LABEL, ManagedCluster, managed_cluster::Taint},
     work::ManifestWork,
 };
@@ -28,15 +27,15 @@ use writ_runtime::{
     Error, apply,
     condition::{self, Wanted},
     error::Context as _,
+    guarded::Guarded,
 };
 
 use super::State;
 use crate::{
     MANAGER,
-    options::RegistrationDriver,
+    admission::access::AGENT_ACCOUNT,
     registration::{
-        ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION, LEASE,
-        csr::{self, Asked, Choice},
+        LEASE,
         plan::{self, Delete, FINALIZER},
         rights::{self, Level},
     },
@@ -44,7 +43,7 @@ use crate::{
 };
 
 impl State {
-    fn clusters(&self) -> Api<ManagedCluster> {
+    pub(super) fn clusters(&self) -> Api<ManagedCluster> {
         Api::all(self.context.client.clone())
     }
 
@@ -238,9 +237,11 @@ impl State {
             }
             Delete::Works => self.delete_works(cluster).await?,
             Delete::WorksByForce => {
-                let addons: Api<ManagedClusterAddOn> = apply::namespaced(&self.context.client, cluster);
+                // Guarded: an agent that reported what nobody can read is no reason to keep its cluster.
+                let addons: Api<Guarded<ManagedClusterAddOn>> =
+                    apply::namespaced(&self.context.client, cluster);
                 strip_and_delete(&addons).await?;
-                let works: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
+                let works: Api<Guarded<ManifestWork>> = apply::namespaced(&self.context.client, cluster);
                 strip_and_delete(&works).await?;
             }
         }
@@ -263,160 +264,23 @@ impl State {
         Ok((works.items.len(), addons.items.len()))
     }
 
+    /// What the next cluster of this name must not find: accounts with their tokens, and the identity of the agent.
+    pub(super) async fn clear_home(&self, cluster: &str) -> Result<(), Error> {
+        let accounts: Api<ManagedServiceAccount> = apply::namespaced(&self.context.client, cluster);
+        accounts
+            .delete_collection(&DeleteParams::background(), &ListParams::default())
+            .await
+            .context(|| format!("delete the accounts of cluster {cluster}"))?;
+        let identities: Api<ServiceAccount> = apply::namespaced(&self.context.client, cluster);
+        apply::delete(&identities, AGENT_ACCOUNT, None).await
+    }
+
     async fn delete_works(&self, cluster: &str) -> Result<(), Error> {
         let api: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
         api.delete_collection(&DeleteParams::background(), &ListParams::default())
             .await
             .context(|| format!("delete the works of cluster {cluster}"))?;
         Ok(())
-    }
-
-    /// Approves what may be approved among the pending requests of a cluster.
-    pub(super) async fn answer_requests(&self, cluster: &ManagedCluster) -> Result<(), Error> {
-        let name = cluster.name_any();
-        let pending = self.pending(&name);
-        // A hub that hands out tokens approves no certificate, even where somebody would sign it: it would be a way in
-        // for whoever holds the shared bootstrap identity.
-        let by_token = self.context.options.registration_driver == RegistrationDriver::Token;
-        if by_token || pending.is_empty() || !cluster.spec.hub_accepts_client {
-            return Ok(());
-        }
-        for asked in pending.iter().filter(|asked| asked.is_renewal()) {
-            let renew = attributes(
-                "renew",
-                "register.open-cluster-management.io",
-                "managedclusters",
-                Some("clientcertificates"),
-                None,
-            );
-            if self.allows(asked, renew).await? {
-                self.approve(asked, "AutoApprovedByHubCSRApprovingController")
-                    .await?;
-            }
-        }
-        match csr::choose(cluster, &pending) {
-            Choice::Nothing => {}
-            Choice::Ambiguous(ids) => {
-                let note = format!(
-                    "{} certificate requests match; `writ accept {name}` lists them, `--csr` picks one",
-                    ids.len()
-                );
-                self.events
-                    .warning(cluster, "AmbiguousCertificateRequests", note)
-                    .await;
-            }
-            Choice::Record(id) => {
-                if !self.may_join(&name, &pending, &id).await? {
-                    return Ok(());
-                }
-                let patch = json!({"metadata": {
-                    "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
-                    "annotations": {ISSUED_ANNOTATION: id, ACCEPT_CSR_ANNOTATION: null},
-                }});
-                self.clusters()
-                    .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-                    .await
-                    .context(|| format!("record the certificate request of ManagedCluster {name}"))?;
-            }
-            Choice::Approve(id) => {
-                if self.may_join(&name, &pending, &id).await? {
-                    for asked in pending.iter().filter(|asked| asked.id == id) {
-                        self.approve(asked, "ApprovedByAcceptance").await?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the requester may bring this cluster in at all: who may not create it cannot be its agent.
-    async fn may_join(&self, cluster: &str, pending: &[Asked], id: &str) -> Result<bool, Error> {
-        let create = attributes(
-            "create",
-            "cluster.open-cluster-management.io",
-            "managedclusters",
-            None,
-            Some(cluster),
-        );
-        let Some(asked) = pending.iter().find(|asked| asked.id == id) else {
-            return Ok(false);
-        };
-        let may = self.allows(asked, create).await?;
-        if !may {
-            tracing::info!(%cluster, request = %asked.id, requester = %asked.requester.name,
-                "not approved: the requester may not create the cluster");
-        }
-        Ok(may)
-    }
-
-    async fn allows(&self, asked: &Asked, attributes: ResourceAttributes) -> Result<bool, Error> {
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(asked.requester.name.clone()),
-                groups: Some(asked.requester.groups.clone()),
-                resource_attributes: Some(attributes),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
-        };
-        let answer = Api::all(self.context.client.clone())
-            .create(&PostParams::default(), &review)
-            .await
-            .context(|| format!("ask what {} may do", asked.requester.name))?;
-        Ok(answer.status.is_some_and(|status| status.allowed))
-    }
-
-    async fn approve(&self, asked: &Asked, reason: &str) -> Result<(), Error> {
-        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
-        let Some((name, uid)) = asked.id.split_once('@') else {
-            return Ok(());
-        };
-        let Some(request) = self
-            .seen
-            .requests
-            .get(name)
-            .filter(|r| r.uid().as_deref() == Some(uid))
-        else {
-            return Ok(());
-        };
-        let now = Time(Timestamp::now());
-        let approved = CertificateSigningRequestCondition {
-            type_: "Approved".into(),
-            status: "True".into(),
-            reason: Some(reason.into()),
-            message: Some(format!(
-                "approved by writ for the agent of cluster {}",
-                asked.cluster
-            )),
-            last_update_time: Some(now.clone()),
-            last_transition_time: Some(now),
-        };
-        let patch = json!({
-            "metadata": {"uid": uid, "resourceVersion": request.resource_version()},
-            "status": {"conditions": [approved]},
-        });
-        api.patch_approval(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .context(|| format!("approve CertificateSigningRequest {name}"))?;
-        tracing::info!(cluster = %asked.cluster, request = %name, key = %asked.fingerprint, "approved a certificate");
-        Ok(())
-    }
-}
-
-fn attributes(
-    verb: &str,
-    group: &str,
-    resource: &str,
-    subresource: Option<&str>,
-    name: Option<&str>,
-) -> ResourceAttributes {
-    ResourceAttributes {
-        verb: Some(verb.into()),
-        group: Some(group.into()),
-        resource: Some(resource.into()),
-        subresource: subresource.map(str::to_owned),
-        name: name.map(str::to_owned),
-        ..ResourceAttributes::default()
     }
 }
 

@@ -8,23 +8,29 @@ use serde_json::Value;
 use super::Parsed;
 use crate::reconciler::{object::Raw, problem::Problem};
 
-/// Puts each object where its folder says.
-pub fn place(parsed: &mut Parsed) {
+/// Puts each object where its folder says. `dir` is the folder that holds `system/`.
+pub fn place(parsed: &mut Parsed, dir: &str) {
     let objects = std::mem::take(&mut parsed.objects);
-    let top = root(&objects);
     let mut has_repo = false;
     let mut namespaces: BTreeMap<String, String> = BTreeMap::new();
     let mut below: Vec<(String, Raw)> = Vec::new();
     for raw in objects {
-        let path = raw
-            .path
-            .strip_prefix(top.as_str())
-            .unwrap_or(&raw.path)
-            .to_owned();
+        let path = raw.path.strip_prefix(dir).unwrap_or(&raw.path);
+        let path = path.trim_start_matches('/').to_owned();
         let (first, rest) = path.split_once('/').unwrap_or(("", &path));
         let folder = rest.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
         match first {
-            "system" => has_repo |= raw.kind() == "Repo",
+            "system" if is_repo(&raw) => has_repo = true,
+            "system" => parsed.problems.push(
+                Problem::new(
+                    "1024",
+                    format!(
+                        "{}: system/ holds the Repo only; move it to cluster/ or namespaces/",
+                        raw.name()
+                    ),
+                )
+                .at(&raw.path),
+            ),
             "cluster" => {
                 if raw.namespace().is_empty() {
                     parsed.objects.push(raw);
@@ -41,7 +47,18 @@ pub fn place(parsed: &mut Parsed) {
             "clusterregistry" => {}
             "namespaces" if raw.kind() == "Namespace" && raw.api_version() == "v1" => {
                 let leaf = folder.rsplit('/').next().unwrap_or_default();
-                if leaf == raw.name() {
+                if folder.is_empty() {
+                    parsed.problems.push(
+                        Problem::new(
+                            "1019",
+                            format!(
+                                "Namespace {} must be in a folder of its name below namespaces/",
+                                raw.name()
+                            ),
+                        )
+                        .at(&raw.path),
+                    );
+                } else if leaf == raw.name() {
                     namespaces.insert(folder, raw.name().to_owned());
                     parsed.objects.push(raw);
                 } else {
@@ -60,7 +77,7 @@ pub fn place(parsed: &mut Parsed) {
             "namespaces" => below.push((folder, raw)),
             _ => parsed.problems.push(
                 Problem::new(
-                    "1045",
+                    "1028",
                     format!(
                         "{}: objects must be in system/, cluster/ or namespaces/",
                         raw.name()
@@ -95,7 +112,7 @@ fn inherit(folder: &str, raw: Raw, namespaces: &BTreeMap<String, String>, parsed
     if heirs.is_empty() {
         parsed.problems.push(
             Problem::new(
-                "1019",
+                "1044",
                 format!("{}: there is no Namespace in or below its folder", raw.name()),
             )
             .at(&raw.path),
@@ -127,15 +144,7 @@ fn push(mut raw: Raw, namespace: &str, parsed: &mut Parsed) {
     parsed.objects.push(raw);
 }
 
-/// The folder that holds `system/`, with a slash at its end; nothing if that is the repository.
-fn root(objects: &[Raw]) -> String {
-    objects
-        .iter()
-        .filter(|raw| raw.kind() == "Repo")
-        .find_map(|raw| {
-            raw.path
-                .find("system/")
-                .map(|at| raw.path.chars().take(at).collect())
-        })
-        .unwrap_or_default()
+/// Whether this is what says that a repository has this layout; other groups have a kind of that name, too.
+fn is_repo(raw: &Raw) -> bool {
+    raw.kind() == "Repo" && raw.group_version().0 == "configmanagement.gke.io"
 }

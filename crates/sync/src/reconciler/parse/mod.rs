@@ -32,8 +32,8 @@ pub struct Parsed {
     pub rendering: Vec<Problem>,
 }
 
-/// Reads every file.
-pub fn parse(files: Files, format: Format) -> Parsed {
+/// Reads every file. `dir` is the folder that they were looked for in.
+pub fn parse(files: Files, format: Format, dir: &str) -> Parsed {
     let mut parsed = Parsed::default();
     for problem in files.problems {
         parsed
@@ -42,7 +42,7 @@ pub fn parse(files: Files, format: Format) -> Parsed {
     }
     for file in files.files {
         let name = file.path.rsplit('/').next().unwrap_or_default();
-        if matches!(name, "kustomization.yaml" | "kustomization.yml") {
+        if matches!(name, "kustomization.yaml" | "kustomization.yml" | "Kustomization") {
             parsed.rendering.push(
                 Problem::new(
                     "1068",
@@ -60,7 +60,7 @@ pub fn parse(files: Files, format: Format) -> Parsed {
         return parsed;
     }
     if format == Format::Hierarchy {
-        hierarchy::place(&mut parsed);
+        hierarchy::place(&mut parsed, dir);
     }
     parsed
 }

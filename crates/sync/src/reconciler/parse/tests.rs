@@ -11,6 +11,7 @@ fn files(all: &[(&str, &str)]) -> Files {
             })
             .collect(),
         problems: Vec::new(),
+        room: None,
     }
 }
 
@@ -40,12 +41,12 @@ fn documents_lists_and_what_is_not_for_a_cluster() {
             "  annotations: {config.kubernetes.io/local-config: 'true'}\n"
         ),
     );
-    let parsed = parse(files(&[("a.yaml", &text)]), Format::Unstructured);
+    let parsed = parse(files(&[("a.yaml", &text)]), Format::Unstructured, "");
     assert_eq!(names(&parsed), ["/a", "/b"]);
     assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
     let json = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "j"}}"#;
     assert_eq!(
-        names(&parse(files(&[("a.json", json)]), Format::Unstructured)),
+        names(&parse(files(&[("a.json", json)]), Format::Unstructured, "")),
         ["/j"]
     );
 }
@@ -69,6 +70,7 @@ fn one_bad_file_or_object_never_stops_the_others() {
             ("good.yaml", &map("good", "")),
         ]),
         Format::Unstructured,
+        "",
     );
     assert_eq!(names(&parsed), ["/good"]);
     assert_eq!(codes(&parsed), ["1006", "1006", "1006", "1031", "1054", "1013"]);
@@ -77,25 +79,31 @@ fn one_bad_file_or_object_never_stops_the_others() {
 
 #[test]
 fn kustomize_is_refused_as_a_whole() {
-    let parsed = parse(
-        files(&[
-            ("x/kustomization.yaml", "resources: []"),
-            ("a.yaml", &map("a", "")),
-        ]),
-        Format::Unstructured,
-    );
-    assert!(parsed.objects.is_empty());
-    assert_eq!(parsed.rendering[0].code, "1068");
+    for name in ["kustomization.yaml", "kustomization.yml", "Kustomization"] {
+        let path = format!("x/{name}");
+        let files = files(&[(path.as_str(), "resources: []"), ("a.yaml", &map("a", ""))]);
+        let parsed = parse(files, Format::Unstructured, "");
+        assert!(parsed.objects.is_empty());
+        assert_eq!(parsed.rendering[0].code, "1068");
+    }
 }
 
 #[test]
 fn the_hierarchy_gives_namespaces() {
     let repo = "apiVersion: configmanagement.gke.io/v1\nkind: Repo\nmetadata: {name: repo}";
     let namespace = |name: &str| format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}");
-    for top in ["", "deep/inside/"] {
+    // A folder whose name ends like one of the layout, and one whose letters are longer than a byte.
+    for dir in ["", "deep/inside", "platform-system", "größe/cluster", "system"] {
+        let top = if dir.is_empty() {
+            String::new()
+        } else {
+            format!("{dir}/")
+        };
         let path = |rest: &str| format!("{top}{rest}");
         let all = [
             (path("system/repo.yaml"), repo.to_owned()),
+            (path("system/stray.yaml"), map("stray", "")),
+            (path("namespaces/top.yaml"), namespace("top")),
             (path("cluster/c.yaml"), map("c", "")),
             (path("cluster/wrong.yaml"), map("wrong", "  namespace: x\n")),
             (path("namespaces/all.yaml"), map("all", "")),
@@ -115,19 +123,28 @@ fn the_hierarchy_gives_namespaces() {
             .iter()
             .map(|(path, text)| (path.as_str(), text.as_str()))
             .collect();
-        let parsed = parse(files(&all), Format::Hierarchy);
+        let parsed = parse(files(&all), Format::Hierarchy, dir);
         let mut found = names(&parsed);
         found.sort();
         assert_eq!(
             found,
-            ["/c", "/one", "/two", "one/all", "one/eng", "one/m", "two/all"]
+            ["/c", "/one", "/two", "one/all", "one/eng", "one/m", "two/all"],
+            "{dir}"
         );
         let mut found = codes(&parsed);
         found.sort_unstable();
-        assert_eq!(found, ["1009", "1019", "1020", "1045", "1052"]);
+        assert_eq!(
+            found,
+            ["1009", "1019", "1020", "1024", "1028", "1044", "1052"],
+            "{dir}"
+        );
     }
-    let parsed = parse(files(&[("a.yaml", &map("a", ""))]), Format::Hierarchy);
-    assert!(codes(&parsed).contains(&"1017"));
+    // Another group's kind of that name is no Repo.
+    let other = repo.replace("configmanagement.gke.io/v1", "example.com/v1");
+    for text in [map("a", ""), other] {
+        let parsed = parse(files(&[("system/a.yaml", &text)]), Format::Hierarchy, "");
+        assert!(codes(&parsed).contains(&"1017"), "{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Nothing is checked out: files are read from the object database of a local repository or of a bare clone, so that
 //! no link or path in a repository can lead anywhere else. Local repositories are opened in place.
 
+mod budget;
 mod http;
 mod insecure;
 mod remote;
@@ -11,8 +12,10 @@ mod tree;
 
 use std::{path::PathBuf, time::Duration};
 
+use tokio::sync::OwnedSemaphorePermit;
 use writ_api::configsync::{Git, GitAuth};
 
+pub use budget::{Budget, Room};
 pub use tree::{File, FileProblem, MAX_FILE};
 
 /// How much a server may take of this machine.
@@ -87,6 +90,8 @@ pub struct Files {
     pub files: Vec<File>,
     /// Files that were refused.
     pub problems: Vec<FileProblem>,
+    /// The room that they take, until they are parsed.
+    pub room: Option<OwnedSemaphorePermit>,
 }
 
 /// Which files of which commit, in the terms of Git.
@@ -118,6 +123,22 @@ impl Target {
         match self {
             Self::Branch(name) => format!("branch {name:?}"),
             Self::Revision(name) => format!("tag, branch or commit {name:?}"),
+        }
+    }
+
+    /// The references that it can be, the one that counts first.
+    fn references(&self) -> Vec<String> {
+        match self {
+            Self::Branch(name) => vec![format!("refs/heads/{name}")],
+            Self::Revision(name) => vec![format!("refs/tags/{name}"), format!("refs/heads/{name}")],
+        }
+    }
+
+    /// The commit, if it is given by its id.
+    fn commit(&self) -> Option<gix::ObjectId> {
+        match self {
+            Self::Branch(_) => None,
+            Self::Revision(name) => gix::ObjectId::from_hex(name.as_bytes()).ok(),
         }
     }
 }
@@ -198,6 +219,7 @@ pub fn read(
     credentials: &Credentials,
     clone: &std::path::Path,
     known: Option<&str>,
+    budget: &Budget,
 ) -> Result<Snapshot, SourceError> {
     let (repository, commit) = match request.local() {
         Some(path) => {
@@ -216,7 +238,7 @@ pub fn read(
             files: None,
         });
     }
-    let files = tree::read(&repository, commit, request).inspect_err(|error| {
+    let files = tree::read(&repository, commit, request, budget).inspect_err(|error| {
         // A clone that lacks something is made anew next time; the repository itself is not ours to touch.
         if request.local().is_none() && matches!(error, SourceError::Repository { .. }) {
             let _ = std::fs::remove_dir_all(clone);
@@ -230,30 +252,20 @@ pub fn read(
 
 /// The commit that a branch, tag or id names in a repository.
 fn resolve(repository: &gix::Repository, request: &Request) -> Result<gix::ObjectId, SourceError> {
-    let names = match &request.target {
-        Target::Branch(name) => vec![format!("refs/heads/{name}")],
-        Target::Revision(name) => vec![
-            format!("refs/tags/{name}"),
-            format!("refs/heads/{name}"),
-            name.clone(),
-        ],
-    };
-    for name in names {
-        if name.starts_with("refs/") {
-            let Ok(Some(mut reference)) = repository.try_find_reference(&name) else {
-                continue;
-            };
-            let id = reference
-                .peel_to_id()
-                .map_err(|error| request.failed(last_cause(&error)))?
-                .detach();
-            return Ok(id);
-        }
-        if let Ok(id) = gix::ObjectId::from_hex(name.as_bytes())
-            && repository.find_commit(id).is_ok()
-        {
-            return Ok(id);
-        }
+    for name in request.target.references() {
+        let Ok(Some(mut reference)) = repository.try_find_reference(&name) else {
+            continue;
+        };
+        let id = reference
+            .peel_to_id()
+            .map_err(|error| request.failed(last_cause(&error)))?
+            .detach();
+        return Ok(id);
+    }
+    if let Some(id) = request.target.commit()
+        && repository.find_commit(id).is_ok()
+    {
+        return Ok(id);
     }
     Err(SourceError::Revision {
         repo: request.shown(),

@@ -13,7 +13,7 @@ use gix_transport::{
     client::{TransportWithoutIO as _, blocking_io},
 };
 
-use super::{BOUNDS, Credentials, Request, SourceError, Target, http, last_cause, resolve, ssh};
+use super::{BOUNDS, Credentials, Request, SourceError, http, last_cause, resolve, ssh};
 
 /// A clone with more packs than this is made anew: every fetch adds one.
 const MAX_PACKS: usize = 50;
@@ -46,29 +46,24 @@ fn fetch_with(
 ) -> Result<(Repository, ObjectId), SourceError> {
     let repository = open(clone).map_err(|reason| request.failed(reason))?;
     let url = gix::url::parse(request.repo.as_bytes()).map_err(|error| request.failed(last_cause(&error)))?;
-    let specs = match &request.target {
-        Target::Branch(name) => vec![format!("+refs/heads/{name}:refs/heads/{name}")],
-        // A tag or a branch is asked for by name; a commit may be anywhere.
-        Target::Revision(name) if ObjectId::from_hex(name.as_bytes()).is_err() => vec![
-            format!("+refs/tags/{name}*:refs/tags/{name}*"),
-            format!("+refs/heads/{name}*:refs/heads/{name}*"),
+    // A tag or a branch is asked for by its whole name: one that only begins like it is another one.
+    let named: Vec<String> = request.target.references();
+    let by_commit = request.target.commit();
+    let specs: Vec<String> = match by_commit {
+        None => named.iter().map(|name| format!("+{name}:{name}")).collect(),
+        // A commit never changes.
+        Some(id) if repository.find_commit(id).is_ok() => return Ok((repository, id)),
+        // It may be anywhere.
+        Some(_) => vec![
+            "+refs/heads/*:refs/heads/*".to_owned(),
+            "+refs/tags/*:refs/tags/*".to_owned(),
         ],
-        Target::Revision(name) => {
-            if let Ok(id) = resolve(&repository, request) {
-                // A commit never changes.
-                return Ok((repository, id));
-            }
-            let _ = name;
-            vec![
-                "+refs/heads/*:refs/heads/*".to_owned(),
-                "+refs/tags/*:refs/tags/*".to_owned(),
-            ]
-        }
     };
-    let by_commit =
-        matches!(&request.target, Target::Revision(name) if ObjectId::from_hex(name.as_bytes()).is_ok());
-    let depth = request.depth.filter(|_| !by_commit).and_then(NonZeroU32::new);
-    match url.scheme {
+    let depth = request
+        .depth
+        .filter(|_| by_commit.is_none())
+        .and_then(NonZeroU32::new);
+    let offered = match url.scheme {
         gix::url::Scheme::Https | gix::url::Scheme::Http => {
             let client = http::Client::new(credentials.ca.as_deref(), request.no_verify)
                 .map_err(|reason| request.failed(reason))?;
@@ -82,16 +77,17 @@ fn fetch_with(
                     })
                     .map_err(|error| request.failed(last_cause(&error)))?;
             }
-            receive(&repository, request, &url, &specs, depth, transport)?;
+            receive(&repository, request, &url, &specs, depth, transport)?
         }
         gix::url::Scheme::Ssh => {
             let (session, transport) = ssh::Session::start(ssh_program, credentials, &url, BOUNDS)
                 .map_err(|reason| request.failed(reason))?;
-            receive(&repository, request, &url, &specs, depth, transport).map_err(|error| match error {
+            let received = receive(&repository, request, &url, &specs, depth, transport);
+            received.map_err(|error| match error {
                 // What `ssh` itself has to say is closer to the cause than the end of its output.
                 SourceError::Repository { reason, .. } => request.failed(session.end().unwrap_or(reason)),
                 other => other,
-            })?;
+            })?
         }
         other => {
             return Err(SourceError::Unsupported(format!(
@@ -99,13 +95,21 @@ fn fetch_with(
                 other.as_str()
             )));
         }
-    }
+    };
     // What was fetched is read by a fresh handle.
     let repository = open(clone).map_err(|reason| request.failed(reason))?;
+    // What an earlier fetch brought and the server has no more must not count: a branch would hide behind a tag.
+    let stale = named.iter().filter(|name| !offered.contains(name));
+    for reference in stale.filter_map(|name| repository.try_find_reference(name).ok().flatten()) {
+        reference
+            .delete()
+            .map_err(|error| request.failed(last_cause(&error)))?;
+    }
     let commit = resolve(&repository, request)?;
     Ok((repository, commit))
 }
 
+/// Fetches, and returns the references that the server has of those asked for.
 fn receive<T: blocking_io::Transport>(
     repository: &Repository,
     request: &Request,
@@ -113,7 +117,7 @@ fn receive<T: blocking_io::Transport>(
     specs: &[String],
     depth: Option<NonZeroU32>,
     transport: T,
-) -> Result<(), SourceError> {
+) -> Result<Vec<String>, SourceError> {
     let fail = |error: gix::error::Error| request.failed(last_cause(&error));
     let remote = repository
         .remote_at_without_url_rewrite(url.clone())
@@ -139,14 +143,20 @@ fn receive<T: blocking_io::Transport>(
             what: request.target.describe(),
         });
     }
+    let local = prepared
+        .ref_map()
+        .mappings
+        .iter()
+        .filter_map(|mapping| mapping.local.as_ref());
+    let offered = local.map(ToString::to_string).collect();
     if unchanged(repository, prepared.ref_map()) {
-        return Ok(());
+        return Ok(offered);
     }
     if let Some(depth) = depth {
         prepared = prepared.with_shallow(gix::remote::fetch::Shallow::DepthAtRemote(depth));
     }
     prepared.receive(Discard, &AtomicBool::new(false)).map_err(fail)?;
-    Ok(())
+    Ok(offered)
 }
 
 /// Whether everything that the server offers is here already: a shallow fetch would bring it again.

@@ -423,7 +423,7 @@ mod tests {
         let (clone, found) = fetched.unwrap();
         assert_eq!(found.to_string(), commit);
         assert!(
-            super::super::tree::read(&clone, found, &request)
+            super::super::tree::read(&clone, found, &request, &super::super::tests::budget())
                 .unwrap()
                 .problems
                 .is_empty()

@@ -10,12 +10,17 @@ fn git(repo: &str) -> Git {
     }
 }
 
+pub fn budget() -> Budget {
+    Budget::new(Room::default(), crate::model::SyncKind::Repo)
+}
+
 fn open(git: &Git, known: Option<&str>) -> Result<Snapshot, SourceError> {
     read(
         &Request::new(git, None).unwrap(),
         &Credentials::default(),
         std::path::Path::new("/nowhere"),
         known,
+        &budget(),
     )
 }
 
@@ -36,6 +41,14 @@ fn files_come_from_the_commit_and_nowhere_else() {
                 ("x/nowhere.yaml", Content::Link("gone.yaml".into())),
                 ("x/folder.yaml", Content::Link("..".into())),
                 ("docs", Content::Link("/usr/share/doc".into())),
+                ("x/Kustomization", Content::from("resources: []")),
+                ("linked", Content::Link("x".into())),
+                ("twice", Content::Link("linked".into())),
+                ("readme", Content::Link("x/readme.md".into())),
+                ("dangling", Content::Link("gone".into())),
+                (".gitops/d.yaml", Content::from("d: 1")),
+                (".github/workflows/e.yaml", Content::from("e: 1")),
+                ("module", Content::Submodule),
                 (
                     "large.yaml",
                     Content::File(vec![b'#'; usize::try_from(MAX_FILE).unwrap() + 1]),
@@ -48,7 +61,17 @@ fn files_come_from_the_commit_and_nowhere_else() {
     let files = snapshot.files.unwrap();
     let mut paths: Vec<_> = files.files.iter().map(|file| file.path.as_str()).collect();
     paths.sort_unstable();
-    assert_eq!(paths, ["a.yaml", "x/b.yml", "x/c.json", "x/in.yaml"]);
+    assert_eq!(
+        paths,
+        [
+            ".gitops/d.yaml",
+            "a.yaml",
+            "x/Kustomization",
+            "x/b.yml",
+            "x/c.json",
+            "x/in.yaml"
+        ]
+    );
     let mut refused: Vec<_> = files
         .problems
         .iter()
@@ -60,6 +83,9 @@ fn files_come_from_the_commit_and_nowhere_else() {
         [
             "docs",
             "large.yaml",
+            "linked",
+            "module",
+            "twice",
             "x/abs.yaml",
             "x/folder.yaml",
             "x/nowhere.yaml",
@@ -91,6 +117,7 @@ fn a_branch_a_tag_a_commit_a_folder() {
                     &Credentials::default(),
                     std::path::Path::new("/nowhere"),
                     None,
+                    &budget(),
                 )
             })
             .map(|snapshot| snapshot.commit)
@@ -135,4 +162,52 @@ fn a_password_in_an_address_is_not_shown() {
     assert_eq!(request.shown(), "https://example.com/x");
     let error = open(&git("/no/such/repository"), None).unwrap_err().to_string();
     assert!(error.contains("/no/such/repository"));
+}
+
+#[test]
+fn a_commit_that_is_too_large_is_not_read() {
+    let repository = Repository::new().unwrap();
+    let large = Content::File(vec![b'#'; usize::try_from(MAX_FILE).unwrap()]);
+    let files = [("a.yaml", large.clone()), ("b.yaml", large)];
+    repository.commit("main", &files).unwrap();
+    let error = open(&git(&repository.url()), None).unwrap_err().to_string();
+    assert!(error.contains("bytes in all"), "{error}");
+}
+
+/// A server that has a revision, then only one whose name begins like it, then a branch of the same name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_that_vanished_is_noticed() {
+    use writ_testenv::git_http::{self, Access};
+    let repository = Repository::new().unwrap();
+    let one = repository.commit("main", &[("a.yaml", "a: 1")]).unwrap();
+    let two = repository.commit("next", &[("a.yaml", "a: 2")]).unwrap();
+    repository.tag("v1", &one).unwrap();
+    repository.tag("v10", &two).unwrap();
+    let folder = repository.path().to_owned();
+    let served = git_http::serve(folder.parent().unwrap().into(), Access::default())
+        .await
+        .unwrap();
+    let name = folder.file_name().unwrap().to_string_lossy();
+    let at_v1 = Git {
+        revision: Some("v1".into()),
+        ..git(&format!("{}/{name}", served.url))
+    };
+    let clone = tempfile::tempdir().unwrap();
+    let fetch = async || {
+        let (git, clone) = (at_v1.clone(), clone.path().join("clone"));
+        tokio::task::spawn_blocking(move || {
+            let request = Request::new(&git, None).unwrap();
+            read(&request, &Credentials::default(), &clone, None, &budget())
+                .map(|snapshot| snapshot.commit)
+                .map_err(|error| error.to_string())
+        })
+        .await
+        .unwrap()
+    };
+    assert_eq!(fetch().await, Ok(one));
+    std::fs::remove_file(folder.join("refs/tags/v1")).unwrap();
+    let error = fetch().await.unwrap_err();
+    assert!(error.contains("no tag, branch or commit \"v1\""), "{error}");
+    let three = repository.commit("v1", &[("a.yaml", "a: 3")]).unwrap();
+    assert_eq!(fetch().await, Ok(three));
 }

@@ -2,12 +2,10 @@
 
 use gix::{ObjectId, Repository, objs::tree::EntryKind};
 
-use super::{Files, Request, SourceError, last_cause};
+use super::{Files, Request, SourceError, budget::Budget, last_cause};
 
 /// The largest file that is read: an object in it could not be stored anyway.
 pub const MAX_FILE: u64 = 5 * 1024 * 1024;
-/// The most that is read of one commit.
-const MAX_TOTAL: u64 = 256 * 1024 * 1024;
 /// How deep folders are followed.
 const MAX_DEPTH: usize = 64;
 
@@ -33,12 +31,20 @@ struct Reader<'a> {
     repository: &'a Repository,
     root: ObjectId,
     request: &'a Request,
+    /// How many bytes the files have in all that were found so far.
     total: u64,
-    files: Files,
+    limit: u64,
+    found: Vec<(ObjectId, String)>,
+    problems: Vec<FileProblem>,
 }
 
-/// Reads every YAML and JSON file below the folder of the request.
-pub fn read(repository: &Repository, commit: ObjectId, request: &Request) -> Result<Files, SourceError> {
+/// Reads every YAML and JSON file below the folder of the request, once there is room for them.
+pub fn read(
+    repository: &Repository,
+    commit: ObjectId,
+    request: &Request,
+    budget: &Budget,
+) -> Result<Files, SourceError> {
     let fail = |error: gix::error::Error| request.failed(last_cause(&error));
     let root = repository
         .find_commit(commit)
@@ -68,10 +74,30 @@ pub fn read(repository: &Repository, commit: ObjectId, request: &Request) -> Res
         root,
         request,
         total: 0,
-        files: Files::default(),
+        limit: budget.limit(),
+        found: Vec::new(),
+        problems: Vec::new(),
     };
     reader.folder(start, &request.dir, 0)?;
-    Ok(reader.files)
+    let Reader {
+        found,
+        problems,
+        total,
+        ..
+    } = reader;
+    let held = budget.take(total).map_err(|reason| request.failed(reason))?;
+    let files = found
+        .into_iter()
+        .map(|(id, path)| {
+            let content = repository.find_object(id).map_err(fail)?.detach().data;
+            Ok(File { path, content })
+        })
+        .collect::<Result<_, SourceError>>()?;
+    Ok(Files {
+        files,
+        problems,
+        room: Some(held),
+    })
 }
 
 impl Reader<'_> {
@@ -97,7 +123,8 @@ impl Reader<'_> {
             }
             let id = entry.object_id();
             match entry.mode().kind() {
-                EntryKind::Tree if name.starts_with(".git") => {}
+                // What belongs to Git and to those who host it.
+                EntryKind::Tree if matches!(name.as_str(), ".git" | ".github" | ".gitlab") => {}
                 EntryKind::Tree => self.folder(id, &path, depth + 1)?,
                 EntryKind::Blob | EntryKind::BlobExecutable => {
                     if declares(&name) {
@@ -105,8 +132,12 @@ impl Reader<'_> {
                     }
                 }
                 EntryKind::Link => self.link(id, &path)?,
-                // A submodule is another repository.
-                EntryKind::Commit => {}
+                // Passed over in silence, what it declares would be pruned.
+                EntryKind::Commit => self.refuse(
+                    &path,
+                    "it is a submodule, another repository, which is not read: commit its files instead"
+                        .into(),
+                ),
             }
         }
         Ok(())
@@ -124,17 +155,13 @@ impl Reader<'_> {
             return Ok(());
         }
         self.total += size;
-        if self.total > MAX_TOTAL {
+        if self.total > self.limit {
             return Err(SourceError::Directory(format!(
-                "the files below {:?} have more than {MAX_TOTAL} bytes in all",
-                request.dir
+                "the files below {:?} have more than {} bytes in all",
+                request.dir, self.limit
             )));
         }
-        let content = self.repository.find_object(id).map_err(fail)?.detach().data;
-        self.files.files.push(File {
-            path: path.to_owned(),
-            content,
-        });
+        self.found.push((id, path.to_owned()));
         Ok(())
     }
 
@@ -148,28 +175,30 @@ impl Reader<'_> {
             self.refuse(path, format!("the link to {target:?} leaves the repository"));
             return Ok(());
         };
-        if !declares(path) {
-            return Ok(());
-        }
         let root = self.repository.find_tree(self.root).map_err(fail)?;
         let found = root
             .lookup_entry(resolved.iter().map(String::as_bytes))
             .map_err(fail)?;
         match found {
-            Some(entry) if entry.mode().is_blob() => self.file(entry.object_id(), path),
-            Some(_) => {
-                self.refuse(path, format!("the link to {target:?} leads to no file"));
-                Ok(())
+            Some(entry) if entry.mode().is_blob() && declares(path) => {
+                return self.file(entry.object_id(), path);
             }
-            None => {
-                self.refuse(path, format!("the link to {target:?} leads nowhere"));
-                Ok(())
-            }
+            Some(entry) if entry.mode().is_blob() => {}
+            // Whatever the link is called, objects may be behind it.
+            Some(_) => self.refuse(
+                path,
+                format!(
+                    "the link to {target:?} leads to no file; links to folders and to links are not followed"
+                ),
+            ),
+            None if declares(path) => self.refuse(path, format!("the link to {target:?} leads nowhere")),
+            None => {}
         }
+        Ok(())
     }
 
     fn refuse(&mut self, path: &str, reason: String) {
-        self.files.problems.push(FileProblem {
+        self.problems.push(FileProblem {
             path: path.to_owned(),
             reason,
         });
@@ -198,6 +227,10 @@ fn inside(link: &str, target: &str) -> Option<Vec<String>> {
 /// Whether a file declares objects, by its name.
 fn declares(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name);
+    // One of the names that kustomize looks for.
+    if name == "Kustomization" {
+        return true;
+    }
     [".yaml", ".yml", ".json"]
         .iter()
         .any(|end| name.to_ascii_lowercase().ends_with(end))

@@ -8,6 +8,8 @@
 )]
 #![allow(dead_code, reason = "the support module serves other tests too")]
 
+mod habits;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::{
@@ -40,6 +42,14 @@ fn main() {
         plain("rights_are_granted_explained_and_revoked", rights),
         plain("objects_are_described_with_a_way_out", descriptions),
         plain("clusters_are_reached_through_an_account", through_an_account),
+        plain("questions_are_typed_as_with_kubectl", habits::habits),
+        plain(
+            "what_lives_on_clusters_is_listed_from_the_hub",
+            habits::on_clusters,
+        ),
+        plain("an_empty_hub_allows_nothing", habits::empty),
+        plain("a_folder_is_of_one_kind", habits::one_kind),
+        plain("a_terminal_shows_a_table_until_it_is_left", habits::table),
         plain("up_shows_the_example_and_stops_on_a_signal", up_stops),
         plain("up_continues_from_its_folder_after_a_kill", up_continues),
         real("up_runs_real_control_planes", up_real),
@@ -137,6 +147,12 @@ fn rights() -> Result<()> {
         || writ("get permissions -o name"),
         |output| output.code == 0 && !output.out.contains("user-dora"),
     )?;
+    let unknown = writ("grant --to user:dora --role view --cluster nowhere")?;
+    ensure!(
+        unknown.code == 2 && unknown.err.contains("this hub has no cluster nowhere"),
+        "{}",
+        unknown.err
+    );
     let wrong = writ("grant --to dora --role view --cluster cluster1")?;
     ensure!(
         wrong.code == 2 && wrong.err.contains("write user:NAME"),
@@ -144,6 +160,24 @@ fn rights() -> Result<()> {
         wrong.err
     );
     Ok(())
+}
+
+/// An event about an object, as any controller writes it.
+fn tell(up: &Up, object: &str) -> Result<()> {
+    let object: Value = serde_json::from_str(object)?;
+    let event = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "told", "namespace": "cluster1"},
+        "involvedObject": {"uid": object["metadata"]["uid"], "namespace": "cluster1"},
+        "type": "Warning", "reason": "Tested", "message": "a test was here",
+        "lastTimestamp": "2026-01-02T03:04:05Z",
+    }))?;
+    let config = kube::config::Kubeconfig::read_from(&up.kubeconfig)?;
+    tokio::runtime::Handle::current().block_on(async {
+        let client = writ_fleet::cluster::client(config).await?;
+        let events: kube::Api<k8s_openapi::api::core::v1::Event> = kube::Api::namespaced(client, "cluster1");
+        events.create(&kube::api::PostParams::default(), &event).await?;
+        Ok(())
+    })
 }
 
 fn descriptions() -> Result<()> {
@@ -185,6 +219,23 @@ fn descriptions() -> Result<()> {
     ensure!(
         set.contains("kubectl label managedcluster CLUSTER region=europe"),
         "{set}"
+    );
+    let member = eventually(
+        "the set names its members",
+        || writ("describe set global"),
+        |output| output.out.contains("cluster2") && output.out.contains("available"),
+    )?;
+    ensure!(member.out.contains("member"), "{}", member.out);
+    let addon = ok(writ("describe addon managed-serviceaccount -n cluster1")?)?;
+    ensure!(
+        addon.contains("namespace") && addon.contains("open-cluster-management-agent"),
+        "{addon}"
+    );
+    tell(&up, &ok(writ("get permissions alice-reads-web -o json")?)?)?;
+    let events = ok(writ("describe permission alice-reads-web")?)?;
+    ensure!(
+        events.contains("\nEvents\n") && events.contains("Warning   Tested   a test was here"),
+        "{events}"
     );
     let sync = eventually(
         "the sync is described",
@@ -271,6 +322,11 @@ fn through_an_account() -> Result<()> {
         dead.code == 2 && dead.err.contains("cluster2: ") && dead.err.contains("cannot be reached"),
         "{}",
         dead.err
+    );
+    ensure!(
+        dead.out.contains("cluster1") && !dead.out.contains("cluster2"),
+        "the others are answered: {}",
+        dead.out
     );
     Ok(())
 }

@@ -1,0 +1,102 @@
+//! What is written: the status and the Secret.
+
+use serde_json::json;
+use writ_runtime::condition;
+
+use super::{
+    super::{
+        plan,
+        report::{self, Report},
+        secret,
+    },
+    CLUSTER, account, at, settings,
+};
+
+#[test]
+fn every_refresh_shows_in_the_status() {
+    let mut account = super::account(&json!({}));
+    let good = |refreshed| Report::Good {
+        expires: at(1000),
+        digest: "d".into(),
+        refreshed,
+        authenticates: None,
+        left: None,
+        keys: None,
+    };
+    let first = report::status(&account, &good(Some(at(50))), at(50));
+    assert!(condition::is_true(&first.conditions, "SecretCreated"));
+    assert!(condition::is_true(&first.conditions, "AllServiceAccountPresent"));
+    assert_eq!(first.conditions[0].observed_generation, Some(3));
+    account.status = Some(first.clone());
+    let left = Report::Good {
+        expires: at(1000),
+        digest: "d".into(),
+        refreshed: None,
+        authenticates: None,
+        left: Some("read the ServiceAccount before/a: forbidden".into()),
+        keys: None,
+    };
+    let said = report::status(&account, &left, at(60)).conditions;
+    let said = condition::find(&said, "FormerServiceAccountGone").unwrap();
+    assert_eq!(
+        (said.status.as_str(), said.reason.as_str()),
+        ("False", "FormerServiceAccountLeft")
+    );
+    assert!(said.message.contains("before/a"), "{}", said.message);
+    let same_second = report::status(&account, &good(Some(at(50))), at(50));
+    assert_ne!(same_second.token_secret_ref, first.token_secret_ref);
+    account.status = Some(same_second.clone());
+    assert_eq!(
+        report::status(&account, &good(None), at(900)),
+        same_second,
+        "nothing new, nothing written"
+    );
+    // The report of the next token failed; the one after that makes up for it.
+    let next = Report::Good {
+        expires: at(2000),
+        digest: "e".into(),
+        refreshed: None,
+        authenticates: None,
+        left: None,
+        keys: None,
+    };
+    let made_up = report::status(&account, &next, at(900));
+    assert_ne!(made_up.token_secret_ref, same_second.token_secret_ref);
+    let failed = report::status(
+        &account,
+        &Report::Failed {
+            present: true,
+            message: "no".into(),
+        },
+        at(950),
+    );
+    assert_eq!(failed.token_secret_ref, same_second.token_secret_ref);
+    assert!(!condition::is_true(&failed.conditions, "TokenReported"));
+}
+
+#[test]
+fn optional_keys_hold_what_their_readers_need() {
+    let with_keys = account(
+        &json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": "kubeconfig, argocd"}}}),
+    );
+    let wish = plan::wish(&with_keys, &settings()).unwrap();
+    let secret = secret::wanted(&with_keys, &wish, &CLUSTER, b"tok", None);
+    let data = secret.data.unwrap();
+    let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
+    assert_eq!((text("name"), text("server")), ("c1".into(), "https://c1".into()));
+    let config: serde_json::Value = serde_json::from_str(&text("config")).unwrap();
+    assert_eq!(config["bearerToken"], "tok");
+    let config: serde_json::Value = serde_json::from_str(&text("kubeconfig")).unwrap();
+    assert_eq!(config["users"][0]["user"]["token"], "tok");
+    assert_eq!(config["clusters"][0]["cluster"]["server"], "https://c1");
+    // What cannot be written is said.
+    let missing = |keys: &str, url: Option<&str>| {
+        let keys = json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": keys}}});
+        let wish = plan::wish(&account(&keys), &settings()).unwrap();
+        plan::keys_missing(&wish, url).map(|missing| missing.reason)
+    };
+    assert_eq!(missing("kubeconfig, argocd,", Some("https://c1")), None);
+    assert_eq!(missing("", None), None);
+    assert_eq!(missing("argocd", None), Some("AddressUnknown"));
+    assert_eq!(missing("kubeconfig,argo", Some("https://c1")), Some("UnknownKey"));
+}

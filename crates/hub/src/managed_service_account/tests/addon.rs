@@ -1,0 +1,188 @@
+//! The add-on: its credential, and where it is installed.
+
+use k8s_openapi::{
+    ByteString,
+    api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec},
+};
+use kube::api::ObjectMeta;
+use serde_json::json;
+use writ_api::cluster::ManagedCluster;
+use writ_runtime::condition;
+
+use super::{
+    super::{addon, rights},
+    at,
+};
+
+fn request(
+    change: impl FnOnce(&mut CertificateSigningRequest),
+    user: &str,
+    groups: &[&str],
+) -> CertificateSigningRequest {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, user);
+    for group in groups {
+        params
+            .distinguished_name
+            .push(rcgen::DnType::OrganizationName, *group);
+    }
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    let mut csr = CertificateSigningRequest {
+        metadata: ObjectMeta {
+            labels: Some(
+                [(
+                    "open-cluster-management.io/cluster-name".to_owned(),
+                    "prod".to_owned(),
+                )]
+                .into(),
+            ),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: addon::SIGNER.into(),
+            usages: Some(vec![
+                "digital signature".into(),
+                "key encipherment".into(),
+                "client auth".into(),
+            ]),
+            username: Some("system:open-cluster-management:prod:agent1".into()),
+            groups: Some(vec![
+                "system:open-cluster-management:prod".into(),
+                "system:authenticated".into(),
+            ]),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    };
+    change(&mut csr);
+    csr
+}
+
+#[test]
+fn only_the_exact_request_for_the_credential_is_granted() {
+    let (user, group) = (rights::addon_user("prod"), rights::addon_group("prod"));
+    let good = [group.as_str()];
+    let nothing = |_: &mut CertificateSigningRequest| {};
+    let check = |csr: &CertificateSigningRequest| addon::may_approve(csr).map_err(|denied| denied.0);
+    assert_eq!(check(&request(nothing, &user, &good)).as_deref(), Ok("prod"));
+    let other = rights::addon_user("prod-2");
+    assert_eq!(
+        check(&request(nothing, &other, &good)),
+        Err("it asks for another user")
+    );
+    assert_eq!(
+        check(&request(nothing, "kubernetes-admin", &good)),
+        Err("it asks for another user")
+    );
+    assert_eq!(
+        check(&request(nothing, &user, &[&group, "system:masters"])),
+        Err("it asks for other groups")
+    );
+    assert_eq!(
+        check(&request(nothing, &user, &[])),
+        Err("it asks for other groups")
+    );
+    let signer =
+        |csr: &mut CertificateSigningRequest| csr.spec.signer_name = "kubernetes.io/kubelet-serving".into();
+    assert_eq!(
+        check(&request(signer, &user, &good)),
+        Err("it asks another signer")
+    );
+    // A cluster whose name only begins like this one is another cluster.
+    let neighbour = |csr: &mut CertificateSigningRequest| {
+        csr.spec.username = Some("system:open-cluster-management:prod-2:agent1".into());
+    };
+    assert_eq!(
+        check(&request(neighbour, &user, &good)),
+        Err("it was not made by the agent of its cluster")
+    );
+    let bootstrap =
+        |csr: &mut CertificateSigningRequest| csr.spec.groups = Some(vec!["system:bootstrappers".into()]);
+    assert_eq!(
+        check(&request(bootstrap, &user, &good)),
+        Err("it was not made by the agent of its cluster")
+    );
+    let serving = |csr: &mut CertificateSigningRequest| {
+        csr.spec.usages = Some(vec!["client auth".into(), "server auth".into()]);
+    };
+    assert_eq!(
+        check(&request(serving, &user, &good)),
+        Err("it asks for other usages than a client's")
+    );
+    let broken = |csr: &mut CertificateSigningRequest| csr.spec.request = ByteString(b"x".to_vec());
+    assert_eq!(
+        check(&request(broken, &user, &good)),
+        Err("it is not a certificate request")
+    );
+}
+
+#[test]
+fn where_our_agent_runs_nothing_is_installed() {
+    let cluster = |claim: &str| -> ManagedCluster {
+        serde_json::from_value(json!({
+            "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+            "metadata": { "name": "c1" }, "spec": { "hubAcceptsClient": true },
+            "status": { "clusterClaims": [{ "name": "agent.writ.dev", "value": claim }],
+                "conditions": [{ "type": "ManagedClusterConditionAvailable", "status": "True", "reason": "r",
+                    "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z" }] },
+        }))
+        .unwrap()
+    };
+    assert!(addon::runs_our_agent(&cluster("work,tokens")));
+    assert!(!addon::runs_our_agent(&cluster("work,tokens2")));
+    let mca = addon::wanted("c1");
+    let ours = addon::status(&mca, &cluster("tokens"), None, false, at(1));
+    assert_eq!(ours.namespace.as_deref(), Some("open-cluster-management-agent"));
+    assert!(ours.registrations.is_empty() && condition::is_true(&ours.conditions, "Available"));
+    let mut elsewhere = cluster("tokens");
+    let claims = &mut elsewhere.status.as_mut().unwrap().cluster_claims;
+    claims.push(
+        serde_json::from_value(json!({ "name": "namespace.agent.writ.dev", "value": "agents" })).unwrap(),
+    );
+    let elsewhere = addon::status(&mca, &elsewhere, None, false, at(1));
+    assert_eq!(elsewhere.namespace.as_deref(), Some("agents"));
+    let theirs = addon::status(&mca, &cluster("work"), None, false, at(1));
+    assert_eq!(
+        theirs.namespace.as_deref(),
+        Some("open-cluster-management-agent-addon")
+    );
+    let subject = theirs.registrations[0].subject.clone().unwrap();
+    assert_eq!(
+        (subject.user, subject.groups),
+        (rights::addon_user("c1"), vec![rights::addon_group("c1")])
+    );
+    // Where our own agent registers the cluster and keeps no accounts, somebody must ask for the credential.
+    let credential = |mca: &_, requested| {
+        let status = addon::status(mca, &cluster("registration,work"), None, requested, at(1));
+        let said = condition::find(&status.conditions, "CredentialRequested").cloned();
+        (status, said.unwrap())
+    };
+    let (_, said) = credential(&mca, false);
+    assert_eq!(
+        (said.status.as_str(), said.reason.as_str()),
+        ("False", "NobodyRegistersAddOns")
+    );
+    let mut asked = mca.clone();
+    asked.status = Some(credential(&mca, true).0);
+    assert_eq!(
+        credential(&asked, false).1.status,
+        "True",
+        "requests do not stay for ever"
+    );
+    assert!(condition::find(&theirs.conditions, "CredentialRequested").is_none());
+    let available = condition::find(&theirs.conditions, "Available").unwrap();
+    assert_eq!(available.status, "Unknown", "nothing is delivered yet");
+    let kinds: Vec<_> = addon::work(&mca, "c1", "img")
+        .spec
+        .workload
+        .manifests
+        .iter()
+        .map(|manifest| manifest.0["kind"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(kinds.contains(&"Deployment".to_owned()));
+    let text = serde_json::to_string(&addon::work(&mca, "c1", "img")).unwrap();
+    assert!(text.contains("--controllers=tokens") && !text.contains("addon-lease"));
+}

@@ -1,0 +1,219 @@
+//! Which certificate requests are approved: exactly the one that matches.
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+        certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
+use writ_runtime::{Error, error::Context as _};
+
+use super::State;
+use crate::{
+    options::RegistrationDriver,
+    registration::{
+        ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION,
+        csr::{self, Asked, Choice},
+    },
+};
+
+impl State {
+    /// Approves what may be approved among the pending requests of a cluster.
+    pub(super) async fn answer_requests(&self, cluster: &ManagedCluster) -> Result<(), Error> {
+        let name = cluster.name_any();
+        let pending = self.pending(&name);
+        // A hub that hands out tokens approves no certificate, even where somebody would sign it: it would be a way in
+        // for whoever holds the shared bootstrap identity.
+        let by_token = self.context.options.registration_driver == RegistrationDriver::Token;
+        if pending.is_empty() || !cluster.spec.hub_accepts_client {
+            return Ok(());
+        }
+        if by_token {
+            let note = format!(
+                "certificate requests wait, but this hub hands out tokens (--registration-driver token) and approves \
+                 none; `writ accept {name} --hub-kubeconfig-out FILE` writes the first token"
+            );
+            self.events
+                .warning(cluster, "CertificateRequestNotApproved", note)
+                .await;
+            return Ok(());
+        }
+        // A certificate of a cluster that was detached is no certificate of the one that has its name now.
+        let renewals = pending
+            .iter()
+            .filter(|asked| asked.is_renewal() && csr::has_agent(cluster));
+        for asked in renewals {
+            let renew = attributes(
+                "renew",
+                "register.open-cluster-management.io",
+                "managedclusters",
+                Some("clientcertificates"),
+                None,
+            );
+            if self.allows(asked, renew).await? {
+                self.approve(asked, "AutoApprovedByHubCSRApprovingController")
+                    .await?;
+            }
+        }
+        let (choice, pending) = match csr::choose(cluster, &pending) {
+            // The watch of requests can be behind the watch of clusters. That there is only one is for the server to
+            // say: one that was not seen yet must make this a question, as if both had been.
+            Choice::Record(_) => {
+                let pending = self.pending_now(&name).await?;
+                (csr::choose(cluster, &pending), pending)
+            }
+            choice => (choice, pending),
+        };
+        match choice {
+            Choice::Nothing => {}
+            Choice::Ambiguous(ids) => {
+                let note = format!(
+                    "{} certificate requests match; `writ accept {name}` lists them, `--csr` picks one",
+                    ids.len()
+                );
+                self.events
+                    .warning(cluster, "AmbiguousCertificateRequests", note)
+                    .await;
+            }
+            Choice::Record(id) => {
+                if !self.may_join(cluster, &pending, &id).await? {
+                    return Ok(());
+                }
+                let patch = json!({"metadata": {
+                    "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
+                    "annotations": {ISSUED_ANNOTATION: id, ACCEPT_CSR_ANNOTATION: null},
+                }});
+                self.clusters()
+                    .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                    .await
+                    .context(|| format!("record the certificate request of ManagedCluster {name}"))?;
+            }
+            Choice::Approve(id) => {
+                if self.may_join(cluster, &pending, &id).await? {
+                    for asked in pending.iter().filter(|asked| asked.id == id) {
+                        self.approve(asked, "ApprovedByAcceptance").await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The pending requests of a cluster as the server has them.
+    async fn pending_now(&self, cluster: &str) -> Result<Vec<Asked>, Error> {
+        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
+        let of_cluster = ListParams::default().labels(&format!("{CLUSTER_NAME_LABEL}={cluster}"));
+        let requests = api
+            .list(&of_cluster)
+            .await
+            .context(|| format!("list the certificate requests of cluster {cluster}"))?;
+        Ok(csr::pending(cluster, &requests.items))
+    }
+
+    /// Whether the requester may bring this cluster in at all: who may not create it cannot be its agent. Whoever chose
+    /// the request is told if not.
+    async fn may_join(&self, cluster: &ManagedCluster, pending: &[Asked], id: &str) -> Result<bool, Error> {
+        let name = cluster.name_any();
+        let create = attributes(
+            "create",
+            "cluster.open-cluster-management.io",
+            "managedclusters",
+            None,
+            Some(&name),
+        );
+        let Some(asked) = pending.iter().find(|asked| asked.id == id) else {
+            return Ok(false);
+        };
+        let may = self.allows(asked, create).await?;
+        if !may {
+            let request = asked.id.split('@').next().unwrap_or_default();
+            let note = format!(
+                "the certificate request {request} is not approved: its requester {:?} may not create ManagedCluster \
+                 {name}",
+                asked.requester.name
+            );
+            self.events
+                .warning(cluster, "CertificateRequestNotApproved", note)
+                .await;
+        }
+        Ok(may)
+    }
+
+    async fn allows(&self, asked: &Asked, attributes: ResourceAttributes) -> Result<bool, Error> {
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(asked.requester.name.clone()),
+                groups: Some(asked.requester.groups.clone()),
+                resource_attributes: Some(attributes),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let answer = Api::all(self.context.client.clone())
+            .create(&PostParams::default(), &review)
+            .await
+            .context(|| format!("ask what {} may do", asked.requester.name))?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+
+    async fn approve(&self, asked: &Asked, reason: &str) -> Result<(), Error> {
+        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
+        let Some((name, uid)) = asked.id.split_once('@') else {
+            return Ok(());
+        };
+        let Some(request) = self
+            .seen
+            .requests
+            .get(name)
+            .filter(|r| r.uid().as_deref() == Some(uid))
+        else {
+            return Ok(());
+        };
+        let now = Time(Timestamp::now());
+        let approved = CertificateSigningRequestCondition {
+            type_: "Approved".into(),
+            status: "True".into(),
+            reason: Some(reason.into()),
+            message: Some(format!(
+                "approved by writ for the agent of cluster {}",
+                asked.cluster
+            )),
+            last_update_time: Some(now.clone()),
+            last_transition_time: Some(now),
+        };
+        let patch = json!({
+            "metadata": {"uid": uid, "resourceVersion": request.resource_version()},
+            "status": {"conditions": [approved]},
+        });
+        api.patch_approval(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .context(|| format!("approve CertificateSigningRequest {name}"))?;
+        tracing::info!(cluster = %asked.cluster, request = %name, key = %asked.fingerprint, "approved a certificate");
+        Ok(())
+    }
+}
+
+fn attributes(
+    verb: &str,
+    group: &str,
+    resource: &str,
+    subresource: Option<&str>,
+    name: Option<&str>,
+) -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some(verb.into()),
+        group: Some(group.into()),
+        resource: Some(resource.into()),
+        subresource: subresource.map(str::to_owned),
+        name: name.map(str::to_owned),
+        ..ResourceAttributes::default()
+    }
+}

@@ -1,0 +1,61 @@
+//! Files and folders that hold keys or tokens: nobody but their owner reads them.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+
+/// Makes a folder, or takes one that is there, for its owner alone.
+pub fn folder(path: &Path) -> Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
+        .with_context(|| format!("create {}", path.display()))
+}
+
+/// Writes a file for its owner alone; no old file with wider rights is reused.
+pub fn file(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
+    let _ = fs::remove_file(path);
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut open| open.write_all(text.as_ref()))
+        .with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn only_the_owner_reads_them() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (open, new) = (temporary.path().join("open"), temporary.path().join("a/b"));
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+        for path in [&open, &new] {
+            folder(path).unwrap();
+            assert_eq!(mode(path), 0o700);
+        }
+        let key = open.join("key");
+        fs::write(&key, "old").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        file(&key, "new").unwrap();
+        assert_eq!(
+            (mode(&key), fs::read_to_string(&key).unwrap().as_str()),
+            (0o600, "new")
+        );
+    }
+}
