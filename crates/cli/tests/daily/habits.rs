@@ -234,7 +234,8 @@ pub fn one_kind() -> Result<()> {
 
 /// On a terminal, which `script` of util-linux makes.
 pub fn table() -> Result<()> {
-    let writ = format!("{} up --clusters 1", support::WRIT);
+    // `exec`: a shell that stays beside it (dash does) would be interrupted too, and end as that.
+    let writ = format!("exec {} up --clusters 1", support::WRIT);
     let child = Command::new("script")
         .args(["-q", "-e", "-c", &writ, "/dev/null"])
         .env("WRIT_LOG", "info")
