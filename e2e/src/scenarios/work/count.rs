@@ -1,15 +1,16 @@
-//! A client that remembers what was asked with it.
+//! Clients that remember what was asked with them, or hold it back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use http::Request;
+use http::{Method, Request};
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tower::util::MapRequestLayer;
+use tokio::sync::Barrier;
+use tower::{BoxError, service_fn, util::MapRequestLayer};
 
 /// What was asked: method and path, in order.
 #[derive(Clone, Default)]
@@ -41,4 +42,20 @@ impl Requests {
     pub fn forget(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
+}
+
+/// A client that sends patches of paths with this text only so many at once: whoever waits for the answer of one
+/// before it sends the next waits for ever.
+pub fn together(client: Client, text: &'static str, many: usize) -> Client {
+    let barrier = Arc::new(Barrier::new(many));
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, barrier) = (client.clone(), barrier.clone());
+        async move {
+            if request.method() == Method::PATCH && request.uri().path().contains(text) {
+                barrier.wait().await;
+            }
+            client.send(request).await.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, "default")
 }

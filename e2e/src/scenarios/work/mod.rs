@@ -167,6 +167,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| outage::large(fleet).boxed(),
         },
         Scenario {
+            name: "work/objects_of_one_rank_are_written_side_by_side",
+            clusters: 1,
+            run: |fleet| outage::side_by_side(fleet).boxed(),
+        },
+        Scenario {
             name: "work/fields_of_others_and_a_plain_status_stay",
             clusters: 1,
             run: |fleet| promises::fields_of_others(fleet).boxed(),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
     config::AuthInfo,
 };
@@ -14,7 +14,7 @@ use writ_agent::options::WorkOptions;
 use writ_api::work::{AppliedManifestWork, ManifestWork};
 
 use super::{
-    count::Requests,
+    count::{Requests, together},
     link::Link,
     support::{
         accept, agent, change, condition, config_map, config_maps, create, delete, gone, holds, spoke, works,
@@ -280,18 +280,52 @@ pub async fn large(fleet: Fleet) -> Result<()> {
     Ok(())
 }
 
-/// An agent whose requests to the managed cluster are counted.
-async fn counted_agent(fleet: &Fleet, requests: &Requests) -> Result<Running> {
-    accept(fleet, "cluster1").await?;
-    let hub = fleet.agent_identity("cluster1").await?;
+/// The namespace comes first, then its contents side by side, each with one write.
+pub async fn side_by_side(fleet: Fleet) -> Result<()> {
+    const MANY: usize = 10;
+    let requests = Requests::default();
+    let spoke = together(counted(&fleet, &requests).await?, "/configmaps/", MANY);
+    let _agent = agent_with(&fleet, spoke).await?;
+    let works = works(&fleet).await?;
+    let maps = (0..MANY).map(|n| config_map("new", &format!("m{n}"), "1"));
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}});
+    let manifests: Vec<_> = maps.chain([namespace]).collect();
+    create(
+        &works,
+        "side-by-side",
+        json!({"workload": {"manifests": manifests}}),
+    )
+    .await?;
+    condition(&works, "side-by-side", "Available", "True").await?;
+    let written = requests.holding("PATCH /api/v1/namespaces/new");
+    let first = written
+        .first()
+        .is_some_and(|asked| !asked.contains("/configmaps/"));
+    ensure!(first && written.len() == MANY + 1, "{written:#?}");
+    Ok(())
+}
+
+/// A client of the agent for the managed cluster, whose requests are counted.
+async fn counted(fleet: &Fleet, requests: &Requests) -> Result<Client> {
     let cluster = fleet.cluster(1)?;
     let token = cluster.token(fleet::AGENT_NAMESPACE, "writ-agent").await?;
-    let spoke = requests
+    requests
         .client(cluster.kubeconfig_with(AuthInfo {
             token: Some(token.into()),
             ..AuthInfo::default()
         }))
-        .await?;
+        .await
+}
+
+/// An agent whose requests to the managed cluster are counted.
+async fn counted_agent(fleet: &Fleet, requests: &Requests) -> Result<Running> {
+    agent_with(fleet, counted(fleet, requests).await?).await
+}
+
+/// An agent that reaches its managed cluster with this client.
+async fn agent_with(fleet: &Fleet, spoke: Client) -> Result<Running> {
+    accept(fleet, "cluster1").await?;
+    let hub = fleet.agent_identity("cluster1").await?;
     let options = writ_agent::Options {
         cluster_name: "cluster1".into(),
         controllers: vec!["work".into()],
