@@ -172,7 +172,7 @@ impl Reconciler {
         };
         let plan = plan::plan(&seen);
         let (refused, mut failed) = self.write(&seen, &plan).await;
-        if self.watches.has_former_works(key, &works) {
+        if self.watches.has_former_works(key, &permission) {
             failed = self.delete_former_works(key).await.err().or(failed);
         }
         let status = status::status(&seen, &plan, &refused);
@@ -306,10 +306,20 @@ impl Reconciler {
         self.ensure_work(Some(&live), &kept, None).await
     }
 
-    /// The permission is not in the cache: if it is really gone, so are its works.
+    /// The permission is not in the cache: if it is really gone, so are its works. One that was seen to end does not
+    /// come back, and nobody has to be asked.
     async fn gone(&self, key: &Key) -> Result<Next, Error> {
         self.expected.wait(key, false);
-        if !self.watches.works_of(key).is_empty() {
+        let ended = self.watches.ended(key);
+        let works = self.watches.works_of(key);
+        let (its, others): (Vec<_>, Vec<_>) = works
+            .iter()
+            .filter(|work| work.metadata.deletion_timestamp.is_none())
+            .partition(|work| owner_of(work).is_some_and(|owner| Some(&owner.uid) == ended.as_ref()));
+        for work in its {
+            self.delete_work(work).await?;
+        }
+        if !others.is_empty() {
             self.delete_former_works(key).await?;
         }
         Ok(Next::Wait)

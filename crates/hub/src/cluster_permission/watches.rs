@@ -111,6 +111,8 @@ pub struct Watches {
     pub(super) roles: Store<Role>,
     pub(super) cluster_roles: Store<ClusterRole>,
     namespaces: Store<Namespace>,
+    /// The uids of permissions that were seen to end and have not been looked at since.
+    ended: Arc<Mutex<HashMap<Key, String>>>,
     ready: Readiness,
 }
 
@@ -152,6 +154,8 @@ impl Watches {
         };
         let cluster = |namespace: Option<String>| Dependency::Cluster(namespace.unwrap_or_default());
         let own_index = index.clone();
+        let ended: Arc<Mutex<HashMap<Key, String>>> = Arc::default();
+        let ends = ended.clone();
         let permissions = starter.follow_packed(
             PERMISSIONS,
             |_: &ClusterPermission| None,
@@ -159,8 +163,10 @@ impl Watches {
             move |permission, gone| {
                 let key = key_of(permission);
                 let dependencies = if gone {
+                    lock(&ends).extend(permission.uid().map(|uid| (key.clone(), uid)));
                     Vec::new()
                 } else {
+                    lock(&ends).remove(&key);
                     dependencies(permission)
                 };
                 lock(&own_index).set(&key, dependencies);
@@ -212,6 +218,7 @@ impl Watches {
             roles,
             cluster_roles,
             namespaces,
+            ended,
             ready: starter.ready,
         }
     }
@@ -259,11 +266,18 @@ impl Watches {
         self.works.owned(&key.namespace, &key.name, |_| true)
     }
 
-    /// Whether there are works of an earlier permission of this name: such as are not among these.
-    pub fn has_former_works(&self, key: &Key, works: &BTreeMap<usize, ManifestWork>) -> bool {
-        let known = |name: &str| works.values().any(|w| w.metadata.name.as_deref() == Some(name));
-        let others = self.works.owned(&key.namespace, &key.name, |name| !known(name));
-        !others.is_empty()
+    /// Whether there are works of an earlier permission of this name.
+    pub fn has_former_works(&self, key: &Key, permission: &ClusterPermission) -> bool {
+        let uid = permission.metadata.uid.as_ref();
+        let works = self.works_of(key);
+        works
+            .iter()
+            .any(|work| owner_of(work).map(|owner| &owner.uid) != uid)
+    }
+
+    /// The uid of the permission of this name that was seen to end; it is told once.
+    pub fn ended(&self, key: &Key) -> Option<String> {
+        lock(&self.ended).remove(key)
     }
 }
 
