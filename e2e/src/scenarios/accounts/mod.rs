@@ -43,6 +43,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| lifecycle::a_foreign_secret(fleet).boxed(),
         },
         Scenario {
+            name: "accounts/accounts_of_the_system_are_not_adopted",
+            clusters: 1,
+            run: |fleet| lifecycle::names_of_the_system(fleet).boxed(),
+        },
+        Scenario {
             name: "accounts/an_agent_that_moves_leaves_no_token_behind",
             clusters: 1,
             run: |fleet| moved::moved(fleet).boxed(),
