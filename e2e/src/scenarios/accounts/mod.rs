@@ -68,6 +68,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| addon::delivered(fleet).boxed(),
         },
         Scenario {
+            name: "accounts/our_agent_without_tokens_registers_the_delivered_addon",
+            clusters: 2,
+            run: |fleet| addon::registered(fleet).boxed(),
+        },
+        Scenario {
             name: "accounts/by_hand_a_cluster_has_accounts_from_when_it_has_the_addon",
             clusters: 1,
             run: |fleet| addon::by_hand(fleet).boxed(),
