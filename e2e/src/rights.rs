@@ -35,14 +35,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "open-cluster-management:managedcluster-certificates-ocm: ",
         "upstream's agents, where the hub runs with `--agent-rights=ocm`",
     ),
-    (
-        "open-cluster-management:bootstrap: list ",
-        "upstream's agents watch their request and their cluster while they join",
-    ),
-    (
-        "open-cluster-management:bootstrap: watch ",
-        "upstream's agents watch their request and their cluster while they join",
-    ),
 ];
 
 /// A use of a right.

@@ -3,6 +3,7 @@
 //! Every controller is a folder of this crate and a row in [`CONTROLLERS`]. They know nothing of each other:
 //! they meet through objects in the two API servers.
 
+pub mod addons;
 pub mod grants;
 pub mod options;
 pub mod registration;
@@ -49,6 +50,7 @@ pub struct Context {
 
 /// Every controller, by the name of its folder.
 pub const CONTROLLERS: &[Controller<Context>] = &[
+    ("addons", |context| addons::run(context).boxed()),
     ("grants", |context| grants::run(context).boxed()),
     ("registration", |context| registration::run(context).boxed()),
     ("tokens", |ctx| tokens::run(ctx).boxed()),

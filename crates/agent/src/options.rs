@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::config::Cluster;
 use writ_runtime::clock::Clock;
 
 pub use crate::work::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOptions};
@@ -13,6 +14,8 @@ pub struct Options {
     pub cluster_name: String,
     /// The namespace on the managed cluster that is the agent's own.
     pub agent_namespace: String,
+    /// The address and the CA of the hub, for those on this cluster whom the agent gets a credential.
+    pub hub_cluster: Option<Cluster>,
     /// The controllers to run, by folder name; none means all.
     pub controllers: Vec<String>,
     /// How accounts and their tokens are kept.
@@ -28,6 +31,7 @@ impl Default for Options {
         Self {
             cluster_name: String::new(),
             agent_namespace: "open-cluster-management-agent".into(),
+            hub_cluster: None,
             controllers: Vec::new(),
             tokens: TokenOptions::default(),
             work: WorkOptions::default(),

@@ -60,25 +60,6 @@ impl Connection {
             .context("use the kubeconfig")
     }
 
-    /// The address of the API server, to the letter as the kubeconfig spells it.
-    pub fn server(&self) -> Result<String> {
-        let kubeconfig = self.read()?;
-        let wanted = self.context.as_ref().or(kubeconfig.current_context.as_ref());
-        let context = kubeconfig
-            .contexts
-            .iter()
-            .find(|named| Some(&named.name) == wanted);
-        let cluster = context
-            .and_then(|named| named.context.as_ref())
-            .map(|context| &context.cluster);
-        kubeconfig
-            .clusters
-            .iter()
-            .find(|named| Some(&named.name) == cluster)
-            .and_then(|named| named.cluster.as_ref()?.server.clone())
-            .context("the current context of the kubeconfig names no server")
-    }
-
     /// The namespace of the chosen context, if it has one.
     pub fn namespace(&self) -> Result<Option<String>> {
         let kubeconfig = self.with_context(self.read_if_any()?);

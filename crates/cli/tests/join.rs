@@ -17,11 +17,14 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::Secret};
 use kube::{
     Api,
-    api::{PostParams, ResourceExt},
+    api::{ListParams, PostParams, ResourceExt},
     config::Kubeconfig,
 };
 use serde_json::{Value, json};
-use writ_api::cluster::{ManagedCluster, ManagedClusterSetBinding, Placement};
+use writ_api::{
+    authentication::ManagedServiceAccount,
+    cluster::{ManagedCluster, ManagedClusterSetBinding, Placement},
+};
 use writ_fleet::{Kind, wait};
 use writ_hub::registration::people;
 use writ_testenv::harness;
@@ -44,7 +47,7 @@ fn main() {
 }
 
 async fn whole_life(kind: Kind) -> Result<()> {
-    let ground = Ground::start(kind, &[]).await?;
+    let ground = Ground::start(kind, &["--controllers", "managed_service_account"]).await?;
     let (bootstrap, spoke) = (ground.file("bootstrap"), ground.file("spoke"));
     let join = [
         "join",
@@ -122,10 +125,11 @@ async fn whole_life(kind: Kind) -> Result<()> {
         "--spoke-kubeconfig",
         &spoke,
         "--controllers",
-        "registration",
+        "addons,registration",
     ];
     let running = spawn(&agent, ground.folder.path().join("agent.log"))?;
     ground.wait_available("True").await?;
+    addon(&ground).await?;
     explain(&ground).await?;
     ensure!(ground.writ(&["deny", "cluster1"]).await?.code == Some(0));
     // The request of the thief still waits: accepting again is a choice, and the agent needs none of it.
@@ -149,6 +153,28 @@ async fn whole_life(kind: Kind) -> Result<()> {
         gone.err
     );
     Ok(())
+}
+
+/// The agent runs without `tokens`, so it registers the add-on that keeps accounts: the Secret is all that its pod needs.
+async fn addon(ground: &Ground) -> Result<()> {
+    let spoke = ground.fleet.cluster(1)?.admin().await?;
+    let secrets: Api<Secret> = Api::namespaced(spoke, "open-cluster-management-agent-addon");
+    let secret = wait::until("the credential of the add-on", || async {
+        Ok(secrets.get_opt("managed-serviceaccount-hub-kubeconfig").await?)
+    })
+    .await?;
+    let mounted = tempfile::tempdir()?;
+    for (name, bytes) in secret.data.context("no data")? {
+        fs::write(mounted.path().join(name), bytes.0)?;
+    }
+    let config = Kubeconfig::read_from(mounted.path().join("kubeconfig"))?;
+    let accounts: Api<ManagedServiceAccount> =
+        Api::namespaced(writ_fleet::cluster::client(config).await?, "cluster1");
+    wait::until_true("the add-on reads its accounts", || async {
+        accounts.list(&ListParams::default()).await?;
+        Ok(true)
+    })
+    .await
 }
 
 /// `writ placement explain`: who is chosen, and why the other is not.

@@ -10,9 +10,13 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, config::Kubeconfig};
+use kube::{
+    Api, Client,
+    config::{AuthInfo, Kubeconfig},
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use writ_agent::registration::identity;
 use writ_api::cluster::ManagedCluster;
 use writ_apiserver::Recorder;
 use writ_hub::options::AdmissionOptions;
@@ -253,6 +257,8 @@ impl Fleet {
     pub async fn run_agent(&self, number: usize, mut options: writ_agent::Options) -> Result<Running> {
         let cluster = self.cluster(number)?;
         options.cluster_name = cluster.name().into();
+        let anybody = self.hub.kubeconfig_with(AuthInfo::default());
+        options.hub_cluster = Some(identity::cluster(&anybody)?.clone());
         let hub = self.agent_identity(cluster.name()).await?;
         let spoke = cluster.service_account(AGENT_NAMESPACE, "writ-agent").await?;
         start("the agent", |health, shutdown| {

@@ -53,7 +53,15 @@ impl Error {
 
     /// Whether the server answered with this HTTP status code.
     pub fn is_code(&self, code: u16) -> bool {
-        matches!(self, Self::Api { source, .. } if status_code(source) == Some(code))
+        self.code() == Some(code)
+    }
+
+    /// The HTTP status code of the server's answer, if it answered.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source, .. } => status_code(source),
+            Self::Invalid(_) | Self::Io { .. } => None,
+        }
     }
 }
 

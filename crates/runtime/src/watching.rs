@@ -10,7 +10,11 @@ use futures::{Stream, StreamExt, stream::BoxStream};
 use kube::{
     Api, Resource, ResourceExt,
     core::PartialObjectMeta,
-    runtime::{WatchStreamExt, watcher},
+    runtime::{
+        WatchStreamExt,
+        wait::{Condition, await_condition},
+        watcher,
+    },
 };
 use serde::de::DeserializeOwned;
 
@@ -67,6 +71,19 @@ where
                 .ok()
         })
         .boxed()
+}
+
+/// Waits for the moment to try again: until a watch of this one object shows it as `wanted`, and then for the next of
+/// the growing pauses, as a right counts only some moments after it was granted. Whoever may not watch has the pauses
+/// alone.
+pub async fn until<K>(api: &Api<K>, name: &str, wanted: impl Condition<K>, pauses: &mut Backoff)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    if let Err(error) = await_condition(api.clone(), name, wanted).await {
+        tracing::debug!(%name, %error, "cannot watch it: waiting for a while instead");
+    }
+    tokio::time::sleep(pauses.next_delay()).await;
 }
 
 /// All objects that a watch showed, reduced to what a controller needs of them.

@@ -75,7 +75,11 @@ pub async fn run(context: Context) -> Result<(), Error> {
         nodes: Mirror::default(),
         claims: Mirror::default(),
         namespaces: Mirror::default(),
-        facts: Facts::default(),
+        // Nobody has asked yet: an answer has to make it well.
+        facts: Facts {
+            unwell: Some(String::new()),
+            ..Facts::default()
+        },
         failing_since: None,
     };
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
@@ -184,7 +188,7 @@ impl State {
         match alive::ask(&self.context.spoke).await {
             Ok(()) => {
                 self.failing_since = None;
-                self.facts.healthy = true;
+                self.facts.unwell = None;
                 // An answer that says nothing new; without one the version is what it was.
                 if let Ok(version) = self.context.spoke.apiserver_version().await {
                     self.facts.version = Some(version.git_version);
@@ -192,7 +196,10 @@ impl State {
             }
             Err(error) => {
                 let since = *self.failing_since.get_or_insert_with(Instant::now);
-                self.facts.healthy = self.facts.healthy && since.elapsed() < PATIENCE;
+                if self.facts.unwell.is_some() || since.elapsed() >= PATIENCE {
+                    let code = error.code().unwrap_or_default();
+                    self.facts.unwell = Some(format!("status code: {code}, {error}"));
+                }
                 tracing::warn!(%error, "the API server of this cluster is not well");
             }
         }

@@ -1,6 +1,6 @@
 //! Pure: keys, certificate requests, and what an identity says about itself.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
@@ -10,13 +10,16 @@ use k8s_openapi::{
 };
 use kube::{
     api::ObjectMeta,
-    config::{AuthInfo, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
+    config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext},
 };
 use rand::RngExt;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData};
 use sha2::{Digest, Sha256};
 use writ_api::cluster::CLUSTER_NAME_LABEL;
 use writ_runtime::Error;
+
+/// The signer of client certificates.
+pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// The user of a cluster's agent.
 pub fn user(cluster: &str, agent: &str) -> String {
@@ -39,30 +42,39 @@ pub fn new_agent_name() -> String {
 
 /// The certificate request of an agent, for a key that it holds.
 pub fn request(cluster: &str, agent: &str, key: &str) -> Result<CertificateSigningRequest, Error> {
+    let meta = ObjectMeta {
+        generate_name: Some(format!("{cluster}-")),
+        labels: Some([(CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    let group = format!("system:open-cluster-management:{cluster}");
+    request_for(meta, &user(cluster, agent), &[group], key)
+}
+
+/// The request for a client certificate of a user, for a key that whoever asks holds.
+pub fn request_for(
+    metadata: ObjectMeta,
+    user: &str,
+    groups: &[String],
+    key: &str,
+) -> Result<CertificateSigningRequest, Error> {
     let failed = |e: rcgen::Error| Error::io("make a certificate request", e);
     let key = KeyPair::from_pem(key).map_err(failed)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(DnType::CommonName, user(cluster, agent));
-    params.distinguished_name.push(
-        DnType::OrganizationName,
-        format!("system:open-cluster-management:{cluster}"),
-    );
+    params.distinguished_name.push(DnType::CommonName, user);
+    for group in groups {
+        params.distinguished_name.push(DnType::OrganizationName, group);
+    }
     let pem = params
         .serialize_request(&key)
         .and_then(|request| request.pem())
         .map_err(failed)?;
     Ok(CertificateSigningRequest {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{cluster}-")),
-            labels: Some([(CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned())].into()),
-            ..ObjectMeta::default()
-        },
+        metadata,
         spec: CertificateSigningRequestSpec {
             request: ByteString(pem.into_bytes()),
-            signer_name: "kubernetes.io/kube-apiserver-client".into(),
+            signer_name: SIGNER.into(),
             usages: Some(
                 ["digital signature", "key encipherment", "client auth"]
                     .map(str::to_owned)
@@ -92,23 +104,41 @@ impl Lifetime {
     }
 }
 
-/// The lifetime and the user of a certificate in PEM.
-pub fn certificate(pem: &str) -> Option<(Lifetime, String)> {
+/// Whom a certificate is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The user.
+    pub user: String,
+    /// The groups.
+    pub groups: Vec<String>,
+}
+
+/// The lifetime and the subject of a certificate in PEM.
+pub fn certificate(pem: &str) -> Option<(Lifetime, Subject)> {
     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok()?;
     let certificate = pem.parse_x509().ok()?;
     let validity = certificate.validity();
-    let user = certificate
-        .subject()
-        .iter_common_name()
-        .next()?
-        .as_str()
-        .ok()?
-        .to_owned();
+    let name = certificate.subject();
+    let text = |value: &x509_parser::x509::AttributeTypeAndValue| value.as_str().map(str::to_owned).ok();
+    let subject = Subject {
+        user: text(name.iter_common_name().next()?)?,
+        groups: name.iter_organization().map(text).collect::<Option<_>>()?,
+    };
     let lifetime = Lifetime {
         from: Timestamp::from_second(validity.not_before.timestamp()).ok()?,
         until: Timestamp::from_second(validity.not_after.timestamp()).ok()?,
     };
-    Some((lifetime, user))
+    Some((lifetime, subject))
+}
+
+/// Whether a certificate is for this key, both in PEM.
+pub fn belong_together(certificate: &str, key: &str) -> bool {
+    let public = |pem: &str| {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok()?;
+        Some(pem.parse_x509().ok()?.public_key().raw.to_vec())
+    };
+    let key = KeyPair::from_pem(key).ok();
+    key.is_some_and(|key| public(certificate) == Some(key.subject_public_key_info()))
 }
 
 /// SHA-256 of the public key that belongs to a private key in PEM: what a person compares with `writ accept`.
@@ -123,11 +153,28 @@ pub fn fingerprint(key: &str) -> Result<String, Error> {
 
 /// The address of the hub in a kubeconfig.
 pub fn server(config: &Kubeconfig) -> Option<&str> {
-    let current = config.current_context.as_ref()?;
-    let context = config.contexts.iter().find(|c| c.name == *current)?;
-    let cluster = &context.context.as_ref()?.cluster;
-    let named = config.clusters.iter().find(|c| c.name == *cluster)?;
-    named.cluster.as_ref()?.server.as_deref()
+    cluster(config).ok()?.server.as_deref()
+}
+
+/// The hub of a kubeconfig.
+pub fn cluster(config: &Kubeconfig) -> Result<&Cluster, Error> {
+    let invalid = |what: &str| Error::Invalid(format!("the kubeconfig of the hub has no {what}"));
+    let current = config
+        .current_context
+        .as_ref()
+        .ok_or_else(|| invalid("current context"))?;
+    let context = config
+        .contexts
+        .iter()
+        .find(|c| c.name == *current)
+        .and_then(|c| c.context.as_ref())
+        .ok_or_else(|| invalid("context of that name"))?;
+    config
+        .clusters
+        .iter()
+        .find(|c| c.name == context.cluster)
+        .and_then(|c| c.cluster.as_ref())
+        .ok_or_else(|| invalid("cluster of that context"))
 }
 
 fn claims(token: &str) -> Option<serde_json::Value> {
@@ -152,31 +199,21 @@ pub fn token(token: &str) -> Option<Lifetime> {
 
 /// A kubeconfig for the hub of `bootstrap` with another identity; it refers to no file but the hub's CA.
 pub fn kubeconfig(bootstrap: &Kubeconfig, auth: AuthInfo) -> Result<Kubeconfig, Error> {
-    let invalid = |what: &str| Error::Invalid(format!("the bootstrap kubeconfig has no {what}"));
-    let current = bootstrap
-        .current_context
-        .as_ref()
-        .ok_or_else(|| invalid("current context"))?;
-    let context = bootstrap
-        .contexts
-        .iter()
-        .find(|c| c.name == *current)
-        .and_then(|c| c.context.as_ref())
-        .ok_or_else(|| invalid("context of that name"))?;
-    let cluster = bootstrap
-        .clusters
-        .iter()
-        .find(|c| c.name == context.cluster)
-        .ok_or_else(|| invalid("cluster of that context"))?;
-    Ok(Kubeconfig {
+    Ok(kubeconfig_of(cluster(bootstrap)?.clone(), auth))
+}
+
+/// A kubeconfig for one hub and one identity.
+pub fn kubeconfig_of(hub: Cluster, auth: AuthInfo) -> Kubeconfig {
+    Kubeconfig {
         clusters: vec![NamedCluster {
             name: "default-cluster".into(),
-            ..cluster.clone()
+            cluster: Some(hub),
+            other: BTreeMap::default(),
         }],
         auth_infos: vec![NamedAuthInfo {
             name: "default-auth".into(),
             auth_info: Some(auth),
-            other: std::collections::BTreeMap::default(),
+            other: BTreeMap::default(),
         }],
         contexts: vec![NamedContext {
             name: "default-context".into(),
@@ -185,9 +222,9 @@ pub fn kubeconfig(bootstrap: &Kubeconfig, auth: AuthInfo) -> Result<Kubeconfig, 
                 user: Some("default-auth".into()),
                 ..Context::default()
             }),
-            other: std::collections::BTreeMap::default(),
+            other: BTreeMap::default(),
         }],
         current_context: Some("default-context".into()),
         ..Kubeconfig::default()
-    })
+    }
 }

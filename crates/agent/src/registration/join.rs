@@ -4,19 +4,18 @@ use std::{future::Future, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{
     Api, Client, Config, ResourceExt,
     api::{Patch, PatchParams, PostParams},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
-    runtime::wait::await_condition,
 };
 use rand::RngExt;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use writ_api::cluster::{
     ManagedCluster,
-    managed_cluster::{ClientConfig, ManagedClusterSpec},
+    managed_cluster::{CONDITION_HUB_ACCEPTED, ClientConfig, ManagedClusterSpec},
 };
 use writ_runtime::{
     Error,
@@ -24,10 +23,11 @@ use writ_runtime::{
     clock::Clock,
     condition,
     error::Context as _,
-    token,
+    token, watching,
 };
 
 use super::{
+    certificate,
     identity::{self, Lifetime},
     plan,
     store::{self, Kept, PendingRequest, Store, auth_of},
@@ -84,13 +84,13 @@ pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
         // A token that was handed over is of a cluster that is there, and may count some moments later.
         ensured.or_else(|error| if error.is_code(403) { Ok(()) } else { Err(error) })?;
         let config = with_token(joining, &mut kept, &first_token(&hub, &joining.cluster).await?).await?;
-        wait_accepted(&client(&config).await?, &joining.cluster).await;
+        wait_accepted(&hub, &client(&config).await?, &joining.cluster).await;
         return Ok(config);
     }
     ensured?;
     let certificate = obtain(&hub, joining, &mut kept).await?;
     let config = finish(joining, &mut kept, &certificate).await?;
-    wait_accepted(&client(&config).await?, &joining.cluster).await;
+    wait_accepted(&hub, &client(&config).await?, &joining.cluster).await;
     Ok(config)
 }
 
@@ -104,7 +104,8 @@ pub async fn joined_before(store: &Store, cluster: &str) -> Result<Option<Kubeco
 
 /// Waits for a token of the cluster's own account: it is there once the cluster is accepted.
 async fn first_token(hub: &Client, cluster: &str) -> Result<String, Error> {
-    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+    let clusters: Api<ManagedCluster> = Api::all(hub.clone());
+    let mut pauses = pauses();
     let mut told = false;
     loop {
         match request_token(hub, cluster).await {
@@ -113,7 +114,7 @@ async fn first_token(hub: &Client, cluster: &str) -> Result<String, Error> {
                     tracing::info!(%cluster, %error, "no token yet: the cluster is not accepted, or this identity may \
                         not ask for tokens of {cluster}/{AGENT_ACCOUNT}");
                 }
-                tokio::time::sleep(backoff.next_delay()).await;
+                watching::until(&clusters, cluster, is_accepted, &mut pauses).await;
             }
             answer => return answer,
         }
@@ -278,47 +279,13 @@ async fn obtain(hub: &Client, joining: &Joining, kept: &mut Kept) -> Result<Stri
     let fingerprint = kept.pending.as_ref().map(|p| identity::fingerprint(&p.key));
     tracing::info!(cluster = %joining.cluster, request = %name, key = fingerprint.transpose()?.unwrap_or_default(),
         "waiting for the hub to answer the certificate request");
-    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
-    loop {
-        let request = api
-            .get_opt(&name)
-            .await
-            .context(|| format!("read CertificateSigningRequest {name}"))?;
-        let status = request.map(|r| r.status.unwrap_or_default());
-        match status {
-            Some(status) if status.certificate.is_some() => {
-                let bytes = status.certificate.map(|c| c.0).unwrap_or_default();
-                return String::from_utf8(bytes)
-                    .map_err(|e| Error::Invalid(format!("the certificate is no PEM: {e}")));
-            }
-            Some(status) if !is_refused(&status) => {
-                // A bootstrap identity may watch its request; an agent's own reads it by name and no more.
-                if await_condition(api.clone(), &name, is_answered).await.is_err() {
-                    tokio::time::sleep(backoff.next_delay()).await;
-                }
-            }
-            // Denied, failed or removed: the next attempt asks anew.
-            _ => {
-                kept.pending = None;
-                joining.store.save(&joining.cluster, kept).await?;
-                return Err(Error::Invalid(format!(
-                    "the hub gave no certificate for the request {name:?}"
-                )));
-            }
-        }
+    let answer = certificate::answer(&api, &name).await?;
+    if answer.is_none() {
+        // Denied, failed or removed: the next attempt asks anew.
+        kept.pending = None;
+        joining.store.save(&joining.cluster, kept).await?;
     }
-}
-
-/// Whether somebody, or the signer, said no.
-fn is_refused(status: &CertificateSigningRequestStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
-    conditions.any(|c| c.type_ == "Denied" || c.type_ == "Failed")
-}
-
-/// Whether there is nothing more to wait for: a certificate, a refusal, or no request any more.
-fn is_answered(request: Option<&CertificateSigningRequest>) -> bool {
-    let status = request.map(|request| request.status.as_ref());
-    status.is_none_or(|status| status.is_some_and(|s| s.certificate.is_some() || is_refused(s)))
+    answer.ok_or_else(|| certificate::none_given(&name))
 }
 
 /// Keeps the certificate with its key as the identity of this agent.
@@ -362,17 +329,33 @@ async fn ensure_cluster(hub: &Client, joining: &Joining) -> Result<(), Error> {
     }
 }
 
-/// Waits until the own identity can read its cluster, which it can once the cluster is accepted.
-async fn wait_accepted(hub: &Client, cluster: &str) {
-    let api: Api<ManagedCluster> = Api::all(hub.clone());
-    let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+/// Waits until the own identity can read its cluster, which it can once the cluster is accepted. Until then it may do
+/// nothing at all: the identity to start with is the one that watches.
+async fn wait_accepted(bootstrap: &Client, own: &Client, cluster: &str) {
+    let watched: Api<ManagedCluster> = Api::all(bootstrap.clone());
+    let api: Api<ManagedCluster> = Api::all(own.clone());
+    let mut pauses = pauses();
     while !api
         .get(cluster)
         .await
         .is_ok_and(|cluster| cluster.spec.hub_accepts_client)
     {
-        tokio::time::sleep(backoff.next_delay()).await;
+        watching::until(&watched, cluster, is_accepted, &mut pauses).await;
     }
+}
+
+/// Whether somebody has accepted the cluster and the hub has given its agent what an agent needs.
+fn is_accepted(cluster: Option<&ManagedCluster>) -> bool {
+    cluster.is_some_and(|cluster| {
+        let status = cluster.status.as_ref();
+        let done = status.is_some_and(|s| condition::is_true(&s.conditions, CONDITION_HUB_ACCEPTED));
+        cluster.spec.hub_accepts_client && done
+    })
+}
+
+/// Between two attempts while joining.
+fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(10))
 }
 
 /// Whether a kubeconfig holds a live identity of this cluster, for the hub that the agent is told to join.
@@ -391,7 +374,7 @@ fn is_of(config: &Kubeconfig, cluster: &str) -> bool {
             .decode(data)
             .ok()
             .and_then(|pem| identity::certificate(&String::from_utf8(pem).ok()?))
-            .is_some_and(|(_, user)| user.starts_with(&identity::user(cluster, "")));
+            .is_some_and(|(_, subject)| subject.user.starts_with(&identity::user(cluster, "")));
     }
     let account = format!("system:serviceaccount:{cluster}:{AGENT_ACCOUNT}");
     store::token(auth).and_then(|token| identity::token_subject(&token)) == Some(account)

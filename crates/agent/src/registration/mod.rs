@@ -10,6 +10,7 @@
 //! Labels that the agent was told to set are set with its own identity; a refusal is a condition of the cluster.
 
 mod alive;
+pub(crate) mod certificate;
 mod controller;
 pub mod identity;
 mod join;

@@ -48,8 +48,8 @@ const RESERVED: [&str; 6] = [
 /// What the agent knows about its cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Whether the API server of the cluster is well.
-    pub healthy: bool,
+    /// What is wrong with the API server of the cluster; nothing if it is well.
+    pub unwell: Option<String>,
     /// Its version.
     pub version: Option<String>,
     /// The sums over its nodes: capacity and allocatable.
@@ -169,10 +169,10 @@ pub fn renewal(renewed: Result<Option<Lifetime>, &Error>) -> Wanted {
             life.map_or_else(
                 || "client certificate rotated".to_owned(),
                 |life| {
-                    format!(
-                        "client certificate rotated starting from {} to {}",
-                        life.from, life.until
-                    )
+                    // As Go prints a time.
+                    let [from, until] =
+                        [life.from, life.until].map(|time| time.strftime("%Y-%m-%d %H:%M:%S +0000 UTC"));
+                    format!("client certificate rotated starting from {from} to {until}")
                 },
             ),
         ),
@@ -180,7 +180,7 @@ pub fn renewal(renewed: Result<Option<Lifetime>, &Error>) -> Wanted {
             CONDITION_ROTATED,
             false,
             "ClientCertificateUpdateFailed",
-            format!("Failed to rotate client certificate: {error}"),
+            format!("Failed to rotated client certificate {error}"),
         ),
     }
 }
@@ -204,20 +204,19 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
     }
     set(
         &mut wanted.conditions,
-        if facts.healthy {
-            Wanted::new(
+        match &facts.unwell {
+            None => Wanted::new(
                 CONDITION_AVAILABLE,
                 true,
                 "ManagedClusterAvailable",
                 "Managed cluster is available",
-            )
-        } else {
-            Wanted::new(
+            ),
+            Some(why) => Wanted::new(
                 CONDITION_AVAILABLE,
                 false,
                 "ManagedClusterKubeAPIServerUnavailable",
-                "The kube-apiserver is not ok",
-            )
+                format!("The kube-apiserver is not ok, {why}"),
+            ),
         },
     );
     match &facts.labels {
@@ -249,13 +248,13 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
                 CONDITION_NAMESPACE,
                 true,
                 "NamespaceApplied",
-                "Namespace is there",
+                "Namespace successfully applied and managed",
             ),
             Some(Err(message)) => Wanted::new(
                 CONDITION_NAMESPACE,
                 false,
                 "NamespaceApplyFailed",
-                message.clone(),
+                format!("Failed to apply namespace: {message}"),
             ),
         };
         set(&mut namespace.conditions, want);

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::{Value, json};
 use writ_api::cluster::{ClusterClaim, ManagedCluster};
+use writ_runtime::Error;
 
 use super::{
     alive,
@@ -90,7 +91,6 @@ fn cluster(status: Value) -> ManagedCluster {
 fn a_status_is_written_once() {
     let now = Timestamp::UNIX_EPOCH;
     let facts = Facts {
-        healthy: true,
         version: Some("v1.36.3".into()),
         labels: Some(Err("user cannot".into())),
         ..Facts::default()
@@ -121,13 +121,17 @@ fn a_status_is_written_once() {
         None
     );
     let down = Facts {
-        healthy: false,
+        unwell: Some("status code: 500, ask /livez: etcd failed".into()),
         ..facts
     };
     let patch = plan::status_patch(&written, &down, now).unwrap();
     assert_eq!(
         patch["status"]["conditions"][2]["reason"],
         "ManagedClusterKubeAPIServerUnavailable"
+    );
+    assert_eq!(
+        patch["status"]["conditions"][2]["message"],
+        "The kube-apiserver is not ok, status code: 500, ask /livez: etcd failed"
     );
 }
 
@@ -194,7 +198,6 @@ fn namespaces_are_made_marked_and_released() {
     assert_eq!(Vec::from_iter(changes.release), ["dropped"]);
 
     let facts = Facts {
-        healthy: true,
         namespaces: BTreeMap::from([
             ("new".to_owned(), Err("namespaces is forbidden".to_owned())),
             ("there".to_owned(), Ok(())),
@@ -217,11 +220,36 @@ fn namespaces_are_made_marked_and_released() {
     assert_eq!(plan::status_patch(&written, &facts, now), None);
     // Whatever else is reported: that list is the hub's, and is left alone.
     let down = Facts {
-        healthy: false,
+        unwell: Some("status code: 500, ask /livez: etcd failed".into()),
         ..facts
     };
     let patch = plan::status_patch(&written, &down, now).unwrap();
     assert!(patch["status"].get("managedNamespaces").is_none());
+}
+
+/// Tools read these words, so they are upstream's to the letter.
+#[test]
+fn a_renewal_is_told_in_upstreams_words() {
+    let life = Lifetime {
+        from: Timestamp::from_second(0).unwrap(),
+        until: Timestamp::from_second(86_400).unwrap(),
+    };
+    let good = plan::renewal(Ok(Some(life)));
+    assert_eq!(
+        (good.reason.as_str(), good.message.as_str()),
+        (
+            "ClientCertificateUpdated",
+            "client certificate rotated starting from 1970-01-01 00:00:00 +0000 UTC to 1970-01-02 00:00:00 +0000 UTC"
+        )
+    );
+    let bad = plan::renewal(Err(&Error::Invalid("no signer".into())));
+    assert_eq!(
+        (bad.reason.as_str(), bad.message.as_str()),
+        (
+            "ClientCertificateUpdateFailed",
+            "Failed to rotated client certificate no signer"
+        )
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ use kube::{Client, config::AuthInfo};
 use serde::Serialize;
 use writ_agent::registration::identity;
 use writ_hub::registration::people::{self, Accepted, Pending};
+use writ_runtime::backoff::Backoff;
 use writ_testenv::private;
 
 use crate::{
@@ -152,9 +153,12 @@ impl Accept {
     /// Writes a kubeconfig with the first token, once the hub has made the account.
     async fn hand_over(&self, client: &Client, file: &Path) -> Result<()> {
         let token = tokio::time::timeout(Duration::from_secs(30), async {
+            let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
             loop {
                 match people::first_token(client, &self.name, FIRST_TOKEN_SECONDS).await {
-                    Err(error) if error.is_code(404) => tokio::time::sleep(Duration::from_millis(250)).await,
+                    Err(error) if error.is_code(404) => {
+                        people::until_account(client, &self.name, &mut pauses).await;
+                    }
                     answer => return answer,
                 }
             }

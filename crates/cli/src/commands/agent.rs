@@ -18,7 +18,7 @@ use writ_agent::{
 
 use super::join::HowToJoin;
 use crate::{
-    connect::Connection,
+    connect::{Connection, self_contained},
     process::{self, ProcessFlags},
 };
 
@@ -240,17 +240,23 @@ impl Agent {
                 known.err().map(|e| format!(": {e}")).unwrap_or_default()
             ),
         };
-        let hub_server = match &start {
-            Start::Join(config) => identity::server(config)
-                .map(str::to_owned)
-                .context("the current context of the hub's kubeconfig names no server")?,
-            Start::With(file) => at(file).server()?,
+        let hub_config = match &start {
+            Start::Join(config) => Kubeconfig::clone(config),
+            Start::With(file) => at(file).read()?,
         };
+        let hub_server = identity::server(&hub_config)
+            .map(str::to_owned)
+            .context("the current context of the hub's kubeconfig names no server")?;
+        let hub_config = self_contained(Kubeconfig {
+            auth_infos: Vec::new(),
+            ..hub_config
+        })?;
         let options = writ_agent::Options {
             tokens,
             cluster_name: self.cluster_name.clone(),
             cluster_labels: self.cluster_labels.into_iter().collect(),
             agent_namespace: self.agent_namespace,
+            hub_cluster: Some(identity::cluster(&hub_config)?.clone()),
             controllers: self.controllers,
             work: WorkOptions {
                 hub_server,
@@ -276,7 +282,7 @@ impl Agent {
             Start::With(file) => with_given(&file, &shutdown, agent).await?,
             Start::Join(config) => {
                 let joining = self.how.joining(self.cluster_name, *config, store)?;
-                keep(&joining, shutdown, agent).await?;
+                Box::pin(keep(&joining, shutdown, agent)).await?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -388,7 +388,8 @@ pub fn reserved(name: &str) -> Option<&'static str> {
     if name == "default" || name.starts_with("kube-") {
         return Some("its namespace belongs to Kubernetes");
     }
-    if matches!(name, "open-cluster-management" | "open-cluster-management-hub") {
+    // The hub's own, and those of agents and add-ons where a hub manages itself.
+    if name == "open-cluster-management" || name.starts_with("open-cluster-management-") {
         return Some("its namespace belongs to the hub");
     }
     (name == "managed-clusters").then_some("its group would be the one of all agents")

@@ -132,19 +132,26 @@ pub fn status(
         condition::remove(&mut status.conditions, "ManifestApplied");
         condition::remove(&mut status.conditions, CREDENTIAL);
     } else {
-        // Our own agent files no requests for add-ons: somebody else must, or the delivered Deployment waits for ever.
+        // Somebody must ask for the credential, or the delivered Deployment waits for ever.
         let asked = requested || condition::is_true(&status.conditions, CREDENTIAL);
         if cluster.agent_runs("registration") != Some(true) {
             condition::remove(&mut status.conditions, CREDENTIAL);
         } else if asked {
             wanted.push(Wanted::new(CREDENTIAL, true, "Requested", ""));
+        } else if cluster.agent_runs("addons") == Some(true) {
+            wanted.push(Wanted::new(
+                CREDENTIAL,
+                false,
+                "NotRequestedYet",
+                "the cluster's own agent has not asked for the credential of the add-on; if that lasts, its log says why",
+            ));
         } else {
             wanted.push(Wanted::new(
                 CREDENTIAL,
                 false,
                 "NobodyRegistersAddOns",
-                "the cluster's own agent runs without the controller tokens, and files no requests for the credentials of \
-                 add-ons; run it with tokens, or let a klusterlet register this add-on",
+                "the cluster's own agent runs without the controllers tokens and addons; run it with one of them, or let \
+                 a klusterlet register this add-on",
             ));
         }
         let user = rights::addon_user(&cluster.name_any());
@@ -340,7 +347,7 @@ pub fn may_approve(csr: &CertificateSigningRequest) -> Result<String, Denied> {
     {
         return Err(Denied("it asks for other usages than a client's"));
     }
-    let (common_name, organizations) =
+    let (common_name, organizations, attributes) =
         subject(&spec.request.0).ok_or(Denied("it is not a certificate request"))?;
     if common_name != rights::addon_user(cluster) {
         return Err(Denied("it asks for another user"));
@@ -348,11 +355,14 @@ pub fn may_approve(csr: &CertificateSigningRequest) -> Result<String, Denied> {
     if organizations != [rights::addon_group(cluster)] {
         return Err(Denied("it asks for other groups"));
     }
+    if attributes != organizations.len() + 1 {
+        return Err(Denied("its subject has more than a user and groups"));
+    }
     Ok(cluster.clone())
 }
 
-/// The one common name and the organizations of a request in PEM.
-fn subject(pem: &[u8]) -> Option<(String, Vec<String>)> {
+/// The one common name and the organizations of a request in PEM, and how many attributes its subject has in all.
+fn subject(pem: &[u8]) -> Option<(String, Vec<String>, usize)> {
     let der = pem::certificate_request(pem).ok()?;
     let (rest, request) = X509CertificationRequest::from_der(&der).ok()?;
     if !rest.is_empty() {
@@ -368,5 +378,5 @@ fn subject(pem: &[u8]) -> Option<(String, Vec<String>)> {
         .iter_organization()
         .map(|attribute| attribute.as_str().ok().map(str::to_owned))
         .collect::<Option<Vec<_>>>()?;
-    Some((user, organizations))
+    Some((user, organizations, name.iter_attributes().count()))
 }

@@ -34,7 +34,7 @@ use writ_runtime::{
 use super::{
     LEASE,
     csr::{self, Asked},
-    plan::{Observed, has_finalizer, lease_duration, plan},
+    plan::{Observed, grace, has_finalizer, plan},
     rights,
 };
 use crate::{Context, upsert::will_try_again};
@@ -212,8 +212,8 @@ impl State {
                         };
                         // A heartbeat alone changes nothing, unless clocks begin or cease to agree: the timer that runs
                         // looks at it when it is due.
-                        let duration = seen.clusters.get(&cluster).map(lease_duration);
-                        let agree = |beat: &Beat| beat.off.zip(duration).map(|(off, most)| off < most);
+                        let grace = seen.clusters.get(&cluster).map(grace);
+                        let agree = |beat: &Beat| beat.off.zip(grace).map(|(off, most)| off < most);
                         if before.as_ref().is_none_or(|before| agree(before) != agree(&beat)) {
                             touched.push(cluster.clone());
                         }

@@ -1,13 +1,13 @@
 //! What `writ accept`, `deny` and `detach` do, with the rights of whoever runs them.
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::ServiceAccount};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_runtime::{Error, error::Context as _, token};
+use writ_runtime::{Error, backoff::Backoff, error::Context as _, token, watching};
 
 use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, ISSUED_ANNOTATION, csr};
 use crate::admission::access::{AGENT_ACCOUNT, cluster_identity};
@@ -145,4 +145,11 @@ pub async fn detach(client: &Client, cluster: &str, force: bool) -> Result<(), E
 pub async fn first_token(client: &Client, cluster: &str, seconds: i64) -> Result<String, Error> {
     let token = token::request(client, cluster, AGENT_ACCOUNT, Some(seconds)).await?;
     Ok(token.text)
+}
+
+/// Waits for the moment to ask again for the first token: when the hub has made the account of the cluster's agent.
+pub async fn until_account(client: &Client, cluster: &str, pauses: &mut Backoff) {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), cluster);
+    let is_there = |account: Option<&ServiceAccount>| account.is_some();
+    watching::until(&accounts, AGENT_ACCOUNT, is_there, pauses).await;
 }

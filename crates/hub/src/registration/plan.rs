@@ -20,7 +20,7 @@ pub const FINALIZER: &str = "cluster.open-cluster-management.io/api-resource-cle
 pub const CONDITION_DELETING: &str = "Deleting";
 /// Condition: the clocks of the hub and of the agent agree.
 pub const CONDITION_CLOCK: &str = "ManagedClusterConditionClockSynced";
-/// A lease may be silent for this many times its duration.
+/// A lease may be silent, and clocks may differ, for this many times its duration.
 const GRACE: u32 = 5;
 
 /// What is there besides the ManagedCluster.
@@ -107,7 +107,7 @@ pub fn plan(cluster: &ManagedCluster, observed: &Observed) -> Plan {
         condition::find(conditions, CONDITION_AVAILABLE).map(|c| c.status.as_str().to_owned());
     let mut again_in = None;
     if let Some(silent_for) = observed.silent_for.filter(|_| accepted) {
-        let grace = lease_duration(cluster) * GRACE;
+        let grace = grace(cluster);
         if silent_for < grace {
             again_in = Some(grace.saturating_sub(silent_for));
         } else if available.is_some() {
@@ -121,7 +121,7 @@ pub fn plan(cluster: &ManagedCluster, observed: &Observed) -> Plan {
         }
     }
     if let Some(off) = observed.clock_off.filter(|_| accepted) {
-        wanted.push(if off < lease_duration(cluster) {
+        wanted.push(if off < grace(cluster) {
             Wanted::new(
                 CONDITION_CLOCK,
                 true,
@@ -229,13 +229,18 @@ fn taints(current: &[Taint], available: Option<&str>) -> Option<Vec<Taint>> {
 }
 
 /// How often the agent renews the lease; zero and less mean the default.
-pub fn lease_duration(cluster: &ManagedCluster) -> Duration {
+fn lease_duration(cluster: &ManagedCluster) -> Duration {
     let seconds = cluster
         .spec
         .lease_duration_seconds
         .and_then(|s| u64::try_from(s).ok())
         .filter(|s| *s > 0);
     Duration::from_secs(seconds.unwrap_or(60))
+}
+
+/// For how long the lease may be silent, and how far the clocks may be apart.
+pub fn grace(cluster: &ManagedCluster) -> Duration {
+    lease_duration(cluster) * GRACE
 }
 
 /// Whether this controller keeps the cluster.

@@ -337,10 +337,10 @@ fn silence_makes_a_cluster_unknown_and_tainted() {
         keys(plan(&tainted, &silent(1)).taints),
         Some(vec!["theirs".into()])
     );
-    // A clock that is off by a lease's duration is wrong; one that was not seen says nothing.
+    // A clock that is off by five times a lease's duration is wrong, as upstream; one that was not seen says nothing.
     for (off, reason) in [
-        (9, "ManagedClusterClockSynced"),
-        (10, "ManagedClusterClockOutOfSync"),
+        (49, "ManagedClusterClockSynced"),
+        (50, "ManagedClusterClockOutOfSync"),
     ] {
         let observed = Observed {
             clock_off: Some(Duration::from_secs(off)),

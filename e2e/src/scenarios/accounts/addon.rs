@@ -15,7 +15,10 @@ use kube::{
 };
 use serde_json::json;
 use writ_agent::registration::identity;
-use writ_api::{addon::ManagedClusterAddOn, authentication::AGENT_ROLE};
+use writ_api::{
+    addon::ManagedClusterAddOn,
+    authentication::{AGENT_ROLE, ManagedServiceAccount},
+};
 use writ_runtime::condition;
 
 use super::{Stage, forbidden, gone};
@@ -30,7 +33,7 @@ use crate::{
 const NAMESPACE: &str = "open-cluster-management-agent-addon";
 
 /// A stage on which the agents deliver works and keep no accounts.
-async fn stage(fleet: Fleet) -> Result<Stage> {
+async fn stage(fleet: Fleet, controllers: &[&str]) -> Result<Stage> {
     let admin = fleet.hub.admin().await?;
     let mut running = vec![
         fleet
@@ -43,7 +46,7 @@ async fn stage(fleet: Fleet) -> Result<Stage> {
     for number in 1..=fleet.clusters.len() {
         fleet.accept(number).await?;
         let options = writ_agent::Options {
-            controllers: vec!["registration".into(), "work".into()],
+            controllers: controllers.iter().map(|name| (*name).to_owned()).collect(),
             ..writ_agent::Options::default()
         };
         running.push(fleet.run_agent(number, options).await?);
@@ -77,7 +80,7 @@ async fn file(by: &Client, request: &CertificateSigningRequest) -> Result<String
 }
 
 pub async fn delivered(fleet: Fleet) -> Result<()> {
-    let stage = stage(fleet).await?;
+    let stage = stage(fleet, &["registration", "work"]).await?;
     let spoke = stage.fleet.cluster(1)?.admin().await?;
     let deployments: Api<Deployment> = Api::namespaced(spoke, NAMESPACE);
     let deployed = until("the Deployment of the add-on", || async {
@@ -111,7 +114,7 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
     .await?;
     ensure!(status.namespace.as_deref() == Some(NAMESPACE));
     ensure!(status.registrations.len() == 1, "{:?}", status.registrations);
-    // Our own agent registers no add-ons: until somebody has asked for the credential, that is said.
+    // This agent registers no add-ons: until somebody has asked for the credential, that is said.
     let credential = async |wanted: &'static str| {
         until("the add-on to say who asks for its credential", || async {
             let status = addons.get("managed-serviceaccount").await?.status;
@@ -169,6 +172,92 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
     let others: Api<Secret> = Api::namespaced(hub, "cluster2");
     forbidden("read another cluster's Secret", others.get("robot").await)?;
     moves(&stage, &addons, &token).await
+}
+
+/// The Secret with the credential on the managed cluster, once it holds another certificate than this one.
+async fn credential(secrets: &Api<Secret>, not: Option<&Secret>) -> Result<Secret> {
+    until("the Secret with the credential of the add-on", || async {
+        let secret = secrets.get_opt("managed-serviceaccount-hub-kubeconfig").await?;
+        let certificate = |secret: &Secret| secret.data.as_ref()?.get("tls.crt").cloned();
+        Ok(secret.filter(|secret| {
+            secret.data.as_ref().is_some_and(|data| data.len() == 3)
+                && not.is_none_or(|not| certificate(not) != certificate(secret))
+        }))
+    })
+    .await
+}
+
+/// What the kubelet mounts: the Secret as files, from which the pod reads its kubeconfig.
+async fn mounted(secret: &Secret) -> Result<Client> {
+    let folder = tempfile::tempdir()?;
+    for (name, bytes) in secret.data.iter().flatten() {
+        std::fs::write(folder.path().join(name), &bytes.0)?;
+    }
+    client(kube::config::Kubeconfig::read_from(
+        folder.path().join("kubeconfig"),
+    )?)
+    .await
+}
+
+/// Our agent without `tokens` registers the delivered add-on, as a klusterlet does: it asks for exactly the credential,
+/// keeps it in the Secret that the Deployment mounts, makes it again when it is broken, and takes it away at the end.
+pub async fn registered(fleet: Fleet) -> Result<()> {
+    let stage = stage(fleet, &["addons", "registration", "work"]).await?;
+    let spoke = stage.fleet.cluster(1)?.admin().await?;
+    let secrets: Api<Secret> = Api::namespaced(spoke.clone(), NAMESPACE);
+    let first = credential(&secrets, None).await?;
+    let hub = mounted(&first).await?;
+    let agent = run(&stage, hub.clone()).await?;
+    stage
+        .create("cluster1", "robot", json!({ "rotation": {} }))
+        .await?;
+    let token = stage.token("cluster1", "robot", &[]).await?;
+    let user = format!("system:serviceaccount:{NAMESPACE}:robot");
+    ensure!(stage.user_of(1, &token).await?.as_deref() == Some(user.as_str()));
+    let others: Api<Secret> = Api::namespaced(hub, "cluster2");
+    forbidden("read another cluster's Secret", others.get("robot").await)?;
+    agent.stop().await?;
+    let addons: Api<ManagedClusterAddOn> = Api::namespaced(stage.admin.clone(), "cluster1");
+    let status = addons
+        .get("managed-serviceaccount")
+        .await?
+        .status
+        .unwrap_or_default();
+    ensure!(condition::is_true(&status.conditions, "CredentialRequested"));
+    // One request did it: a good certificate is not asked for again.
+    let requests: Api<CertificateSigningRequest> = Api::all(stage.admin.clone());
+    let of_addon = ListParams::default()
+        .labels("open-cluster-management.io/addon-name,open-cluster-management.io/cluster-name=cluster1");
+    let asked = requests.list(&of_addon).await?.items.len();
+    ensure!(asked == 1, "{asked} requests");
+
+    let name = "managed-serviceaccount-hub-kubeconfig";
+    let broken = json!({"data": {"tls.key": null}});
+    secrets
+        .patch(name, &PatchParams::default(), &Patch::Merge(&broken))
+        .await?;
+    let second = credential(&secrets, Some(&first)).await?;
+    secrets.delete(name, &DeleteParams::default()).await?;
+    let third = credential(&secrets, Some(&second)).await?;
+    let accounts: Api<ManagedServiceAccount> = Api::namespaced(mounted(&third).await?, "cluster1");
+    accounts.get("robot").await?;
+
+    // The add-on moves: the credential goes along. Then it goes, and the credential too.
+    let moved = json!({"spec": {"installNamespace": "elsewhere"}});
+    addons
+        .patch(
+            "managed-serviceaccount",
+            &PatchParams::default(),
+            &Patch::Merge(&moved),
+        )
+        .await?;
+    let elsewhere: Api<Secret> = Api::namespaced(spoke, "elsewhere");
+    credential(&elsewhere, Some(&third)).await?;
+    gone("the former Secret", &secrets, name).await?;
+    addons
+        .delete("managed-serviceaccount", &DeleteParams::default())
+        .await?;
+    gone("the Secret", &elsewhere, name).await
 }
 
 /// A hub that gives nobody the add-on: a cluster has accounts from when somebody makes its ManagedClusterAddOn, and has

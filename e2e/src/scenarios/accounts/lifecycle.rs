@@ -10,7 +10,7 @@ use writ_agent::options::TokenOptions;
 use writ_runtime::{clock::Clock, condition};
 
 use super::{Stage, gone};
-use crate::{Fleet, at_once, fleet::AGENT_NAMESPACE, wait::until};
+use crate::{Fleet, at_once, fleet::AGENT_NAMESPACE, wait::until, yaml};
 
 pub async fn a_token_works(fleet: Fleet) -> Result<()> {
     let stage = Stage::set(fleet).await?;
@@ -95,6 +95,58 @@ pub async fn a_token_works(fleet: Fleet) -> Result<()> {
         Ok(stage.user_of(1, &third).await?.is_none().then_some(()))
     })
     .await
+}
+
+/// Whoever writes accounts asks for tokens of the agent itself, of the namespace's default and of another add-on, and for
+/// adoption: no token of these ever reaches the hub. An account that nobody else delivered is adopted.
+pub async fn names_of_the_system(fleet: Fleet) -> Result<()> {
+    let stage = Stage::set(fleet).await?;
+    let work = json!({
+        "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+        "metadata": {"name": "other-addon", "namespace": "cluster1"},
+        "spec": {"workload": {"manifests": [{"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "workmgr", "namespace": AGENT_NAMESPACE}}]}},
+    });
+    yaml::apply(&stage.admin, &work.to_string()).await?;
+    let service_accounts = stage.service_accounts(1).await?;
+    let plain = serde_json::from_value(json!({"metadata": {"name": "plain"}}))?;
+    service_accounts.create(&PostParams::default(), &plain).await?;
+    for name in ["default", "workmgr", "writ-agent"] {
+        until("the account of the system", || async {
+            Ok(service_accounts.get_opt(name).await?)
+        })
+        .await?;
+    }
+    for name in [
+        "default",
+        "workmgr",
+        "writ-agent",
+        "managed-serviceaccount",
+        "plain",
+    ] {
+        let account = serde_json::from_value(json!({
+            "metadata": {"name": name, "annotations": {"authentication.writ.dev/adopt": "true"}},
+            "spec": {"rotation": {}},
+        }))?;
+        stage
+            .accounts("cluster1")
+            .create(&PostParams::default(), &account)
+            .await?;
+    }
+    stage.token("cluster1", "plain", &[]).await?;
+    for name in ["default", "workmgr", "writ-agent", "managed-serviceaccount"] {
+        until(&format!("{name} to be refused"), || async {
+            let status = stage.accounts("cluster1").get(name).await?.status;
+            let said = condition::find(&status.unwrap_or_default().conditions, "TokenReported").cloned();
+            Ok(said.filter(|said| said.reason == "NameReserved").map(drop))
+        })
+        .await?;
+        ensure!(
+            stage.secrets("cluster1").get_opt(name).await?.is_none(),
+            "a token of {name} is on the hub"
+        );
+    }
+    Ok(())
 }
 
 /// A Secret of somebody else is not taken over; the account has its token the moment it goes.

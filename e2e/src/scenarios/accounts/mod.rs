@@ -43,6 +43,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| lifecycle::a_foreign_secret(fleet).boxed(),
         },
         Scenario {
+            name: "accounts/accounts_of_the_system_are_not_adopted",
+            clusters: 1,
+            run: |fleet| lifecycle::names_of_the_system(fleet).boxed(),
+        },
+        Scenario {
             name: "accounts/an_agent_that_moves_leaves_no_token_behind",
             clusters: 1,
             run: |fleet| moved::moved(fleet).boxed(),
@@ -61,6 +66,11 @@ pub fn all() -> Vec<Scenario> {
             name: "accounts/the_addon_is_delivered_where_no_agent_of_ours_keeps_accounts",
             clusters: 2,
             run: |fleet| addon::delivered(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/our_agent_without_tokens_registers_the_delivered_addon",
+            clusters: 2,
+            run: |fleet| addon::registered(fleet).boxed(),
         },
         Scenario {
             name: "accounts/by_hand_a_cluster_has_accounts_from_when_it_has_the_addon",

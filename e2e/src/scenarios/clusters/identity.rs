@@ -33,9 +33,9 @@ use writ_runtime::clock::Clock;
 use super::{
     create, grant, refused,
     registration::{condition, joining},
-    run_hub, told, user,
+    rule, run_hub, told, user,
 };
-use crate::{Fleet, cluster::client, fleet::HUB_NAMESPACE, wait};
+use crate::{Fleet, cluster::client, fleet::HUB_NAMESPACE, wait, yaml};
 
 /// Joins with the shared bootstrap identity, accepted by an administrator.
 async fn let_in(admin: &Client, wanted: &Joining) -> Result<Kubeconfig> {
@@ -94,7 +94,7 @@ pub async fn renewal(fleet: Fleet) -> Result<()> {
     let store = Store::File(folder.path().join("hub.kubeconfig"));
     let wanted = joining(&fleet, "cluster1", store.clone()).await?;
     let first = certificate(&let_in(&admin, &wanted).await?)?;
-    let (life, own_user) = identity::certificate(&first).context("a certificate")?;
+    let (life, own) = identity::certificate(&first).context("a certificate")?;
 
     // Somebody else with the shared bootstrap identity asks for the same cluster.
     let bootstrap = client(wanted.bootstrap.clone()).await?;
@@ -117,7 +117,7 @@ pub async fn renewal(fleet: Fleet) -> Result<()> {
         .await?
         .items
         .into_iter()
-        .filter(|request| request.spec.username.as_deref() == Some(own_user.as_str()))
+        .filter(|request| request.spec.username.as_deref() == Some(own.user.as_str()))
         .collect();
     ensure!(!by_itself.is_empty() && by_itself.iter().all(is_approved));
     // The request of the thief was there all the time: nobody approved it.
@@ -352,6 +352,8 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
     let renewed = wanted.store.load().await?.kubeconfig.context("no kubeconfig")?;
     ensure!(auth_of(&renewed).and_then(writ_agent::registration::store::token) != first);
 
+    one_cluster(&fleet, &admin, &wanted, folder.path()).await?;
+
     // It is its own account and nothing else.
     let agent = client(renewed).await?;
     let own: Api<Lease> = Api::namespaced(agent.clone(), "cluster1");
@@ -386,4 +388,53 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
     })
     .await?;
     hub.stop().await
+}
+
+/// A bootstrap identity of one cluster gets the first token itself, once the cluster is accepted, and of no other cluster.
+async fn one_cluster(
+    fleet: &Fleet,
+    admin: &Client,
+    wanted: &Joining,
+    folder: &std::path::Path,
+) -> Result<()> {
+    let name = "cluster3";
+    create(admin, name, json!({})).await?;
+    fleet.hub.namespace(name).await?;
+    let rules = json!([rule("managedclusters", &[name], &["get", "list", "watch"])]);
+    grant(fleet, "one-cluster", user("one-cluster"), &rules).await?;
+    let role = "{apiGroup: rbac.authorization.k8s.io, kind: Role, name: first-token}";
+    yaml::apply(
+        admin,
+        &format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: first-token, namespace: {name}}}\n\
+             rules:\n- {{apiGroups: [''], resources: [serviceaccounts/token], resourceNames: [managed-cluster-agent], \
+             verbs: [create]}}\n---\n\
+             apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
+             metadata: {{name: first-token, namespace: {name}}}\nroleRef: {role}\n\
+             subjects:\n- {{apiGroup: rbac.authorization.k8s.io, kind: User, name: one-cluster}}\n"
+        ),
+    )
+    .await?;
+    let wanted = Joining {
+        cluster: name.into(),
+        bootstrap: fleet.hub.kubeconfig_as("one-cluster", &["system:authenticated"]),
+        store: Store::File(folder.join("one")),
+        ..wanted.clone()
+    };
+    let bootstrap = client(wanted.bootstrap.clone()).await?;
+    let mut joined = tokio::spawn(async move { join(&wanted).await });
+    refused(
+        people::first_token(&bootstrap, "cluster2", 600)
+            .await
+            .map_err(Into::into),
+        "forbidden",
+    )?;
+    ensure!(!joined.is_finished(), "nobody has accepted {name}");
+    people::accept(admin, name, None).await?;
+    let config = tokio::time::timeout(wait::PATIENCE, &mut joined).await???;
+    let own: Api<Lease> = Api::namespaced(client(config).await?, name);
+    wait::until_true("it has its lease", || async {
+        Ok(own.get("managed-cluster-lease").await.is_ok())
+    })
+    .await
 }

@@ -7,11 +7,12 @@
 //! | the three stories of the design document, as the people named there | `stories` |
 //! | sets created, changed, deleted with and without the right on the key; the key never changes | `permissions::keys` |
 //! | the permission leak, without and with each of its two cures | `permissions::leak`, `sets::pairs` |
-//! | join without permission on the set left; on create and delete | `permissions::moves` |
+//! | join without permission on the set left; on create and delete; two keys at once | `permissions::moves` |
 //! | a bootstrap credential that tries to join a set | `permissions::moves` |
 //! | an agent that tries to relabel itself, with minimal and with upstream's rights | `registration`, `leaving::upstream_rights` |
 //! | requests with a similar name, another signer, usage, organization, label or requester | `identity::attacks`, `registration::requests` |
 //! | several requests that match | `registration::requests` |
+//! | a certificate that was approved before the cluster was accepted | `registration::certificate_first` |
 //! | renewal by the own identity only; a bootstrap request for an accepted cluster | `identity::renewal` |
 //! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver`, `tokens::at_work` |
 //! | deny, detach, detach by force | `registration::lifecycle`, `leaving::detach` |
@@ -89,6 +90,11 @@ pub fn all() -> Vec<Scenario> {
             name: "clusters/a_cluster_joins_reports_and_leaves",
             clusters: 1,
             run: |fleet| registration::lifecycle(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/a_certificate_before_the_acceptance_is_of_no_use_until_then",
+            clusters: 0,
+            run: |fleet| registration::certificate_first(fleet).boxed(),
         },
         Scenario {
             name: "clusters/an_agent_that_reports_nonsense_is_denied_like_any_other",

@@ -217,6 +217,21 @@ pub async fn moves(fleet: Fleet) -> Result<()> {
     refused(create(&mover, "mc2", json!({"region": "us"})).await, left)?;
     create(&mover, "mc2", json!({"region": "apac"})).await?;
     wait_members(&fleet, "apac", 1).await?;
+    // Two keys in one update: the right on one set carries nothing along into the other, nor out of it.
+    yaml::apply(&admin, &set_yaml("aws", "vendor")).await?;
+    create(&admin, "mc4", json!({"vendor": "aws"})).await?;
+    create(&admin, "mc5", json!({})).await?;
+    wait_members(&fleet, "aws", 1).await?;
+    for (name, vendor) in [("mc4", None), ("mc5", Some("aws"))] {
+        let both = [("region", Some("apac")), ("vendor", vendor)];
+        refused(
+            relabel(&fleet, &mover, name, &both).await,
+            "ManagedClusterSet \"aws\"",
+        )?;
+        relabel(&fleet, &mover, name, &[("region", Some("apac"))]).await?;
+    }
+    wait_members(&fleet, "apac", 3).await?;
+    wait_members(&fleet, "aws", 1).await?;
 
     // The shared bootstrap identity joins `default` and nothing else.
     let bootstrap = fleet

@@ -168,6 +168,38 @@ pub async fn lifecycle(fleet: Fleet) -> Result<()> {
     hub.stop().await
 }
 
+/// A certificate that somebody approves by hand, before anybody accepts the cluster: the agent holds an identity that may
+/// do nothing, and notices the acceptance by watching its cluster with the identity that it started with.
+pub async fn certificate_first(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let admin = fleet.hub.admin().await?;
+    let folder = tempfile::tempdir()?;
+    let store = Store::File(folder.path().join("hub.kubeconfig"));
+    let wanted = joining(&fleet, "early", store.clone()).await?;
+    let joined = tokio::spawn(async move { join(&wanted).await });
+    let pending = wait::until("the request", || async {
+        Ok(people::pending(&admin, "early").await?.pop())
+    })
+    .await?;
+    let approval = json!({"status": {"conditions": [
+        {"type": "Approved", "status": "True", "reason": "ByHand", "message": "e2e"}]}});
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    requests
+        .patch_approval(&pending.name, &PatchParams::default(), &Patch::Merge(approval))
+        .await?;
+    let config = wait::until("the certificate is kept", || async {
+        Ok(store.load().await?.kubeconfig)
+    })
+    .await?;
+    let own: Api<ManagedCluster> = Api::all(client(config).await?);
+    refused(own.get("early").await.map_err(Into::into), "forbidden")?;
+    ensure!(!joined.is_finished(), "nobody has accepted the cluster");
+    people::accept(&admin, "early", None).await?;
+    joined.await??;
+    own.get("early").await?;
+    hub.stop().await
+}
+
 async fn leases_as(client: &Client, namespace: &str) -> Result<()> {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     api.get("managed-cluster-lease").await?;

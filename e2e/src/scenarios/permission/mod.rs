@@ -49,6 +49,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| selector::without_a_hub(fleet).boxed(),
         },
         Scenario {
+            name: "permission/with_namespace_selector_hub_the_namespaces_of_the_hub_are_selected",
+            clusters: 1,
+            run: |fleet| selector::by_hub(fleet).boxed(),
+        },
+        Scenario {
             name: "permission/validate_looks_behind_selectors",
             clusters: 1,
             run: |fleet| selector::validated(fleet).boxed(),

@@ -13,9 +13,10 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use writ_hub::options::NamespaceSelector;
 
 use super::support::{
-    allowed, allowed_on, condition, delete, hub_controllers, permission, pods, spoke, start, user,
+    allowed, allowed_on, condition, delete, hub_controllers, permission, pods, spoke, start, start_with, user,
 };
 use crate::{Fleet, wait};
 
@@ -161,6 +162,59 @@ pub async fn without_a_hub(fleet: Fleet) -> Result<()> {
     allowed_on(cluster, "alice", "get", "late", true).await?;
     label(Value::Null).await?;
     allowed_on(cluster, "alice", "get", "late", false).await
+}
+
+/// `--namespace-selector=hub`, with an agent that could select: the labels of the hub's namespaces decide, as upstream, and
+/// those of the managed cluster do not count.
+pub async fn by_hub(fleet: Fleet) -> Result<()> {
+    let _parts = start_with(
+        &fleet,
+        writ_hub::Options {
+            controllers: hub_controllers(),
+            namespace_selector: NamespaceSelector::Hub,
+            ..writ_hub::Options::default()
+        },
+    )
+    .await?;
+    for cluster in [&fleet.hub, fleet.cluster(1)?] {
+        for namespace in ["one", "two"] {
+            cluster.namespace(namespace).await?;
+        }
+    }
+    let on_hub: Api<Namespace> = Api::all(fleet.hub.admin().await?);
+    let on_spoke: Api<Namespace> = Api::all(spoke(&fleet).await?);
+    let label = async |api: &Api<Namespace>, name: &str, value: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"team": value}}}));
+        api.patch(name, &PatchParams::default(), &patch).await
+    };
+    label(&on_hub, "one", json!("a")).await?;
+    label(&on_spoke, "two", json!("a")).await?;
+    let selector = json!({"matchLabels": {"team": "a"}});
+    permission(
+        &fleet,
+        "p",
+        json!({
+            "roles": [{"namespaceSelector": selector, "rules": pods("get")}],
+            "roleBindings": [{"namespaceSelector": selector, "roleRef": {"kind": "Role"}, "subject": user("alice")}],
+        }),
+    )
+    .await?;
+    allowed(&fleet, "alice", "get", "one", true).await?;
+    let ready = condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    let selections = ready.status.unwrap_or_default().namespace_selections;
+    ensure!(
+        selections.len() == 2 && selections.iter().all(|s| s.by == "hub" && s.selected == Some(1)),
+        "{selections:?}"
+    );
+    allowed(&fleet, "alice", "get", "two", false).await?;
+    // A label on the hub comes and goes.
+    label(&on_hub, "two", json!("a")).await?;
+    allowed(&fleet, "alice", "get", "two", true).await?;
+    label(&on_hub, "one", Value::Null).await?;
+    allowed(&fleet, "alice", "get", "one", false).await?;
+    allowed(&fleet, "alice", "get", "two", true).await?;
+    delete(&fleet, "p").await?;
+    allowed(&fleet, "alice", "get", "two", false).await
 }
 
 /// `validate` looks at Roles in the namespaces that the agent selects.

@@ -133,6 +133,7 @@ fn names_of_others_are_refused() {
         "kube-system",
         "default",
         "open-cluster-management-hub",
+        "open-cluster-management-agent-addon",
         "managed-clusters",
     ] {
         let fresh = cluster(name, &[]);

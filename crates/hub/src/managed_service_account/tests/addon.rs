@@ -112,6 +112,25 @@ fn only_the_exact_request_for_the_credential_is_granted() {
         check(&request(serving, &user, &good)),
         Err("it asks for other usages than a client's")
     );
+    // What else a subject says may mean something to whoever reads the certificate: a uid, for one.
+    let more = |csr: &mut CertificateSigningRequest| {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, text) in [
+            (rcgen::DnType::CommonName, user.as_str()),
+            (rcgen::DnType::OrganizationName, group.as_str()),
+            (rcgen::DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), "0"),
+        ] {
+            params.distinguished_name.push(kind, text);
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+        csr.spec.request = ByteString(pem.into_bytes());
+    };
+    assert_eq!(
+        check(&request(more, &user, &good)),
+        Err("its subject has more than a user and groups")
+    );
     let broken = |csr: &mut CertificateSigningRequest| csr.spec.request = ByteString(b"x".to_vec());
     assert_eq!(
         check(&request(broken, &user, &good)),
@@ -164,6 +183,12 @@ fn where_our_agent_runs_nothing_is_installed() {
     assert_eq!(
         (said.status.as_str(), said.reason.as_str()),
         ("False", "NobodyRegistersAddOns")
+    );
+    let ours = addon::status(&mca, &cluster("addons,registration,work"), None, false, at(1));
+    let said = condition::find(&ours.conditions, "CredentialRequested").unwrap();
+    assert_eq!(
+        (said.status.as_str(), said.reason.as_str()),
+        ("False", "NotRequestedYet")
     );
     let mut asked = mca.clone();
     asked.status = Some(credential(&mca, true).0);

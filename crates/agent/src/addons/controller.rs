@@ -1,0 +1,210 @@
+//! Watches the add-on on the hub and its Secret here; asks for a certificate whenever the Secret holds no good one.
+
+use std::time::Duration;
+
+use futures::{
+    FutureExt, StreamExt,
+    future::{self, BoxFuture},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    config::Cluster,
+    runtime::watcher,
+};
+use rand::RngExt;
+use writ_api::addon::ManagedClusterAddOn;
+use writ_runtime::{
+    Error, apply,
+    backoff::{Backoff, jitter},
+    clock::Clock,
+    error::Context as _,
+    watching::{Mirror, events},
+};
+
+use super::plan::{ADDON, NAMESPACE, Registration, SECRET, is_ours, registration};
+use crate::{
+    Context, MANAGER,
+    registration::{certificate, identity},
+};
+
+/// The least time between two certificates.
+const BETWEEN: Duration = Duration::from_secs(5);
+
+/// Runs until shutdown.
+pub async fn run(context: Context) -> Result<(), Error> {
+    let shutdown = context.shutdown.clone();
+    let Some(hub) = context.options.hub_cluster.clone() else {
+        tracing::warn!("where the hub is was not told: no credential of an add-on is kept");
+        return Ok(());
+    };
+    // Nobody waits for it: a hub that does not let the agent watch the add-on has none for it.
+    context.health.gate("register add-ons").open();
+    let one = watcher::Config::default().fields(&format!("metadata.name={ADDON}"));
+    let api = apply::namespaced(&context.hub, &context.options.cluster_name);
+    let mut watched = events(api, one);
+    let mut addons: Mirror<ManagedClusterAddOn> = Mirror::default();
+    // What is asked for, once the hub was heard, and what keeps it.
+    let mut asked: Option<Option<Registration>> = None;
+    let mut keeping: BoxFuture<'static, ()> = future::pending().boxed();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = &mut keeping => keeping = future::pending().boxed(),
+            event = watched.next() => {
+                let Some(event) = event else { return Ok(()) };
+                addons.apply(event, |addon| addon);
+            }
+        }
+        let addon = addons.iter().next().map(|(_, addon)| addon);
+        // While the add-on is deleted it may still need the hub, to clean up.
+        let leaving = addon.is_some_and(|addon| addon.metadata.deletion_timestamp.is_some());
+        let wanted = registration(addon);
+        if !addons.is_ready() || leaving || asked.as_ref() == Some(&wanted) {
+            continue;
+        }
+        let before = asked.replace(wanted.clone()).flatten();
+        let former = before.map_or_else(
+            || {
+                addon
+                    .map_or(NAMESPACE, ManagedClusterAddOn::wished_namespace)
+                    .to_owned()
+            },
+            |before| before.namespace,
+        );
+        let moved = wanted.as_ref().is_none_or(|wanted| wanted.namespace != former);
+        let (context, hub) = (context.clone(), hub.clone());
+        keeping = async move {
+            if moved {
+                remove(&context, &former).await;
+            }
+            if let Some(wanted) = wanted {
+                keep(&context, &hub, &wanted).await;
+            }
+        }
+        .boxed();
+    }
+}
+
+/// Takes the Secret away that this controller wrote; tries until it is gone.
+async fn remove(context: &Context, namespace: &str) {
+    let api: Api<Secret> = apply::namespaced(&context.spoke, namespace);
+    let mut pauses = pauses();
+    loop {
+        let removed = async {
+            let secret = api
+                .get_opt(SECRET)
+                .await
+                .context(|| format!("read Secret {namespace}/{SECRET}"))?;
+            match secret.filter(is_ours) {
+                Some(secret) => apply::delete(&api, SECRET, secret.uid().as_deref()).await,
+                None => Ok(()),
+            }
+        };
+        match removed.await {
+            Ok(()) => return,
+            // Who may not read there has written nothing there.
+            Err(error) if error.is_code(403) => return,
+            Err(error) => tracing::warn!(%error, "the former credential of the add-on is still there"),
+        }
+        tokio::time::sleep(pauses.next_delay()).await;
+    }
+}
+
+/// Keeps a good certificate in the Secret, for ever.
+async fn keep(context: &Context, hub: &Cluster, wanted: &Registration) {
+    let one = watcher::Config::default().fields(&format!("metadata.name={SECRET}"));
+    let mut watched = events(apply::namespaced(&context.spoke, &wanted.namespace), one);
+    let mut secrets: Mirror<Secret> = Mirror::default();
+    let mut pauses = pauses();
+    let part = rand::rng().random_range(0.7..=0.8);
+    let clock = Clock::System;
+    // A Secret that somebody breaks again and again must not make the hub sign in a loop.
+    let mut not_before = clock.now();
+    let mut wake: Option<Timestamp> = None;
+    // What the hub gave and could not be written yet.
+    let mut given: Option<Secret> = None;
+    loop {
+        tokio::select! {
+            event = watched.next() => {
+                let Some(event) = event else { return };
+                secrets.apply(event, |secret| secret);
+            }
+            () = clock.sleep_until(wake), if wake.is_some() => {}
+        }
+        if !secrets.is_ready() {
+            continue;
+        }
+        let secret = secrets.iter().next().map(|(_, secret)| secret);
+        let renew_at = wanted.life(hub, secret).map(|life| life.renew_at(part));
+        let due = renew_at.unwrap_or(not_before).max(not_before);
+        if clock.now() < due {
+            wake = Some(due);
+            continue;
+        }
+        let pause = match replace(context, hub, wanted, &mut given).await {
+            Ok(()) => {
+                pauses.reset();
+                jitter(BETWEEN)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the add-on {ADDON} has no new hub credential yet, trying again");
+                pauses.next_delay()
+            }
+        };
+        not_before = clock.now().checked_add(pause).unwrap_or(not_before);
+        wake = Some(not_before);
+    }
+}
+
+fn pauses() -> Backoff {
+    Backoff::new(Duration::from_secs(1), Duration::from_mins(2))
+}
+
+/// Writes a new certificate: the one that was given before, or one that is asked for.
+async fn replace(
+    context: &Context,
+    hub: &Cluster,
+    wanted: &Registration,
+    given: &mut Option<Secret>,
+) -> Result<(), Error> {
+    let secret = match given.take() {
+        Some(secret) => secret,
+        None => ask(context, hub, wanted).await?,
+    };
+    write(context, given.insert(secret)).await?;
+    *given = None;
+    Ok(())
+}
+
+/// Asks the hub for a certificate and waits for the answer.
+async fn ask(context: &Context, hub: &Cluster, wanted: &Registration) -> Result<Secret, Error> {
+    let api: Api<CertificateSigningRequest> = Api::all(context.hub.clone());
+    let key = identity::new_key()?;
+    let request = wanted.request(&context.options.cluster_name, &key)?;
+    let created = api
+        .create(&PostParams::default(), &request)
+        .await
+        .context(|| format!("ask the hub for a certificate of the add-on {ADDON}"))?;
+    let name = created.name_any();
+    tracing::info!(request = %name, key = identity::fingerprint(&key)?, "waiting for the certificate of the add-on {ADDON}");
+    let certificate = certificate::answer(&api, &name).await?;
+    let certificate = certificate.ok_or_else(|| certificate::none_given(&name))?;
+    wanted.secret(hub, &certificate, &key)
+}
+
+/// Writes the Secret by its name: that is all that the right to create it covers.
+async fn write(context: &Context, secret: &Secret) -> Result<(), Error> {
+    let namespace = secret.namespace().unwrap_or_default();
+    let api: Api<Secret> = apply::namespaced(&context.spoke, &namespace);
+    api.patch(
+        SECRET,
+        &PatchParams::apply(MANAGER).force(),
+        &Patch::Apply(secret),
+    )
+    .await
+    .map(drop)
+    .context(|| format!("write Secret {namespace}/{SECRET}"))
+}
