@@ -17,7 +17,7 @@ mod screen;
 mod tour;
 mod webhook;
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use writ_runtime::logs;
@@ -63,7 +63,11 @@ fn main() -> ExitCode {
     {
         tracing::debug!("a TLS provider was installed already");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        // Threads for what blocks take turns: the usual ten seconds would keep as many as a burst ever needed.
+        .thread_keep_alive(Duration::from_secs(1))
+        .build();
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(commands::run(arguments.command)),
         Err(error) => Err(anyhow::Error::from(error).context("start the async runtime")),

@@ -3,16 +3,23 @@
 //! The usual client leaves Nagle's algorithm on: on a new connection the first request waits for an acknowledgement that
 //! the other side holds back for 40 ms. A controller that was idle pays that with every connection it makes anew.
 
+use std::time::Duration;
+
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{Builder, connect::HttpConnector},
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioTimer},
 };
 use kube::{
     Client, Config,
     client::{Body, ConfigExt as _, retry::RetryPolicy},
 };
 use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
+
+/// How long a connection is kept that nobody uses. A burst opens hundreds, of some 50 KiB each.
+const UNUSED: Duration = Duration::from_secs(20);
+/// How many of these are kept at most.
+const IDLE: usize = 32;
 
 /// A client for this configuration.
 pub fn connect(config: Config) -> Result<Client, kube::Error> {
@@ -32,8 +39,12 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http: hyper_util::client::legacy::Client<_, Body> =
-        Builder::new(TokioExecutor::new()).build(connector);
+    let http: hyper_util::client::legacy::Client<_, Body> = Builder::new(TokioExecutor::new())
+        // Without a timer nobody looks for connections that were not used for long.
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(UNUSED)
+        .pool_max_idle_per_host(IDLE)
+        .build(connector);
     let retry = config
         .default_retry
         .then(|| RetryLayer::new(RetryPolicy::server_retry()));
