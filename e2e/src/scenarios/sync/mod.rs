@@ -69,6 +69,8 @@ pub fn all() -> Vec<Scenario> {
         "objects_that_are_left_alone" => drift::left_alone,
         "another_syncs_name_on_an_object_is_not_believed" => trust::forged,
         "rights_that_are_gone_leave_no_sync_stuck" => trust::rights_gone,
+        "an_inventory_is_restored_at_once" => trust::inventory,
+        "labels_alone_make_nothing_a_syncs" => trust::labels,
         "objects_are_deleted_or_orphaned" => deletion::policies,
         "a_role_is_removed_in_the_middle_of_a_deletion" => deletion::role_removed,
         "what_others_need_is_deleted_last" => deletion::order,
