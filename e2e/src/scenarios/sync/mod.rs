@@ -71,6 +71,7 @@ pub fn all() -> Vec<Scenario> {
         "rights_that_are_gone_leave_no_sync_stuck" => trust::rights_gone,
         "an_inventory_is_restored_at_once" => trust::inventory,
         "labels_alone_make_nothing_a_syncs" => trust::labels,
+        "a_refused_secret_is_not_quoted" => trust::secrets,
         "objects_are_deleted_or_orphaned" => deletion::policies,
         "a_role_is_removed_in_the_middle_of_a_deletion" => deletion::role_removed,
         "what_others_need_is_deleted_last" => deletion::order,

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Namespace},
+    core::v1::{ConfigMap, Namespace, Secret},
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
@@ -275,5 +275,45 @@ pub async fn labels(fleet: Fleet) -> Result<()> {
     ensure!(left == ["copied", "mixed", "theirs"], "{left:?}");
     let roles: Api<Role> = Api::namespaced(case.admin.clone(), "labels");
     ensure!(roles.get_opt("theirs").await?.is_some());
+    Ok(())
+}
+
+/// A Secret that the API server does not understand is reported without what is in it.
+pub async fn secrets(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("quoted")).await?;
+    let secret = |name: &str, data: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: quoted}}\n{data}\n")
+    };
+    case.repo.commit(
+        "main",
+        &[
+            (
+                "number.yaml",
+                secret("number", "stringData: {password: 31415926}"),
+            ),
+            (
+                "bytes.yaml",
+                secret("bytes", "data: {password: \"no base64: hunter2\"}"),
+            ),
+            ("field.yaml", secret("field", "stringdata: {password: hunter2}")),
+            ("good.yaml", secret("good", "stringData: {password: hunter2}")),
+        ],
+    )?;
+    case.root_sync("quoted", json!({})).await?;
+    let status = case
+        .when("quoted", "the Secrets are reported", |status| {
+            let all = status["sync"]["errors"].as_array().map_or(0, Vec::len);
+            all >= 2 && status["sync"]["objectCount"].as_i64() >= Some(1)
+        })
+        .await?;
+    let text = status.to_string();
+    ensure!(text.contains("Secret quoted/number"), "{status:#}");
+    ensure!(
+        !text.contains("31415926") && !text.contains("hunter2"),
+        "{status:#}"
+    );
+    let secrets: Api<Secret> = Api::namespaced(case.admin.clone(), "quoted");
+    ensure!(secrets.get_opt("good").await?.is_some());
     Ok(())
 }
