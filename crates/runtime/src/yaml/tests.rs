@@ -254,8 +254,7 @@ fn little_text_does_not_become_much_memory() {
             .contains("aliases")
     );
     let items = vec!["x"; 100_000].join(", ");
-    let around: String = (0..50).map(|n| format!("[&a{n} ")).collect();
-    let copies = format!("{around}[{items}]{}", "]".repeat(50));
+    let copies = format!("{}[{items}]{}", "[&a ".repeat(50), "]".repeat(50));
     let error = from_str::<Value>(&copies).unwrap_err().to_string();
     assert!(error.contains("anchors"), "{error}");
     // Of several texts together.

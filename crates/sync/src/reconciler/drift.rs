@@ -135,10 +135,10 @@ impl Engine {
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        if let Some(known) = self.known.get(key) {
-            if known.version == version || older(version, &known.version) {
-                return;
-            }
+        if let Some(known) = self.known.get(key)
+            && (known.version == version || older(version, &known.version))
+        {
+            return;
         }
         if object.ignore_mutation || settled(live, object) {
             self.known.insert(
