@@ -23,6 +23,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use writ_api::kpt::ResourceGroup;
 use writ_fleet::{Cluster, Kind, manifests, wait::until};
 use writ_testenv::{git::Repository, harness};
 
@@ -221,6 +222,15 @@ async fn pods(kind: Kind) -> Result<()> {
     .await?;
     let maps = Api::<ConfigMap>::namespaced(env.admin.clone(), "pods");
     ensure!(maps.get_opt("a").await?.is_some());
+    // An inventory that somebody deletes is made anew by the manager, and filled by the reconciler.
+    let groups = Api::<ResourceGroup>::namespaced(env.admin.clone(), SYSTEM);
+    groups.delete("pods", &DeleteParams::default()).await?;
+    until("the inventory is restored", || async {
+        let found = groups.get_opt("pods").await?;
+        let listed = found.and_then(|group| group.spec.resources).unwrap_or_default();
+        Ok(listed.iter().any(|object| object.name == "a").then_some(()))
+    })
+    .await?;
     env.syncs().delete("pods", &DeleteParams::default()).await?;
     until("the RootSync is gone", || async {
         Ok(env.syncs().get_opt("pods").await?.is_none().then_some(()))

@@ -4,7 +4,7 @@
 //! refused unless the editor may `bind` every role in force afterwards: the ones it names, or cluster-admin where it
 //! names none and that is the default. Neither emptying the list nor pointing a privileged sync at another repository
 //! is a way around that. The reconciler also sends what the Secrets of its source hold to a server of the editor's
-//! choice, so the editor must be allowed to `get` these.
+//! choice, so the editor must be allowed to `get` these. That goes for a RepoSync, too, which has no roles to choose.
 
 use std::{fmt, sync::Arc};
 
@@ -19,7 +19,7 @@ use kube::{
     core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
 };
 use serde_json::{Value, json};
-use writ_api::configsync::{RoleRef, RoleRefKind, RootSyncSpec};
+use writ_api::configsync::{RepoSyncSpec, RoleRef, RoleRefKind, RootSyncSpec};
 use writ_runtime::{
     Error,
     webhook::{self, Configurations, Source, Target, Timing},
@@ -31,7 +31,7 @@ use crate::{
     model::{SYSTEM_NAMESPACE, SyncKind},
 };
 
-const PATH: &str = "/validate-rootsync";
+const PATH: &str = "/validate-sync";
 
 /// Serves the webhook until shutdown.
 pub async fn run(context: Context) -> Result<(), Error> {
@@ -85,7 +85,7 @@ fn configuration() -> Result<ValidatingWebhookConfiguration, Error> {
     serde_json::from_value(json!({
         "metadata": { "name": "writ-sync" },
         "webhooks": [{
-            "name": "rootsync.sync.writ.dev",
+            "name": "syncs.sync.writ.dev",
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             // An editor that nobody could ask about is refused.
@@ -96,7 +96,7 @@ fn configuration() -> Result<ValidatingWebhookConfiguration, Error> {
             "rules": [{
                 "apiGroups": ["configsync.gke.io"],
                 "apiVersions": ["*"],
-                "resources": ["rootsyncs"],
+                "resources": ["rootsyncs", "reposyncs"],
                 "operations": ["CREATE", "UPDATE"],
                 "scope": "Namespaced",
             }],
@@ -121,7 +121,12 @@ async fn review(
     let response = AdmissionResponse::from(&request);
     let spec = |object: &Option<DynamicObject>| object.as_ref().and_then(|o| o.data.get("spec").cloned());
     let namespace = request.namespace.clone().unwrap_or_default();
+    let Some(kind) = SyncKind::parse(&request.kind.kind) else {
+        let text = format!("{} is no kind of sync", request.kind.kind);
+        return Json(response.deny(text).into_review());
+    };
     let needs = needs(
+        kind,
         spec(&request.old_object).as_ref(),
         spec(&request.object).as_ref(),
         gatekeeper.default,
@@ -136,7 +141,7 @@ async fn review(
             Ok(true) => {}
             Ok(false) => {
                 let user = request.user_info.username.clone().unwrap_or_default();
-                return Json(response.deny(need.refusal(&user)).into_review());
+                return Json(response.deny(need.refusal(&user, kind)).into_review());
             }
             Err(error) => {
                 let text = format!("cannot tell whether the editor may {need}: {error}");
@@ -172,13 +177,14 @@ impl fmt::Display for Need {
 }
 
 impl Need {
-    fn refusal(&self, user: &str) -> String {
+    fn refusal(&self, user: &str, kind: SyncKind) -> String {
+        let kind = kind.as_str();
         match self {
             Self::Bind(_) => format!(
-                "{user} may not {self}, which this RootSync would run with; ask somebody who may, or name other roles in spec.override.roleRefs"
+                "{user} may not {self}, which this {kind} would run with; ask somebody who may, or name other roles in spec.override.roleRefs"
             ),
             Self::Read { .. } => format!(
-                "{user} may not {self}, which this RootSync would send to its repository; ask somebody who may, or name another Secret in spec.git"
+                "{user} may not {self}, which this {kind} would send to its repository; ask somebody who may, or name another Secret in spec.git"
             ),
         }
     }
@@ -211,6 +217,7 @@ impl Need {
 
 /// What the editor must be allowed; nothing if the spec did not change.
 fn needs(
+    kind: SyncKind,
     old: Option<&Value>,
     new: Option<&Value>,
     default: DefaultRole,
@@ -219,17 +226,22 @@ fn needs(
     if old.is_some() && old == new {
         return Ok(Vec::new());
     }
-    let spec: RootSyncSpec = serde_json::from_value(new.cloned().unwrap_or_else(|| json!({})))
-        .map_err(|error| format!("the spec cannot be read: {error}"))?;
+    let new = new.cloned().unwrap_or_else(|| json!({}));
+    let spec: RootSyncSpec = match kind {
+        SyncKind::Root => serde_json::from_value(new),
+        SyncKind::Repo => serde_json::from_value::<RepoSyncSpec>(new).map(Into::into),
+    }
+    .map_err(|error| format!("the spec cannot be read: {error}"))?;
     let secrets = secrets(&spec).into_iter().map(|secret| Need::Read {
         namespace: namespace.to_owned(),
         secret,
     });
-    Ok(roles(&spec, default)
-        .into_iter()
-        .map(Need::Bind)
-        .chain(secrets)
-        .collect())
+    let roles = match kind {
+        SyncKind::Root => roles(&spec, default),
+        // Whoever binds roles to its account is asked by the API server.
+        SyncKind::Repo => Vec::new(),
+    };
+    Ok(roles.into_iter().map(Need::Bind).chain(secrets).collect())
 }
 
 /// The roles that a RootSync would have.
@@ -288,7 +300,7 @@ mod tests {
     #[test]
     fn every_change_of_the_spec_asks_for_its_roles_and_secrets() {
         let names = |old: Option<Value>, new: Value, default| -> Vec<String> {
-            needs(old.as_ref(), Some(&new), default, "system")
+            needs(SyncKind::Root, old.as_ref(), Some(&new), default, "system")
                 .unwrap()
                 .into_iter()
                 .map(|need| match need {
@@ -341,6 +353,17 @@ mod tests {
             ["system/c", "system/t"]
         );
         assert_eq!(names(Some(secret("a")), secret("a"), none), Vec::<String>::new());
-        assert!(needs(None, Some(&json!({ "git": 3 })), admin, "system").is_err());
+        for kind in [SyncKind::Root, SyncKind::Repo] {
+            assert!(needs(kind, None, Some(&json!({ "git": 3 })), admin, "system").is_err());
+        }
+        // A RepoSync has no roles, but it has Secrets.
+        let read = |secret: &str| Need::Read {
+            namespace: "team".into(),
+            secret: secret.into(),
+        };
+        assert_eq!(
+            needs(SyncKind::Repo, None, Some(&secret("a")), admin, "team").unwrap(),
+            [read("c"), read("t")]
+        );
     }
 }

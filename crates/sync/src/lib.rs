@@ -55,7 +55,7 @@ pub struct Options {
     pub default_role: DefaultRole,
     /// Where reconcilers run.
     pub isolation: Isolation,
-    /// Whether whoever edits a RootSync must be allowed to `bind` its roles.
+    /// Whether whoever edits a sync must be allowed to `bind` its roles and to `get` its Secrets.
     pub require_bind: bool,
     /// Where the API server reaches the admission webhook, outside of a cluster; inside it is the Service `writ-sync`.
     pub webhook_url: Option<String>,

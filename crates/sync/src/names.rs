@@ -75,6 +75,12 @@ pub fn binding(id: &SyncId, role: &RoleRef) -> String {
     format!("{}:{}", reconciler(id), hex(&digest, 5))
 }
 
+/// Whether a binding is called like one that the manager makes for the sync.
+pub fn is_binding(id: &SyncId, name: &str) -> bool {
+    let of_role = name.strip_prefix(&*reconciler(id));
+    name == base(id) || of_role.is_some_and(|rest| rest.starts_with(':'))
+}
+
 /// The id of the set of objects that a sync applies.
 pub fn apply_set(id: &SyncId) -> String {
     let text = format!(
@@ -132,6 +138,25 @@ mod tests {
         assert_eq!(name(SyncKind::Repo, "team", "x"), "ns-reconciler-team-x-1");
         // Without the length these two would share an account.
         assert_ne!(name(SyncKind::Repo, "a-b", "c"), name(SyncKind::Repo, "a", "b-c"));
+    }
+
+    #[test]
+    fn bindings_are_known_by_their_names() {
+        let id = SyncId::new(SyncKind::Root, "config-management-system", "a");
+        let role = RoleRef {
+            kind: writ_api::configsync::RoleRefKind::ClusterRole,
+            name: "view".into(),
+            namespace: None,
+        };
+        assert!(is_binding(&id, &binding(&id, &role)) && is_binding(&id, &base(&id)));
+        for other in [
+            "root-reconciler-a",
+            "root-reconciler-ab:0",
+            "root-reconciler-a-x7k2p",
+            "",
+        ] {
+            assert!(!is_binding(&id, other), "{other}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct Sync {
     connection: Connection,
     #[command(flatten)]
     webhook: WebhookFlags,
-    /// Whoever edits a RootSync must be allowed to `bind` each of its roles.
+    /// Whoever edits a sync must be allowed to `bind` each of its roles and to `get` each of its Secrets.
     #[arg(long)]
     require_bind: bool,
     /// The role of a RootSync that names none.

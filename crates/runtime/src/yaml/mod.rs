@@ -14,9 +14,19 @@ use serde_json::Value;
 
 use crate::Error;
 
+/// How much anchors and aliases may add to what is written: a few lines of them can stand for more than any memory holds.
+#[derive(Debug)]
+pub struct Aliases(usize);
+
+impl Default for Aliases {
+    fn default() -> Self {
+        Self(500_000)
+    }
+}
+
 /// Reads one document.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    let mut all = tree::documents(text).map_err(|reason| unexpected(&reason))?;
+    let mut all = tree::documents(text, &mut Aliases::default()).map_err(|reason| unexpected(&reason))?;
     if all.len() > 1 {
         return Err(unexpected("there is more than one document"));
     }
@@ -25,7 +35,12 @@ pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 
 /// Reads every document of a stream; empty ones are left out.
 pub fn documents<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, Error> {
-    tree::documents(text)
+    documents_sharing(text, &mut Aliases::default())
+}
+
+/// The same for one of several texts, whose aliases together may add so much.
+pub fn documents_sharing<T: DeserializeOwned>(text: &str, aliases: &mut Aliases) -> Result<Vec<T>, Error> {
+    tree::documents(text, aliases)
         .map_err(|reason| unexpected(&reason))?
         .into_iter()
         .filter(|document| !document.is_null())

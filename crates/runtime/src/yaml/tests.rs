@@ -253,6 +253,15 @@ fn little_text_does_not_become_much_memory() {
             .to_string()
             .contains("aliases")
     );
+    let items = vec!["x"; 100_000].join(", ");
+    let copies = format!("{}[{items}]{}", "[&a ".repeat(50), "]".repeat(50));
+    let error = from_str::<Value>(&copies).unwrap_err().to_string();
+    assert!(error.contains("anchors"), "{error}");
+    // Of several texts together.
+    let text = "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n";
+    let mut aliases = Aliases::default();
+    let read = (0..10_000).take_while(|_| documents_sharing::<Value>(text, &mut aliases).is_ok());
+    assert!((1_000..9_000).contains(&read.count()));
     assert!(from_str::<Value>(&"[".repeat(10_000)).is_err());
     assert!(from_str::<Value>(&"a: {".repeat(10_000)).is_err());
 }

@@ -5,18 +5,21 @@ use std::collections::HashMap;
 use granit_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
 
-use super::scalar;
+use super::{Aliases, scalar};
 
 /// How deep values may be nested.
 const MAX_DEPTH: usize = 100;
-/// How much aliases may add: a few lines of them can stand for more than any memory holds.
-const MAX_ALIASED: usize = 500_000;
 
 const YAML: &str = "tag:yaml.org,2002:";
 
 /// Every document of the stream, empty ones included as null.
-pub fn documents(text: &str) -> Result<Vec<Value>, String> {
-    let mut builder = Builder::default();
+pub fn documents(text: &str, aliases: &mut Aliases) -> Result<Vec<Value>, String> {
+    let mut builder = Builder {
+        documents: Vec::new(),
+        open: Vec::new(),
+        anchors: HashMap::new(),
+        aliases,
+    };
     for next in Parser::new_from_str(text) {
         let (event, span) = next.map_err(|error| error.to_string())?;
         builder
@@ -26,12 +29,11 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
     Ok(builder.documents)
 }
 
-#[derive(Default)]
-struct Builder {
+struct Builder<'a> {
     documents: Vec<Value>,
     open: Vec<Open>,
     anchors: HashMap<usize, (Value, usize)>,
-    aliased: usize,
+    aliases: &'a mut Aliases,
 }
 
 /// A collection that is not complete.
@@ -57,7 +59,7 @@ enum Key {
     Merge,
 }
 
-impl Builder {
+impl Builder<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<(), String> {
         match event {
             Event::DocumentStart(..) => {
@@ -109,14 +111,17 @@ impl Builder {
                     return Err("an alias stands inside of what it stands for".into());
                 };
                 let (value, weight) = (value.clone(), *weight);
-                self.aliased = self.aliased.saturating_add(weight);
-                if self.aliased > MAX_ALIASED {
-                    return Err("its aliases stand for too much".into());
-                }
+                self.copied(weight)?;
                 self.add(value, weight, 0)
             }
             _ => Ok(()),
         }
+    }
+
+    fn copied(&mut self, weight: usize) -> Result<(), String> {
+        let left = self.aliases.0.checked_sub(weight);
+        self.aliases.0 = left.ok_or("its anchors and aliases stand for too much")?;
+        Ok(())
     }
 
     fn expects_key(&self) -> bool {
@@ -163,6 +168,8 @@ impl Builder {
 
     fn add(&mut self, value: Value, weight: usize, anchor: usize) -> Result<(), String> {
         if anchor != 0 {
+            // Each of many anchors around one large value is a copy of it.
+            self.copied(weight)?;
             self.anchors.insert(anchor, (value.clone(), weight));
         }
         let Some(open) = self.open.last_mut() else {

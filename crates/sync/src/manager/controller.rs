@@ -119,6 +119,9 @@ impl Pass {
             let started = match self.context.options.isolation {
                 Isolation::Task => {
                     self.tasks.ensure(sync.clone());
+                    if let Some(group) = self.stores.inventory(id) {
+                        self.tasks.inventory(id, &group);
+                    }
                     // Of another way to run, or of Config Sync's own manager.
                     deployment::remove(client, &self.stores, id).await
                 }

@@ -113,7 +113,8 @@ fn all<K: Clone>(known: &RwLock<BTreeMap<String, K>>) -> Vec<K> {
     known.values().cloned().collect()
 }
 
-async fn without<K>(api: &Api<K>, binding: &mut K, account: &Subject) -> Result<bool, Error>
+/// Takes the account out of a binding, which goes if it was for nobody else; returns whether it was in it.
+pub async fn without<K>(api: &Api<K>, binding: &mut K, account: &Subject) -> Result<bool, Error>
 where
     K: Shared + std::fmt::Debug + Serialize + DeserializeOwned,
 {

@@ -7,7 +7,10 @@ use k8s_openapi::api::{
     core::v1::ServiceAccount,
     rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
 };
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams, runtime::reflector::ObjectRef};
+use kube::{
+    Api, Client, Resource, ResourceExt, api::ListParams, core::NamespaceResourceScope,
+    runtime::reflector::ObjectRef,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use writ_api::kpt::ResourceGroup;
 use writ_runtime::{
@@ -17,12 +20,13 @@ use writ_runtime::{
 };
 
 use super::{
+    legacy,
     plan::{self, Plan, PlannedRole},
     watches::Stores,
 };
 use crate::{
     FIELD_MANAGER,
-    model::{SYSTEM_NAMESPACE, SyncId},
+    model::{SYSTEM_NAMESPACE, SyncId, SyncKind},
     names,
 };
 
@@ -70,10 +74,7 @@ pub async fn ensure_base(client: &Client, stores: &Stores, id: &SyncId, plan: &P
     .await?;
     ensure(
         &Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace),
-        stores
-            .inventories
-            .get(&ObjectRef::new(&id.name).within(&id.namespace))
-            .as_deref(),
+        stores.inventory(id).as_deref(),
         &plan.inventory,
         |_| false,
     )
@@ -156,86 +157,88 @@ async fn revoke(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> R
         |labels: &std::collections::BTreeMap<String, String>| names::id_of(labels).as_ref() == Some(id);
     let mut changed = false;
     let mut failure = None;
+    let mut note = |revoked: Result<bool, Error>| match revoked {
+        Ok(gone) => changed |= gone,
+        Err(error) => failure = Some(error),
+    };
     for binding in stores.cluster_role_bindings.state() {
         if ours(binding.labels()) && !wanted(None, binding.name_any()) {
-            let api = Api::<ClusterRoleBinding>::all(client.clone());
-            match apply::delete(&api, &binding.name_any(), binding.uid().as_deref()).await {
-                Ok(()) => changed = true,
-                Err(error) => failure = Some(error),
-            }
+            note(unbind(&Api::<ClusterRoleBinding>::all(client.clone()), id, &binding).await);
         }
     }
     for binding in stores.role_bindings.state() {
         let namespace = binding.namespace();
         if ours(binding.labels()) && !wanted(namespace.clone(), binding.name_any()) {
             let api = Api::<RoleBinding>::namespaced(client.clone(), &namespace.unwrap_or_default());
-            match apply::delete(&api, &binding.name_any(), binding.uid().as_deref()).await {
-                Ok(()) => changed = true,
-                Err(error) => failure = Some(error),
-            }
+            note(unbind(&api, id, &binding).await);
         }
     }
     failure.map_or(Ok(changed), Err)
 }
 
-/// Removes everything made for a sync: what runs, then rights, then the account, then the inventory.
+/// Takes the rights away that a binding with the labels of a sync gives to its account; returns whether it did.
 ///
-/// The objects are listed from the API server, not from a copy: what was made a moment ago goes too.
-pub async fn remove_all(client: &Client, id: &SyncId) -> Result<(), Error> {
-    let all = client.clone();
-    remove::<Deployment>(client, Api::namespaced(all.clone(), SYSTEM_NAMESPACE), id).await?;
-    remove::<ClusterRoleBinding>(client, Api::all(all.clone()), id).await?;
-    remove::<RoleBinding>(client, Api::all(all.clone()), id).await?;
-    remove::<Role>(client, Api::all(all.clone()), id).await?;
-    remove::<ServiceAccount>(client, Api::namespaced(all.clone(), SYSTEM_NAMESPACE), id).await?;
-    remove::<ResourceGroup>(client, Api::all(all), id).await
+/// Everybody can write labels: a binding that is not called like ours goes only if it is for that account alone. Those
+/// of a RepoSync's account are the tenant's own, copied from ours as they may be.
+async fn unbind<K>(api: &Api<K>, id: &SyncId, binding: &K) -> Result<bool, Error>
+where
+    K: legacy::Shared + Debug + Serialize + DeserializeOwned,
+{
+    let name = binding.name_any();
+    if names::is_binding(id, &name) {
+        apply::delete(api, &name, binding.uid().as_deref()).await?;
+        return Ok(true);
+    }
+    match id.kind {
+        SyncKind::Root => legacy::without(api, &mut binding.clone(), &plan::subject(id)).await,
+        SyncKind::Repo => Ok(false),
+    }
 }
 
-async fn remove<K>(client: &Client, api: Api<K>, id: &SyncId) -> Result<(), Error>
+/// Removes everything made for a sync: what runs, then rights, then the account, then the inventory.
+///
+/// The objects are listed from the API server, not from a copy: what was made a moment ago goes too. What only has the
+/// labels stays, as everybody can write these.
+pub async fn remove_all(client: &Client, id: &SyncId) -> Result<(), Error> {
+    let all = client.clone();
+    let account = names::reconciler(id);
+    let list = ListParams::default().labels(&names::selector(id));
+    let system = || (SYSTEM_NAMESPACE, account.as_str());
+    remove::<Deployment>(client, id, system()).await?;
+    for binding in found(&Api::<ClusterRoleBinding>::all(all.clone()), id, &list).await? {
+        unbind(&Api::all(all.clone()), id, &binding).await?;
+    }
+    for binding in found(&Api::<RoleBinding>::all(all.clone()), id, &list).await? {
+        let namespace = binding.namespace().unwrap_or_default();
+        unbind(&Api::namespaced(all.clone(), &namespace), id, &binding).await?;
+    }
+    remove::<Role>(client, id, (&id.namespace, &names::base(id))).await?;
+    remove::<ServiceAccount>(client, id, system()).await?;
+    remove::<ResourceGroup>(client, id, (&id.namespace, &id.name)).await
+}
+
+async fn found<K>(api: &Api<K>, id: &SyncId, list: &ListParams) -> Result<Vec<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let kind = K::kind(&());
-    let list = ListParams::default().labels(&names::selector(id));
-    let found = api
-        .list(&list)
-        .await
-        .context(|| format!("list every {kind} of {id}"))?;
-    for object in found {
-        let url_scope = object.namespace();
-        let name = object.name_any();
-        delete_any::<K>(client, url_scope.as_deref(), &name, object.uid().as_deref()).await?;
-    }
-    Ok(())
+    let found = api.list(list).await;
+    Ok(found.context(|| format!("list every {kind} of {id}"))?.items)
 }
 
-/// Deletes an object of a kind whose scope is not known to the compiler.
-async fn delete_any<K>(
-    client: &Client,
-    namespace: Option<&str>,
-    name: &str,
-    uid: Option<&str>,
-) -> Result<(), Error>
+/// Removes the object of that namespace and name if it has the labels of the sync.
+async fn remove<K>(client: &Client, id: &SyncId, (namespace, name): (&str, &str)) -> Result<(), Error>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    let resource = kube::core::ApiResource::erase::<K>(&());
-    let api: Api<kube::api::DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let mut params = kube::api::DeleteParams::background();
-    if let Some(uid) = uid {
-        params = params.preconditions(kube::api::Preconditions {
-            uid: Some(uid.into()),
-            resource_version: None,
-        });
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let list = ListParams::default()
+        .labels(&names::selector(id))
+        .fields(&format!("metadata.name={name}"));
+    for object in found(&api, id, &list).await? {
+        apply::delete(&api, name, object.uid().as_deref()).await?;
     }
-    match api.delete(name, &params).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-        Err(error) => Err(error).context(|| format!("delete {} {name}", resource.kind)),
-    }
+    Ok(())
 }
 
 /// Makes an object as wanted. One that must be replaced is deleted first, as a binding's role cannot change.

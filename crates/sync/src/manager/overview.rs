@@ -2,7 +2,7 @@
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::ListParams, runtime::reflector::ObjectRef};
+use kube::{Api, Client, api::ListParams};
 use writ_api::kpt::ResourceGroup;
 use writ_runtime::{Error, error::Context as _};
 
@@ -43,13 +43,7 @@ impl Overview {
             let mut all = group.spec.resources.iter().flatten();
             all.any(|object| *object == key.inventory())
         };
-        let copy = ObjectRef::new(&id.name).within(&id.namespace);
-        if self
-            .stores
-            .inventories
-            .get(&copy)
-            .is_some_and(|group| lists(&group))
-        {
+        if self.stores.inventory(&id).is_some_and(|group| lists(&group)) {
             return Ok(true);
         }
         // It may have been written a moment ago, and the object after it.

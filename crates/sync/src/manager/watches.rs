@@ -55,7 +55,7 @@ pub struct Stores {
     /// Bindings made for syncs.
     pub cluster_role_bindings: Store<ClusterRoleBinding>,
     /// Inventories made for syncs.
-    pub inventories: Store<ResourceGroup>,
+    inventories: Store<ResourceGroup>,
     /// Deployments made for syncs.
     pub deployments: Store<Deployment>,
     /// Bindings that syncs share, made by others.
@@ -82,6 +82,12 @@ impl Stores {
             .keys()
             .find(|id| names::manager_value(id) == manager)
             .cloned()
+    }
+
+    /// The inventory of a sync.
+    pub fn inventory(&self, id: &SyncId) -> Option<Arc<ResourceGroup>> {
+        self.inventories
+            .get(&ObjectRef::new(&id.name).within(&id.namespace))
     }
 
     /// Whether the namespace is going away; `None` if this copy does not know it, which may be because it is old.

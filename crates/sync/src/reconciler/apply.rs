@@ -209,6 +209,13 @@ async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
 pub fn failure(verb: &str, kind: &Kind, key: &Key, path: Option<&str>, error: &kube::Error) -> Failure {
     let code = status_code(error);
     let said = match error {
+        // It quotes what it does not understand: a password without quotes around it, which YAML takes for a number.
+        kube::Error::Api(_)
+            if (key.group.as_str(), key.kind.as_str()) == ("", "Secret")
+                && !matches!(code, Some(401 | 403 | 404 | 409)) =>
+        {
+            "what the API server says of it may quote its values, so it is not shown here; `kubectl apply --dry-run=server` shows it".to_owned()
+        }
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     };

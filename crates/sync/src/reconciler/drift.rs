@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     engine::{Drift, Engine, Known},
     object::{Key, settled},
-    watch::{self, Scope, Seen},
+    watch::{self, Scope, Seen, older},
 };
 use crate::names;
 
@@ -135,14 +135,10 @@ impl Engine {
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        if let Some(known) = self.known.get(key) {
-            let older = match (version.parse::<u64>(), known.version.parse::<u64>()) {
-                (Ok(seen), Ok(known)) => seen < known,
-                _ => false,
-            };
-            if known.version == version || older {
-                return;
-            }
+        if let Some(known) = self.known.get(key)
+            && (known.version == version || older(version, &known.version))
+        {
+            return;
         }
         if object.ignore_mutation || settled(live, object) {
             self.known.insert(

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{Hash as _, Hasher as _},
     sync::Arc,
     time::Duration,
 };
@@ -20,16 +21,18 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+use writ_api::kpt::ResourceGroup;
 use writ_runtime::{Error, backoff::Backoff, health::Gate};
 
 use super::{
     Identities, Inputs, Shared,
     fight::Fights,
+    inventory,
     load::{Ask, Fetching},
     object::{Declared, Key, Raw},
     problem::Problem,
     status,
-    watch::{Scope, Seen, Watch},
+    watch::{Scope, Seen, Watch, older},
 };
 use crate::{
     clients::Identity,
@@ -83,6 +86,10 @@ pub(super) struct Engine {
     /// The repository is being read.
     pub fetching: Option<Fetching>,
     pub inventory: Option<BTreeSet<Key>>,
+    /// The version of it that was last written here.
+    pub inventory_version: String,
+    /// Whether somebody else changed it since.
+    pub inventory_changed: bool,
     pub watches: HashMap<Scope, Watch>,
     pub ready: BTreeSet<Scope>,
     pub refused: BTreeMap<Scope, String>,
@@ -103,6 +110,14 @@ pub(super) struct Engine {
     pub refused_everywhere: BTreeSet<Scope>,
     /// Whether a watch on all namespaces was just refused.
     pub split: bool,
+}
+
+/// After which part of its period a sync looks for the second time: syncs that begin at once, as after a start, then
+/// look one after another, and none ever waits for longer than its period.
+fn share(id: &SyncId) -> f64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    id.hash(&mut hasher);
+    f64::from(u16::try_from(hasher.finish() % 1000).unwrap_or_default() + 1) / 1000.0
 }
 
 /// Runs a reconciler until it is stopped. Without an identity there is nothing it can do but try again.
@@ -147,14 +162,26 @@ pub async fn follow(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let resource = id.kind.resource();
-    let api: Api<DynamicObject> = Api::namespaced_with(client, &id.namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &id.namespace, &resource);
     let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
+    let groups: Api<ResourceGroup> = Api::namespaced(client, &id.namespace);
+    let groups = watcher(groups, config.clone())
+        .default_backoff()
+        .applied_objects();
+    let mut groups = std::pin::pin!(groups);
+    let (inventory, seen) = channel::channel(None);
     let mut events = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
     let poke = Arc::new(Notify::new());
     let mut task: Option<(channel::Sender<Arc<Sync>>, tokio::task::JoinHandle<()>)> = None;
     loop {
         let event = tokio::select! {
             () = shutdown.cancelled() => break,
+            Some(group) = groups.next() => {
+                if let Ok(group) = group {
+                    inventory.send_replace(Some(Arc::new(group)));
+                }
+                continue;
+            }
             event = events.next() => event,
         };
         let Some(event) = event else { break };
@@ -183,6 +210,7 @@ pub async fn follow(
             let (sender, receiver) = channel::channel(Arc::new(sync));
             let inputs = Inputs {
                 sync: receiver,
+                inventory: seen.clone(),
                 poke: poke.clone(),
                 stop: shutdown.clone(),
             };
@@ -219,6 +247,8 @@ impl Engine {
             fights: Fights::default(),
             fetching: None,
             inventory: None,
+            inventory_version: String::new(),
+            inventory_changed: false,
             watches: HashMap::new(),
             ready: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -237,6 +267,7 @@ impl Engine {
     /// Works until the account's token is refused.
     async fn live(mut self, inputs: &mut Inputs) {
         let mut next_poll = Instant::now();
+        let mut share = share(&self.id);
         let mut next_compare = Instant::now() + UNWATCHED;
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
         let mut retry: Option<Instant> = None;
@@ -250,7 +281,7 @@ impl Engine {
                 }
             } else {
                 if Instant::now() >= next_poll && self.fetching.is_none() {
-                    next_poll = Instant::now() + self.period();
+                    next_poll = Instant::now() + self.period().mul_f64(std::mem::replace(&mut share, 1.0));
                     self.start_fetch();
                 }
                 if Instant::now() >= next_compare {
@@ -298,6 +329,12 @@ impl Engine {
                             break;
                         }
                     }
+                    Ok(()) = inputs.inventory.changed(), if !deleting => {
+                        let seen = inputs.inventory.borrow_and_update().clone();
+                        if seen.is_some_and(|seen| self.notice_inventory(&seen)) {
+                            break;
+                        }
+                    }
                     () = inputs.poke.notified(), if trouble => {
                         backoff.reset();
                         retry = None;
@@ -326,6 +363,17 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Takes note of the inventory in the cluster; returns whether somebody else made it another one.
+    fn notice_inventory(&mut self, seen: &ResourceGroup) -> bool {
+        let version = seen.metadata.resource_version.as_deref().unwrap_or_default();
+        self.inventory_changed = !older(version, &self.inventory_version)
+            && self
+                .inventory
+                .as_ref()
+                .is_some_and(|keys| *keys != inventory::keys(seen));
+        self.inventory_changed
     }
 
     /// Forgets refusals, so that they are tried again.

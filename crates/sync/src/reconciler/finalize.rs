@@ -1,6 +1,9 @@
 //! The end of a sync: its objects are deleted or given up, as its annotation says.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use kube::api::PropagationPolicy;
@@ -33,7 +36,14 @@ impl Engine {
             return self.tell().await;
         }
         let keys = match inventory::read(&self.client, &self.id).await {
-            Ok(keys) => keys,
+            // What somebody took out of it a moment ago is still ours.
+            Ok(keys) => self
+                .inventory
+                .iter()
+                .flatten()
+                .cloned()
+                .chain(keys)
+                .collect::<BTreeSet<_>>(),
             Err(error) => {
                 self.unauthorized |= error.is_code(401);
                 self.state.finalizing =
@@ -92,9 +102,11 @@ impl Engine {
             self.state.finalizing = Some(Finalizing::Done(message));
             return self.tell().await;
         }
-        if let Err(error) = inventory::write(&self.client, &self.id, &left.into_iter().collect()).await {
+        let left = left.into_iter().collect();
+        if let Err(error) = inventory::write(&self.client, &self.id, &left).await {
             tracing::warn!(sync = %self.id, %error, "the inventory was not written");
         }
+        self.inventory = Some(left);
         problems.sort();
         self.state.finalizing = Some(Finalizing::Failed(problems));
         self.tell().await;

@@ -19,23 +19,23 @@ pub async fn read(client: &Client, id: &SyncId) -> Result<BTreeSet<Key>, Error> 
         .get(&id.name)
         .await
         .context(|| format!("read ResourceGroup {}/{}", id.namespace, id.name))?;
-    Ok(group
-        .spec
-        .resources
-        .unwrap_or_default()
-        .into_iter()
-        .map(Key::from)
-        .collect())
+    Ok(keys(&group))
 }
 
-/// Writes the inventory.
-pub async fn write(client: &Client, id: &SyncId, keys: &BTreeSet<Key>) -> Result<(), Error> {
+/// The objects that an inventory lists.
+pub fn keys(group: &ResourceGroup) -> BTreeSet<Key> {
+    let listed = group.spec.resources.iter().flatten();
+    listed.cloned().map(Key::from).collect()
+}
+
+/// Writes the inventory, and returns its version.
+pub async fn write(client: &Client, id: &SyncId, keys: &BTreeSet<Key>) -> Result<String, Error> {
     let resources: Vec<ObjMetadata> = keys.iter().map(Key::inventory).collect();
     let params = PatchParams {
         field_manager: Some(super::status::FIELD_MANAGER.into()),
         ..PatchParams::default()
     };
-    Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace)
+    let written = Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace)
         .patch(
             &id.name,
             &params,
@@ -43,5 +43,5 @@ pub async fn write(client: &Client, id: &SyncId, keys: &BTreeSet<Key>) -> Result
         )
         .await
         .context(|| format!("write ResourceGroup {}/{}", id.namespace, id.name))?;
-    Ok(())
+    Ok(written.metadata.resource_version.unwrap_or_default())
 }

@@ -42,6 +42,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
+use writ_api::kpt::ResourceGroup;
 use writ_runtime::{Error, client, error::Context as _, health::Health};
 
 use crate::{
@@ -85,12 +86,15 @@ enum Identities {
 /// What a reconciler is told.
 pub(crate) struct Inputs {
     sync: channel::Receiver<Arc<Sync>>,
+    /// The inventory as it was last seen, by whomever it was written.
+    inventory: channel::Receiver<Option<Arc<ResourceGroup>>>,
     poke: Arc<Notify>,
     stop: CancellationToken,
 }
 
 struct Task {
     sync: channel::Sender<Arc<Sync>>,
+    inventory: channel::Sender<Option<Arc<ResourceGroup>>>,
     poke: Arc<Notify>,
     stop: CancellationToken,
     handle: JoinHandle<()>,
@@ -147,10 +151,12 @@ impl Tasks {
         }
         let id = sync.id.clone();
         let (sender, receiver) = channel::channel(sync);
+        let (inventory, seen) = channel::channel(None);
         let poke = Arc::new(Notify::new());
         let stop = CancellationToken::new();
         let inputs = Inputs {
             sync: receiver,
+            inventory: seen,
             poke: poke.clone(),
             stop: stop.clone(),
         };
@@ -159,11 +165,26 @@ impl Tasks {
             id,
             Task {
                 sync: sender,
+                inventory,
                 poke,
                 stop,
                 handle,
             },
         );
+    }
+
+    /// Tells the reconciler of a sync how its inventory looks now.
+    pub fn inventory(&self, id: &SyncId, group: &Arc<ResourceGroup>) {
+        if let Some(task) = self.lock().get(id) {
+            task.inventory.send_if_modified(|known| {
+                let version = |group: &ResourceGroup| group.metadata.resource_version.clone();
+                let newer = known.as_deref().map(version) != Some(version(group));
+                if newer {
+                    *known = Some(group.clone());
+                }
+                newer
+            });
+        }
     }
 
     /// Ends the wait of a reconciler that was refused something: its rights may have changed.

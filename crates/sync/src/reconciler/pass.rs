@@ -169,11 +169,13 @@ impl Engine {
     }
 
     async fn write_inventory(&mut self, keys: BTreeSet<Key>) -> Result<(), Problem> {
-        if self.inventory.as_ref() == Some(&keys) {
+        if self.inventory.as_ref() == Some(&keys) && !self.inventory_changed {
             return Ok(());
         }
         match inventory::write(&self.client, &self.id, &keys).await {
-            Ok(()) => {
+            Ok(version) => {
+                self.inventory_version = version;
+                self.inventory_changed = false;
                 self.inventory = Some(keys);
                 Ok(())
             }

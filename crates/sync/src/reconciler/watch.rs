@@ -153,6 +153,11 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
     }
 }
 
+/// Whether a version is older than one that is known. Where they are no numbers, nobody can tell.
+pub fn older(seen: &str, known: &str) -> bool {
+    matches!((seen.parse::<u64>(), known.parse::<u64>()), (Ok(seen), Ok(known)) if seen < known)
+}
+
 /// The field manager with the newest entry.
 fn last_writer(object: &DynamicObject) -> Option<String> {
     let fields = object.metadata.managed_fields.as_ref()?;

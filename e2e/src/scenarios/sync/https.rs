@@ -110,7 +110,10 @@ async fn unchecked_and_moved(case: &Case, url: &str) -> Result<()> {
         json!({ "repo": url, "auth": "token", "secretRef": { "name": "git-token" }, "noSSLVerify": true });
     case.root_sync("unchecked", json!({ "spec": { "git": git }}))
         .await?;
-    case.synced("unchecked", &commit).await?;
+    // The first sync of this repository may have the object; that the commit was read is all that matters.
+    let read = |status: &serde_json::Value| status["source"]["commit"] == commit.as_str();
+    case.when("unchecked", "the commit, whatever the certificate", read)
+        .await?;
     let folder = case.repo.path();
     let open = git_http::serve(folder.parent().context("no folder")?.into(), Access::default()).await?;
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -118,11 +121,8 @@ async fn unchecked_and_moved(case: &Case, url: &str) -> Result<()> {
     let moved = case.another()?;
     let git = json!({ "repo": format!("http://{}/{name}", door.address) });
     moved.root_sync("moved", json!({ "spec": { "git": git }})).await?;
-    // The other one has this object; that the commit was read is all that matters.
     moved
-        .when("moved", "the commit behind the redirect", |status| {
-            status["source"]["commit"] == commit.as_str()
-        })
+        .when("moved", "the commit behind the redirect", read)
         .await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: carol}
 rules:
-- {apiGroups: [configsync.gke.io], resources: [rootsyncs], verbs: ['*']}
+- {apiGroups: [configsync.gke.io], resources: [rootsyncs, reposyncs], verbs: ['*']}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -73,7 +73,7 @@ subjects: [{kind: User, name: carol}]
         .user("carol", &["system:authenticated"])
         .await?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("configsync.gke.io", "v1beta1", "RootSync"));
-    let syncs: Api<kube::api::DynamicObject> = Api::namespaced_with(carol, SYSTEM, &resource);
+    let syncs: Api<DynamicObject> = Api::namespaced_with(carol, SYSTEM, &resource);
     let edit = |name: &'static str, roles: Value, repo: &'static str| {
         let syncs = syncs.clone();
         async move {
@@ -140,7 +140,7 @@ subjects: [{kind: User, name: carol}]
         .cluster()
         .user("carol", &["system:authenticated"])
         .await?;
-    let olds: Api<kube::api::DynamicObject> = Api::namespaced_with(carol, SYSTEM, &older);
+    let olds: Api<DynamicObject> = Api::namespaced_with(carol.clone(), SYSTEM, &older);
     for (what, answer) in [
         (
             "the other spelling",
@@ -184,7 +184,9 @@ subjects: [{kind: User, name: carol}]
         .context("one role too many")?
         .to_string();
     ensure!(text.contains("carol may not bind Role binder"), "{text}");
-    others_secrets(&case, &syncs).await?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("configsync.gke.io", "v1beta1", "RepoSync"));
+    let repos = Api::namespaced_with(carol, "team", &resource);
+    others_secrets(&case, &syncs, &repos).await?;
     // A sync of the admin's with cluster-admin: she may not point it at her repository.
     case.root_sync("admins", json!({})).await?;
     let swap = json!({ "spec": { "git": { "repo": "/mine" }}});
@@ -206,41 +208,52 @@ subjects: [{kind: User, name: carol}]
     Ok(())
 }
 
-/// A Secret that the editor may not read is not sent to her server either.
-async fn others_secrets(case: &Case, syncs: &Api<kube::api::DynamicObject>) -> Result<()> {
-    let token = |repo: &str| json!({ "spec": { "git": { "repo": repo, "auth": "token", "secretRef": { "name": "others-token" }}}});
-    let edit = async |repo: &str| {
-        syncs
-            .patch("carols", &PatchParams::default(), &Patch::Merge(token(repo)))
+/// A Secret that the editor may not read is not sent to her server either, be it by a RootSync or by a RepoSync.
+async fn others_secrets(case: &Case, syncs: &Api<DynamicObject>, repos: &Api<DynamicObject>) -> Result<()> {
+    let none = json!({ "git": { "repo": "https://carol.example.com/x", "auth": "none" }});
+    let tenants = json!({
+        "apiVersion": "configsync.gke.io/v1beta1", "kind": "RepoSync",
+        "metadata": { "name": "carols", "namespace": "team" }, "spec": none,
+    });
+    let params = PatchParams::apply("carol").force();
+    repos
+        .patch("carols", &params, &Patch::Apply(&tenants))
+        .await
+        .context("a RepoSync without a Secret asks for nothing")?;
+    let token = json!({ "spec": { "git": { "repo": "https://carol.example.com/x", "auth": "token", "secretRef": { "name": "others-token" }}}});
+    for (syncs, space, kind) in [(syncs, SYSTEM, "RootSync"), (repos, "team", "RepoSync")] {
+        let edit = async || {
+            syncs
+                .patch("carols", &PatchParams::default(), &Patch::Merge(&token))
+                .await
+        };
+        let text = edit()
             .await
-    };
-    let refused = edit("https://carol.example.com/x").await;
-    let text = refused.err().context("another's Secret was named")?.to_string();
-    ensure!(
-        text.contains("carol may not get Secret config-management-system/others-token"),
-        "{text}"
-    );
-    apply(
-        &case.admin,
-        r"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: carol, namespace: config-management-system}
-rules:
-- {apiGroups: [''], resources: [secrets], resourceNames: [others-token], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: carol, namespace: config-management-system}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: carol}
-subjects: [{kind: User, name: carol}]
-",
-    )
-    .await?;
-    until("she may read it", || async {
-        Ok(edit("https://carol.example.com/x").await.ok())
-    })
-    .await?;
+            .err()
+            .context("another's Secret was named")?
+            .to_string();
+        ensure!(
+            text.contains(&format!(
+                "carol may not get Secret {space}/others-token, which this {kind}"
+            )),
+            "{text}"
+        );
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": { "name": "carol", "namespace": space },
+            "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["others-token"], "verbs": ["get"] }],
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": "carol", "namespace": space },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "carol" },
+            "subjects": [{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "carol" }],
+        });
+        for object in [role, binding] {
+            apply(&case.admin, &object.to_string()).await?;
+        }
+        until("she may read it", || async { Ok(edit().await.ok()) }).await?;
+    }
     Ok(())
 }
 

@@ -1,10 +1,13 @@
 //! What somebody who may change a managed object, or takes rights away, cannot bring about.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Namespace, Secret},
+    rbac::v1::{Role, RoleBinding},
+};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use writ_api::kpt::ResourceGroup;
@@ -144,5 +147,173 @@ pub async fn rights_gone(fleet: Fleet) -> Result<()> {
     ensure!(held(&case, SYSTEM, "gone").await? == ["stays"]);
     let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "taken");
     ensure!(maps.get_opt("taken").await?.is_some());
+    Ok(())
+}
+
+/// Somebody deletes an inventory, empties it, or puts another's object in: it is what it was at once, and the deletion of
+/// the sync forgets nothing.
+pub async fn inventory(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("kept")).await?;
+    apply(&case.admin, &config_map("kept", "theirs", "1")).await?;
+    let commit = case
+        .repo
+        .commit("main", &[("a.yaml", config_map("kept", "a", "1"))])?;
+    let foreground = json!({ "metadata": { "annotations": { "configsync.gke.io/deletion-propagation-policy": "Foreground" }}});
+    case.root_sync("kept", foreground).await?;
+    case.synced("kept", &commit).await?;
+    let groups: Api<ResourceGroup> = Api::namespaced(case.admin.clone(), SYSTEM);
+    let restored = |what: &'static str| {
+        let case = &case;
+        async move {
+            until(what, || async {
+                let held = held(case, SYSTEM, "kept").await.unwrap_or_default();
+                Ok((held == ["a"]).then_some(()))
+            })
+            .await
+        }
+    };
+    let list = |names: &[&str]| {
+        let all: Vec<Value> = names
+            .iter()
+            .map(|name| json!({ "group": "", "kind": "ConfigMap", "namespace": "kept", "name": name }))
+            .collect();
+        Patch::Merge(json!({ "spec": { "resources": all }}))
+    };
+    restored("the inventory").await?;
+    groups.delete("kept", &DeleteParams::default()).await?;
+    restored("the deleted inventory").await?;
+    for names in [vec![], vec!["theirs"], vec!["a", "theirs"]] {
+        groups
+            .patch("kept", &PatchParams::default(), &list(&names))
+            .await?;
+        restored("the changed inventory").await?;
+    }
+    groups.delete("kept", &DeleteParams::default()).await?;
+    case.delete("RootSync", SYSTEM, "kept").await?;
+    case.gone("RootSync", SYSTEM, "kept").await?;
+    let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "kept");
+    ensure!(maps.get_opt("a").await?.is_none());
+    ensure!(maps.get_opt("theirs").await?.is_some());
+    Ok(())
+}
+
+/// Everybody can write labels: what has those of a sync and is not made for it stays, only its account gets nothing by it.
+pub async fn labels(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("labels")).await?;
+    apply(&case.admin, &config_map_role("Role", "maps", "labels")).await?;
+    case.repo.commit("main", &[("a.txt", "")])?;
+    let view = json!({ "spec": { "override": { "roleRefs": [{ "kind": "ClusterRole", "name": "view", "namespace": "labels" }]}}});
+    case.root_sync("labels", view).await?;
+    let labels = |kind: &str, space: &str, name: &str| {
+        json!({
+            "configsync.gke.io/managed-by": "reconciler-manager", "configsync.gke.io/sync-kind": kind,
+            "configsync.gke.io/sync-name": name, "configsync.gke.io/sync-namespace": space,
+        })
+    };
+    let root = labels("RootSync", SYSTEM, "labels");
+    let alice = json!({ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice" });
+    let account = |name: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": SYSTEM });
+    let reconciler = account("root-reconciler-labels");
+    let bind = async |name: &str, labels: &Value, subjects: Value| {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": { "name": name, "namespace": "labels", "labels": labels },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "maps" },
+            "subjects": subjects,
+        });
+        apply(&case.admin, &binding.to_string()).await
+    };
+    bind("theirs", &root, json!([alice])).await?;
+    bind("mixed", &root, json!([alice, reconciler])).await?;
+    bind("more", &root, json!([reconciler])).await?;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": { "name": "theirs", "namespace": "labels", "labels": root }, "rules": [],
+    });
+    apply(&case.admin, &role.to_string()).await?;
+    let bindings: Api<RoleBinding> = Api::namespaced(case.admin.clone(), "labels");
+    let subjects = async |name: &str| {
+        let found = bindings.get_opt(name).await?;
+        let subjects = found.map(|binding| binding.subjects.unwrap_or_default());
+        anyhow::Ok(subjects.map(|all| all.into_iter().map(|subject| subject.name).collect::<Vec<_>>()))
+    };
+    until("the account has nothing but its role", || async {
+        let none = subjects("more").await?.is_none();
+        Ok((none && subjects("mixed").await? == Some(vec!["alice".into()])).then_some(()))
+    })
+    .await?;
+    // A tenant who copies the labels with the rest of a binding.
+    let tenant = case.another()?;
+    let commit = tenant
+        .repo
+        .commit("main", &[("a.yaml", config_map("labels", "a", "1"))])?;
+    let repo = labels("RepoSync", "labels", "repo-sync");
+    bind("copied", &repo, json!([account("ns-reconciler-labels")])).await?;
+    tenant.sync("RepoSync", "labels", "repo-sync", json!({})).await?;
+    tenant
+        .when_of("RepoSync", "labels", "repo-sync", "it has its role", |status| {
+            status["lastSyncedCommit"] == commit.as_str()
+        })
+        .await?;
+    // Deleted syncs leave them, too.
+    for (kind, space, name) in [
+        ("RootSync", SYSTEM, "labels"),
+        ("RepoSync", "labels", "repo-sync"),
+    ] {
+        case.delete(kind, space, name).await?;
+        case.gone(kind, space, name).await?;
+    }
+    let mut left: Vec<String> = bindings
+        .list(&ListParams::default().labels("configsync.gke.io/managed-by"))
+        .await?
+        .into_iter()
+        .map(|binding| binding.name_any())
+        .collect();
+    left.sort();
+    ensure!(left == ["copied", "mixed", "theirs"], "{left:?}");
+    let roles: Api<Role> = Api::namespaced(case.admin.clone(), "labels");
+    ensure!(roles.get_opt("theirs").await?.is_some());
+    Ok(())
+}
+
+/// A Secret that the API server does not understand is reported without what is in it.
+pub async fn secrets(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("quoted")).await?;
+    let secret = |name: &str, data: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: quoted}}\n{data}\n")
+    };
+    case.repo.commit(
+        "main",
+        &[
+            (
+                "number.yaml",
+                secret("number", "stringData: {password: 31415926}"),
+            ),
+            (
+                "bytes.yaml",
+                secret("bytes", "data: {password: \"no base64: hunter2\"}"),
+            ),
+            ("field.yaml", secret("field", "stringdata: {password: hunter2}")),
+            ("good.yaml", secret("good", "stringData: {password: hunter2}")),
+        ],
+    )?;
+    case.root_sync("quoted", json!({})).await?;
+    let status = case
+        .when("quoted", "the Secrets are reported", |status| {
+            let all = status["sync"]["errors"].as_array().map_or(0, Vec::len);
+            all >= 2 && status["sync"]["objectCount"].as_i64() >= Some(1)
+        })
+        .await?;
+    let text = status.to_string();
+    ensure!(text.contains("Secret quoted/number"), "{status:#}");
+    ensure!(
+        !text.contains("31415926") && !text.contains("hunter2"),
+        "{status:#}"
+    );
+    let secrets: Api<Secret> = Api::namespaced(case.admin.clone(), "quoted");
+    ensure!(secrets.get_opt("good").await?.is_some());
     Ok(())
 }

@@ -5,6 +5,7 @@ mod hierarchy;
 use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
+use writ_runtime::yaml::{self, Aliases};
 
 use super::{
     object::{Key, Raw},
@@ -40,6 +41,8 @@ pub fn parse(files: Files, format: Format, dir: &str) -> Parsed {
             .problems
             .push(Problem::new("2001", problem.reason).at(&problem.path));
     }
+    // Of the whole commit: a thousand small files that stand for much are as bad as one.
+    let mut aliases = Aliases::default();
     for file in files.files {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         if matches!(name, "kustomization.yaml" | "kustomization.yml" | "Kustomization") {
@@ -52,7 +55,7 @@ pub fn parse(files: Files, format: Format, dir: &str) -> Parsed {
             );
             continue;
         }
-        read_file(&file.path, &file.content, &mut parsed);
+        read_file(&file.path, &file.content, &mut aliases, &mut parsed);
     }
     // Rendering replaces the files; without it they mean something else.
     if !parsed.rendering.is_empty() {
@@ -65,13 +68,13 @@ pub fn parse(files: Files, format: Format, dir: &str) -> Parsed {
     parsed
 }
 
-fn read_file(path: &str, content: &[u8], parsed: &mut Parsed) {
+fn read_file(path: &str, content: &[u8], aliases: &mut Aliases, parsed: &mut Parsed) {
     let bad = |reason: String| Problem::new("1006", reason).at(path);
     let Ok(text) = std::str::from_utf8(content) else {
         parsed.problems.push(bad("the file is not UTF-8".into()));
         return;
     };
-    let documents: Vec<Value> = match writ_runtime::yaml::documents(text) {
+    let documents: Vec<Value> = match yaml::documents_sharing(text, aliases) {
         Ok(documents) => documents,
         Err(error) => {
             parsed

@@ -78,6 +78,24 @@ fn one_bad_file_or_object_never_stops_the_others() {
 }
 
 #[test]
+fn many_files_whose_aliases_stand_for_much_are_too_much() {
+    let items = vec!["x"; 100_000].join(", ");
+    let text = map("laughs", &format!("data: &a [{items}]\nmore: *a\n"));
+    let parsed = parse(
+        files(&[
+            ("a.yaml", &text),
+            ("b.yaml", &text),
+            ("c.yaml", &text),
+            ("good.yaml", &map("good", "")),
+        ]),
+        Format::Unstructured,
+        "",
+    );
+    assert_eq!(names(&parsed), ["/laughs", "/laughs", "/good"]);
+    assert_eq!(codes(&parsed), ["1006"]);
+}
+
+#[test]
 fn kustomize_is_refused_as_a_whole() {
     for name in ["kustomization.yaml", "kustomization.yml", "Kustomization"] {
         let path = format!("x/{name}");

@@ -25,12 +25,23 @@ struct Bounds {
     whole: Duration,
     /// How many bytes one answer may have: they end up on this machine's disk.
     answer: u64,
+    /// How many bytes one object of a repository may have: unpacked, a few kilobytes can be gigabytes.
+    object: u64,
 }
 
 const BOUNDS: Bounds = Bounds {
     whole: Duration::from_mins(5),
     answer: 1024 * 1024 * 1024,
+    object: 128 * 1024 * 1024,
 };
+
+/// How repositories are opened: as nobody's in particular, and with a limit for what one object takes.
+fn options(bounds: Bounds) -> gix::open::Options {
+    let limit = format!("gitoxide.objects.allocLimit={}", bounds.object);
+    gix::open::Options::isolated()
+        .with(gix::sec::Trust::Full)
+        .config_overrides([limit])
+}
 
 /// What a repository needs that is not in the spec.
 #[derive(Clone, Default)]
@@ -206,9 +217,16 @@ impl Request {
     }
 
     fn failed(&self, reason: impl std::fmt::Display) -> SourceError {
+        let mut reason = reason.to_string();
+        // What cannot be understood is quoted, the password in it included.
+        let user = self.repo.rsplit_once('@').map(|(before, _)| before);
+        let user = user.map(|user| user.split_once("://").map_or(user, |(_, user)| user));
+        if let Some(user) = user.filter(|user| user.contains(':')) {
+            reason = reason.replace(user, "...");
+        }
         SourceError::Repository {
             repo: self.shown(),
-            reason: reason.to_string(),
+            reason,
         }
     }
 }
@@ -223,9 +241,8 @@ pub fn read(
 ) -> Result<Snapshot, SourceError> {
     let (repository, commit) = match request.local() {
         Some(path) => {
-            let options = gix::open::Options::isolated().with(gix::sec::Trust::Full);
             let repository =
-                gix::open_opts(path, options).map_err(|error| request.failed(last_cause(&error)))?;
+                gix::open_opts(path, options(BOUNDS)).map_err(|error| request.failed(last_cause(&error)))?;
             let commit = resolve(&repository, request)?;
             (repository, commit)
         }

@@ -13,9 +13,9 @@ use gix_transport::{
     client::{TransportWithoutIO as _, blocking_io},
 };
 
-use super::{BOUNDS, Credentials, Request, SourceError, http, last_cause, resolve, ssh};
+use super::{BOUNDS, Bounds, Credentials, Request, SourceError, http, last_cause, options, resolve, ssh};
 
-/// A clone with more packs than this is made anew: every fetch adds one.
+/// A clone with more packs than this, or with twice the bytes of the largest one, is made anew: every fetch adds one.
 const MAX_PACKS: usize = 50;
 
 /// Brings the clone up to date and returns the commit.
@@ -24,27 +24,29 @@ pub fn fetch(
     credentials: &Credentials,
     clone: &Path,
 ) -> Result<(Repository, ObjectId), SourceError> {
-    fetch_with(&ssh::find, request, credentials, clone)
+    fetch_with(&ssh::find, BOUNDS, request, credentials, clone)
 }
 
-/// The same with another program in place of `ssh`.
+/// The same with another program in place of `ssh`, and other bounds.
 #[cfg(test)]
 pub fn fetch_by_ssh(
     program: &Path,
+    bounds: Bounds,
     request: &Request,
     credentials: &Credentials,
     clone: &Path,
 ) -> Result<(Repository, ObjectId), SourceError> {
-    fetch_with(&|| Ok(program.to_owned()), request, credentials, clone)
+    fetch_with(&|| Ok(program.to_owned()), bounds, request, credentials, clone)
 }
 
 fn fetch_with(
     ssh_program: &dyn Fn() -> Result<PathBuf, String>,
+    bounds: Bounds,
     request: &Request,
     credentials: &Credentials,
     clone: &Path,
 ) -> Result<(Repository, ObjectId), SourceError> {
-    let repository = open(clone).map_err(|reason| request.failed(reason))?;
+    let repository = open(clone, bounds).map_err(|reason| request.failed(reason))?;
     let url = gix::url::parse(request.repo.as_bytes()).map_err(|error| request.failed(last_cause(&error)))?;
     // A tag or a branch is asked for by its whole name: one that only begins like it is another one.
     let named: Vec<String> = request.target.references();
@@ -80,7 +82,7 @@ fn fetch_with(
             receive(&repository, request, &url, &specs, depth, transport)?
         }
         gix::url::Scheme::Ssh => {
-            let (session, transport) = ssh::Session::start(ssh_program, credentials, &url, BOUNDS)
+            let (session, transport) = ssh::Session::start(ssh_program, credentials, &url, bounds)
                 .map_err(|reason| request.failed(reason))?;
             let received = receive(&repository, request, &url, &specs, depth, transport);
             received.map_err(|error| match error {
@@ -97,7 +99,7 @@ fn fetch_with(
         }
     };
     // What was fetched is read by a fresh handle.
-    let repository = open(clone).map_err(|reason| request.failed(reason))?;
+    let repository = open(clone, bounds).map_err(|reason| request.failed(reason))?;
     // What an earlier fetch brought and the server has no more must not count: a branch would hide behind a tag.
     let stale = named.iter().filter(|name| !offered.contains(name));
     for reference in stale.filter_map(|name| repository.try_find_reference(name).ok().flatten()) {
@@ -155,7 +157,17 @@ fn receive<T: blocking_io::Transport>(
     if let Some(depth) = depth {
         prepared = prepared.with_shallow(gix::remote::fetch::Shallow::DepthAtRemote(depth));
     }
-    prepared.receive(Discard, &AtomicBool::new(false)).map_err(fail)?;
+    prepared
+        .receive(Discard, &AtomicBool::new(false))
+        .map_err(|error| {
+            let text = last_cause(&error);
+            let hint = if text.contains("too large to fit in memory") {
+                format!(": a file in it has more than {} MiB", BOUNDS.object >> 20)
+            } else {
+                String::new()
+            };
+            request.failed(format!("{text}{hint}"))
+        })?;
     Ok(offered)
 }
 
@@ -174,20 +186,20 @@ fn unchanged(repository: &Repository, offered: &gix::remote::fetch::RefMap) -> b
     })
 }
 
-fn open(clone: &Path) -> Result<Repository, String> {
-    let packs = std::fs::read_dir(clone.join("objects/pack"))
+fn open(clone: &Path, bounds: Bounds) -> Result<Repository, String> {
+    let packs: Vec<u64> = std::fs::read_dir(clone.join("objects/pack"))
         .map(|entries| {
             entries
                 .flatten()
                 .filter(|e| e.path().extension().is_some_and(|x| x == "pack"))
-                .count()
+                .map(|e| e.metadata().map_or(0, |found| found.len()))
+                .collect()
         })
         .unwrap_or_default();
-    if packs > MAX_PACKS {
+    if packs.len() > MAX_PACKS || packs.iter().sum::<u64>() > bounds.answer.saturating_mul(2) {
         std::fs::remove_dir_all(clone).map_err(|error| format!("clear the clone: {error}"))?;
     }
-    let options = || gix::open::Options::isolated().with(gix::sec::Trust::Full);
-    if let Ok(repository) = gix::open_opts(clone, options()) {
+    if let Ok(repository) = gix::open_opts(clone, options(bounds)) {
         return Ok(repository);
     }
     // Absent, or broken by a crash: either way a new one is right.
@@ -201,5 +213,5 @@ fn open(clone: &Path) -> Result<Repository, String> {
         .create(clone)
         .map_err(|error| format!("make the clone: {error}"))?;
     gix::init_bare(clone).map_err(|error| last_cause(&error))?;
-    gix::open_opts(clone, options()).map_err(|error| last_cause(&error))
+    gix::open_opts(clone, options(bounds)).map_err(|error| last_cause(&error))
 }

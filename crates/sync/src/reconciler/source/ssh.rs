@@ -306,6 +306,7 @@ mod tests {
     const SECONDS: Bounds = Bounds {
         whole: Duration::from_secs(20),
         answer: 1 << 20,
+        object: 1 << 20,
     };
 
     #[test]
@@ -406,9 +407,10 @@ mod tests {
     /// The same calls as with a real server: Git runs at the other end.
     #[test]
     fn a_repository_is_fetched() {
-        use writ_testenv::git::Repository;
+        use writ_testenv::git::{Content, Repository};
         let repository = Repository::new().unwrap();
-        let commit = repository.commit("main", &[("a.yaml", "a: 1")]).unwrap();
+        let small = || ("a.yaml", Content::from("a: 1"));
+        let commit = repository.commit("main", &[small()]).unwrap();
         let (_folder, program) = program("for last; do :; done\nexec sh -c \"$last\"");
         let clone = tempfile::tempdir().unwrap();
         let to = url(&format!("ssh://git@example.com{}", repository.path().display()));
@@ -419,14 +421,28 @@ mod tests {
             ..writ_api::configsync::Git::default()
         };
         let request = super::super::Request::new(&git, None).unwrap();
-        let fetched = super::super::remote::fetch_by_ssh(&program, &request, &credentials(), clone.path());
-        let (clone, found) = fetched.unwrap();
+        let fetch =
+            || super::super::remote::fetch_by_ssh(&program, SECONDS, &request, &credentials(), clone.path());
+        let (fetched, found) = fetch().unwrap();
         assert_eq!(found.to_string(), commit);
         assert!(
-            super::super::tree::read(&clone, found, &request, &super::super::tests::budget())
+            super::super::tree::read(&fetched, found, &request, &super::super::tests::budget())
                 .unwrap()
                 .problems
                 .is_empty()
         );
+        // Sent, it is small; unpacked, it would not fit. Put right, it is fetched again.
+        let large = ("b.bin", Content::File(vec![0; 3 << 20]));
+        repository.commit("main", &[small(), large]).unwrap();
+        let error = fetch().map(drop).unwrap_err().to_string();
+        assert!(error.contains("too large to fit in memory: a file"), "{error}");
+        let right = repository.commit("main", &[small()]).unwrap();
+        assert_eq!(fetch().unwrap().1.to_string(), right);
+        // A clone that has grown too large is made anew.
+        let pack = clone.path().join("objects/pack/pack-0.pack");
+        let grown = std::fs::File::create(&pack).unwrap();
+        grown.set_len(3 << 20).unwrap();
+        assert_eq!(fetch().unwrap().1.to_string(), right);
+        assert!(!pack.exists());
     }
 }

@@ -162,6 +162,16 @@ fn a_password_in_an_address_is_not_shown() {
     assert_eq!(request.shown(), "https://example.com/x");
     let error = open(&git("/no/such/repository"), None).unwrap_err().to_string();
     assert!(error.contains("/no/such/repository"));
+    for bad in [
+        "https://user:s3cret@[bad/x",
+        "https://user:s3cret@exa mple.com/x",
+        "https://user:s3cret@example.com:port/x",
+        "ssh://user:s3cret@-bad/x",
+        "odd://user:s3cret@example.com/x",
+    ] {
+        let error = open(&git(bad), None).unwrap_err().to_string();
+        assert!(!error.contains("s3cret"), "{error}");
+    }
 }
 
 #[test]
