@@ -129,6 +129,11 @@ impl Request {
         out
     }
 
+    /// A 422 about the object of this request.
+    pub(super) fn invalid(&self, causes: &[crate::schema::Cause]) -> Rejection {
+        crate::status::Failure::invalid(&self.kind_group, &self.kind, &self.name, causes).into()
+    }
+
     /// A 403 about this request.
     pub(super) fn forbidden(&self, why: &str) -> Rejection {
         let qualified = if self.group.is_empty() {
@@ -187,7 +192,7 @@ pub struct Rejection {
 
 impl Rejection {
     /// 500: something could not be asked.
-    pub(super) fn internal(why: &str) -> Self {
+    pub(crate) fn internal(why: &str) -> Self {
         Self {
             code: 500,
             reason: "InternalError".into(),

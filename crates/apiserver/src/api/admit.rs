@@ -9,6 +9,7 @@ use super::write::{self, Options};
 use super::{Call, meta};
 pub(crate) use crate::admission::Operation;
 use crate::admission::{Authorize, Rejection, Request, Source, User};
+use crate::controllers::quotas::{self, Charge};
 use crate::status::{Failure, Result};
 use crate::store::{key_of, new_uid};
 
@@ -113,21 +114,28 @@ pub(super) async fn mutate(
         .map_err(refused)
 }
 
-/// Lets policies and webhooks refuse the object.
+/// Lets policies and webhooks refuse the object, and takes what it needs from the quotas of its namespace. What is returned is
+/// to be kept until the object is stored.
 pub(super) async fn validate(
     call: &Call,
     operation: Operation,
     value: &Value,
     old: Option<&Value>,
     options: &Options,
-) -> Result<()> {
+) -> Result<Option<Charge>> {
     let request = request(call, operation, value, old, options);
     let object = (operation != Operation::Delete).then_some(value);
     call.state
         .admission
         .validate(&Stored(call), &request, object)
         .await
-        .map_err(refused)
+        .map_err(refused)?;
+    match object {
+        Some(object) if call.resource.namespaced => {
+            quotas::charge(&call.state, &request, object).map_err(refused)
+        }
+        _ => Ok(None),
+    }
 }
 
 fn refused(rejection: Rejection) -> Failure {
@@ -219,6 +227,12 @@ impl Source for Stored<'_> {
             .iter()
             .map(|object| Arc::new(object.value()))
             .collect()
+    }
+
+    fn list_in(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let table = crate::status::qualified(group, plural);
+        let (objects, _) = self.0.state.store.list(&table, Some(namespace));
+        objects.iter().map(|object| Arc::new(object.value())).collect()
     }
 
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {

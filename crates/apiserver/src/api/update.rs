@@ -159,7 +159,7 @@ async fn change(
     }
     write::validate(call, &new, Some(&old))?;
     restrict::check_rights(call, &old, &new)?;
-    admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
+    let _charge = admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
 
     let expect = Expect::At(current.rv);
     let gone = current.deleting && meta::finalizers(&new).is_empty() && !restrict::lives_on(call, &new);
