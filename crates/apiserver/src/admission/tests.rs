@@ -64,6 +64,7 @@ fn request(operation: Operation) -> Request {
         version: "v1".into(),
         kind: "ConfigMap".into(),
         kind_group: String::new(),
+        kind_version: None,
         resource: "configmaps".into(),
         subresource: String::new(),
         namespaced: true,

@@ -1,10 +1,11 @@
 //! Admission: the server's own checks, then policies and webhooks.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 use writ_authz::{Escalation, Write};
 
+use super::call::Scaling;
 use super::write::{self, Options};
 use super::{Call, meta};
 pub(crate) use crate::admission::Operation;
@@ -96,6 +97,20 @@ pub(super) async fn mutate(
     old: Option<&Value>,
     options: &Options,
 ) -> Result<bool> {
+    if let Some(mut scaling) = scaling(call) {
+        let request = request(call, operation, &scaling.after, Some(&scaling.before), options);
+        let source = Stored(call);
+        let mutated = call
+            .state
+            .admission
+            .mutate(&source, &request, &mut scaling.after, &|_| {});
+        let changed = mutated.await.map_err(refused)?;
+        if let Some(scale) = call.version()?.scale.as_ref().filter(|_| changed) {
+            super::scale::apply(call, scale, &scaling.after, value)?;
+        }
+        *call.scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scaling);
+        return Ok(changed);
+    }
     let request = request(call, operation, value, old, options);
     let redefault = |value: &mut Value| {
         if let Some(schema) = call.version().ok().and_then(|version| version.schema.as_ref()) {
@@ -123,6 +138,15 @@ pub(super) async fn validate(
     old: Option<&Value>,
     options: &Options,
 ) -> Result<Option<Charge>> {
+    // The answer to the client is what they may refuse.
+    let shown = scaling(call).and(call.version()?.scale.as_ref()).map(|scale| {
+        let show = |value: &Value| super::scale::show(scale, value);
+        (show(value), old.map(show))
+    });
+    let (value, old) = match &shown {
+        Some((value, old)) => (value, old.as_ref()),
+        None => (value, old),
+    };
     let request = request(call, operation, value, old, options);
     let object = (operation != Operation::Delete).then_some(value);
     call.state
@@ -136,6 +160,11 @@ pub(super) async fn validate(
         }
         _ => Ok(None),
     }
+}
+
+/// Those who are asked about a change through `/scale` see the Scale, not the object behind it.
+fn scaling(call: &Call) -> Option<Scaling> {
+    call.scale.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn refused(rejection: Rejection) -> Failure {
@@ -178,6 +207,7 @@ fn request(
             }
         }
     }
+    let scaled = scaling(call).map(|_| ("autoscaling", "v1", "Scale"));
     // A namespace is in itself.
     let namespace = if &*call.resource.table == "namespaces" {
         name
@@ -189,8 +219,9 @@ fn request(
         operation,
         group: call.target.group.clone(),
         version: call.target.version.clone(),
-        kind: call.resource.kind.clone(),
-        kind_group: call.resource.group.clone(),
+        kind: scaled.map_or_else(|| call.resource.kind.clone(), |(_, _, kind)| kind.to_owned()),
+        kind_group: scaled.map_or_else(|| call.resource.group.clone(), |(group, ..)| group.to_owned()),
+        kind_version: scaled.map(|(_, version, _)| version),
         resource: call.target.resource.clone(),
         subresource: call.target.subresource.clone(),
         namespaced: call.resource.namespaced,

@@ -1,9 +1,12 @@
 //! The scale of an object: a number, reached without knowing the kind.
 
+use std::sync::PoisonError;
+
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::call::Scaling;
 use super::patch::refuse;
 use super::update::{How, modify};
 use super::{Call, meta, write};
@@ -42,6 +45,9 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
     } else {
         None
     };
+    // To the rest of the server this is a change of the object itself.
+    let mut whole = call.detached();
+    whole.headers = call.headers.clone();
     let make = |live: Option<&Value>| {
         let live = live.ok_or_else(|| call.not_found())?;
         let before = show(scale, live);
@@ -58,44 +64,87 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
                 ]));
             }
         };
-        let replicas = after
-            .pointer("/spec/replicas")
-            .and_then(Value::as_i64)
-            .unwrap_or(0);
-        if replicas < 0 && call.resource.builtin.is_some() {
-            return Err(Failure::invalid(
-                "autoscaling",
-                "Scale",
-                &call.target.name,
-                &[Cause::invalid(
-                    "spec.replicas",
-                    &replicas.into(),
-                    "must be greater than or equal to 0",
-                )],
-            ));
-        }
         let mut new = live.clone();
-        set(&mut new, &scale.spec, replicas.into());
-        let rv = after.pointer("/metadata/resourceVersion").cloned();
-        meta::edit(&mut new, |metadata| {
-            // Without a version in the request, the current one is meant.
-            if let Some(rv) = rv.filter(|rv| rv.as_str().is_some_and(|rv| !rv.is_empty())) {
-                metadata.insert("resourceVersion".into(), rv);
-            }
-        });
+        apply(call, scale, &after, &mut new)?;
+        let scaling = scaling(call, &options, scale, live, before, after);
+        *whole.scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scaling);
         Ok(new)
     };
-    // To the rest of the server this is a change of the object itself.
-    let mut whole = call.detached();
-    whole.headers = call.headers.clone();
     let (code, value, rv) = modify(&whole, &options, How::Patch, &make).await?;
+    call.take_warnings(&whole);
     if let Some(rv) = rv {
         call.durable(rv).await?;
     }
     accept.media.respond(code, show(scale, &value).to_string().into())
 }
 
-fn show(scale: &Scale, value: &Value) -> Value {
+/// What those see who may change a Scale on its way: who owns its one field, before and after.
+fn scaling(
+    call: &Call,
+    options: &write::Options,
+    scale: &Scale,
+    live: &Value,
+    mut before: Value,
+    mut after: Value,
+) -> Scaling {
+    let path = scale.spec.replace('.', "/f:");
+    let entries = live
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter(|entry| {
+            entry
+                .get("fieldsV1")
+                .is_some_and(|fields| fields.pointer(&path).is_some())
+        })
+        .filter_map(|entry| {
+            let mut entry = entry.as_object()?.clone();
+            entry.insert("apiVersion".into(), "autoscaling/v1".into());
+            entry.insert("fieldsV1".into(), json!({ "f:spec": { "f:replicas": {} } }));
+            Some(Value::Object(entry))
+        });
+    let entries: Vec<Value> = entries.collect();
+    meta::edit(&mut before, |metadata| {
+        metadata.insert("managedFields".into(), entries.into())
+    });
+    if let Some(map) = after.as_object_mut() {
+        map.entry("status").or_insert_with(|| json!({ "replicas": 0 }));
+    }
+    super::ownership::track_scale(call, options, &before, &mut after);
+    Scaling { before, after }
+}
+
+/// Makes the change to the object that a Scale asks for.
+pub(super) fn apply(call: &Call, scale: &Scale, after: &Value, object: &mut Value) -> Result<()> {
+    let replicas = after
+        .pointer("/spec/replicas")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    if replicas < 0 && call.resource.builtin.is_some() {
+        return Err(Failure::invalid(
+            "autoscaling",
+            "Scale",
+            &call.target.name,
+            &[Cause::invalid(
+                "spec.replicas",
+                &replicas.into(),
+                "must be greater than or equal to 0",
+            )],
+        ));
+    }
+    set(object, &scale.spec, replicas.into());
+    let rv = after.pointer("/metadata/resourceVersion").cloned();
+    meta::edit(object, |metadata| {
+        // Without a version in the request, the current one is meant.
+        if let Some(rv) = rv.filter(|rv| rv.as_str().is_some_and(|rv| !rv.is_empty())) {
+            metadata.insert("resourceVersion".into(), rv);
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn show(scale: &Scale, value: &Value) -> Value {
     let number = |path: &str| {
         jsonpath::find(value, path)
             .first()

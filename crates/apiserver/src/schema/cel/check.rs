@@ -231,13 +231,12 @@ impl Scope<'_> {
         }
         match (name, arguments.as_slice()) {
             (macros::INSERT, [_, Ty::String, value]) => return Ok(Ty::map(value.clone())),
-            (macros::INSERT, _) => return Ok(Ty::Dyn),
             (macros::INSERT_ALL, [_, entry @ (Ty::Map(_) | Ty::Dyn)]) => return Ok(entry.clone()),
             (macros::ITEMS, [Ty::Optional(of)]) => return Ok(Ty::List(of.clone())),
             (macros::ITEMS, [Ty::Dyn]) => return Ok(Ty::list(Ty::Dyn)),
             (macros::ITEMS, _) => return Err(no_overload("optMap", &all)),
             (macros::FIRST, [Ty::List(of)]) => return Ok(Ty::Optional(of.clone())),
-            (macros::FIRST, _) => return Ok(Ty::Dyn),
+            (macros::INSERT | macros::FIRST, _) => return Ok(Ty::Dyn),
             (macros::INSERT_ALL, _) => return Err(no_overload(macros::INSERT, &all)),
             _ => {}
         }
