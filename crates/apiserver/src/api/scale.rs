@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::Scaling;
 use super::patch::refuse;
-use super::update::{How, modify};
+use super::update::{How, check_name, modify};
 use super::{Call, meta, write};
 use crate::http::{Body, decode_body, media_type};
 use crate::jsonpath;
@@ -37,11 +37,12 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
     let kind = media_type(&call.headers).to_owned();
     let sent = if verb == "update" {
         let decoded = decode_body(&call.headers, bytes)?;
-        Some(
-            decoded
-                .map_err(|error| Failure::bad_request(format!("error decoding Scale: {error}")))?
-                .value,
-        )
+        let sent = decoded
+            .map_err(|error| Failure::bad_request(format!("error decoding Scale: {error}")))?
+            .value;
+        read(call, &sent, &options)?;
+        check_name(call, &sent)?;
+        Some(sent)
     } else {
         None
     };
@@ -64,18 +65,73 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
                 ]));
             }
         };
+        if sent.is_none() {
+            let shown = Value::from(after.to_string());
+            read(call, &after, &options).map_err(|failure| {
+                Failure::invalid("", "", "", &[Cause::invalid("patch", &shown, failure.message())])
+            })?;
+        }
         let mut new = live.clone();
         apply(call, scale, &after, &mut new)?;
         let scaling = scaling(call, &options, scale, live, before, after);
         *whole.scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scaling);
         Ok(new)
     };
-    let (code, value, rv) = modify(&whole, &options, How::Patch, &make).await?;
+    let how = if sent.is_some() { How::Replace } else { How::Patch };
+    let (code, value, rv) = modify(&whole, &options, how, &make).await?;
     call.take_warnings(&whole);
     if let Some(rv) = rv {
         call.durable(rv).await?;
     }
     accept.media.respond(code, show(scale, &value).to_string().into())
+}
+
+/// Whether a Scale is one; what it has beyond that is dropped, told or refused.
+fn read(call: &Call, value: &Value, options: &write::Options) -> Result<()> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let bad = |kind: &str, why: String| {
+        Err(Failure::bad_request(format!(
+            "{kind} in version \"v1\" cannot be handled as a Scale: {why}"
+        )))
+    };
+    if !matches!(version, "" | "autoscaling/v1") || !matches!(kind, "" | "Scale") {
+        return bad(
+            kind,
+            format!("converting ({version}.{kind}) to (autoscaling.Scale): unknown conversion"),
+        );
+    }
+    let number = |count: &Value| count.is_null() || count.as_i64().is_some_and(|n| i32::try_from(n).is_ok());
+    for (pointer, owner) in [
+        ("/spec/replicas", "ScaleSpec"),
+        ("/status/replicas", "ScaleStatus"),
+    ] {
+        if value.pointer(pointer).is_some_and(|count| !number(count)) {
+            let field = pointer.replace('/', ".");
+            return bad(
+                "Scale",
+                format!("json: cannot unmarshal into Go struct field {owner}{field} of type int32"),
+            );
+        }
+    }
+    let mut unknown = Vec::new();
+    for (part, known) in [
+        ("", &["apiVersion", "kind", "metadata", "spec", "status"][..]),
+        ("spec", &["replicas"]),
+        ("status", &["replicas", "selector"]),
+    ] {
+        let fields = if part.is_empty() {
+            Some(value)
+        } else {
+            value.get(part)
+        };
+        let fields = fields.and_then(Value::as_object).into_iter().flatten();
+        for (name, _) in fields.filter(|(name, _)| !known.contains(&name.as_str())) {
+            let dot = if part.is_empty() { "" } else { "." };
+            unknown.push(format!("unknown field \"{part}{dot}{name}\""));
+        }
+    }
+    write::report(call, options.validation, &unknown)
 }
 
 /// What those see who may change a Scale on its way: who owns its one field, before and after.
@@ -134,11 +190,13 @@ pub(super) fn apply(call: &Call, scale: &Scale, after: &Value, object: &mut Valu
         ));
     }
     set(object, &scale.spec, replicas.into());
-    let rv = after.pointer("/metadata/resourceVersion").cloned();
     meta::edit(object, |metadata| {
-        // Without a version in the request, the current one is meant.
-        if let Some(rv) = rv.filter(|rv| rv.as_str().is_some_and(|rv| !rv.is_empty())) {
-            metadata.insert("resourceVersion".into(), rv);
+        // Without them in the request, the current ones are meant.
+        for name in ["resourceVersion", "uid"] {
+            let given = meta::text(after, name);
+            if !given.is_empty() {
+                metadata.insert(name.into(), given.into());
+            }
         }
     });
     Ok(())

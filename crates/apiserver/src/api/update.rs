@@ -37,7 +37,7 @@ pub(super) async fn update(call: &Call, body: &Bytes) -> Result<Response<Body>> 
     finish(call, done).await
 }
 
-fn check_name(call: &Call, value: &Value) -> Result<()> {
+pub(super) fn check_name(call: &Call, value: &Value) -> Result<()> {
     let name = meta::text(value, "name");
     if name.is_empty() {
         return Err(Failure::bad_request(format!(
