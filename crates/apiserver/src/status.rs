@@ -45,6 +45,17 @@ fn details(group: &str, kind: &str, name: &str) -> Value {
     Value::Object(map)
 }
 
+impl From<Failure> for crate::admission::Rejection {
+    fn from(failure: Failure) -> Self {
+        Self {
+            code: failure.0.code,
+            reason: failure.0.reason.into_owned(),
+            message: failure.0.message,
+            details: failure.0.details,
+        }
+    }
+}
+
 impl Failure {
     /// Any status, for answers made elsewhere (such as an admission webhook's).
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {

@@ -318,3 +318,57 @@ async fn apply_keeps_owners_apart() {
         .unwrap();
     assert_eq!(merged.data.unwrap().len(), 2);
 }
+
+/// Many at once, and some that come to nothing: what is there is never more than the quota, and the quota knows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_quota_holds_when_all_come_at_once() {
+    use k8s_openapi::api::core::v1::ResourceQuota;
+    let server = Server::builder().start().await.unwrap();
+    let quotas: Api<ResourceQuota> = Api::default_namespaced(server.client());
+    let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "count/secrets": "7" } } });
+    quotas
+        .create(&PostParams::default(), &serde_json::from_value(quota).unwrap())
+        .await
+        .unwrap();
+    let used = |wanted: &'static str| {
+        move |quota: Option<&ResourceQuota>| {
+            let used = quota.and_then(|q| q.status.as_ref()?.used.as_ref()?.get("count/secrets"));
+            used.is_some_and(|used| used.0 == wanted)
+        }
+    };
+    await_condition(quotas.clone(), "q", used("0")).await.unwrap();
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::default_namespaced(server.client());
+    let create = |i: usize| {
+        let (secrets, name) = (secrets.clone(), format!("s{}", i % 20));
+        tokio::spawn(async move {
+            let secret = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+            let made = secrets.create(&PostParams::default(), &secret).await.is_ok();
+            // Every other one goes again.
+            if made && i.is_multiple_of(2) {
+                secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+            }
+        })
+    };
+    let before = secrets.list(&ListParams::default()).await.unwrap();
+    let before = before.metadata.resource_version.unwrap();
+    for task in (0..200).map(create).collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let there = secrets.list(&ListParams::default()).await.unwrap().items.len();
+    assert!(there <= 7, "{there}");
+    let settled: &'static str = there.to_string().leak();
+    await_condition(quotas, "q", used(settled)).await.unwrap();
+    let events = secrets.watch(&WatchParams::default().timeout(1), &before).await;
+    let counts = events
+        .unwrap()
+        .try_fold((0, 0), |(now, most): (i32, i32), event| async move {
+            let now = match event {
+                WatchEvent::Added(_) => now + 1,
+                WatchEvent::Deleted(_) => now - 1,
+                _ => now,
+            };
+            Ok((now, most.max(now)))
+        });
+    let (_, most) = counts.await.unwrap();
+    assert!((1..=7).contains(&most), "{most} at one time");
+}

@@ -24,7 +24,7 @@ use crate::{Assets, pki::Authority, private, process::Guarded};
 /// What the controller manager runs: what writ's objects need, nothing that wants nodes.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
     clusterrole-aggregation-controller,root-ca-certificate-publisher-controller,\
-    certificatesigningrequest-signing-controller,serviceaccount-token-controller";
+    certificatesigningrequest-signing-controller,serviceaccount-token-controller,resourcequota-controller";
 
 /// How long a control plane may take to become ready. Machines are shared and noisy.
 const READY_WITHIN: Duration = Duration::from_mins(2);
@@ -33,7 +33,7 @@ const READY_WITHIN: Duration = Duration::from_mins(2);
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Run kube-controller-manager: garbage collection, namespaces, ServiceAccounts, aggregated ClusterRoles, CSR
-    /// signing.
+    /// signing, quotas.
     pub controllers: bool,
     /// Keep the data in this folder instead of a temporary one.
     pub data: Option<PathBuf>,

@@ -7,8 +7,11 @@
 
 mod client;
 mod expressions;
+mod limits;
+mod pod_security;
 mod pods;
 mod policy;
+pub(crate) mod quota;
 mod request;
 mod rules;
 #[cfg(test)]
@@ -26,6 +29,8 @@ pub use request::{Operation, Rejection, Request, User};
 pub trait Source: Send + Sync {
     /// All objects of a resource.
     fn list(&self, group: &str, plural: &str) -> Vec<Arc<Value>>;
+    /// All objects of a resource in a namespace.
+    fn list_in(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>>;
     /// One object; the namespace is empty for cluster-scoped ones.
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
     /// The resource behind a kind, and whether it is namespaced.
@@ -62,6 +67,7 @@ impl Admission {
         object: &mut Value,
         redefault: &(dyn Fn(&mut Value) + Sync),
     ) -> Result<bool, Rejection> {
+        limits::mutate(source, request, object);
         pods::mutate(source, request, object)?;
         if exempt(request) {
             return Ok(false);
@@ -101,13 +107,15 @@ impl Admission {
         Ok(changed)
     }
 
-    /// Asks policies and validating webhooks.
+    /// Asks plugins, policies and validating webhooks.
     pub async fn validate(
         &self,
         source: &dyn Source,
         request: &Request,
         object: Option<&Value>,
     ) -> Result<(), Rejection> {
+        limits::validate(source, request, object)?;
+        pod_security::validate(source, request, object)?;
         policy::validate(source, request, object)?;
         if exempt(request) {
             return Ok(());

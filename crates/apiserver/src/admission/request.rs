@@ -55,6 +55,8 @@ pub struct Request {
     pub kind: String,
     /// The group of the kind; that of a subresource may be another than its resource's.
     pub kind_group: String,
+    /// The version of the kind, if it is another than the resource's.
+    pub kind_version: Option<&'static str>,
     /// The resource.
     pub resource: String,
     /// The subresource, or empty.
@@ -81,13 +83,17 @@ impl Request {
         let at = |object: &Value| {
             let mut object = object.clone();
             if version != self.version
+                && self.kind_version.is_none()
                 && let Some(map) = object.as_object_mut()
             {
                 map.insert("apiVersion".into(), join(&self.kind_group, version).into());
             }
             object
         };
-        let kind = |version: &str| json!({"group": self.kind_group, "version": version, "kind": self.kind});
+        let kind = |version: &str| {
+            let version = self.kind_version.unwrap_or(version);
+            json!({"group": self.kind_group, "version": version, "kind": self.kind})
+        };
         let resource =
             |version: &str| json!({"group": self.group, "version": version, "resource": self.resource});
         let mut user = Map::new();
@@ -127,6 +133,11 @@ impl Request {
             }
         }
         out
+    }
+
+    /// A 422 about the object of this request.
+    pub(super) fn invalid(&self, causes: &[crate::schema::Cause]) -> Rejection {
+        crate::status::Failure::invalid(&self.kind_group, &self.kind, &self.name, causes).into()
     }
 
     /// A 403 about this request.
@@ -187,7 +198,7 @@ pub struct Rejection {
 
 impl Rejection {
     /// 500: something could not be asked.
-    pub(super) fn internal(why: &str) -> Self {
+    pub(crate) fn internal(why: &str) -> Self {
         Self {
             code: 500,
             reason: "InternalError".into(),

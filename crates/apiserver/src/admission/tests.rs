@@ -23,6 +23,11 @@ impl Source for Objects {
     fn list(&self, _: &str, plural: &str) -> Vec<Arc<Value>> {
         self.0.get(plural).cloned().unwrap_or_default()
     }
+    fn list_in(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let mut all = self.list(group, plural);
+        all.retain(|o| o["metadata"]["namespace"] == namespace);
+        all
+    }
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.list(group, plural).into_iter().find(|o| {
             o["metadata"]["name"] == name && (namespace.is_empty() || o["metadata"]["namespace"] == namespace)
@@ -59,6 +64,7 @@ fn request(operation: Operation) -> Request {
         version: "v1".into(),
         kind: "ConfigMap".into(),
         kind_group: String::new(),
+        kind_version: None,
         resource: "configmaps".into(),
         subresource: String::new(),
         namespaced: true,

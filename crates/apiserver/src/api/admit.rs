@@ -1,14 +1,16 @@
 //! Admission: the server's own checks, then policies and webhooks.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 use writ_authz::{Escalation, Write};
 
+use super::call::Scaling;
 use super::write::{self, Options};
 use super::{Call, meta};
 pub(crate) use crate::admission::Operation;
 use crate::admission::{Authorize, Rejection, Request, Source, User};
+use crate::controllers::quotas::{self, Charge};
 use crate::status::{Failure, Result};
 use crate::store::{key_of, new_uid};
 
@@ -95,6 +97,20 @@ pub(super) async fn mutate(
     old: Option<&Value>,
     options: &Options,
 ) -> Result<bool> {
+    if let Some(mut scaling) = scaling(call) {
+        let request = request(call, operation, &scaling.after, Some(&scaling.before), options);
+        let source = Stored(call);
+        let mutated = call
+            .state
+            .admission
+            .mutate(&source, &request, &mut scaling.after, &|_| {});
+        let changed = mutated.await.map_err(refused)?;
+        if let Some(scale) = call.version()?.scale.as_ref().filter(|_| changed) {
+            super::scale::apply(call, scale, &scaling.after, value)?;
+        }
+        *call.scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scaling);
+        return Ok(changed);
+    }
     let request = request(call, operation, value, old, options);
     let redefault = |value: &mut Value| {
         if let Some(schema) = call.version().ok().and_then(|version| version.schema.as_ref()) {
@@ -113,21 +129,42 @@ pub(super) async fn mutate(
         .map_err(refused)
 }
 
-/// Lets policies and webhooks refuse the object.
+/// Lets policies and webhooks refuse the object, and takes what it needs from the quotas of its namespace. What is returned is
+/// to be kept until the object is stored.
 pub(super) async fn validate(
     call: &Call,
     operation: Operation,
     value: &Value,
     old: Option<&Value>,
     options: &Options,
-) -> Result<()> {
+) -> Result<Option<Charge>> {
+    // The answer to the client is what they may refuse.
+    let shown = scaling(call).and(call.version()?.scale.as_ref()).map(|scale| {
+        let show = |value: &Value| super::scale::show(scale, value);
+        (show(value), old.map(show))
+    });
+    let (value, old) = match &shown {
+        Some((value, old)) => (value, old.as_ref()),
+        None => (value, old),
+    };
     let request = request(call, operation, value, old, options);
     let object = (operation != Operation::Delete).then_some(value);
     call.state
         .admission
         .validate(&Stored(call), &request, object)
         .await
-        .map_err(refused)
+        .map_err(refused)?;
+    match object {
+        Some(object) if call.resource.namespaced => {
+            quotas::charge(&call.state, &request, object).map_err(refused)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Those who are asked about a change through `/scale` see the Scale, not the object behind it.
+fn scaling(call: &Call) -> Option<Scaling> {
+    call.scale.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn refused(rejection: Rejection) -> Failure {
@@ -170,6 +207,7 @@ fn request(
             }
         }
     }
+    let scaled = scaling(call).map(|_| ("autoscaling", "v1", "Scale"));
     // A namespace is in itself.
     let namespace = if &*call.resource.table == "namespaces" {
         name
@@ -181,8 +219,9 @@ fn request(
         operation,
         group: call.target.group.clone(),
         version: call.target.version.clone(),
-        kind: call.resource.kind.clone(),
-        kind_group: call.resource.group.clone(),
+        kind: scaled.map_or_else(|| call.resource.kind.clone(), |(_, _, kind)| kind.to_owned()),
+        kind_group: scaled.map_or_else(|| call.resource.group.clone(), |(group, ..)| group.to_owned()),
+        kind_version: scaled.map(|(_, version, _)| version),
         resource: call.target.resource.clone(),
         subresource: call.target.subresource.clone(),
         namespaced: call.resource.namespaced,
@@ -219,6 +258,12 @@ impl Source for Stored<'_> {
             .iter()
             .map(|object| Arc::new(object.value()))
             .collect()
+    }
+
+    fn list_in(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let table = crate::status::qualified(group, plural);
+        let (objects, _) = self.0.state.store.list(&table, Some(namespace));
+        objects.iter().map(|object| Arc::new(object.value())).collect()
     }
 
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {

@@ -30,6 +30,15 @@ pub(crate) struct Call {
     /// What is not newer may lack defaults of the present schema, and have fields that it does not know.
     since: u64,
     warnings: Mutex<Vec<String>>,
+    /// What a change through `/scale` looks like to those who came through that door.
+    pub scale: Mutex<Option<Scaling>>,
+}
+
+/// The Scale of an object before a change, and after it.
+#[derive(Clone)]
+pub(crate) struct Scaling {
+    pub before: Value,
+    pub after: Value,
 }
 
 impl Call {
@@ -56,6 +65,7 @@ impl Call {
             headers,
             resource,
             warnings: Mutex::default(),
+            scale: Mutex::default(),
         }
     }
 
@@ -71,6 +81,7 @@ impl Call {
             resource: self.resource.clone(),
             since: self.since,
             warnings: Mutex::default(),
+            scale: Mutex::default(),
         }
     }
 

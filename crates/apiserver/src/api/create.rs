@@ -53,7 +53,7 @@ pub(super) async fn store_new(
     admit::escalation(call, &value, Write::Create)?;
     write::validate(call, &value, None)?;
     restrict::check_subject(call, &value)?;
-    admit::validate(call, Operation::Create, &value, None, options).await?;
+    let _charge = admit::validate(call, Operation::Create, &value, None, options).await?;
     meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
     if options.dry_run {
         let key = crate::store::key_of(meta::text(&value, "namespace"), meta::text(&value, "name"));

@@ -55,6 +55,15 @@ pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &m
     Ok(())
 }
 
+/// Records who wrote what in a Scale, of which `old` says who wrote it before.
+pub(super) fn track_scale(call: &Call, options: &Options, old: &Value, new: &mut Value) {
+    let manager = Manager {
+        ignored: &["status"],
+        ..manager(call, options, "autoscaling/v1")
+    };
+    ssa::track_update(Some(old), new, &manager, &Schema::anything());
+}
+
 /// What is written through `scale` is recorded without a time, and sorted accordingly.
 fn forget_time(value: &mut Value) {
     let entries = value

@@ -166,7 +166,8 @@ async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::u
             "invalid object type: {api_version}, Kind={kind}"
         )));
     }
-    if meta::text(&config, "name").is_empty() {
+    let unnamed = meta::text(&config, "name").is_empty();
+    if unnamed {
         let name = call.target.name.clone();
         meta::edit(&mut config, |metadata| {
             metadata.insert("name".into(), name.into())
@@ -191,6 +192,13 @@ async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::u
         .collect();
     write::report(call, options.validation, &problems)?;
     modify(call, options, How::Apply, &|live| {
+        // Only what is there already has a name without saying it.
+        if unnamed && live.is_none() {
+            return Err(Failure::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                call.target.name
+            )));
+        }
         let new = ownership::apply(call, options, live, &config, &schema)?;
         let name = meta::text(&new, "name");
         if name == call.target.name {

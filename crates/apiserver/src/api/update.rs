@@ -37,7 +37,7 @@ pub(super) async fn update(call: &Call, body: &Bytes) -> Result<Response<Body>> 
     finish(call, done).await
 }
 
-fn check_name(call: &Call, value: &Value) -> Result<()> {
+pub(super) fn check_name(call: &Call, value: &Value) -> Result<()> {
     let name = meta::text(value, "name");
     if name.is_empty() {
         return Err(Failure::bad_request(format!(
@@ -159,7 +159,7 @@ async fn change(
     }
     write::validate(call, &new, Some(&old))?;
     restrict::check_rights(call, &old, &new)?;
-    admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
+    let _charge = admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
 
     let expect = Expect::At(current.rv);
     let gone = current.deleting && meta::finalizers(&new).is_empty() && !restrict::lives_on(call, &new);

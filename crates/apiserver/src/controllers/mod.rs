@@ -8,6 +8,7 @@ mod certificates;
 mod definitions;
 mod garbage;
 mod namespaces;
+pub(crate) mod quotas;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,8 @@ pub(crate) enum Task {
     /// The Secret of a ServiceAccount's token, or all of a namespace when an account is gone.
     TokenSecret(Arc<str>),
     TokenSecrets(Arc<str>),
+    /// The quotas of a namespace.
+    Quota(Arc<str>),
 }
 
 /// The set of tasks.
@@ -59,6 +62,8 @@ pub(crate) struct Work {
     emptying: Mutex<BTreeSet<Arc<str>>>,
     /// Objects with an owner of a kind that is not served.
     puzzling: Mutex<BTreeSet<Task>>,
+    /// Namespaces with quotas, and how many requests have taken from them and not yet stored their objects.
+    limited: Mutex<BTreeMap<Arc<str>, usize>>,
 }
 
 impl Work {
@@ -101,6 +106,41 @@ impl Work {
         let puzzling = std::mem::take(&mut *self.puzzling.lock().unwrap_or_else(PoisonError::into_inner));
         for task in puzzling {
             self.push(task);
+        }
+    }
+
+    fn limited(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, usize>> {
+        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn charge(&self, namespace: &Arc<str>) {
+        *self.limited().entry(namespace.clone()).or_default() += 1;
+    }
+
+    fn uncharge(&self, namespace: &str) {
+        if let Some(count) = self.limited().get_mut(namespace) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    fn is_charged(&self, namespace: &str) -> bool {
+        self.limited().get(namespace).is_some_and(|count| *count > 0)
+    }
+
+    fn set_limited(&self, namespace: &str, limited: bool) {
+        let mut all = self.limited();
+        if limited {
+            all.entry(namespace.into()).or_default();
+        } else if all.get(namespace) == Some(&0) {
+            all.remove(namespace);
+        }
+    }
+
+    /// Has the quotas of a namespace counted again, if there are any.
+    fn count(&self, namespace: &str) {
+        let limited = self.limited().contains_key(namespace);
+        if limited {
+            self.push(Task::Quota(namespace.into()));
         }
     }
 
@@ -163,6 +203,7 @@ fn work(state: &State, task: &Task) {
         Task::Certificate(name) => certificates::sync(state, name),
         Task::TokenSecret(key) => tokens::sync(state, key),
         Task::TokenSecrets(namespace) => tokens::sync_all(state, namespace),
+        Task::Quota(namespace) => quotas::sync(state, namespace),
     }
 }
 
@@ -176,9 +217,25 @@ fn write_through(
     state: &State,
     subresource: &str,
     current: &Object,
-    mut value: Value,
+    value: Value,
     again: impl FnOnce() -> Task,
 ) {
+    match store_as(state, MANAGER, subresource, current, value) {
+        Ok(_) => {}
+        // It would be so again.
+        Err(Refused::TooLarge) => tracing::warn!(object = %current.key, "too large to be written"),
+        Err(_) => state.work.push(again()),
+    }
+}
+
+/// Stores an object of the server's own making in the name of one of its parts, unless somebody else was faster.
+fn store_as(
+    state: &State,
+    manager: &str,
+    subresource: &str,
+    current: &Object,
+    mut value: Value,
+) -> Result<Arc<Object>, Refused> {
     let snapshot = state.registry.snapshot();
     if let Some(resource) = snapshot.by_table(&current.table) {
         let version = resource.storage.as_str();
@@ -186,7 +243,7 @@ fn write_through(
             .version(version)
             .and_then(|v| v.schema.as_deref().cloned());
         let manager = crate::ssa::Manager {
-            name: MANAGER,
+            name: manager,
             subresource,
             time: state.clock.now(),
             force: false,
@@ -200,12 +257,7 @@ fn write_through(
         let schema = schema.unwrap_or_else(crate::schema::Schema::anything);
         crate::ssa::track_update(Some(&current.value()), &mut value, &manager, &schema);
     }
-    match state.store.put(&current.table, Expect::At(current.rv), value) {
-        Ok(_) => {}
-        // It would be so again.
-        Err(Refused::TooLarge) => tracing::warn!(object = %current.key, "too large to be written"),
-        Err(_) => state.work.push(again()),
-    }
+    state.store.put(&current.table, Expect::At(current.rv), value)
 }
 
 /// A resource, and the resourceVersion since which it is so.
@@ -286,8 +338,10 @@ impl Observer for Follower {
                 self.work.push(Task::Namespace(object.namespace().into()));
             }
             "secrets" if !deleted => self.work.push(Task::TokenSecret(key())),
+            quotas::TABLE => self.work.set_limited(object.namespace(), true),
             _ => {}
         }
+        self.work.count(object.namespace());
         if deleted {
             self.work.push(Task::Dependents(object.uid));
             if !object.owners.is_empty() {

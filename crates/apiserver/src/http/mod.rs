@@ -2,6 +2,7 @@
 
 mod accept;
 mod body;
+mod compress;
 mod protobuf;
 mod target;
 
@@ -29,9 +30,14 @@ pub(crate) type Body = axum::body::Body;
 pub(crate) async fn handle(state: &Arc<State>, request: Request<Body>) -> Response<Body> {
     state.requests.fetch_add(1, Ordering::Relaxed);
     let wanted = request.headers().get(header::ACCEPT).cloned();
-    match answer(state, request).await {
+    let path = compress::accepted(request.headers()).then(|| request.uri().path().to_owned());
+    let response = match answer(state, request).await {
         Ok(response) => response,
         Err(failure) => refuse(&failure, wanted.as_ref()),
+    };
+    match path {
+        Some(path) => compress::compress(&path, response).await,
+        None => response,
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Schema;
 use super::node::{Additional, Arena, NodeId, Type};
+use crate::quantity::{PATTERN_ERROR, Quantity};
 
 /// How a field of a typed structure is written out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,16 @@ fn normalize(arena: &Arena, value: &mut Value, id: NodeId, stored: bool) {
                 normalize(arena, item, items, stored);
             }
         }
+        Value::String(text) if is_quantity(node) => {
+            if let Some(quantity) = Quantity::parse(text) {
+                *text = quantity.to_string();
+            }
+        }
+        Value::Number(number) if is_quantity(node) => {
+            if let Some(quantity) = Quantity::parse(&number.to_string()) {
+                *value = quantity.to_string().into();
+            }
+        }
         _ => {}
     }
 }
@@ -154,6 +165,9 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
             .iter()
             .find_map(|item| decode_error(arena, item, node.items?, owner, path)),
         (Value::String(_) | Value::Number(_), _) if node.int_or_string => None,
+        (Value::String(text), Type::String) if is_quantity(node) => {
+            Quantity::parse(text).is_none().then(|| PATTERN_ERROR.to_owned())
+        }
         (Value::Number(_), Type::String) if is_quantity(node) => None,
         (Value::Number(_), Type::Number) | (Value::Bool(_), Type::Boolean) => None,
         (Value::String(text), Type::String) => {

@@ -1,6 +1,7 @@
 //! Sending one request to both servers.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 
 use anyhow::{Context as _, Result};
 use http::{Request, header};
@@ -112,7 +113,7 @@ impl Side {
         };
         let warnings = texts(header::WARNING);
         let content_type = texts(header::CONTENT_TYPE).join(",");
-        let headers = response
+        let headers: BTreeMap<String, String> = response
             .headers()
             .keys()
             .map(|name| (name.to_string(), texts(name.clone()).join(",")))
@@ -123,6 +124,14 @@ impl Side {
             .await
             .map(http_body_util::Collected::to_bytes)
             .unwrap_or_default();
+        let bytes = match headers.get("content-encoding").map(String::as_str) {
+            Some("gzip") => {
+                let mut plain = Vec::new();
+                flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut plain)?;
+                plain.into()
+            }
+            _ => bytes,
+        };
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let body = if wanted.stream && code == 200 {
             text.lines()

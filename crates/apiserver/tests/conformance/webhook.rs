@@ -150,6 +150,10 @@ async fn respond(request: Request<Incoming>, calls: Calls) -> Result<Response<Fu
             answer["patch"] =
                 encoded(json!([{"op": "add", "path": "/spec/text", "value": "by the hook"}])).into();
         }
+        "replicas" => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = encoded(json!([{"op": "add", "path": "/spec/replicas", "value": 7}])).into();
+        }
         "token" => {
             answer["patchType"] = "JSONPatch".into();
             answer["patch"] =

@@ -46,6 +46,26 @@ pub(super) fn namespace(object: &mut Value) {
     }
 }
 
+/// What a LimitRange does not say of containers follows from what it says.
+pub(super) fn limit(limit: &mut Value) {
+    if limit.get("type").and_then(Value::as_str) != Some("Container") {
+        return;
+    }
+    for (from, to) in [
+        ("max", "default"),
+        ("default", "defaultRequest"),
+        ("min", "defaultRequest"),
+    ] {
+        let given = limit.get(from).and_then(Value::as_object).cloned();
+        for (name, amount) in given.into_iter().flatten() {
+            set(limit, &format!("/{to}"), json!({}));
+            if let Some(amounts) = limit.get_mut(to).and_then(Value::as_object_mut) {
+                amounts.entry(name).or_insert(amount);
+            }
+        }
+    }
+}
+
 pub(super) fn service(object: &mut Value) {
     set_text(object, "/spec/sessionAffinity", "None");
     set_text(object, "/spec/type", "ClusterIP");

@@ -14,6 +14,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "Secret" => core::secret(object),
         "Namespace" => core::namespace(object),
         "Service" => core::service(object),
+        "LimitRange" => each(object, "/spec/limits", core::limit),
         "PersistentVolumeClaim" => set(object, "/spec/volumeMode", "Filesystem"),
         "Endpoints" => each(object, "/subsets", |subset| {
             each(subset, "/ports", |p| set(p, "/protocol", "TCP"));
@@ -72,7 +73,8 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         "Service" => core::service_network(object),
         "Pod" => {
             set(object, "/status/phase", "Pending");
-            set(object, "/status/qosClass", "BestEffort");
+            let quality = crate::resources::quality(object.get("spec").unwrap_or(&Value::Null));
+            set(object, "/status/qosClass", quality);
         }
         _ => {}
     }

@@ -93,7 +93,18 @@ fn container(container: &mut Value) {
             set(probe, "/grpc/service", "");
         }
     }
-    // A limit without a request is also the request.
+}
+
+pub(super) fn pod(object: &mut Value) {
+    set(object, "/spec/enableServiceLinks", true);
+    pod_spec(object, "/spec");
+    for field in ["/spec/containers", "/spec/initContainers"] {
+        each(object, field, requests);
+    }
+}
+
+/// A limit without a request is also the request; in templates it is left to the pods.
+fn requests(container: &mut Value) {
     let limits = container
         .pointer("/resources/limits")
         .and_then(Value::as_object)
@@ -107,11 +118,6 @@ fn container(container: &mut Value) {
             requests.entry(name).or_insert(value);
         }
     }
-}
-
-pub(super) fn pod(object: &mut Value) {
-    set(object, "/spec/enableServiceLinks", true);
-    pod_spec(object, "/spec");
 }
 
 pub(super) fn deployment(object: &mut Value) {

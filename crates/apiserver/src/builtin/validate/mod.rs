@@ -4,6 +4,7 @@ mod admission;
 mod core;
 mod crd;
 mod policies;
+mod quotas;
 mod rbac;
 mod schema;
 mod workloads;
@@ -38,6 +39,8 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Lease" => causes.extend(core::lease(new)),
         "CertificateSigningRequest" => causes.extend(core::signing_request(new, old)),
         "Service" => causes.extend(core::service(new)),
+        "LimitRange" => causes.extend(quotas::limit_range(new)),
+        "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
         "Event" => causes.extend(core::event(kind, new)),
         "Role" => causes.extend(rbac::role(new, true)),
         "ClusterRole" => causes.extend(rbac::role(new, false)),

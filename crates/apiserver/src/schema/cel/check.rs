@@ -13,6 +13,7 @@ use super::super::Schema;
 use super::super::node::{Arena, NodeId};
 use super::Expression;
 use super::functions;
+use super::macros;
 use super::signatures;
 use super::types::{self, Ty};
 
@@ -196,8 +197,8 @@ impl Scope<'_> {
         inner.bind(&all.accu_var, gathered);
         inner.type_of(&all.loop_cond)?;
         let step = inner.type_of(&all.loop_step)?;
-        // A list that grows has the type of what it grows by.
-        if matches!(step, Ty::List(_)) {
+        // A list or map that grows has the type of what it grows by.
+        if matches!(step, Ty::List(_) | Ty::Map(_)) {
             inner.bind(&all.accu_var, step);
         }
         inner.type_of(&all.result)
@@ -227,6 +228,17 @@ impl Scope<'_> {
         let all: Vec<&Ty> = target.iter().chain(&arguments).collect();
         if let Some(result) = operator(name, &all) {
             return result;
+        }
+        match (name, arguments.as_slice()) {
+            (macros::INSERT, [_, Ty::String, value]) => return Ok(Ty::map(value.clone())),
+            (macros::INSERT_ALL, [_, entry @ (Ty::Map(_) | Ty::Dyn)]) => return Ok(entry.clone()),
+            (macros::ITEMS, [Ty::Optional(of)]) => return Ok(Ty::List(of.clone())),
+            (macros::ITEMS, [Ty::Dyn]) => return Ok(Ty::list(Ty::Dyn)),
+            (macros::ITEMS, _) => return Err(no_overload("optMap", &all)),
+            (macros::FIRST, [Ty::List(of)]) => return Ok(Ty::Optional(of.clone())),
+            (macros::INSERT | macros::FIRST, _) => return Ok(Ty::Dyn),
+            (macros::INSERT_ALL, _) => return Err(no_overload(macros::INSERT, &all)),
+            _ => {}
         }
         match (name, call.args.as_slice()) {
             (operators::OPT_SELECT, [_, field]) => {

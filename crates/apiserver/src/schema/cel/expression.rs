@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::bound::{Bound, Extent};
 use super::convert;
 use super::depth;
+use super::macros;
 use super::meter;
 
 /// Longer expressions are refused before they are parsed.
@@ -26,6 +27,7 @@ thread_local! {
 fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     super::authorizer::register(&mut context);
+    macros::register(&mut context);
     context
 }
 
@@ -42,6 +44,8 @@ fn failed<T>() -> Result<T, String> {
 pub struct Expression {
     source: Box<str>,
     program: IdedExpr,
+    /// What the evaluator gets instead, where it cannot do with the program.
+    lowered: Option<IdedExpr>,
     levels: usize,
     bound: Bound,
 }
@@ -122,21 +126,24 @@ impl Expression {
             return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
         }
         let text = depth::readable(source)?;
-        let parse = || -> Result<(IdedExpr, usize, Bound), String> {
-            let program = Parser::new()
+        let parse = || -> Result<Self, String> {
+            let mut program = Parser::new()
                 .enable_optional_syntax(true)
                 .parse(&text)
                 .map_err(|e| e.to_string())?;
-            let (levels, bound) = (depth::levels(&program)?, Bound::of(&program));
-            Ok((program, levels, bound))
+            // Before they can become more.
+            depth::levels(&program)?;
+            macros::expand(&mut program)?;
+            let lowered = macros::lower(&program);
+            Ok(Self {
+                source: source.into(),
+                levels: depth::levels(lowered.as_ref().unwrap_or(&program))?,
+                bound: Bound::of(&program),
+                lowered,
+                program,
+            })
         };
-        let (program, levels, bound) = depth::parsing(&text, || guarded(parse)).unwrap_or_else(failed)?;
-        Ok(Self {
-            source: source.into(),
-            levels,
-            bound,
-            program,
-        })
+        depth::parsing(&text, || guarded(parse)).unwrap_or_else(failed)
     }
 
     /// The text it was compiled from.
@@ -197,6 +204,7 @@ impl Expression {
                 for (name, value) in &activation.variables {
                     context.add_variable_from_value(name.as_str(), value.clone());
                 }
+                let program = self.lowered.as_ref().unwrap_or(program);
                 guarded(|| context.resolve(program).map_err(|e| describe(&e)))
             })
         })
@@ -238,7 +246,7 @@ pub(super) fn call(called: &CallExpr, on_value: bool, values: &[Cel]) -> Result<
     let program = IdedExpr {
         id: 0,
         expr: Expr::Call(CallExpr {
-            func_name: called.func_name.clone(),
+            func_name: macros::evaluated(&called.func_name).to_owned(),
             target,
             args: idents.collect(),
         }),

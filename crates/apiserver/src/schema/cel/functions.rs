@@ -108,8 +108,6 @@ pub(super) fn find(name: &str) -> Option<Shape> {
         | "min"
         | "name"
         | "namespace"
-        | "optFlatMap"
-        | "optMap"
         | "optional.none"
         | "optional.of"
         | "optional.ofNonZeroValue"

@@ -7,6 +7,7 @@ mod convert;
 mod depth;
 mod expression;
 mod functions;
+mod macros;
 mod meter;
 mod rule;
 mod signatures;

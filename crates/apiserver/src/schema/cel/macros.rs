@@ -1,0 +1,389 @@
+//! Macros that the CEL crate does not know: those with two variables, and those on optionals.
+//!
+//! What was parsed as calls becomes loops ([`expand`]). Checker and meter understand a loop with two variables; the evaluator does
+//! not, so for it such a loop becomes one over pairs ([`lower`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube_cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
+};
+use kube_cel::cel::objects::{Key, Map, OptionalValue};
+use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
+
+/// Adds an entry to a map: of a key and a value, or of a map.
+pub(super) const INSERT: &str = "cel.@mapInsert";
+pub(super) const INSERT_ALL: &str = "cel.@mapInsertAll";
+/// The pairs of a map, or of the places and items of a list.
+const PAIRS: &str = "@pairs";
+const PAIR: &str = "@pair";
+const RESULT: &str = "@result";
+/// What an optional holds as a list, and the other way round.
+pub(super) const ITEMS: &str = "@items";
+pub(super) const FIRST: &str = "@first";
+
+fn node(expr: Expr) -> IdedExpr {
+    IdedExpr { id: 0, expr }
+}
+
+fn ident(name: &str) -> IdedExpr {
+    node(Expr::Ident(name.to_owned()))
+}
+
+fn boolean(value: bool) -> IdedExpr {
+    node(Expr::Literal(LiteralValue::Boolean(value.into())))
+}
+
+fn number(value: i64) -> IdedExpr {
+    node(Expr::Literal(LiteralValue::Int(value.into())))
+}
+
+fn list(elements: Vec<IdedExpr>) -> IdedExpr {
+    node(Expr::List(ListExpr::new(elements)))
+}
+
+fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    member(None, name, args)
+}
+
+fn member(target: Option<IdedExpr>, name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    node(Expr::Call(CallExpr {
+        func_name: name.to_owned(),
+        target: target.map(Box::new),
+        args,
+    }))
+}
+
+/// `value` under a name in `of`: a loop that never runs.
+fn bind(name: &str, value: IdedExpr, of: IdedExpr) -> IdedExpr {
+    node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: list(Vec::new()),
+        iter_var: "#unused".to_owned(),
+        iter_var2: None,
+        accu_var: name.to_owned(),
+        accu_init: value,
+        loop_cond: boolean(false),
+        loop_step: ident(name),
+        result: of,
+    })))
+}
+
+/// Everything directly below.
+fn below(expression: &mut IdedExpr) -> Vec<&mut IdedExpr> {
+    match &mut expression.expr {
+        Expr::Call(call) => call
+            .target
+            .as_deref_mut()
+            .into_iter()
+            .chain(&mut call.args)
+            .collect(),
+        Expr::Comprehension(all) => {
+            let all = &mut **all;
+            vec![
+                &mut all.iter_range,
+                &mut all.accu_init,
+                &mut all.loop_cond,
+                &mut all.loop_step,
+                &mut all.result,
+            ]
+        }
+        Expr::List(list) => list.elements.iter_mut().collect(),
+        Expr::Map(map) => {
+            let entries = map.entries.iter_mut().map(|entry| match &mut entry.expr {
+                EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
+                EntryExpr::StructField(field) => vec![&mut field.value],
+            });
+            entries.flatten().collect()
+        }
+        Expr::Select(select) => vec![&mut *select.operand],
+        Expr::Struct(message) => {
+            let entries = message.entries.iter_mut().map(|entry| match &mut entry.expr {
+                EntryExpr::MapEntry(entry) => vec![&mut entry.key, &mut entry.value],
+                EntryExpr::StructField(field) => vec![&mut field.value],
+            });
+            entries.flatten().collect()
+        }
+        Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => Vec::new(),
+    }
+}
+
+/// Replaces the calls that are macros.
+pub(super) fn expand(expression: &mut IdedExpr) -> Result<(), String> {
+    for part in below(expression) {
+        expand(part)?;
+    }
+    let Expr::Call(called) = &mut expression.expr else {
+        return Ok(());
+    };
+    let expanded = match (called.func_name.as_str(), called.args.len()) {
+        ("all" | "exists" | "existsOne" | "exists_one", 3)
+        | ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => two_variables,
+        ("optMap" | "optFlatMap", 2) => optional,
+        _ => return Ok(()),
+    };
+    if let Some(target) = called.target.take() {
+        let args = std::mem::take(&mut called.args);
+        *expression = expanded(&called.func_name, *target, args)?;
+    }
+    Ok(())
+}
+
+fn variable(expression: Option<IdedExpr>) -> Result<String, String> {
+    match expression.map(|e| e.expr) {
+        Some(Expr::Ident(name)) if name == RESULT => {
+            Err("iteration variable overwrites accumulator variable".into())
+        }
+        Some(Expr::Ident(name)) => Ok(name),
+        _ => Err("argument must be a simple name".into()),
+    }
+}
+
+fn two_variables(name: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Result<IdedExpr, String> {
+    let mut args = args.into_iter();
+    let first = variable(args.next())?;
+    let second = variable(args.next())?;
+    if first == second {
+        return Err(format!("duplicate variable name: {first}"));
+    }
+    let mut rest: Vec<IdedExpr> = args.collect();
+    let body = rest.pop().unwrap_or_default();
+    let so_far = || ident(RESULT);
+    let mut result = so_far();
+    let (init, condition, step) = match name {
+        "all" => (
+            boolean(true),
+            call(operators::NOT_STRICTLY_FALSE, vec![so_far()]),
+            call(operators::LOGICAL_AND, vec![so_far(), body]),
+        ),
+        "exists" => (
+            boolean(false),
+            call(
+                operators::NOT_STRICTLY_FALSE,
+                vec![call(operators::LOGICAL_NOT, vec![so_far()])],
+            ),
+            call(operators::LOGICAL_OR, vec![so_far(), body]),
+        ),
+        "existsOne" | "exists_one" => {
+            let more = call(operators::ADD, vec![so_far(), number(1)]);
+            result = call(operators::EQUALS, vec![so_far(), number(1)]);
+            (
+                number(0),
+                boolean(true),
+                call(operators::CONDITIONAL, vec![body, more, so_far()]),
+            )
+        }
+        "transformList" => (
+            list(Vec::new()),
+            boolean(true),
+            call(operators::ADD, vec![so_far(), list(vec![body])]),
+        ),
+        "transformMap" => (
+            node(Expr::Map(MapExpr::default())),
+            boolean(true),
+            call(INSERT, vec![so_far(), ident(&first), body]),
+        ),
+        _ => (
+            node(Expr::Map(MapExpr::default())),
+            boolean(true),
+            call(INSERT_ALL, vec![so_far(), body]),
+        ),
+    };
+    let step = match rest.pop() {
+        Some(filter) => call(operators::CONDITIONAL, vec![filter, step, so_far()]),
+        None => step,
+    };
+    Ok(node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: target,
+        iter_var: first,
+        iter_var2: Some(second),
+        accu_var: RESULT.to_owned(),
+        accu_init: init,
+        loop_cond: condition,
+        loop_step: step,
+        result,
+    }))))
+}
+
+/// A loop over what an optional holds, if anything. The evaluator cannot give an optional a name.
+fn optional(name: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Result<IdedExpr, String> {
+    let mut args = args.into_iter();
+    let variable = variable(args.next())?;
+    let body = args.next().unwrap_or_default();
+    let more = match name {
+        "optMap" => list(vec![body]),
+        _ => call(ITEMS, vec![body]),
+    };
+    let items = node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: call(ITEMS, vec![target]),
+        iter_var: variable,
+        iter_var2: None,
+        accu_var: RESULT.to_owned(),
+        accu_init: list(Vec::new()),
+        loop_cond: boolean(true),
+        loop_step: call(operators::ADD, vec![ident(RESULT), more]),
+        result: ident(RESULT),
+    })));
+    Ok(call(FIRST, vec![items]))
+}
+
+/// The same for the evaluator, if it differs: loops over pairs; and `a[?'b']` for `a.?b`, which fails there where it should be
+/// none.
+pub(super) fn lower(expression: &IdedExpr) -> Option<IdedExpr> {
+    let mut lowered = expression.clone();
+    rewrite(&mut lowered).then_some(lowered)
+}
+
+fn rewrite(expression: &mut IdedExpr) -> bool {
+    let mut changed = false;
+    for part in below(expression) {
+        changed |= rewrite(part);
+    }
+    match &mut expression.expr {
+        Expr::Call(call) => {
+            let name = evaluated(&call.func_name);
+            changed |= name != call.func_name;
+            call.func_name = name.to_owned();
+        }
+        Expr::Comprehension(all) => {
+            let Some(second) = all.iter_var2.take() else {
+                return changed;
+            };
+            let part = |at: i64| call(operators::INDEX, vec![ident(PAIR), number(at)]);
+            all.iter_range = call(PAIRS, vec![std::mem::take(&mut all.iter_range)]);
+            let first = std::mem::replace(&mut all.iter_var, PAIR.to_owned());
+            let step = std::mem::take(&mut all.loop_step);
+            all.loop_step = bind(&first, part(0), bind(&second, part(1), step));
+            return true;
+        }
+        _ => {}
+    }
+    changed
+}
+
+/// What the evaluator calls for a function.
+pub(super) fn evaluated(function: &str) -> &str {
+    match function {
+        operators::OPT_SELECT => operators::OPT_INDEX,
+        other => other,
+    }
+}
+
+/// Adds what the loops call.
+pub(super) fn register(context: &mut Context<'_>) {
+    context.add_function(PAIRS, |range: Cel| {
+        let pair = |first: Cel, second: &Cel| Cel::List(Arc::new(vec![first, second.clone()]));
+        let pairs: Vec<Cel> = match &range {
+            Cel::List(items) => (0i64..)
+                .zip(items.iter())
+                .map(|(i, item)| pair(Cel::Int(i), item))
+                .collect(),
+            Cel::Map(map) => map
+                .map
+                .iter()
+                .map(|(k, v)| pair(Cel::from(k.clone()), v))
+                .collect(),
+            _ => return Err(ExecutionError::NoSuchOverload),
+        };
+        Ok(Cel::List(Arc::new(pairs)))
+    });
+    context.add_function(ITEMS, |optional: Cel| {
+        let optional = <&OptionalValue>::try_from(&optional)?;
+        Ok(Cel::List(Arc::new(
+            optional.value().cloned().into_iter().collect(),
+        )))
+    });
+    context.add_function(FIRST, |items: Cel| -> ResolveResult {
+        let Cel::List(items) = &items else {
+            return Err(ExecutionError::NoSuchOverload);
+        };
+        let optional = items
+            .first()
+            .cloned()
+            .map_or_else(OptionalValue::none, OptionalValue::of);
+        Ok(Cel::Opaque(Arc::new(optional)))
+    });
+    context.add_function(INSERT, |map: Cel, key: Cel, value: Cel| {
+        let key: Key = key.try_into().map_err(|_| ExecutionError::NoSuchOverload)?;
+        insert(&map, [(key, value)])
+    });
+    context.add_function(INSERT_ALL, |map: Cel, more: Cel| match &more {
+        Cel::Map(more) => insert(&map, more.map.iter().map(|(k, v)| (k.clone(), v.clone()))),
+        _ => Err(ExecutionError::NoSuchOverload),
+    });
+}
+
+fn insert(map: &Cel, entries: impl IntoIterator<Item = (Key, Cel)>) -> Result<Cel, ExecutionError> {
+    let Cel::Map(map) = map else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
+    let mut all: HashMap<Key, Cel> = (*map.map).clone();
+    for (key, value) in entries {
+        if all.contains_key(&key) {
+            let why = format!("insert failed: key {key} already exists");
+            return Err(ExecutionError::function_error(INSERT, why));
+        }
+        all.insert(key, value);
+    }
+    Ok(Cel::Map(Map { map: Arc::new(all) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Activation, Expression};
+
+    #[test]
+    fn with_two_variables() {
+        let mut values = Activation::default();
+        values.bind(
+            "self",
+            &json!({"l": ["a", "b", "c"], "m": {"x": 1, "y": 2}, "n": [[1, 2], [3]]}),
+        );
+        for (rule, wanted) in [
+            ("self.l.all(i, v, i < 3 && v != 'd')", true),
+            ("self.l.all(i, v, i < 2)", false),
+            ("self.l.exists(i, v, i == 2 && v == 'c')", true),
+            ("self.m.exists(k, v, k == 'x' && v == 2)", false),
+            ("self.m.all(k, v, v > 0 && k.size() == 1)", true),
+            ("self.l.existsOne(i, v, v > 'a')", false),
+            ("self.l.existsOne(i, v, i == 0)", true),
+            (
+                "self.l.transformList(i, v, v + string(i)) == ['a0', 'b1', 'c2']",
+                true,
+            ),
+            ("self.l.transformList(i, v, i > 0, v) == ['b', 'c']", true),
+            ("self.m.transformMap(k, v, v + 1) == {'x': 2, 'y': 3}", true),
+            ("self.m.transformMap(k, v, k == 'y', v) == {'y': 2}", true),
+            (
+                "self.l.transformMapEntry(i, v, {v: i}) == {'a': 0, 'b': 1, 'c': 2}",
+                true,
+            ),
+            (
+                "self.m.transformMapEntry(k, v, v == 2, {string(v): k}) == {'2': 'y'}",
+                true,
+            ),
+            ("self.n.all(i, inner, inner.all(j, v, v == 2 * i + j + 1))", true),
+            ("self.n.all(i, i, true) || true", true),
+            ("[].all(i, v, false)", true),
+            ("self.?l[?0].optMap(x, x + 'z').orValue('') == 'az'", true),
+            ("self.?nope.optMap(x, x + 'z').orValue('q') == 'q'", true),
+            ("self.?l.optFlatMap(x, x[?7]).hasValue()", false),
+            ("self.?nope.?more.hasValue()", false),
+            ("self.?m.?x.hasValue() && !self.?m.?z.hasValue()", true),
+        ] {
+            match Expression::compile(rule) {
+                Ok(compiled) => assert_eq!(compiled.evaluate_bool(&values), Ok(wanted), "{rule}"),
+                Err(why) => assert_eq!(why, "duplicate variable name: i", "{rule}"),
+            }
+        }
+        let twice = Expression::compile("self.l.transformMapEntry(i, v, {'k': i}).size() > 0").unwrap();
+        assert!(
+            twice
+                .evaluate_bool(&values)
+                .unwrap_err()
+                .contains("already exists")
+        );
+    }
+}
