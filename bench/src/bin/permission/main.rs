@@ -1,5 +1,5 @@
-//! From a ClusterPermission on the hub to the answer of the managed cluster's authorizer, next to a bare client that
-//! writes the same object directly to the managed cluster. Two real control planes, one process, one run. Then the
+//! From a ClusterPermission that the hub accepted to the answer of the managed cluster's authorizer, next to a bare client
+//! that writes the same objects directly to the managed cluster. Two real control planes, one process, one run. Then the
 //! restart of a hub process that has nothing to do.
 //!
 //! `cargo build --release -p writ -p writ-bench && target/release/permission [rounds]`
@@ -7,22 +7,16 @@
 //! Each measurement begins when everything before it has settled. With `WRIT_TRACE=1` it prints the requests of the
 //! last round instead of the restart.
 
+mod ask;
 mod repair;
 mod restart;
 
-use std::{
-    future::Future,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::{
-    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-    core::v1::Namespace,
-    rbac::v1::RoleBinding,
-};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::{core::v1::Namespace, rbac::v1::RoleBinding};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
     runtime::wait::await_condition,
 };
@@ -34,6 +28,8 @@ use writ_fleet::cluster::{client, install_crds};
 use writ_hub::cluster_permission::names;
 use writ_runtime::{condition, health::Health};
 use writ_testenv::{ControlPlane, Options};
+
+use ask::{Asker, From};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -83,6 +79,7 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
         .await?;
 
     let trace = Trace::default();
+    let asker = Asker::new(trace.follow("review", cluster.clone()), "a");
     let shutdown = CancellationToken::new();
     let (hub_health, agent_health) = (Health::default(), Health::default());
     let hub_options = writ_hub::Options {
@@ -115,7 +112,7 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
     let bindings: Api<RoleBinding> = Api::namespaced(cluster.clone(), "a");
     let works: Api<ManifestWork> = Api::namespaced(admin.clone(), "cluster1");
     let permissions: Api<ClusterPermission> = Api::namespaced(admin, "cluster1");
-    let mut times: [Vec<Duration>; 5] = Default::default();
+    let mut times: [Vec<Duration>; 6] = Default::default();
     let mut promises = repair::Measured::default();
     // A server that was just given a definition takes seconds for the first object of it: one round is not counted.
     for round in 0..=rounds {
@@ -123,21 +120,24 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
             times.iter_mut().for_each(Vec::clear);
             promises.clear();
         }
-        let [bare_grant, bare_revoke, grant, removed, deleted] = &mut times;
+        let [bare_grant, bare_removed, bare_deleted, grant, removed, deleted] = &mut times;
         let user = format!("bare-{round}");
-        let object: RoleBinding = serde_json::from_value(binding(&user))?;
-        bare_grant.push(
-            timed(&cluster, &user, true, async {
-                bindings.create(&PostParams::default(), &object).await.map(drop)
-            })
-            .await?,
-        );
-        bare_revoke.push(
-            timed(&cluster, &user, false, async {
-                bindings.delete(&user, &DeleteParams::default()).await.map(drop)
-            })
-            .await?,
-        );
+        let one: RoleBinding = serde_json::from_value(binding(&user, &user))?;
+        let other: RoleBinding = serde_json::from_value(binding(&format!("{user}-other"), "somebody"))?;
+        let create = async |object: &RoleBinding| bindings.create(&PostParams::default(), object).await;
+        let delete = async |object: &RoleBinding| {
+            bindings
+                .delete(&object.name_any(), &DeleteParams::default())
+                .await
+        };
+        let both = async { tokio::try_join!(create(&other), create(&one)).map(drop) };
+        bare_grant.push(asker.timed(From::Request, &user, true, both).await?);
+        let write = async { delete(&one).await.map(drop) };
+        bare_removed.push(asker.timed(From::Request, &user, false, write).await?);
+        let write = async { create(&one).await.map(drop) };
+        asker.timed(From::Request, &user, true, write).await?;
+        let both = async { tokio::try_join!(delete(&other), delete(&one)).map(drop) };
+        bare_deleted.push(asker.timed(From::Request, &user, false, both).await?);
 
         let tell = round == rounds && std::env::var_os("WRIT_TRACE").is_some();
         let user = format!("writ-{round}");
@@ -150,7 +150,7 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
                 .await
                 .map(drop)
         };
-        grant.push(timed(&cluster, &user, true, create).await?);
+        grant.push(asker.timed(From::Accepted, &user, true, create).await?);
         let name = names::work(&settled(&permissions, &user).await?, 1);
         if tell {
             trace.tell("the last grant", grant, began);
@@ -163,12 +163,12 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
         };
         trace.take();
         let began = Instant::now();
-        removed.push(timed(&cluster, &user, false, change(false)).await?);
+        removed.push(asker.timed(From::Accepted, &user, false, change(false)).await?);
         settled(&permissions, &user).await?;
         if tell {
             trace.tell("the last binding that was removed", removed, began);
         }
-        timed(&cluster, &user, true, change(true)).await?;
+        asker.timed(From::Accepted, &user, true, change(true)).await?;
         settled(&permissions, &user).await?;
         trace.take();
         let began = Instant::now();
@@ -178,7 +178,7 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
                 .await
                 .map(drop)
         };
-        deleted.push(timed(&cluster, &user, false, delete).await?);
+        deleted.push(asker.timed(From::Accepted, &user, false, delete).await?);
         let gone = |work: Option<&ManifestWork>| work.is_none();
         await_condition(works.clone(), &name, gone).await?;
         if tell {
@@ -193,16 +193,16 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
     println!("| {rounds} rounds | p50 | p99 | p50 / bare | p99 / bare |");
     println!("| --- | --- | --- | --- | --- |");
     let names = [
-        "bare client, grant",
-        "bare client, revoke",
+        "bare client: two bindings made",
+        "bare client: one of them deleted",
+        "bare client: both deleted",
         "grant",
         "revoke: binding removed",
         "revoke: permission deleted",
     ];
-    let bare = [quantiles(&mut times[0].clone()), quantiles(&mut times[1].clone())];
-    for (index, (name, times)) in names.iter().zip(&mut times).enumerate() {
-        let (p50, p99) = quantiles(times);
-        let (b50, b99) = if matches!(index, 0 | 2) { bare[0] } else { bare[1] };
+    let measured = times.map(|mut times| quantiles(&mut times));
+    for (index, (name, (p50, p99))) in names.iter().zip(measured).enumerate() {
+        let (b50, b99) = measured.get(index % 3).copied().unwrap_or_default();
         let ratio = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
         let (median, worst) = (ratio(p50, b50), ratio(p99, b99));
         println!("| {name} | {p50:.1?} | {p99:.1?} | {median:.1} | {worst:.1} |");
@@ -251,8 +251,8 @@ fn subject(user: &str) -> Value {
     json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user})
 }
 
-fn binding(user: &str) -> Value {
-    json!({"metadata": {"name": user}, "roleRef": role_ref(), "subjects": [subject(user)]})
+fn binding(name: &str, user: &str) -> Value {
+    json!({"metadata": {"name": name}, "roleRef": role_ref(), "subjects": [subject(user)]})
 }
 
 /// A permission that grants something to the user, or only to somebody else.
@@ -263,43 +263,6 @@ fn permission(user: &str, grants: bool) -> Value {
         bindings.push(entry(user, user));
     }
     json!({"apiVersion": "rbac.open-cluster-management.io/v1alpha1", "kind": "ClusterPermission", "metadata": {"name": user}, "spec": {"roleBindings": bindings}})
-}
-
-/// From the request until the managed cluster's authorizer gives the wanted answer.
-async fn timed(
-    cluster: &Client,
-    user: &str,
-    wanted: bool,
-    write: impl Future<Output = Result<(), kube::Error>>,
-) -> Result<Duration> {
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(user.into()),
-            groups: Some(vec!["system:authenticated".into()]),
-            resource_attributes: Some(ResourceAttributes {
-                verb: Some("get".into()),
-                resource: Some("pods".into()),
-                namespace: Some("a".into()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    };
-    let reviews: Api<SubjectAccessReview> = Api::all(cluster.clone());
-    let started = Instant::now();
-    write.await?;
-    loop {
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        if answer.status.is_some_and(|status| status.allowed) == wanted {
-            return Ok(started.elapsed());
-        }
-        if started.elapsed() > Duration::from_mins(1) {
-            bail!("{user} is not allowed={wanted} after a minute");
-        }
-        // Asking without a pause would take the processors from those who are waited for.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 async fn namespace(client: &Client, name: &str) -> Result<()> {
