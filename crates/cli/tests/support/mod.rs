@@ -23,16 +23,19 @@ pub struct Up {
     pub greeting: String,
     output: std::sync::mpsc::Receiver<String>,
     seen: Vec<String>,
+    /// What it leaves behind when it is killed.
+    _scratch: TempDir,
 }
 
 impl Up {
     /// Starts it with these arguments and waits until it says that it is ready.
     pub fn start(args: &[&str]) -> Result<Self> {
-        let log = tempfile::tempfile()?;
+        let (log, scratch) = (tempfile::tempfile()?, tempfile::tempdir()?);
         let mut child = Command::new(WRIT)
             .arg("up")
             .args(args)
             .env("WRIT_LOG", "warn")
+            .env("TMPDIR", scratch.path())
             .env_remove("KUBECONFIG")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -71,6 +74,7 @@ impl Up {
             greeting,
             output,
             seen: Vec::new(),
+            _scratch: scratch,
         })
     }
 

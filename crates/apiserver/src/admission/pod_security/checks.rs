@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::restricted;
+use super::{host, restricted};
 use crate::admission::request::text;
 
 /// The version that last changed a rule; later ones are the same.
@@ -34,10 +34,10 @@ pub(super) type Check = fn(&Pod<'_>) -> Option<Violation>;
 const BASELINE: [(Check, Option<u32>); 12] = [
     (app_armor, None),
     (capabilities_baseline, Some(22)),
-    (host_namespaces, None),
-    (host_path_volumes, Some(0)),
-    (host_ports, None),
-    (host_probes, None),
+    (host::namespaces, None),
+    (host::path_volumes, Some(0)),
+    (host::ports, None),
+    (host::probes, None),
     (privileged, None),
     (proc_mount_baseline, Some(35)),
     (selinux, None),
@@ -218,103 +218,12 @@ fn capabilities_baseline(pod: &Pod<'_>) -> Option<Violation> {
     violation("non-default capabilities", added(pod, &CAPABILITIES)?)
 }
 
-fn host_namespaces(pod: &Pod<'_>) -> Option<Violation> {
-    let shared: Vec<String> = ["hostNetwork", "hostPID", "hostIPC"]
-        .into_iter()
-        .filter(|field| pod.spec.get(*field) == Some(&Value::Bool(true)))
-        .map(|field| format!("{field}=true"))
-        .collect();
-    if shared.is_empty() {
-        return None;
-    }
-    violation("host namespaces", shared.join(", "))
-}
-
 pub(super) fn volumes<'a>(pod: &Pod<'a>) -> impl Iterator<Item = &'a Value> + use<'a> {
     pod.spec
         .get("volumes")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
-}
-
-fn host_path_volumes(pod: &Pod<'_>) -> Option<Violation> {
-    let names: Vec<&str> = volumes(pod)
-        .filter(|volume| volume.get("hostPath").is_some())
-        .map(|volume| text(volume, "/name"))
-        .collect();
-    if names.is_empty() {
-        return None;
-    }
-    let word = plural("volume", "volumes", names.len());
-    violation("hostPath volumes", format!("{word} {}", quoted(names)))
-}
-
-fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
-    let mut ports = BTreeSet::new();
-    let names = pod.names(|container| {
-        let list = container.get("ports").and_then(Value::as_array);
-        let bad: Vec<String> = list
-            .into_iter()
-            .flatten()
-            .filter_map(|port| port.get("hostPort")?.as_i64())
-            .filter(|port| *port != 0)
-            .map(|port| port.to_string())
-            .collect();
-        let any = !bad.is_empty();
-        ports.extend(bad);
-        any
-    });
-    if names.is_empty() {
-        return None;
-    }
-    let (uses, word) = (
-        plural("uses", "use", names.len()),
-        plural("hostPort", "hostPorts", ports.len()),
-    );
-    let ports: Vec<String> = ports.into_iter().collect();
-    violation(
-        "hostPort",
-        format!("{} {uses} {word} {}", these(&names), ports.join(", ")),
-    )
-}
-
-fn host_probes(pod: &Pod<'_>) -> Option<Violation> {
-    if pod.minor < 34 {
-        return None;
-    }
-    let mut hosts = BTreeSet::new();
-    let names: BTreeSet<&str> = pod
-        .names(|container| {
-            let handlers = [
-                "/livenessProbe",
-                "/readinessProbe",
-                "/startupProbe",
-                "/lifecycle/postStart",
-                "/lifecycle/preStop",
-            ];
-            let bad: Vec<&str> = handlers
-                .iter()
-                .filter_map(|handler| container.pointer(handler))
-                .flat_map(|handler| ["/httpGet/host", "/tcpSocket/host"].map(|host| text(handler, host)))
-                .filter(|host| !host.is_empty())
-                .collect();
-            let any = !bad.is_empty();
-            hosts.extend(bad);
-            any
-        })
-        .into_iter()
-        .collect();
-    if names.is_empty() {
-        return None;
-    }
-    let names: Vec<&str> = names.into_iter().collect();
-    let word = plural("probe or lifecycle host", "probe or lifecycle hosts", hosts.len());
-    let uses = plural("uses", "use", names.len());
-    violation(
-        "probe or lifecycle host",
-        format!("{} {uses} {word} {}", these(&names), quoted(hosts)),
-    )
 }
 
 fn privileged(pod: &Pod<'_>) -> Option<Violation> {

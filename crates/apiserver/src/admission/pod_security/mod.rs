@@ -4,6 +4,7 @@
 //! template; `audit` is for the log of audits, which is not kept here.
 
 mod checks;
+mod host;
 mod restricted;
 
 use std::collections::BTreeMap;
