@@ -15,7 +15,7 @@ use super::filter::Filter;
 use super::list::{check_options, check_reached, resource_version};
 use super::table::Printer;
 use super::{Call, table};
-use crate::http::{Body, Shape};
+use crate::http::{Body, Media, Shape};
 use crate::state::State;
 use crate::status::{Failure, Result};
 use crate::store::{Change, Event, News, Object};
@@ -93,6 +93,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     }
     let now = Instant::now();
     let life = match call.query.number("timeoutSeconds")? {
+        Some(seconds) if seconds < 0 => return Ok(over(accept.media)),
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
         // As the real server: between half an hour and an hour, so that not all come back at once.
         _ => Duration::from_secs(1800 + rand::random::<u64>() % 1800),
@@ -104,7 +105,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         shape: accept.shape.clone(),
         cursor,
         initial,
-        mark: initial_events == Some(true) && bookmarks,
+        mark: with_state && bookmarks,
         bookmarks,
         next_bookmark: next_bookmark(now, deadline),
         deadline,
@@ -120,9 +121,21 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         let chunk = watch.next().await?;
         Some((Ok::<Bytes, std::convert::Infallible>(chunk), watch))
     });
-    let mut response = Response::new(Body::from_stream(chunks));
-    let kind = match accept.media {
-        crate::http::Media::Yaml => "application/yaml;stream=watch",
+    Ok(streamed(accept.media, Body::from_stream(chunks)))
+}
+
+/// A watch whose time was over before it began.
+fn over(media: Media) -> Response<Body> {
+    let status = Failure::new(500, "InternalError", "context deadline exceeded").to_json();
+    let mut out = Vec::new();
+    push_line(&mut out, "ERROR", status.to_string().as_bytes());
+    streamed(media, Body::from(out))
+}
+
+fn streamed(media: Media, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let kind = match media {
+        Media::Yaml => "application/yaml;stream=watch",
         _ => "application/json",
     };
     response
@@ -132,7 +145,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         header::CACHE_CONTROL,
         HeaderValue::from_static("no-cache, private"),
     );
-    Ok(response)
+    response
 }
 
 /// Every minute, and shortly before the end.
