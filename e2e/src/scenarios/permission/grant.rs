@@ -12,7 +12,10 @@ use kube::{
 use serde_json::json;
 use writ_api::work::ManifestWork;
 
-use super::support::{allowed, cluster_role, condition, delete, permission, pods, spoke, start, user};
+use super::support::{
+    agent_options, allowed, cluster_role, condition, delete, hub_controllers, join, permission, pods, spoke,
+    start, user,
+};
 use crate::{Fleet, at_once, wait};
 
 pub async fn grant_and_revoke(fleet: Fleet) -> Result<()> {
@@ -113,6 +116,31 @@ pub async fn grant_and_revoke(fleet: Fleet) -> Result<()> {
         Ok(works.list(&ListParams::default()).await?.items.is_empty())
     })
     .await
+}
+
+/// A permission goes and comes again with other content while nobody looks: what the former one granted goes.
+pub async fn made_again(fleet: Fleet) -> Result<()> {
+    let parts = start(&fleet).await?;
+    fleet.cluster(1)?.namespace("a").await?;
+    let grants = |name: &str| json!({"roleBindings": [{"namespace": "a", "name": name, "roleRef": cluster_role("view"), "subject": user(name)}]});
+    permission(&fleet, "p", grants("alice")).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    allowed(&fleet, "alice", "get", "a", true).await?;
+    parts.agent.stop().await?;
+    parts.hub.stop().await?;
+    delete(&fleet, "p").await?;
+    permission(&fleet, "p", grants("bob")).await?;
+
+    // Without its agent the work of the former one is still there.
+    let hub = writ_hub::Options {
+        controllers: hub_controllers(),
+        ..writ_hub::Options::default()
+    };
+    let _hub = fleet.run_hub(hub).await?;
+    condition(&fleet, "p", "RBACManifestWorkCreated", "True", "").await?;
+    let _agent = join(&fleet, 1, agent_options(&["grants", "registration", "work"])).await?;
+    allowed(&fleet, "bob", "get", "a", true).await?;
+    allowed(&fleet, "alice", "get", "a", false).await
 }
 
 pub async fn change_and_drift(fleet: Fleet) -> Result<()> {

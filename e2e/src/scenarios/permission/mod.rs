@@ -24,6 +24,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| grant::grant_and_revoke(fleet).boxed(),
         },
         Scenario {
+            name: "permission/what_a_former_permission_of_the_name_granted_goes",
+            clusters: 1,
+            run: |fleet| grant::made_again(fleet).boxed(),
+        },
+        Scenario {
             name: "permission/a_binding_gets_another_role_and_drift_is_repaired",
             clusters: 1,
             run: |fleet| grant::change_and_drift(fleet).boxed(),
