@@ -4,8 +4,9 @@
 /// understand and the server's words about what it refuses, and either can hold what is in a Secret.
 pub const NEVER: &str = "kube_client::client=off";
 
-/// What is logged where nobody asks for more.
-pub const DEFAULT: &str = "info,kube_client=off,kube_runtime=warn";
+/// What is logged where nobody asks for more. A watch that is refused or interrupted is told by whoever watches, in
+/// words; the library's own lines are dumps of the answer.
+pub const DEFAULT: &str = "info,kube_client=off,kube_runtime=error";
 
 /// The filter for what somebody asked for, in the syntax of `tracing`.
 pub fn filter(asked: Option<&str>) -> String {

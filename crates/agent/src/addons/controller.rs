@@ -42,6 +42,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
     };
     // Nobody waits for it: a hub that does not let the agent watch the add-on has none for it.
     context.health.gate("register add-ons").open();
+    let keeps_accounts = context.running_controllers().iter().any(|name| name == "tokens");
     let one = watcher::Config::default().fields(&format!("metadata.name={ADDON}"));
     let api = apply::namespaced(&context.hub, &context.options.cluster_name);
     let mut watched = events(api, one);
@@ -61,7 +62,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
         let addon = addons.iter().next().map(|(_, addon)| addon);
         // While the add-on is deleted it may still need the hub, to clean up.
         let leaving = addon.is_some_and(|addon| addon.metadata.deletion_timestamp.is_some());
-        let wanted = registration(addon);
+        // Where this very agent keeps the accounts nothing is installed; until the hub knows that, it may ask for it.
+        let wanted = registration(addon).filter(|_| !keeps_accounts);
         if !addons.is_ready() || leaving || asked.as_ref() == Some(&wanted) {
             continue;
         }

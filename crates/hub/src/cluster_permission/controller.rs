@@ -188,7 +188,11 @@ impl Reconciler {
             }
         }
         let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
-        apply::ensure_status(&api, &permission, &status, MANAGER).await?;
+        match apply::ensure_status(&api, &permission, &status, MANAGER).await {
+            // It was deleted meanwhile; the watch says so next.
+            Err(error) if error.is_code(404) => {}
+            written => drop(written?),
+        }
         match failed {
             Some(error) => Err(error),
             None => Ok(Next::Wait),

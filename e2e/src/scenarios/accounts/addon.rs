@@ -349,11 +349,15 @@ async fn moves(stage: &Stage, addons: &Api<ManagedClusterAddOn>, token: &str) ->
 }
 
 async fn run(stage: &Stage, hub: Client) -> Result<Running> {
-    let spoke = stage
-        .fleet
-        .cluster(1)?
-        .service_account(NAMESPACE, "managed-serviceaccount")
-        .await?;
+    let cluster = stage.fleet.cluster(1)?;
+    // The credential may be there before the work that brings the account of the pod.
+    let spoke = until("the add-on's account", || async {
+        cluster
+            .service_account(NAMESPACE, "managed-serviceaccount")
+            .await
+            .map(Some)
+    })
+    .await?;
     let options = writ_agent::Options {
         cluster_name: "cluster1".into(),
         agent_namespace: NAMESPACE.into(),
