@@ -23,6 +23,7 @@ pub mod path;
 pub mod quantity;
 pub mod queue;
 pub mod schedule;
+pub mod segment;
 pub mod supervise;
 pub mod token;
 pub mod watching;

@@ -84,21 +84,40 @@ pub async fn run_patiently<C: Clone>(
     }
 }
 
-/// A token that is cancelled on SIGTERM or Ctrl-C.
+/// A token that is cancelled on SIGTERM, on Ctrl-C, or when the terminal is closed.
 pub fn shutdown_on_signal() -> Result<CancellationToken, Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let token = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| Error::io("listen for SIGTERM", e))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| Error::io("listen for Ctrl-C", e))?;
+    let mut hangup = None;
+    if !outlives_its_terminal() {
+        hangup = Some(signal(SignalKind::hangup()).map_err(|e| Error::io("listen for SIGHUP", e))?);
+    }
     let cancel = token.clone();
     tokio::spawn(async move {
+        let closed = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = closed => {}
         }
         cancel.cancel();
     });
     Ok(token)
+}
+
+/// Whether whoever started the process told it to ignore SIGHUP, as `nohup` does.
+fn outlives_its_terminal() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod cost;
 mod names;
+mod types;
 
 use std::{
     collections::HashMap,
@@ -105,6 +106,12 @@ impl Expression {
         let expression = &self.0.expression().expr;
         guarded(|| names::unknown(expression, variables, functions, &functions_of_kubernetes()))
             .unwrap_or_else(Some)
+    }
+
+    /// What is wrong with it whatever it is run with, if it is meant to be true or false about this variable: a field that
+    /// the variable's schema does not have, or an outcome of another kind. The schema is one of a definition.
+    pub fn mistake(&self, variable: &str, schema: &Value) -> Option<String> {
+        types::mistake(&self.0.expression().expr, variable, schema)
     }
 
     /// What it comes to with these variables.
@@ -336,6 +343,58 @@ mod tests {
                     "{text}: {found:?}"
                 ),
             }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_found_before_anything_runs() {
+        let text = json!({"type": "string"});
+        let claim = json!({"type": "object", "properties": {"name": text, "value": text}});
+        let schema = json!({"type": "object", "properties": {
+            "name": text,
+            "ready": {"type": "boolean"},
+            "labels": {"type": "object", "additionalProperties": text},
+            "claims": {"type": "array", "items": claim},
+            "free": {"type": "object", "properties": {}, "x-kubernetes-preserve-unknown-fields": true},
+            "either": {"x-kubernetes-int-or-string": true},
+        }});
+        for text in [
+            "c.ready",
+            "!c.ready && c.name == 'a'",
+            "c.labels['a'] == 'b' || c.labels.env in ['prod']",
+            "has(c.labels.a) ? c.ready : false",
+            "c.claims.exists(a, a.name == 'x' && a.value != '')",
+            "c.claims.exists_one(a, a.name == 'x')",
+            "c.claims.filter(a, a.name == 'x').all(a, a.anything == 1)",
+            "c['name'] == 'a'",
+            "c.free.whatever == 1 && c.either > 2",
+            "c.labels.exists(key, key.startsWith('a'))",
+            "c.name.startsWith('a')",
+            // What it comes to is told by values only.
+            "c.scores('a')[0].value",
+            "true",
+        ] {
+            let mistake = Expression::parse(text).unwrap().mistake("c", &schema);
+            assert_eq!(mistake, None, "{text}");
+        }
+        for (text, words) in [
+            ("c.labls['a'] == 'b'", "\"labls\""),
+            ("has(c.labls)", "\"labls\""),
+            ("c['labls'] == 1", "\"labls\""),
+            ("c.name.first == 'a'", "\"first\""),
+            ("c.claims.exists(a, a.nam == 'x')", "\"nam\""),
+            ("c.ready || [c.nam] == []", "\"nam\""),
+            ("1 + 1", "never true or false"),
+            ("c.name", "never true or false"),
+            ("c.claims.map(a, a.name)", "never true or false"),
+            ("c.ready ? 'a' : 'b'", "never true or false"),
+            ("size(c.claims)", "never true or false"),
+        ] {
+            let mistake = Expression::parse(text).unwrap().mistake("c", &schema);
+            assert!(
+                mistake.as_ref().is_some_and(|m| m.contains(words)),
+                "{text}: {mistake:?}"
+            );
         }
     }
 

@@ -93,7 +93,8 @@ impl<'a> Names<'a> {
     }
 }
 
-fn parts(expression: &Expr) -> Vec<&Expr> {
+/// The expressions that an expression is made of.
+pub(super) fn parts(expression: &Expr) -> Vec<&Expr> {
     match expression {
         Expr::Call(call) => {
             let parts = call.target.as_deref().into_iter().chain(&call.args);

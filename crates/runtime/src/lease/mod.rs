@@ -46,7 +46,14 @@ pub struct Candidate<S> {
     timing: Timing,
     /// The Lease as last seen, and when it was first seen like that.
     observed: Option<(Record, Instant)>,
+    /// What to do where the Lease cannot be written at all.
+    advice: &'static str,
+    /// How often in a row that has failed.
+    failures: u32,
 }
+
+/// So many failures in a row to write the Lease are told, once: one alone only means that somebody else was faster.
+const MANY: u32 = 2;
 
 impl Candidate<Named> {
     /// A candidate for the Lease of that name. The identity must differ between processes.
@@ -67,7 +74,16 @@ impl<S: Store> Candidate<S> {
             identity,
             timing,
             observed: None,
+            advice: "",
+            failures: 0,
         }
+    }
+
+    /// The same; where nobody can be elected, this is what the log says to do.
+    #[must_use]
+    pub fn advise(mut self, advice: &'static str) -> Self {
+        self.advice = advice;
+        self
     }
 
     /// Waits until elected, runs `work` with a token that is cancelled when leadership is lost, and stands for
@@ -167,10 +183,22 @@ impl<S: Store> Candidate<S> {
         match self.store.write(wanted).await {
             Ok(written) => {
                 self.observed = Some((written, Instant::now()));
+                self.failures = 0;
                 true
             }
             Err(Refused(why)) => {
-                tracing::debug!(identity = self.identity, why, "did not get the lease");
+                self.failures = self.failures.saturating_add(1);
+                if self.failures == MANY {
+                    let advice = self.advice;
+                    tracing::warn!(
+                        identity = self.identity,
+                        why,
+                        advice,
+                        "cannot write the lease: nothing is done until that works"
+                    );
+                } else {
+                    tracing::debug!(identity = self.identity, why, "did not get the lease");
+                }
                 false
             }
         }

@@ -3,13 +3,13 @@
 use regex::RegexBuilder;
 use serde_json::Value;
 
-use super::{Path, PathError, Pattern, Step, Test, scan::Scan};
-
-/// How deep expressions may nest.
-const DEPTH: usize = 32;
+use super::{DEPTH, Path, PathError, Pattern, Step, Test, scan::Scan};
 
 /// How many ways an expression may spell out: each `,` in each part of a `|` multiplies them.
 const WAYS: usize = 1000;
+
+/// How many steps all these ways together may have: each part of a `|` is copied behind each way to it.
+const STEPS: usize = 4000;
 
 /// How large a regular expression may become.
 const PATTERN: usize = 1 << 20;
@@ -59,6 +59,9 @@ fn then(scan: &Scan<'_>, first: &[Vec<Step>], second: &[Vec<Step>]) -> Result<Ve
     if first.len() * second.len() > WAYS {
         return Err(scan.problem("it has too many alternatives"));
     }
+    if steps(first) * second.len() + steps(second) * first.len() > STEPS {
+        return Err(scan.problem("it has too many steps"));
+    }
     let ways = first.iter().flat_map(|way| {
         second
             .iter()
@@ -67,17 +70,18 @@ fn then(scan: &Scan<'_>, first: &[Vec<Step>], second: &[Vec<Step>]) -> Result<Ve
     Ok(ways.collect())
 }
 
+fn steps(ways: &[Vec<Step>]) -> usize {
+    ways.iter().map(Vec::len).sum()
+}
+
 fn term(scan: &mut Scan<'_>, depth: usize) -> Result<Vec<Vec<Step>>, PathError> {
     scan.skip_spaces();
     if scan.take("(") {
         let inner = alternatives(scan, depth + 1)?;
         scan.skip_spaces();
         scan.expect(")")?;
-        let suffix = suffix(scan)?;
-        return Ok(inner
-            .into_iter()
-            .map(|way| [way, suffix.clone()].concat())
-            .collect());
+        let suffix = [suffix(scan)?];
+        return then(scan, &inner, &suffix);
     }
     if scan.take_word("select") {
         let test = in_brackets(scan, |scan| test(scan, depth + 1))?;

@@ -1,6 +1,6 @@
 //! kubectl's JSONPath.
 
-use super::{Path, PathError, Step, Test, scan::Scan};
+use super::{DEPTH, Path, PathError, Step, Test, scan::Scan};
 
 pub(super) fn parse(text: &str) -> Result<Path, PathError> {
     let mut scan = Scan::new("JSONPath", text);
@@ -8,7 +8,7 @@ pub(super) fn parse(text: &str) -> Result<Path, PathError> {
     let braced = scan.take("{");
     scan.skip_spaces();
     scan.take("$");
-    let path = steps(&mut scan, true)?;
+    let path = steps(&mut scan, true, 0)?;
     scan.skip_spaces();
     if braced {
         scan.expect("}")?;
@@ -22,7 +22,10 @@ pub(super) fn parse(text: &str) -> Result<Path, PathError> {
     })
 }
 
-fn steps(scan: &mut Scan<'_>, bare_key_first: bool) -> Result<Vec<Step>, PathError> {
+fn steps(scan: &mut Scan<'_>, bare_key_first: bool, depth: usize) -> Result<Vec<Step>, PathError> {
+    if depth > DEPTH {
+        return Err(scan.problem("it is nested too deeply"));
+    }
     let mut steps = Vec::new();
     if bare_key_first && scan.peek().is_some_and(starts_key) {
         steps.push(Step::Key(key(scan)?));
@@ -46,7 +49,7 @@ fn steps(scan: &mut Scan<'_>, bare_key_first: bool) -> Result<Vec<Step>, PathErr
                 return Err(scan.problem("a key is missing"));
             }
         } else if scan.take("[") {
-            steps.push(bracket(scan)?);
+            steps.push(bracket(scan, depth)?);
         } else {
             return Ok(steps);
         }
@@ -99,10 +102,10 @@ fn key(scan: &mut Scan<'_>) -> Result<String, PathError> {
     Ok(key)
 }
 
-fn bracket(scan: &mut Scan<'_>) -> Result<Step, PathError> {
+fn bracket(scan: &mut Scan<'_>, depth: usize) -> Result<Step, PathError> {
     scan.skip_spaces();
     if scan.take("?(") {
-        let test = test(scan)?;
+        let test = test(scan, depth + 1)?;
         scan.expect(")")?;
         scan.skip_spaces();
         scan.expect("]")?;
@@ -149,10 +152,10 @@ fn element(scan: &mut Scan<'_>) -> Result<Step, PathError> {
     Ok(Step::Slice(from, to, step))
 }
 
-fn test(scan: &mut Scan<'_>) -> Result<Test, PathError> {
+fn test(scan: &mut Scan<'_>, depth: usize) -> Result<Test, PathError> {
     scan.skip_spaces();
     scan.expect("@")?;
-    let path = steps(scan, false)?;
+    let path = steps(scan, false, depth)?;
     scan.skip_spaces();
     let Some(operator) = scan.operator() else {
         return Ok(Test::Exists(path));

@@ -7,7 +7,15 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use serde_json::Value;
+
+/// How many bytes a path may have.
+const LENGTH: usize = 4096;
+
+/// How deep expressions may nest.
+const DEPTH: usize = 32;
 
 /// Why a path cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,17 +115,20 @@ impl Path {
     /// Reads kubectl's JSONPath: `.a.b`, `{.a.b}`, `$.a['b']`, `a\.b`, `[0]`, `[-1]`, `[0:2]`, `[*]`, `..a`,
     /// `[?(@.type=="Ready")]`.
     pub fn jsonpath(text: &str) -> Result<Self, PathError> {
+        short("JSONPath", text)?;
         jsonpath::parse(text)
     }
 
     /// Reads a jq path expression: keys, indexes, slices, `[]`, `|`, `,`, `..`, `?`, `if`, `getpath`, and `select` with
     /// comparisons and the usual tests.
     pub fn jq(text: &str) -> Result<Self, PathError> {
+        short("jq path expression", text)?;
         jq::parse(text)
     }
 
     /// Reads a JSON pointer (RFC 6901).
     pub fn pointer(text: &str) -> Result<Self, PathError> {
+        short("JSON pointer", text)?;
         let problem = |problem: &str, position: usize| PathError {
             language: "JSON pointer",
             path: text.into(),
@@ -177,6 +188,20 @@ impl Path {
     }
 }
 
+/// What is very long is not even looked at: anybody may write a path, and parts of it are copied.
+fn short(language: &'static str, text: &str) -> Result<(), PathError> {
+    if text.len() <= LENGTH {
+        return Ok(());
+    }
+    let start: String = text.chars().take(64).collect();
+    Err(PathError {
+        language,
+        path: format!("{start}..."),
+        problem: format!("it is longer than {LENGTH} bytes"),
+        position: LENGTH + 1,
+    })
+}
+
 fn remove_at(value: &mut Value, place: &[At]) {
     let Some((last, parents)) = place.split_last() else {
         *value = Value::Null;
@@ -219,6 +244,11 @@ fn walk<'v>(steps: &[Step], value: &'v Value) -> Found<'v> {
                 })
             })
             .collect();
+        if step.may_find_many() {
+            // However often steps lead to a place, it is one place: otherwise a few `..` would be more than there is.
+            let mut seen = HashSet::new();
+            found.retain(|(_, value)| seen.insert(std::ptr::from_ref(*value)));
+        }
     }
     found
 }

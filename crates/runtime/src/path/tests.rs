@@ -94,6 +94,34 @@ fn a_wrong_path_says_where() {
 }
 
 #[test]
+fn what_costs_more_than_a_path_is_worth_is_refused() {
+    let deep = |count: usize| format!(".a{}{}", "[?(@.a".repeat(count), ")]".repeat(count));
+    assert!(Path::jsonpath(&deep(30)).is_ok());
+    for path in [
+        deep(40),
+        deep(100_000),
+        ".a[?(@.a".repeat(400),
+        ".a".repeat(100_000),
+    ] {
+        let error = Path::jsonpath(&path).unwrap_err().to_string();
+        assert!(error.len() < 5000, "{}", error.len());
+    }
+    assert!(Path::jq(&[".a"; 100].join("|")).is_ok());
+    for path in [
+        vec![".a"; 100_000].join("|"),
+        // Short, and yet much.
+        format!("({})|{}", [".a"; 600].join(","), [".b"; 600].join("|")),
+        format!("({}){}", [".a"; 600].join(","), ".b".repeat(600)),
+        "(".repeat(1000),
+        "if .a then ".repeat(300),
+    ] {
+        let error = Path::jq(&path).unwrap_err().to_string();
+        assert!(error.len() < 5000, "{}", error.len());
+    }
+    assert!(Path::pointer(&"/a".repeat(100_000)).is_err());
+}
+
+#[test]
 fn jq_removes_what_it_names() {
     for (path, left) in [
         (".spec.replicas", r#"{"ports":["http","https","dns"]}"#),
