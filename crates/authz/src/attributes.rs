@@ -187,6 +187,25 @@ mod tests {
     }
 
     #[test]
+    fn a_request_is_built_part_by_part() {
+        let scale = ResourceAttributes::new("get", "apps", "deployments")
+            .subresource("scale")
+            .in_namespace("shop")
+            .named("web");
+        assert_eq!(
+            scale,
+            ResourceAttributes {
+                verb: "get",
+                group: "apps",
+                resource: "deployments",
+                subresource: "scale",
+                namespace: "shop",
+                name: "web",
+            }
+        );
+    }
+
+    #[test]
     fn names_of_service_accounts() {
         assert_eq!(
             split_service_account("system:serviceaccount:a:b"),

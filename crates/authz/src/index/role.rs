@@ -37,10 +37,9 @@ impl Role {
 
     pub(super) fn compile_cluster(names: &mut Names, id: Id, role: &ClusterRole) -> Self {
         let labels = role.metadata.labels.iter().flatten();
-        let mut labels: Vec<_> = labels
+        let labels = labels
             .map(|(key, value)| (names.take(key), names.take(value)))
             .collect();
-        labels.sort_unstable();
         let selectors = role.aggregation_rule.as_ref().map(|aggregation| {
             let selectors = aggregation.cluster_role_selectors.iter().flatten();
             selectors
@@ -58,7 +57,7 @@ impl Role {
             None
         });
         Self {
-            labels: labels.into_boxed_slice(),
+            labels,
             aggregation,
             has_selectors,
             ..Self::compile(names, id, role.rules.as_deref())

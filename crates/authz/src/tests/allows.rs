@@ -154,6 +154,15 @@ fn rules_do_not_mix() {
         .unwrap();
     assert!(allows(&index, "alice", &[], "get - pods a"));
     assert!(allows(&index, "alice", &[], "list apps deployments a"));
+    let decision = index.allows("alice", &[] as &[&str], &ask("list apps deployments a"));
+    let crate::Decision::Allow(grant) = decision else {
+        panic!("{decision:?}")
+    };
+    assert_eq!(
+        index.chain(&grant).unwrap().rule,
+        rule("list apps deployments"),
+        "the rule that allows it is told"
+    );
     for text in ["list - pods a", "get apps deployments a", "get apps pods a"] {
         assert!(!allows(&index, "alice", &[], text), "{text}");
     }
@@ -298,6 +307,16 @@ fn the_reason_is_that_of_the_api_server() {
     index
         .apply(&cluster_binding("d", "ClusterRole:c", &["group:dev"]))
         .unwrap();
+    // Of several subjects that are the asker, the first is told.
+    for (name, subjects) in [
+        ("group-first", ["group:ops", "group:dev", "user:alice"]),
+        ("user-first", ["user:bob", "user:alice", "group:dev"]),
+    ] {
+        let rules = [rule(&format!("get - {name}"))];
+        index.apply(&cluster_role(name, &rules)).unwrap();
+        let to = format!("ClusterRole:{name}");
+        index.apply(&cluster_binding(name, &to, &subjects)).unwrap();
+    }
     let reason = |user: &str, groups: &[&str], text: &str| match index.allows(user, groups, &ask(text)) {
         crate::Decision::Allow(grant) => index.chain(&grant).unwrap().reason(),
         other => panic!("{other:?}"),
@@ -310,4 +329,11 @@ fn the_reason_is_that_of_the_api_server() {
         reason("x", &["dev"], "get - nodes"),
         r#"RBAC: allowed by ClusterRoleBinding "d" of ClusterRole "c" to Group "dev""#
     );
+    for (text, told) in [
+        ("get - group-first", r#"Group "dev""#),
+        ("get - user-first", r#"User "alice""#),
+    ] {
+        let reason = reason("alice", &["dev"], text);
+        assert!(reason.ends_with(&format!(" to {told}")), "{reason}");
+    }
 }

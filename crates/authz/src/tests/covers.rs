@@ -121,12 +121,21 @@ fn rules_without_atoms_are_covered() {
 #[test]
 fn a_giant_rule_is_refused_not_counted_out() {
     let words = |n: usize| (0..n).map(|i| format!("w{i}")).collect::<Vec<_>>();
-    let giant = PolicyRule {
-        verbs: words(2_000),
-        api_groups: Some(words(2_000)),
-        resources: Some(words(2_000)),
+    let cube = |verbs: usize, groups: usize, resources: usize| PolicyRule {
+        verbs: words(verbs),
+        api_groups: Some(words(groups)),
+        resources: Some(words(resources)),
         ..PolicyRule::default()
     };
+    // The budget is shared: a few middling rules do not slip past it one by one, but small ones still fit. This comes
+    // first, so that a count that is wrong fails here and does not fill the memory with the atoms of the giant.
+    let middling = cube(60, 60, 30);
+    let missing = covers(&[], &[middling.clone(), middling.clone(), rule("get - pods")]);
+    assert_eq!(missing.len(), 60 * 60 * 30 + 2);
+    assert_eq!(missing.iter().filter(|missing| **missing == middling).count(), 1);
+    assert_eq!(missing.last(), Some(&rule("get - pods")));
+
+    let giant = cube(2_000, 2_000, 2_000);
     let wanted = [giant.clone(), rule("get - pods")];
     assert_eq!(
         covers(&[rule("get - pods")], &wanted).as_slice(),
@@ -135,20 +144,29 @@ fn a_giant_rule_is_refused_not_counted_out() {
     assert_eq!(covers(&[rule("* * *")], &wanted), []);
     let named = PolicyRule {
         resource_names: Some(words(2)),
-        ..giant.clone()
-    };
-    assert_eq!(covers(&[rule("* * *")], &[named]), []);
-    // The budget is shared: a few middling rules do not slip past it one by one, but small ones still fit.
-    let middling = PolicyRule {
-        verbs: words(60),
-        api_groups: Some(words(60)),
-        resources: Some(words(30)),
         ..giant
     };
-    let missing = covers(&[], &[middling.clone(), middling.clone(), rule("get - pods")]);
-    assert_eq!(missing.len(), 60 * 60 * 30 + 2);
-    assert_eq!(missing.iter().filter(|missing| **missing == middling).count(), 1);
-    assert_eq!(missing.last(), Some(&rule("get - pods")));
+    assert_eq!(covers(&[rule("* * *")], &[named]), []);
+}
+
+/// Names and URLs count for the limit like all other parts.
+#[test]
+fn every_part_of_a_rule_counts_for_the_limit() {
+    let words = |n: usize| Some((0..n).map(|i| format!("w{i}")).collect::<Vec<_>>());
+    let named = PolicyRule {
+        resources: words(500),
+        resource_names: words(500),
+        ..rule("get - pods")
+    };
+    let paths = PolicyRule {
+        verbs: words(500).unwrap(),
+        non_resource_urls: words(500),
+        ..PolicyRule::default()
+    };
+    for large in [named, paths] {
+        let missing = covers(&[], std::slice::from_ref(&large));
+        assert!(missing == [large], "{} rules are missing, not one", missing.len());
+    }
 }
 
 #[test]

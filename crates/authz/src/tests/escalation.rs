@@ -151,6 +151,8 @@ fn binding_needs_the_rules_or_the_verb() {
         short.role_ref.api_group = group;
         assert!(create(&index, &short));
     }
+    short.role_ref.api_group = Some("example.com".to_owned());
+    assert!(!create(&index, &short), "the verb is held for another group");
     let member = index.may_bind(
         "mallory",
         &["system:masters"],
@@ -190,6 +192,14 @@ fn a_refusal_has_the_words_of_the_api_server() {
         "user \"alice\" (groups=[\"dev\" \"ops\"]) is attempting to grant RBAC permissions not currently held:\n\
          {APIGroups:[\"\"], Resources:[\"nodes\"], Verbs:[\"get\" \"list\" \"watch\"]}\n\
          {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\" \"watch\" \"list\"]}"
+    );
+    let twice = cluster_role("r", &[urls("get /a"), rule("list - pods"), urls("get /a")]);
+    let refused = index.may_write("alice", NONE, Write::Create, &twice).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "user \"alice\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n\
+         {APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}\n\
+         {NonResourceURLs:[\"/a\"], Verbs:[\"get\"]}"
     );
     assert_eq!(
         Escalation::Aggregation.to_string(),

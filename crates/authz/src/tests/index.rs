@@ -25,6 +25,11 @@ fn objects_come_change_and_go() {
     assert!(!allows(&index, "bob", &["dev"], "list - pods a"));
     assert!(allows(&index, "alice", &[], "list - pods a"));
     assert_eq!((index.role_count(), index.binding_count()), (1, 1));
+    assert_eq!(
+        index.name_count(),
+        empty + 7,
+        "a, b, r, alice, list, the core group and pods"
+    );
     assert!(!index.remove(Key::new(Kind::Role, "b", "r")), "another namespace");
     assert!(
         !index.remove(Key::new(Kind::ClusterRole, "a", "r")),
@@ -43,6 +48,48 @@ fn objects_come_change_and_go() {
     assert_eq!(index.name_count(), empty, "no text is kept");
 }
 
+/// What a binding granted goes with it, also where another one still names the same users and groups; and only that.
+#[test]
+fn a_binding_goes_without_touching_the_others() {
+    let grants = |edit: &dyn Fn(&mut Index)| {
+        let mut index = Index::default();
+        for name in ["pods", "nodes"] {
+            let rules = [rule(&format!("get - {name}"))];
+            index.apply(&role("a", name, &rules)).unwrap();
+            index
+                .apply(&binding(
+                    "a",
+                    name,
+                    &format!("Role:{name}"),
+                    &["user:alice", "group:dev"],
+                ))
+                .unwrap();
+        }
+        edit(&mut index);
+        let asked = [
+            ("alice", &[] as &[&str], "get - pods a"),
+            ("bob", &["dev"], "get - pods a"),
+            ("alice", &[], "get - nodes a"),
+            ("bob", &["dev"], "get - nodes a"),
+        ];
+        asked.map(|(user, groups, text)| allows(&index, user, groups, text))
+    };
+    let bind = |subjects: &[&str]| binding("a", "pods", "Role:pods", subjects);
+    assert_eq!(grants(&|_| {}), [true, true, true, true]);
+    assert_eq!(
+        grants(&|index| index.apply(&bind(&["user:alice"])).unwrap()),
+        [true, false, true, true]
+    );
+    assert_eq!(
+        grants(&|index| index.apply(&bind(&["group:dev"])).unwrap()),
+        [false, true, true, true]
+    );
+    assert_eq!(
+        grants(&|index| assert!(index.remove(&bind(&[])))),
+        [false, false, true, true]
+    );
+}
+
 /// A Role and a ClusterRole, a namespace and a role may share a name.
 #[test]
 fn kinds_and_namespaces_do_not_mix() {
@@ -57,6 +104,11 @@ fn kinds_and_namespaces_do_not_mix() {
         .unwrap();
     assert!(allows(&index, "y", &["x"], "list - x x"));
     assert!(!allows(&index, "y", &["x"], "get - x x"));
+    // A namespace that no object has is not the cluster.
+    assert!(!index.remove(Key::new(Kind::Role, "nowhere", "x")));
+    assert!(!index.remove(Key::new(Kind::RoleBinding, "nowhere", "x")));
+    assert_eq!(index.role_rules(Key::new(Kind::Role, "nowhere", "x")), None);
+    assert!(allows(&index, "y", &["x"], "list - x x"));
     assert!(index.remove(Key::new(Kind::ClusterRoleBinding, "", "x")));
     assert!(allows(&index, "x", &[], "get - x x"));
 }
@@ -282,6 +334,47 @@ fn aggregation_follows_changes() {
     assert_eq!(index.role_rules(Key::new(Kind::ClusterRole, "", "middle")), None);
 }
 
+/// Other selectors alone, on a role with the same labels, are a change; and they go with the role.
+#[test]
+fn selectors_change_and_go() {
+    let select = |value: &str| json!([{"matchLabels": {"in": value}}]);
+    let mut index = index_of(
+        Aggregation::Computed,
+        &[
+            labelled(cluster_role("one", &[rule("get - one")]), "in", "one"),
+            labelled(cluster_role("two", &[rule("get - two")]), "in", "two"),
+        ],
+    );
+    let before = index.name_count();
+    for source in ["one", "two", "one"] {
+        index.apply(&aggregated("sum", &select(source), &[])).unwrap();
+        assert_eq!(rules_of(&index, "sum"), [rule(&format!("get - {source}"))]);
+    }
+    index.apply(&aggregated("sum", &select("three"), &[])).unwrap();
+    assert_eq!(rules_of(&index, "sum"), []);
+    index.remove(Key::new(Kind::ClusterRole, "", "sum"));
+    assert_eq!(index.name_count(), before, "no text is kept");
+}
+
+/// Without the aggregate in the middle there is no way from the leaf to the top.
+#[test]
+fn a_removed_aggregate_passes_nothing_on() {
+    let select = |value: &str| json!([{"matchLabels": {"in": value}}]);
+    let middle = labelled(aggregated("middle", &select("middle"), &[]), "in", "top");
+    let mut index = index_of(
+        Aggregation::Computed,
+        &[
+            aggregated("top", &select("top"), &[]),
+            middle.clone(),
+            labelled(cluster_role("leaf", &[rule("get - leaf")]), "in", "middle"),
+        ],
+    );
+    index.remove(&middle);
+    assert_eq!(rules_of(&index, "top"), []);
+    index.apply(&middle).unwrap();
+    assert_eq!(rules_of(&index, "top"), [rule("get - leaf")]);
+}
+
 /// Roles in namespaces are never selected, and a role does not select itself.
 #[test]
 fn only_other_cluster_roles_are_selected() {
@@ -297,4 +390,40 @@ fn only_other_cluster_roles_are_selected() {
     in_namespace.metadata.labels = Some([("a".to_owned(), "1".to_owned())].into());
     index.apply(&in_namespace).unwrap();
     assert_eq!(rules_of(&index, "sum"), []);
+}
+
+/// A Role that shares its name with an aggregate, with a source or with a role left out changes nothing of them.
+#[test]
+fn roles_in_namespaces_leave_aggregates_alone() {
+    let mut index = index_of(
+        Aggregation::Computed,
+        &[
+            aggregated(
+                "sum",
+                &json!([{"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["2"]}]}]),
+                &[],
+            ),
+            aggregated("one", &json!([{"matchLabels": {"a": "1"}}]), &[]),
+            labelled(cluster_role("in", &[rule("get - in")]), "a", "1"),
+            labelled(cluster_role("out", &[rule("get - out")]), "a", "2"),
+        ],
+    );
+    let names = ["sum", "one", "in", "out"];
+    let check = |index: &Index, name: &str| {
+        for aggregate in ["sum", "one"] {
+            assert_eq!(
+                rules_of(index, aggregate),
+                [rule("get - in")],
+                "{aggregate} {name}"
+            );
+        }
+    };
+    for name in names {
+        index.apply(&role("a", name, &[rule("get - local")])).unwrap();
+        check(&index, name);
+    }
+    for name in names {
+        index.remove(Key::new(Kind::Role, "a", name));
+        check(&index, name);
+    }
 }

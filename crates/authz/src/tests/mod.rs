@@ -3,6 +3,7 @@
 mod allows;
 mod covers;
 mod escalation;
+mod explain;
 pub(crate) mod generate;
 mod index;
 pub(crate) mod model;

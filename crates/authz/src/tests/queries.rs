@@ -1,4 +1,4 @@
-//! `who_can`, `rules_for`, `grants_for` and `explain`.
+//! `who_can`, `rules_for`, `grants_for` and `explain`, asked in one shop.
 
 use super::*;
 use crate::{Aggregation, Explanation, Key, Kind, Missing};
@@ -144,6 +144,54 @@ fn chains_name_the_aggregated_source() {
     assert_eq!(who(&shop(Aggregation::Computed), "get - odd shop"), [OPS]);
 }
 
+/// Rules of several sources, and of one role bound twice, are all told, with those of the role itself first.
+#[test]
+fn every_source_and_every_binding_is_told() {
+    let mut index = Index::default();
+    let select = json!([{"matchLabels": {"to": "sum"}}]);
+    index
+        .apply(&aggregated("sum", &select, &[rule("get - *")]))
+        .unwrap();
+    for (name, resources) in [("one", "pods"), ("two", "pods,nodes")] {
+        let source = cluster_role(name, &[rule(&format!("get - {resources}"))]);
+        index.apply(&labelled(source, "to", "sum")).unwrap();
+    }
+    for name in ["a", "b"] {
+        index
+            .apply(&cluster_binding(name, "ClusterRole:sum", &["user:alice"]))
+            .unwrap();
+    }
+    let told = |chains: &[crate::Chain]| {
+        let mut told: Vec<_> = chains
+            .iter()
+            .map(|chain| {
+                let from = chain.aggregated_from.as_ref().map_or("sum", |from| &from.name);
+                format!("{} {from}", chain.binding.name)
+            })
+            .collect();
+        told.sort();
+        told
+    };
+    let all = ["a one", "a sum", "a two", "b one", "b sum", "b two"];
+    assert_eq!(told(&index.grants_for("alice", &[] as &[&str], "")), all);
+    let pods = ask("get - pods");
+    assert_eq!(told(&index.explain("alice", &[] as &[&str], &pods).chains), all);
+    assert_eq!(
+        index.rules_for("alice", &[] as &[&str], ""),
+        [rule("get - pods"), rule("get - pods,nodes"), rule("get - *")]
+    );
+    let pods = r#"-> {APIGroups:[""], Resources:["#;
+    let all = ["a", "b"].map(|binding| {
+        let start = format!("User alice: ClusterRoleBinding {binding} -> ClusterRole sum");
+        [
+            format!(r#"{start} {pods}"*"], Verbs:["get"]}}"#),
+            format!(r#"{start} <- ClusterRole one {pods}"pods"], Verbs:["get"]}}"#),
+            format!(r#"{start} <- ClusterRole two {pods}"pods" "nodes"], Verbs:["get"]}}"#),
+        ]
+    });
+    assert_eq!(who(&index, "get - pods"), all.concat());
+}
+
 /// A stored rule is traced to the plain role it was written in, not to an aggregate on the way.
 #[test]
 fn the_source_is_the_role_that_was_written() {
@@ -184,6 +232,35 @@ fn the_source_is_the_role_that_was_written() {
     assert_eq!(from(&index).as_deref(), Some("edit"));
     index.remove(Key::new(Kind::ClusterRole, "", "edit"));
     assert_eq!(from(&index), None);
+}
+
+/// Only an aggregated ClusterRole has sources: not a role that was one, nor a Role that shares its name.
+#[test]
+fn a_plain_role_has_no_source() {
+    let pods = [rule("get - pods")];
+    let mut index = Index::new(Aggregation::Stored);
+    let select = json!([{"matchLabels": {"to": "sum"}}]);
+    index.apply(&aggregated("sum", &select, &pods)).unwrap();
+    index
+        .apply(&labelled(cluster_role("pods", &pods), "to", "sum"))
+        .unwrap();
+    index.apply(&role("a", "sum", &pods)).unwrap();
+    index
+        .apply(&binding("a", "b", "Role:sum", &["user:bob"]))
+        .unwrap();
+    index
+        .apply(&cluster_binding("b", "ClusterRole:sum", &["user:alice"]))
+        .unwrap();
+    let sources = |index: &Index| {
+        ["alice", "bob"].map(|user| {
+            let chains = index.explain(user, &[] as &[&str], &ask("get - pods a")).chains;
+            let from = chains[0].aggregated_from.as_ref();
+            from.map(|from| from.name.clone())
+        })
+    };
+    assert_eq!(sources(&index), [Some("pods".to_owned()), None]);
+    index.apply(&cluster_role("sum", &pods)).unwrap();
+    assert_eq!(sources(&index), [None, None]);
 }
 
 #[test]
@@ -276,27 +353,6 @@ fn a_deny_is_explained_by_what_is_missing() {
 }
 
 #[test]
-fn a_denied_path_is_explained() {
-    let mut index = Index::default();
-    index
-        .apply(&cluster_role("r", &[urls("get /metrics"), rule("post - pods")]))
-        .unwrap();
-    index
-        .apply(&cluster_binding("b", "ClusterRole:r", &["user:alice"]))
-        .unwrap();
-    let near = |text: &str| index.explain("alice", &[] as &[&str], &ask(text)).nearest;
-    assert_eq!(
-        near("get /healthz")[0].missing,
-        [Missing::NonResourceUrl("/healthz".to_owned())]
-    );
-    assert_eq!(
-        near("post /metrics")[0].missing,
-        [Missing::Verb("post".to_owned())]
-    );
-    assert!(near("post /healthz").is_empty());
-}
-
-#[test]
 fn a_deny_names_lost_bindings_and_helpful_roles() {
     let why = explain("alice", &[], "delete - nodes shop");
     let lost: Vec<_> = why
@@ -316,32 +372,6 @@ fn a_deny_names_lost_bindings_and_helpful_roles() {
     // A Role of another namespace cannot help.
     let why = explain("bob", &[], "get - secrets other");
     assert_eq!(why.roles.len(), 1);
-}
-
-#[test]
-fn an_explanation_stays_short() {
-    let mut index = Index::default();
-    for number in 0..20 {
-        let name = format!("r{number:02}");
-        index.apply(&cluster_role(&name, &[rule("get - pods")])).unwrap();
-        index
-            .apply(&cluster_binding(
-                &name,
-                &format!("ClusterRole:{name}"),
-                &["user:alice"],
-            ))
-            .unwrap();
-    }
-    let why = index.explain("alice", &[] as &[&str], &ask("list - pods"));
-    let bindings: Vec<_> = why
-        .nearest
-        .iter()
-        .map(|near| near.chain.binding.name.as_str())
-        .collect();
-    assert_eq!(bindings, ["r00", "r01", "r02", "r03", "r04"]);
-    let why = index.explain("bob", &[] as &[&str], &ask("get - pods"));
-    let roles: Vec<_> = why.roles.iter().map(|role| role.name.as_str()).collect();
-    assert_eq!(roles, ["r00", "r01", "r02", "r03", "r04"]);
 }
 
 #[test]
