@@ -11,6 +11,7 @@ use writ_api::writ::NamespaceGrant;
 use super::{
     plan::{self, Active, Kind, Live, Object, Step},
     status::{self, Outcome},
+    watches::{Followed as _, Key, State},
 };
 
 fn grant(name: &str, spec: &Value) -> Active {
@@ -311,4 +312,32 @@ fn a_grant_that_asks_learns_where_its_role_is_missing() {
     };
     assert_eq!(missing(true).as_deref(), Some("n/reader"));
     assert_eq!(missing(false).as_deref(), Some(""), "it heals");
+}
+
+#[test]
+fn a_grant_that_was_made_again_is_worked_on_again() {
+    let mut state = State::default();
+    state.namespaces.insert("n".into(), team("a"));
+    let first = role_grant("g", "get").grant;
+    let all = [Key::Namespace("n".into()), Key::Grant("g".into())];
+    assert_eq!(first.clone().put(&mut state), all);
+    let outcome = Outcome {
+        generation: first.metadata.generation,
+        failure: None,
+        roleless: false,
+    };
+    state
+        .outcomes
+        .insert("g".into(), BTreeMap::from([("n".into(), outcome)]));
+    assert_eq!(
+        first.clone().put(&mut state),
+        [Key::Grant("g".into())],
+        "only its status can have changed"
+    );
+    assert!(state.outcomes.contains_key("g"));
+    // The watch was down: of the same name and generation, but another one.
+    let mut second = first;
+    second.metadata.uid = Some("other".into());
+    assert_eq!(second.put(&mut state), all);
+    assert!(!state.outcomes.contains_key("g"), "nothing is known of it");
 }

@@ -5,9 +5,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use k8s_openapi::api::{
-    core::v1::Namespace,
-    rbac::v1::{Role, RoleBinding},
+use k8s_openapi::{
+    api::{
+        core::v1::Namespace,
+        rbac::v1::{Role, RoleBinding},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Resource, ResourceExt as _};
 use writ_api::writ::NamespaceGrant;
@@ -138,16 +141,21 @@ impl Followed for NamespaceGrant {
     fn put(mut self, state: &mut State) -> Vec<Key> {
         self.metadata.managed_fields = None;
         let name = self.name_any();
-        let (generation, deleting) = (
-            self.metadata.generation,
-            self.metadata.deletion_timestamp.is_some(),
-        );
+        let version = |meta: &ObjectMeta| {
+            (
+                meta.uid.clone(),
+                meta.generation,
+                meta.deletion_timestamp.is_some(),
+            )
+        };
+        let now = version(&self.metadata);
         let before = state.grants.insert(name.clone(), Active::new(self));
-        let same = before.is_some_and(|before| {
-            let meta = &before.grant.metadata;
-            meta.generation == generation && meta.deletion_timestamp.is_some() == deleting
-        });
-        if same {
+        let before = before.map(|before| version(&before.grant.metadata));
+        if before.as_ref().is_some_and(|before| before.0 != now.0) {
+            // Made again while nobody looked: what became of the former one says nothing about this one.
+            state.outcomes.remove(&name);
+        }
+        if before == Some(now) {
             // Somebody may have changed the status.
             return vec![Key::Grant(name)];
         }

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::json;
 use writ_api::work::{
     APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, AppliedResource, MANIFEST_WORK_FINALIZER,
-    ManifestWork,
+    ManifestWork, UpdateStrategyType,
 };
 use writ_runtime::{
     Error, apply,
@@ -24,8 +24,9 @@ use writ_runtime::{
 use super::{
     Agent, Key,
     apply::Owner,
-    delete::{Gone, delete},
-    objects::Exact,
+    config::{Config, Identity, owned},
+    delete::{Claim, Gone, delete},
+    objects::Own,
     pass::CONCURRENCY,
     status::DELETING,
 };
@@ -34,13 +35,13 @@ use super::{
 const FOR_EVER: u64 = 100 * 365 * 24 * 60 * 60;
 
 impl Agent {
-    /// A work is being deleted: its objects go first, then its AppliedManifestWork, then its finalizer. Objects whose
-    /// exact version is known are not kept waiting for the AppliedManifestWork to say so.
+    /// A work is being deleted: its objects go first, then its AppliedManifestWork, then its finalizer. Objects
+    /// that are known to be its own are not kept waiting for the AppliedManifestWork to say so.
     pub(super) async fn finalize(
         &self,
         work: &ManifestWork,
         applied: Option<AppliedManifestWork>,
-        known: &BTreeMap<AppliedResource, Exact>,
+        known: &BTreeMap<AppliedResource, Own>,
     ) -> Result<Next, Error> {
         let name = work.name_any();
         let finalizers = work.finalizers();
@@ -57,7 +58,7 @@ impl Agent {
                 let (name, uid, owner) = (applied.name_any(), applied.uid(), Owner::from(&applied));
                 let deletions: Vec<_> = known
                     .iter()
-                    .map(|(resource, exact)| delete(self, resource, &owner, Some(exact)))
+                    .map(|(resource, own)| delete(self, resource, &owner, Claim::Own(own)))
                     .collect();
                 // What became of each is asked again when the AppliedManifestWork goes.
                 let objects = stream::iter(deletions)
@@ -117,12 +118,14 @@ impl Agent {
         let owner = Owner::from(applied);
         let status = applied.status.clone().unwrap_or_default();
         self.await_objects(key, &status.applied_resources).await?;
+        let ours = applied.spec.hub_hash == self.hub_hash;
+        let work = self.works.get(&applied.spec.manifest_work_name)?.filter(|_| ours);
         let deletions: Vec<_> = status
             .applied_resources
             .iter()
             .map(|resource| {
-                let owner = &owner;
-                async move { (resource, delete(self, resource, owner, None).await) }
+                let (owner, claim) = (&owner, claim(work.as_ref(), resource));
+                async move { (resource, delete(self, resource, owner, claim).await) }
             })
             .collect();
         let outcomes: Vec<_> = stream::iter(deletions)
@@ -220,6 +223,23 @@ impl Agent {
         apply::delete(&api, &applied.name_any(), applied.uid().as_deref()).await?;
         self.forget(key);
         Ok(Next::Wait)
+    }
+}
+
+/// What a work that goes says of an object that it delivered: one that it leaves behind has no owner reference either.
+fn claim<'a>(work: Option<&ManifestWork>, resource: &AppliedResource) -> Claim<'a> {
+    let Some(work) = work else { return Claim::Reference };
+    let identity = Identity {
+        group: &resource.group,
+        resource: &resource.resource,
+        namespace: &resource.namespace,
+        name: &resource.name,
+    };
+    let strategy = Config::of(&work.spec.manifest_configs, identity).strategy.type_;
+    if strategy != UpdateStrategyType::ReadOnly && owned(work.spec.delete_option.as_ref(), identity) {
+        Claim::Written
+    } else {
+        Claim::Reference
     }
 }
 

@@ -13,12 +13,13 @@ use writ_api::work::{
     UpdateStrategyType,
 };
 use writ_api::writ::{ADOPT_ANNOTATION, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE};
-use writ_runtime::error::status_code;
+use writ_runtime::{error::status_code, segment};
 
 use super::{
     hex, ignore,
     mapper::Kind,
     plan::{Target, removal_patch, take_removals},
+    read::read,
     takeover,
 };
 
@@ -57,9 +58,10 @@ impl Owner {
     }
 }
 
-/// Whether a reference says that an object belongs to a work.
+/// Whether a reference says that an object belongs to a work. Anybody may write a reference, and its name is looked up.
 pub fn is_applied_work(reference: &OwnerReference) -> bool {
     reference.kind == "AppliedManifestWork"
+        && segment::is_plain(&reference.name)
         && reference
             .api_version
             .starts_with("work.open-cluster-management.io/")
@@ -67,7 +69,9 @@ pub fn is_applied_work(reference: &OwnerReference) -> bool {
 
 /// Whether a reference says that an object belongs to a NamespaceGrant.
 pub fn is_grant(reference: &OwnerReference) -> bool {
-    reference.kind == "NamespaceGrant" && reference.api_version.starts_with("writ.dev/")
+    reference.kind == "NamespaceGrant"
+        && segment::is_plain(&reference.name)
+        && reference.api_version.starts_with("writ.dev/")
 }
 
 /// Whether a reference says that this agent put an object there, for a work or for a grant that a work brought.
@@ -144,9 +148,9 @@ pub async fn write(
 ) -> Result<Option<DynamicObject>, Failure> {
     let api = api(client, &target.kind, &target.namespace);
     let written = match target.config.strategy.type_ {
-        UpdateStrategyType::ReadOnly => return Ok(api.get_opt(&target.name).await?),
+        UpdateStrategyType::ReadOnly => return Ok(read(client, target).await?),
         UpdateStrategyType::Update => update(&api, target, owner, may_replace).await?,
-        UpdateStrategyType::CreateOnly => create_only(&api, target, owner).await?,
+        UpdateStrategyType::CreateOnly => create_only(client, &api, target, owner).await?,
         UpdateStrategyType::ServerSideApply => {
             let options = target
                 .config
@@ -154,7 +158,7 @@ pub async fn write(
                 .server_side_apply
                 .clone()
                 .unwrap_or_default();
-            server_side_apply(&api, target, &options).await?
+            server_side_apply(client, &api, target, &options).await?
         }
     };
     own(&api, target, owner, written).await.map(Some)
@@ -322,11 +326,12 @@ async fn would_be_made(api: &Api<DynamicObject>, object: &Value) -> Result<(), F
 }
 
 async fn create_only(
+    client: &Client,
     api: &Api<DynamicObject>,
     target: &Target,
     owner: &Owner,
 ) -> Result<DynamicObject, Failure> {
-    if let Some(live) = api.get_opt(&target.name).await? {
+    if let Some(live) = read(client, target).await? {
         return Ok(live);
     }
     let mut object = target.object.clone();
@@ -350,6 +355,7 @@ async fn create_only(
 }
 
 async fn server_side_apply(
+    client: &Client,
     api: &Api<DynamicObject>,
     target: &Target,
     options: &ServerSideApply,
@@ -366,7 +372,7 @@ async fn server_side_apply(
         )
         .map_err(Failure::IgnoreFields)?;
         let hash = digest(&counted);
-        let live = api.get_opt(&target.name).await?;
+        let live = read(client, target).await?;
         if let Some(live) = live {
             let applied = live
                 .metadata

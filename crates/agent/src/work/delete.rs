@@ -1,6 +1,6 @@
 //! Deletes objects that a work applied: only ours, never somebody else's, never twice.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -20,7 +20,7 @@ use super::{
     Agent, Key,
     apply::{Owner, api, is_applied_work, is_grant, owners},
     mapper::Kind,
-    objects::Exact,
+    objects::Own,
     reconcile::{named, recorded},
 };
 
@@ -33,13 +33,52 @@ pub enum Gone {
     Pending,
 }
 
+/// Why an object is its work's. Its owner reference says so; whoever may write the object may take that off, and does not
+/// make it his own by that.
+#[derive(Clone, Copy, Debug)]
+pub enum Claim<'a> {
+    /// It was the work's when this agent last wrote or read it.
+    Own(&'a Own),
+    /// The work owns what it delivers: what the server knows to be written for it is its own.
+    Written,
+    /// Nothing but the reference counts: the work leaves it behind, or nobody can tell.
+    Reference,
+}
+
+impl Claim<'_> {
+    /// Whether the recorded object is the one that is there, and the work's.
+    fn holds(self, live: &ObjectMeta, resource: &AppliedResource, owner: &Owner) -> bool {
+        let uid = live.uid.as_deref().unwrap_or_default();
+        if !resource.uid.is_empty() && resource.uid != uid {
+            return false;
+        }
+        let mut references = live.owner_references.iter().flatten();
+        if references.any(|reference| reference.uid == owner.uid) {
+            return true;
+        }
+        match self {
+            Self::Own(own) => own.uid == uid,
+            Self::Written => !resource.uid.is_empty() && applied_by(live, &owner.manager()).is_some(),
+            Self::Reference => false,
+        }
+    }
+}
+
+/// What a field manager has applied of an object.
+fn applied_by<'a>(live: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
+    let mut entries = live.managed_fields.iter().flatten();
+    entries.find(|entry| {
+        entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")
+    })
+}
+
 /// Deletes one object, unless somebody else still needs it. Where its exact version is known to be nobody else's,
 /// one request is enough.
 pub async fn delete(
     agent: &Agent,
     resource: &AppliedResource,
     owner: &Owner,
-    exact: Option<&Exact>,
+    claim: Claim<'_>,
 ) -> Result<Gone, Error> {
     let Some(kind) = agent
         .mapper
@@ -49,7 +88,11 @@ pub async fn delete(
         // Nothing of a kind that is not served can exist.
         return Ok(Gone::Yes);
     };
-    if let Some(Exact { uid, version }) = exact {
+    if let Claim::Own(Own {
+        uid,
+        version: Some(version),
+    }) = claim
+    {
         let same = Preconditions {
             uid: Some(uid.clone()),
             resource_version: Some(version.clone()),
@@ -61,7 +104,7 @@ pub async fn delete(
         }
     }
     for _ in 0..5 {
-        match attempt(agent, &kind, resource, owner).await {
+        match attempt(agent, &kind, resource, owner, claim).await {
             Err(error) if error.is_code(409) => {}
             other => return other,
         }
@@ -74,6 +117,7 @@ async fn attempt(
     kind: &Kind,
     resource: &AppliedResource,
     owner: &Owner,
+    claim: Claim<'_>,
 ) -> Result<Gone, Error> {
     let what = || {
         format!(
@@ -87,12 +131,11 @@ async fn attempt(
         Err(error) if status_code(&error) == Some(404) => return Ok(Gone::Yes),
         live => live.context(what)?,
     };
-    let uid = live.metadata.uid.clone().unwrap_or_default();
-    let references = live.metadata.owner_references.as_deref().unwrap_or_default();
-    let ours = references.iter().any(|reference| reference.uid == owner.uid);
-    if !ours || (!resource.uid.is_empty() && resource.uid != uid) {
+    if !claim.holds(&live.metadata, resource, owner) {
         return Ok(Gone::Yes);
     }
+    let uid = live.metadata.uid.clone().unwrap_or_default();
+    let references = live.metadata.owner_references.as_deref().unwrap_or_default();
     let mut shared = false;
     for reference in references.iter().filter(|reference| reference.uid != owner.uid) {
         if is_applied_work(reference) {
@@ -195,11 +238,7 @@ async fn release(
     owner: &Owner,
 ) -> Result<(), kube::Error> {
     let name = owner.manager();
-    let Some(entry) =
-        seen.managed_fields.iter().flatten().find(|entry| {
-            entry.manager.as_deref() == Some(&name) && entry.operation.as_deref() == Some("Apply")
-        })
-    else {
+    let Some(entry) = applied_by(seen, &name) else {
         return Ok(());
     };
     // Applying nothing but the identity removes the manager and what only it owned. Only as it was seen: if the other
@@ -218,4 +257,55 @@ async fn release(
     api.patch_metadata(&resource.name, &params, &Patch::Apply(&nothing))
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_stays_its_works_without_the_owner_reference() {
+        let owner = Owner {
+            name: "hub-work".into(),
+            uid: "me".into(),
+        };
+        let written = json!([{"manager": owner.manager(), "operation": "Apply"}]);
+        let others = json!([{"manager": "kubectl", "operation": "Apply"}]);
+        let referred = json!([{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
+            "name": "hub-work", "uid": "me"}]);
+        let none = json!([]);
+        let own = Own {
+            uid: "1".into(),
+            version: None,
+        };
+        let (claims, reference) = (Claim::Own(&own), Claim::Reference);
+        for (what, claim, recorded, references, fields, wanted) in [
+            ("as it was left", reference, "1", &referred, &written, true),
+            ("left behind on purpose", reference, "1", &none, &written, false),
+            ("stripped", Claim::Written, "1", &none, &written, true),
+            ("remembered, and stripped of all", claims, "1", &none, &none, true),
+            ("never written", Claim::Written, "1", &none, &others, false),
+            ("no record of it", Claim::Written, "", &none, &written, false),
+            ("another one of the name", claims, "2", &none, &written, false),
+            (
+                "another one that claims it",
+                Claim::Written,
+                "2",
+                &referred,
+                &written,
+                false,
+            ),
+        ] {
+            let live: ObjectMeta = serde_json::from_value(
+                json!({"name": "x", "uid": "1", "ownerReferences": references, "managedFields": fields}),
+            )
+            .unwrap();
+            let resource = AppliedResource {
+                name: "x".into(),
+                uid: recorded.into(),
+                ..AppliedResource::default()
+            };
+            assert_eq!(claim.holds(&live, &resource, &owner), wanted, "{what}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::Value;
-use writ_runtime::{Error, error::Context as _};
+use writ_runtime::{Error, error::Context as _, segment};
 
 /// A kind, and how it is served.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,11 +22,23 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Reads what a CustomResourceDefinition will serve for this kind; `None` if it is not about it.
+    /// Reads what a CustomResourceDefinition will serve for this kind; `None` if it is not about it, or is none that
+    /// the server would take: what it says becomes part of a URL.
     pub fn from_crd(manifest: &Value, gvk: &GroupVersionKind) -> Option<Self> {
         let spec = manifest.get("spec")?;
         let names = spec.get("names")?;
-        if manifest.get("kind")? != "CustomResourceDefinition"
+        let plural = names.get("plural")?.as_str()?;
+        let full_name = format!("{plural}.{}", gvk.group);
+        let plain = segment::is_label(plural)
+            && segment::is_label(&gvk.version)
+            && gvk.group.split('.').all(segment::is_label);
+        if !plain
+            || manifest.pointer("/metadata/name")? != full_name.as_str()
+            || !manifest
+                .get("apiVersion")?
+                .as_str()?
+                .starts_with("apiextensions.k8s.io/")
+            || manifest.get("kind")? != "CustomResourceDefinition"
             || spec.get("group")? != gvk.group.as_str()
             || names.get("kind")? != gvk.kind.as_str()
         {
@@ -36,7 +48,6 @@ impl Kind {
             version.get("name").and_then(Value::as_str) == Some(&gvk.version)
                 && version.get("served").and_then(Value::as_bool) == Some(true)
         });
-        let plural = names.get("plural")?.as_str()?;
         served.then(|| Self {
             resource: ApiResource::from_gvk_with_plural(gvk, plural),
             namespaced: spec.get("scope").and_then(Value::as_str) == Some("Namespaced"),

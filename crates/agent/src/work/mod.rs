@@ -22,11 +22,13 @@ pub mod options;
 mod pass;
 mod plan;
 mod rank;
+mod read;
 mod reconcile;
 mod records;
 mod status;
 mod takeover;
 mod watch;
+mod words;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -3,10 +3,11 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
@@ -29,7 +30,9 @@ use super::{
     mapper::Kind,
     objects::{Mark, Need},
     plan::{Item, Target},
+    read::read,
     status::{self, Content, Report},
+    words,
 };
 
 /// How many objects of one rank are written at once.
@@ -113,6 +116,7 @@ impl Pass<'_> {
         let mut done = Vec::with_capacity(items.len());
         let mut missing: HashSet<Place> = HashSet::new();
         for rank in order.chunk_by(|a, b| a.rank == b.rank) {
+            self.await_kinds(rank, items, &done).await;
             let writes: Vec<_> = rank.iter().map(|item| self.one(item, &missing)).collect();
             let ready: Vec<Done> = stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
             if self.for_executor {
@@ -171,14 +175,16 @@ impl Pass<'_> {
                     wait: None,
                 };
             }
-            Need::Read => apply::api(&self.agent.spoke, &target.kind, &target.namespace)
-                .get_opt(&target.name)
-                .await
-                .map_err(Failure::from),
+            Need::Read => read(&self.agent.spoke, target).await.map_err(Failure::from),
             Need::Write => self.write(item.ordinal, target).await,
         };
         let mark = match &outcome {
-            Ok(Some(live)) => Some(Mark::of(&live.metadata, wanted, target.config.reads_content())),
+            Ok(Some(live)) => Some(Mark::of(
+                &live.metadata,
+                wanted,
+                target.config.reads_content(),
+                &self.owner.uid,
+            )),
             Ok(None) | Err(_) => None,
         };
         if objects.mark(self.key, resource, &name, mark) {
@@ -190,10 +196,43 @@ impl Pass<'_> {
         }
     }
 
-    async fn write(&self, ordinal: usize, target: &Target) -> Result<Option<DynamicObject>, Failure> {
-        if target.kind_to_come && self.served(&target.kind).await {
-            self.agent.declare_served(self.key, target);
+    /// Waits once for each kind that this rank needs and that this very pass has defined, without holding a turn: the
+    /// turns are shared by all works. What was defined by an earlier pass, and is not served yet, comes by a watch.
+    async fn await_kinds(&self, rank: &[&Item], items: &[Item], done: &[Done]) {
+        let to_come: Vec<&Target> = rank
+            .iter()
+            .filter(|item| self.verdict.of(item.ordinal).is_none())
+            .filter_map(|item| item.target.as_ref().ok())
+            .filter(|target| target.kind_to_come)
+            .collect();
+        if to_come.is_empty() {
+            return;
         }
+        let defined: HashSet<&str> = done
+            .iter()
+            .filter(|done| !done.failed && done.applied.is_some() && done.report.available.is_some())
+            .filter_map(|done| items.get(done.ordinal)?.target.as_ref().ok())
+            .filter(|target| target.kind.resource.kind == "CustomResourceDefinition")
+            .map(|target| target.name.as_str())
+            .collect();
+        let kinds: HashSet<&Arc<Kind>> = to_come
+            .iter()
+            .map(|target| &target.kind)
+            .filter(|kind| defined.contains(definition(kind).as_str()))
+            .collect();
+        let waits = kinds.into_iter().map(|kind| async move {
+            let served = self.served(kind).await;
+            served.then_some(kind)
+        });
+        let served: HashSet<&Arc<Kind>> = join_all(waits).await.into_iter().flatten().collect();
+        for target in to_come {
+            if served.contains(&target.kind) {
+                self.agent.declare_served(self.key, target);
+            }
+        }
+    }
+
+    async fn write(&self, ordinal: usize, target: &Target) -> Result<Option<DynamicObject>, Failure> {
         match self.looked.get(&ordinal) {
             Some(Ok(())) => {}
             Some(Err(Failure::Foreign(why))) => return Err(Failure::Foreign(why.clone())),
@@ -211,7 +250,7 @@ impl Pass<'_> {
         let resource = &kind.resource;
         let gvk = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
         let definitions: Api<CustomResourceDefinition> = Api::all(self.agent.spoke.clone());
-        let name = format!("{}.{}", resource.plural, resource.group);
+        let name = definition(kind);
         let wait = async {
             // A definition that cannot be watched can still be served: discovery tells.
             let _ = await_condition(definitions, &name, is_crd_established()).await;
@@ -298,8 +337,7 @@ impl Pass<'_> {
             return (None, None);
         };
         let _turn = self.agent.turns.acquire().await.ok();
-        let api = apply::api(&self.agent.spoke, &target.kind, &target.namespace);
-        let (available, live) = match api.get_opt(&target.name).await {
+        let (available, live) = match read(&self.agent.spoke, target).await {
             Ok(Some(live)) => (status::available(), Some(live)),
             Ok(None) => (status::not_available(), None),
             Err(error) if target.kind_to_come && status_code(&error) == Some(404) => {
@@ -324,7 +362,7 @@ impl Pass<'_> {
     }
 
     async fn failed(&self, item: &Item, target: &Target, failure: &Failure) -> Done {
-        let message = shown(failure, target);
+        let message = words::shown(failure, target);
         let wait = match failure.code() {
             Some(404) if failure.message().contains("namespaces \"") => {
                 Some(Wait::Namespace(target.namespace.clone()))
@@ -370,25 +408,15 @@ impl Pass<'_> {
     }
 }
 
+/// The name of the definition of a kind.
+fn definition(kind: &Kind) -> String {
+    format!("{}.{}", kind.resource.plural, kind.resource.group)
+}
+
 /// The place of the role that a manifest makes, if it makes one.
 fn role(item: &Item) -> Option<Place> {
     let target = item.target.as_ref().ok()?;
     place(target).filter(|_| is_role(target))
-}
-
-/// What a condition may say about a failure: a server's words about a Secret can hold what is in it.
-fn shown(failure: &Failure, target: &Target) -> String {
-    let resource = &target.kind.resource;
-    match (failure, failure.code()) {
-        // These name who, what and which fields, never their values.
-        (Failure::Server(_), Some(403 | 404 | 409)) => failure.message(),
-        (Failure::Server(_), Some(code)) if resource.group.is_empty() && resource.plural == "secrets" => {
-            format!(
-                "the server refused the Secret with code {code}; its words are withheld, as they may hold secrets"
-            )
-        }
-        _ => failure.message(),
-    }
 }
 
 fn found(item: &Item, target: &Target, live: Option<&DynamicObject>) -> Done {

@@ -9,6 +9,7 @@ use std::{
 use kube::core::GroupVersionKind;
 use serde_json::{Map, Value};
 use writ_api::work::{AppliedResource, ManifestResourceMeta, ManifestWorkSpec, UpdateStrategyType};
+use writ_runtime::segment;
 
 use super::{
     config::{Config, Identity, owned},
@@ -98,6 +99,14 @@ pub fn gvk(manifest: &Value) -> Option<GroupVersionKind> {
     Some(GroupVersionKind::gvk(group, version, kind))
 }
 
+/// Whether the server can be asked about this kind: its group and version become part of a URL.
+pub fn addressable(gvk: &GroupVersionKind) -> Result<(), String> {
+    if !gvk.group.is_empty() {
+        segment::check("the group of apiVersion", &gvk.group)?;
+    }
+    segment::check("the version of apiVersion", &gvk.version)
+}
+
 /// What the server said about a kind.
 pub type Kinds = HashMap<GroupVersionKind, Result<Option<Arc<Kind>>, String>>;
 
@@ -108,7 +117,7 @@ pub fn items(spec: &ManifestWorkSpec, kinds: &Kinds) -> Vec<Item> {
         .manifests
         .iter()
         .map(|manifest| &manifest.0)
-        .filter(|manifest| manifest.get("kind").and_then(Value::as_str) == Some("CustomResourceDefinition"))
+        .filter(|manifest| is_made(manifest, spec, kinds))
         .collect();
     spec.workload
         .manifests
@@ -116,6 +125,26 @@ pub fn items(spec: &ManifestWorkSpec, kinds: &Kinds) -> Vec<Item> {
         .enumerate()
         .map(|(ordinal, manifest)| item(ordinal, &manifest.0, spec, kinds, &definitions))
         .collect()
+}
+
+/// Whether a manifest is a definition that this work writes: one that is only read, or that nobody serves, defines
+/// nothing.
+fn is_made(manifest: &Value, spec: &ManifestWorkSpec, kinds: &Kinds) -> bool {
+    let Some(gvk) = gvk(manifest).filter(|gvk| gvk.kind == "CustomResourceDefinition") else {
+        return false;
+    };
+    let Some(Ok(Some(kind))) = kinds.get(&gvk) else {
+        return false;
+    };
+    let name = manifest.pointer("/metadata/name").and_then(Value::as_str);
+    let identity = Identity {
+        group: &gvk.group,
+        resource: &kind.resource.plural,
+        namespace: "",
+        name: name.unwrap_or_default(),
+    };
+    let config = Config::of(&spec.manifest_configs, identity);
+    config.strategy.type_ != UpdateStrategyType::ReadOnly
 }
 
 fn item(
@@ -168,6 +197,11 @@ fn target(
 ) -> Result<Target, String> {
     if meta.name.is_empty() {
         return Err("name must be set in manifest".into());
+    }
+    addressable(gvk)?;
+    segment::check("metadata.name", &meta.name)?;
+    if !meta.namespace.is_empty() {
+        segment::check("metadata.namespace", &meta.namespace)?;
     }
     let (kind, kind_to_come) = match kinds.get(gvk) {
         Some(Ok(Some(kind))) => (kind.clone(), false),

@@ -26,9 +26,9 @@ use writ_runtime::{
 use super::{
     Agent, Key,
     apply::{self, Owner},
-    delete::{Gone, delete},
+    delete::{Claim, Gone, delete},
     executor::{LISTED_WITHIN, Verdict},
-    objects::Exact,
+    objects::Own,
     pass::{CONCURRENCY, Done, Looked, Pass, Wait, reported},
     plan::{self, Item, Kinds},
     status::{self, Report},
@@ -39,8 +39,8 @@ struct Judged {
     items: Vec<Item>,
     verdict: Verdict,
     looked: Looked,
-    /// Those of the objects that the work dropped whose exact version is known to be nobody else's.
-    dropped: BTreeMap<AppliedResource, Exact>,
+    /// Those of the objects that the work dropped that are known to be its own.
+    dropped: BTreeMap<AppliedResource, Own>,
 }
 
 impl Agent {
@@ -55,7 +55,7 @@ impl Agent {
         let applied = self.applied.get(&self.applied_name(name))?;
         if work.metadata.deletion_timestamp.is_some() {
             let known = match &applied {
-                Some(applied) => self.exact(&key, applied, recorded(applied)).await,
+                Some(applied) => self.own(&key, applied, recorded(applied)).await,
                 None => BTreeMap::new(),
             };
             self.forget(&key);
@@ -99,7 +99,7 @@ impl Agent {
         // What is known of an object is forgotten with the interest in it.
         let going = applied.map_or_else(Vec::new, |applied| plan::prune(recorded(applied), &items));
         let dropped = match applied {
-            Some(applied) => self.exact(key, applied, &going).await,
+            Some(applied) => self.own(key, applied, &going).await,
             None => BTreeMap::new(),
         };
         self.declare_interest(key, &items, &going).await;
@@ -122,13 +122,13 @@ impl Agent {
         }))
     }
 
-    /// Those of a work's objects whose exact version is known to be nobody else's.
-    async fn exact(
+    /// Those of a work's objects that are known to be its own.
+    async fn own(
         &self,
         key: &Key,
         applied: &AppliedManifestWork,
         resources: &[AppliedResource],
-    ) -> BTreeMap<AppliedResource, Exact> {
+    ) -> BTreeMap<AppliedResource, Own> {
         let owner = applied.uid().unwrap_or_default();
         let mut known = BTreeMap::new();
         for resource in resources {
@@ -138,8 +138,8 @@ impl Agent {
                 .await;
             let Ok(Some(kind)) = kind else { continue };
             let name = (resource.namespace.as_str().into(), resource.name.as_str().into());
-            let exact = self.objects.exact(key, &kind.resource, &name, &owner);
-            known.extend(exact.map(|exact| (resource.clone(), exact)));
+            let own = self.objects.own(key, &kind.resource, &name, &owner);
+            known.extend(own.map(|own| (resource.clone(), own)));
         }
         known
     }
@@ -258,6 +258,7 @@ impl Agent {
             .manifests
             .iter()
             .filter_map(|manifest| plan::gvk(&manifest.0))
+            .filter(|gvk| plan::addressable(gvk).is_ok())
             .collect();
         stream::iter(wanted)
             .map(|gvk| async move {
@@ -274,13 +275,13 @@ impl Agent {
         before: &[AppliedResource],
         items: &[Item],
         owner: &Owner,
-        known: &BTreeMap<AppliedResource, Exact>,
+        known: &BTreeMap<AppliedResource, Own>,
     ) -> (Vec<AppliedResource>, Result<(), Error>) {
         let dropped = plan::prune(before, items);
         let outcomes: Vec<_> = stream::iter(dropped)
             .map(|resource| async move {
-                let exact = known.get(&resource);
-                let outcome = delete(self, &resource, owner, exact).await;
+                let claim = known.get(&resource).map_or(Claim::Reference, Claim::Own);
+                let outcome = delete(self, &resource, owner, claim).await;
                 (resource, outcome)
             })
             .buffer_unordered(CONCURRENCY)

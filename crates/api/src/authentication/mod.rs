@@ -28,6 +28,10 @@ pub const LABEL_MANAGED: &str = "authentication.open-cluster-management.io/is-ma
 /// On a ServiceAccount: the cluster name under which the agent that made it is known to its hub.
 pub const ANNOTATION_CLUSTER: &str = "authentication.writ.dev/cluster";
 
+/// On a ServiceAccount: the uid of the ManagedServiceAccount that it was made for. One that is made anew under the
+/// name gets another ServiceAccount, so that no token of before lives on.
+pub const ANNOTATION_ACCOUNT: &str = "authentication.writ.dev/account";
+
 /// On a ServiceAccount: those that the account had before the agent moved, and that are still to be deleted.
 pub const ANNOTATION_FORMER: &str = "authentication.writ.dev/former";
 
@@ -50,6 +54,9 @@ pub const ANNOTATION_REFUSED: &str = "authentication.writ.dev/refused";
 
 /// On the agent's Role: where others reach the cluster's API server, as its ManagedCluster says; empty if nobody knows.
 pub const ANNOTATION_API_SERVER_URL: &str = "authentication.writ.dev/api-server-url";
+
+/// On the agent's Role: the CA to be used with that address, in base64, as its ManagedCluster says; empty if it is the cluster's own.
+pub const ANNOTATION_API_SERVER_CA: &str = "authentication.writ.dev/api-server-ca";
 
 /// On the Secret: what was asked for when its token was requested, to notice when that changes.
 pub const ANNOTATION_TOKEN_REQUEST: &str = "authentication.writ.dev/token-request";

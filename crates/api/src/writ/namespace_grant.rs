@@ -35,7 +35,8 @@ pub struct NamespaceGrantSpec {
     pub namespace_selector: LabelSelector,
 
     /// The name of the Role or RoleBinding in each namespace.
-    #[schemars(length(min = 1, max = 253))]
+    // It becomes part of a URL.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[^./\\?#%\s][^/\\?#%\s]*$"))]
     pub name: String,
 
     /// Makes a Role with these rules.

@@ -28,8 +28,11 @@ pub fn read(live: &DynamicObject, config: &Config) -> Content {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    // What is in a Secret is never copied to the hub.
-    if object.get("kind").and_then(Value::as_str) == Some("Secret")
+    // What is in a Secret is never copied to the hub, nor what is in a list of anything.
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if kind.ends_with("List") && live.metadata.name.is_none() {
+        object = Value::Null;
+    } else if kind == "Secret"
         && let Some(secret) = object.as_object_mut()
     {
         secret.remove("data");

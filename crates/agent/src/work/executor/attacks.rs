@@ -194,16 +194,7 @@ fn a_binding_rests_only_on_roles_that_are_written() {
 
 #[test]
 fn nothing_of_the_agents_own_is_even_read() {
-    let mut rbac = granting(json!([]));
-    put(
-        &mut rbac,
-        json!({"kind": "ClusterRole", "metadata": {"name": "all"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
-    );
-    put(
-        &mut rbac,
-        json!({"kind": "ClusterRoleBinding", "metadata": {"name": "all"}, "roleRef": role_ref("all"),
-            "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}]}),
-    );
+    let rbac = almighty();
     let read = |namespace: &str| {
         let items = items(json!({
             "workload": {"manifests": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": namespace, "name": "s"}}]},
@@ -230,6 +221,118 @@ fn what_may_be_read_may_be_told_while_refused() {
     };
     assert!(without("delete").contains(&0));
     assert!(without("get").is_empty());
+}
+
+/// Account `shop/a` may do everything.
+fn almighty() -> Rbac {
+    let mut rbac = granting(json!([]));
+    put(
+        &mut rbac,
+        json!({"kind": "ClusterRole", "metadata": {"name": "all"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
+    );
+    put(
+        &mut rbac,
+        json!({"kind": "ClusterRoleBinding", "metadata": {"name": "all"}, "roleRef": role_ref("all"),
+            "subjects": [{"kind": "ServiceAccount", "namespace": "shop", "name": "a"}]}),
+    );
+    rbac
+}
+
+#[test]
+fn no_name_leads_to_another_object_than_the_one_that_is_judged() {
+    let rbac = almighty();
+    let refusal = |object: Value| verdict(&manifests(json!([object])), &rbac);
+    assert_eq!(refusal(cluster_role("a:b", &json!({"rules": []}))), None);
+    for name in [
+        "?",
+        "writ:agent:grants?x",
+        "?watch=1&x=1",
+        "victim/configmaps/cfg",
+        "a%2fb",
+        "a#b",
+        ".",
+        "..",
+        "a b",
+        "a\n",
+    ] {
+        for object in [
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "shop"}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": name}}),
+            cluster_role(name, &json!({"rules": []})),
+            grant(&json!({"name": name, "rules": []})),
+        ] {
+            let refusal = refusal(object.clone()).unwrap_or_default();
+            assert!(refusal.contains("cannot be part of a URL"), "{object}: {refusal}");
+        }
+    }
+    for api_version in ["a/b/v1", "apps/v1?x", "v1%2f", "a?b/v1", "apps/.."] {
+        let object = json!({"apiVersion": api_version, "kind": "Secret", "metadata": {"name": "s"}});
+        let refusal = refusal(object).unwrap_or_default();
+        assert!(
+            refusal.contains("cannot be part of a URL"),
+            "{api_version}: {refusal}"
+        );
+    }
+}
+
+#[test]
+fn only_a_definition_that_is_really_made_defines_a_kind() {
+    let definition = |change: &dyn Fn(&mut Value)| {
+        let mut definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.shop.dev"},
+            "spec": {"group": "shop.dev", "scope": "Cluster", "names": {"kind": "Widget", "plural": "widgets"},
+                "versions": [{"name": "v1", "served": true}]}});
+        change(&mut definition);
+        definition
+    };
+    let with = |definition: &Value, strategy: &str| {
+        let spec = &definition["spec"];
+        let group = spec["group"].as_str().unwrap();
+        let version = spec["versions"][0]["name"].as_str().unwrap();
+        let api_version = format!("{group}/{version}");
+        let object = json!({"apiVersion": api_version.trim_start_matches('/'), "kind": "Widget", "metadata": {"name": "secrets"}});
+        let items = items(json!({
+            "workload": {"manifests": [definition, object]},
+            "manifestConfigs": [
+                {"resourceIdentifier": {"group": "apiextensions.k8s.io", "resource": "customresourcedefinitions", "name": "*"},
+                 "updateStrategy": {"type": strategy}}],
+        }));
+        items[1].target.as_ref().map(drop).map_err(Clone::clone)
+    };
+    let good = definition(&|_| {});
+    assert_eq!(with(&good, "Update"), Ok(()));
+    assert_eq!(with(&good, "CreateOnly"), Ok(()));
+    assert!(
+        with(&good, "ReadOnly")
+            .unwrap_err()
+            .contains("doesn't have a resource type")
+    );
+    let plural = "namespaces/agent-system";
+    let bad: [&dyn Fn(&mut Value); 7] = [
+        &|d| d["apiVersion"] = json!("example.com/v1"),
+        // Not served, so not made.
+        &|d| d["apiVersion"] = json!("apiextensions.k8s.io/v0"),
+        &|d| d["metadata"]["name"] = json!("other.shop.dev"),
+        &|d| {
+            d["spec"]["group"] = json!("");
+            d["metadata"]["name"] = json!("widgets.");
+        },
+        &|d| {
+            d["spec"]["group"] = json!("");
+            d["spec"]["names"]["plural"] = json!(plural);
+            d["metadata"]["name"] = json!(format!("{plural}."));
+        },
+        &|d| {
+            d["spec"]["names"]["plural"] = json!(plural);
+            d["metadata"]["name"] = json!(format!("{plural}.shop.dev"));
+        },
+        &|d| d["spec"]["versions"][0]["name"] = json!("V1"),
+    ];
+    for change in bad {
+        let definition = definition(change);
+        with(&definition, "Update").expect_err(&definition.to_string());
+    }
 }
 
 #[test]

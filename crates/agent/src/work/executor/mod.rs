@@ -25,10 +25,7 @@ mod tests;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -70,7 +67,7 @@ const OTHER_ANSWERS: Duration = Duration::from_secs(10);
 /// How long the API server's own authorizer may lag behind a change that we have seen.
 const LAG: Duration = Duration::from_secs(5);
 
-/// How long the first listing of RBAC may take before works say that they wait for it.
+/// How long a listing of RBAC may take before works say that they wait for it.
 pub const LISTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the API server said, and when it was asked.
@@ -112,13 +109,7 @@ pub struct Gate {
     authorizers: Authorizers,
     shared: Arc<Shared>,
     /// The watches on RBAC; they start with the first executor.
-    watches: Mutex<Option<Watching>>,
-}
-
-/// The watches on RBAC, and since when they run.
-struct Watching {
-    _tasks: Vec<AbortOnDropHandle<()>>,
-    since: Instant,
+    watches: Mutex<Option<Vec<AbortOnDropHandle<()>>>>,
 }
 
 /// What the watches change.
@@ -126,8 +117,13 @@ struct Shared {
     rbac: RwLock<Rbac>,
     known: Mutex<HashMap<ExecutorServiceAccount, Known>>,
     queue: Queue<Key>,
-    /// How many listings are still to come before all is known.
-    unlisted: AtomicUsize,
+    unlisted: Mutex<Unlisted>,
+}
+
+/// How many listings are still to come before all is known: the first of each watch, and one after each error.
+struct Unlisted {
+    count: usize,
+    since: Instant,
 }
 
 impl Shared {
@@ -152,11 +148,33 @@ impl Shared {
         }
     }
 
-    /// One more of the first listings is done; with the last one the works that wait for it are looked at.
+    fn unlisted(&self) -> MutexGuard<'_, Unlisted> {
+        self.unlisted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many listings are to come: what was shown before, if anything, may not be true any more.
+    fn unknown(&self, count: usize) {
+        let mut unlisted = self.unlisted();
+        if unlisted.count == 0 {
+            unlisted.since = Instant::now();
+        }
+        unlisted.count += count;
+    }
+
+    /// One more listing is done; with the last one the works that wait for it are looked at.
     fn listed(&self) {
-        if self.unlisted.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let mut unlisted = self.unlisted();
+        unlisted.count = unlisted.count.saturating_sub(1);
+        if unlisted.count == 0 {
+            drop(unlisted);
             self.look_again();
         }
+    }
+
+    /// For how long it is not known what RBAC says; `None` if it is.
+    fn unknown_for(&self) -> Option<Duration> {
+        let unlisted = self.unlisted();
+        (unlisted.count > 0).then(|| unlisted.since.elapsed())
     }
 
     /// Looks at every work again: what is protected changed, or all is known now.
@@ -195,7 +213,10 @@ impl Gate {
                 rbac: RwLock::default(),
                 known: Mutex::default(),
                 queue,
-                unlisted: AtomicUsize::new(usize::MAX),
+                unlisted: Mutex::new(Unlisted {
+                    count: 0,
+                    since: Instant::now(),
+                }),
             }),
             watches: Mutex::default(),
         }
@@ -247,18 +268,19 @@ impl Gate {
         since: Instant,
     ) -> Result<Option<Verdict>, Error> {
         let agent = self.agent.get_or_try_init(|| self.myself()).await?;
-        let running = self.follow_rbac(agent);
-        if self.shared.unlisted.load(Ordering::SeqCst) > 0 {
-            return Ok((running > LISTED_WITHIN).then(|| {
-                Verdict::unanswered(
-                    items,
-                    "Failed to apply manifest work: the RBAC objects of the cluster cannot be listed, so no executor \
-                     can be checked; see the log of the agent",
-                )
-            }));
-        }
+        self.follow_rbac(agent);
         // A change that comes while questions are under way makes their answers worthless.
         for _ in 0..8 {
+            // A watch that is started anew within moments refuses nobody.
+            if let Some(unknown) = self.shared.unknown_for() {
+                return Ok((unknown > LISTED_WITHIN).then(|| {
+                    Verdict::unanswered(
+                        items,
+                        "Failed to apply manifest work: the RBAC objects of the cluster cannot be listed, so no \
+                         executor can be checked; see the log of the agent",
+                    )
+                }));
+            }
             let epoch = self.epoch(account);
             let verdict = self.decide(account, agent, items, since).await?;
             if self.epoch(account) == epoch {
@@ -422,17 +444,10 @@ impl Gate {
         })
     }
 
-    /// Starts the watches on RBAC with the first executor; returns for how long they run.
-    fn follow_rbac(&self, agent: &Myself) -> Duration {
+    /// Starts the watches on RBAC with the first executor.
+    fn follow_rbac(&self, agent: &Myself) {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        let watching = watches.get_or_insert_with(|| {
-            let tasks = follow::start(&self.client, &self.shared, &agent.namespaces);
-            Watching {
-                _tasks: tasks,
-                since: Instant::now(),
-            }
-        });
-        watching.since.elapsed()
+        watches.get_or_insert_with(|| follow::start(&self.client, &self.shared, &agent.namespaces));
     }
 
     /// Runs until shutdown; the watches end with it.

@@ -5,6 +5,7 @@ use kube::core::{Selector, SelectorExt as _};
 use serde_json::Value;
 use writ_api::writ::NamespaceGrant;
 use writ_authz::Kind;
+use writ_runtime::segment;
 
 use super::{escalation, plan::Inputs, rbac::Place};
 use crate::work::plan::Target;
@@ -64,6 +65,9 @@ fn namespace_grant(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
         Ok(grant) => grant,
         Err(error) => return Some(format!("the NamespaceGrant cannot be understood: {error}")),
     };
+    if let Err(problem) = segment::check("spec.name", &grant.spec.name) {
+        return Some(problem);
+    }
     let selector = match Selector::try_from(grant.spec.namespace_selector) {
         Ok(selector) => selector,
         Err(error) => return Some(format!("spec.namespaceSelector cannot be understood: {error}")),

@@ -66,6 +66,13 @@ pub fn items(spec: Value) -> Vec<Item> {
             false,
         ),
         ("writ.dev", "v1alpha1", "NamespaceGrant", "namespacegrants", false),
+        (
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            false,
+        ),
     ];
     let kinds = served
         .into_iter()

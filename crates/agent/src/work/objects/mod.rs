@@ -38,6 +38,8 @@ pub struct Mark {
     seen: Seen,
     /// The hash of the uid of its AppliedManifestWork, if it belongs to exactly one.
     sole_owner: Option<u64>,
+    /// Whether it belonged to the work's own AppliedManifestWork.
+    owned: bool,
     /// Whether any change of the content matters, not only one that can be drift.
     reads_content: bool,
 }
@@ -76,12 +78,14 @@ impl Seen {
 
 impl Mark {
     /// What the server answered to a write or a read.
-    pub fn of(metadata: &ObjectMeta, wanted: u64, reads_content: bool) -> Self {
+    pub fn of(metadata: &ObjectMeta, wanted: u64, reads_content: bool, owner: &str) -> Self {
+        let mut references = metadata.owner_references.iter().flatten();
         Self {
             wanted,
             uid: metadata.uid.clone().unwrap_or_default().into(),
             seen: Seen::of(metadata),
             sole_owner: sole_owner(metadata),
+            owned: references.any(|reference| reference.uid == owner),
             reads_content,
         }
     }
@@ -100,13 +104,14 @@ fn hash_of(uid: &str) -> u64 {
     hasher.finish()
 }
 
-/// One version of one object.
+/// An object that a work owned when it was last written or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exact {
+pub struct Own {
     /// Its uid.
     pub uid: String,
-    /// Its resource version.
-    pub version: String,
+    /// Its resource version, if that is known to be nobody else's. Whoever names it in a request need not look first: if
+    /// anything has changed since, the server says so.
+    pub version: Option<String>,
 }
 
 /// What an object needs.
@@ -317,16 +322,16 @@ impl Objects {
         }
     }
 
-    /// The version of an object that is known to belong to this AppliedManifestWork and to no other. Whoever names it
-    /// in a request need not look first: if anything has changed since, the server says so.
-    pub fn exact(&self, key: &Key, resource: &ApiResource, name: &Name, owner: &str) -> Option<Exact> {
+    /// The object, if it belonged to this AppliedManifestWork when it was last written or read.
+    pub fn own(&self, key: &Key, resource: &ApiResource, name: &Name, owner: &str) -> Option<Own> {
         let known = self.lock();
         let watched = known.kinds.get(resource)?.objects.get(name)?.get(key)?;
-        let mark = watched.mark.as_ref()?;
+        let mark = watched.mark.as_ref().filter(|mark| mark.owned)?;
         let current = mark.seen.version != 0 && watched.latest <= mark.seen.version;
-        (current && mark.sole_owner == Some(hash_of(owner))).then(|| Exact {
+        let exact = current && mark.sole_owner == Some(hash_of(owner));
+        Some(Own {
             uid: mark.uid.to_string(),
-            version: mark.seen.version.to_string(),
+            version: exact.then(|| mark.seen.version.to_string()),
         })
     }
 

@@ -40,7 +40,7 @@ fn only_a_change_that_is_not_ours_and_can_matter_wakes_a_work() {
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(10, Some(1), "a"), 7, false)),
+        Some(Mark::of(&metadata(10, Some(1), "a"), 7, false, "me")),
     );
     assert_eq!(objects.need(&key, resource, &web, 7), Need::Nothing);
     assert_eq!(objects.need(&key, resource, &web, 8), Need::Write);
@@ -59,7 +59,7 @@ fn only_a_change_that_is_not_ours_and_can_matter_wakes_a_work() {
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(13, Some(1), "a"), 7, false)),
+        Some(Mark::of(&metadata(13, Some(1), "a"), 7, false, "me")),
     );
     assert_eq!(
         objects.seen(resource, &metadata(14, Some(2), "a")),
@@ -70,7 +70,7 @@ fn only_a_change_that_is_not_ours_and_can_matter_wakes_a_work() {
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(15, None, "a"), 7, false)),
+        Some(Mark::of(&metadata(15, None, "a"), 7, false, "me")),
     );
     assert_eq!(
         objects.seen(resource, &metadata(16, None, "a")),
@@ -81,7 +81,7 @@ fn only_a_change_that_is_not_ours_and_can_matter_wakes_a_work() {
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(17, Some(3), "a"), 7, true)),
+        Some(Mark::of(&metadata(17, Some(3), "a"), 7, true, "me")),
     );
     assert_eq!(
         objects.seen(resource, &metadata(18, Some(3), "a")),
@@ -107,11 +107,11 @@ fn a_change_during_a_request_is_not_lost() {
         objects.seen(&kind.resource, &metadata(21, Some(1), "x")),
         vec![(key.clone(), Duration::ZERO)]
     );
-    let ours = Mark::of(&metadata(20, Some(1), "a"), 7, false);
+    let ours = Mark::of(&metadata(20, Some(1), "a"), 7, false, "me");
     objects.mark(&key, &kind.resource, &web, Some(ours));
     assert_eq!(objects.need(&key, &kind.resource, &web, 7), Need::Write);
     // An object that a listing lacks is gone.
-    let ours = Mark::of(&metadata(22, Some(1), "a"), 7, false);
+    let ours = Mark::of(&metadata(22, Some(1), "a"), 7, false, "me");
     objects.mark(&key, &kind.resource, &web, Some(ours));
     assert_eq!(objects.need(&key, &kind.resource, &web, 7), Need::Nothing);
     let woken = objects.listed(&kind.resource, &Scope::All, &BTreeSet::new());
@@ -127,7 +127,7 @@ fn a_fight_over_an_object_slows_down() {
     let mut delays = Vec::new();
     for round in 0..20 {
         objects.begin(&key, &kind.resource, &web);
-        let ours = Mark::of(&metadata(round * 2 + 1, None, "a"), 7, false);
+        let ours = Mark::of(&metadata(round * 2 + 1, None, "a"), 7, false, "me");
         objects.mark(&key, &kind.resource, &web, Some(ours));
         let woken = objects.seen(&kind.resource, &metadata(round * 2 + 2, None, "b"));
         delays.extend(woken.into_iter().map(|(_, delay)| delay));
@@ -152,7 +152,7 @@ fn others_may_change_what_is_theirs_as_often_as_they_like() {
         &key,
         &kind.resource,
         &web,
-        Some(Mark::of(&metadata(1, None, "a"), 7, false)),
+        Some(Mark::of(&metadata(1, None, "a"), 7, false, "me")),
     );
     for version in 2..50 {
         // Without a generation any change can be drift: it is looked at, at once, and nothing had to be written.
@@ -160,7 +160,12 @@ fn others_may_change_what_is_theirs_as_often_as_they_like() {
         let woken = objects.seen(&kind.resource, &theirs);
         assert_eq!(woken, vec![(key.clone(), Duration::ZERO)], "{version}");
         objects.begin(&key, &kind.resource, &web);
-        objects.mark(&key, &kind.resource, &web, Some(Mark::of(&theirs, 7, false)));
+        objects.mark(
+            &key,
+            &kind.resource,
+            &web,
+            Some(Mark::of(&theirs, 7, false, "me")),
+        );
     }
 }
 
@@ -187,17 +192,26 @@ fn only_the_sole_owner_knows_the_exact_version() {
         ..metadata(version, None, "a")
     };
     let marked = |owners: &[&str]| {
-        objects.mark(&key, resource, &web, Some(Mark::of(&owned(5, owners), 7, false)));
-        objects.exact(&key, resource, &web, "me")
+        let mark = Mark::of(&owned(5, owners), 7, false, "me");
+        objects.mark(&key, resource, &web, Some(mark));
+        objects.own(&key, resource, &web, "me")
+    };
+    let own = |version: Option<&str>| {
+        Some(Own {
+            uid: "u".into(),
+            version: version.map(ToOwned::to_owned),
+        })
     };
     assert_eq!(marked(&[]), None);
     assert_eq!(marked(&["you"]), None);
-    assert_eq!(marked(&["me", "you"]), None);
-    let exact = marked(&["me"]).unwrap();
-    assert_eq!((exact.uid.as_str(), exact.version.as_str()), ("u", "5"));
+    assert_eq!(marked(&["me", "you"]), own(None));
+    assert_eq!(marked(&["me"]), own(Some("5")));
     // Somebody changed it since: what is known of it is not the last word.
     objects.seen(resource, &owned(6, &["me", "you"]));
-    assert_eq!(objects.exact(&key, resource, &web, "me"), None);
+    assert_eq!(objects.own(&key, resource, &web, "me"), own(None));
+    // Nor is it somebody else's because the owner reference is off.
+    objects.seen(resource, &owned(7, &[]));
+    assert_eq!(objects.own(&key, resource, &web, "me"), own(None));
 }
 
 #[test]
@@ -230,13 +244,13 @@ fn the_echo_of_our_own_write_wakes_nobody_and_a_change_under_way_is_not_lost() {
     objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
     objects.begin(&key, resource, &web);
     assert!(objects.seen(resource, &metadata(10, Some(1), "a")).is_empty());
-    let mark = Mark::of(&metadata(10, Some(1), "a"), 7, false);
+    let mark = Mark::of(&metadata(10, Some(1), "a"), 7, false, "me");
     assert!(!objects.mark(&key, resource, &web, Some(mark)));
     assert_eq!(objects.need(&key, resource, &web, 7), Need::Nothing);
     // Somebody is faster than the answer.
     objects.begin(&key, resource, &web);
     assert!(objects.deleted(resource, &metadata(12, Some(1), "a")).is_empty());
-    let mark = Mark::of(&metadata(11, Some(1), "a"), 7, false);
+    let mark = Mark::of(&metadata(11, Some(1), "a"), 7, false, "me");
     assert!(objects.mark(&key, resource, &web, Some(mark)));
     assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
 }
