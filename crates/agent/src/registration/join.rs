@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, Client, Config,
     api::{Patch, PatchParams, PostParams},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
@@ -37,6 +37,8 @@ use super::{
 const AGENT_ACCOUNT: &str = "managed-cluster-agent";
 /// The least time between two renewals.
 const BETWEEN_RENEWALS: Duration = Duration::from_secs(5);
+/// How long the hub may take to say whether the cluster is still there.
+const HUB_ANSWERS: Duration = Duration::from_secs(5);
 /// How long a renewed token lives.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -74,11 +76,17 @@ pub struct Joining {
 /// cluster finds one request and not several.
 pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
     let mut kept = joining.store.load().await?;
-    if let Some(config) = kept.kubeconfig.as_ref().filter(|c| is_good(c, joining)) {
-        return Ok(config.clone());
-    }
-    kept.kubeconfig = None;
     let hub = client(&joining.bootstrap).await?;
+    if let Some(config) = kept.kubeconfig.take().filter(|c| is_good(c, joining)) {
+        if !is_detached(&hub, &joining.cluster).await {
+            return Ok(config);
+        }
+        tracing::info!(cluster = %joining.cluster, "the cluster is not on the hub any more: joining anew");
+        kept.pending = None;
+    }
+    if joining.driver == Driver::Csr {
+        prepare(joining, &mut kept).await?;
+    }
     let ensured = ensure_cluster(&hub, joining).await;
     if joining.driver == Driver::Token {
         // A token that was handed over is of a cluster that is there, and may count some moments later.
@@ -92,6 +100,14 @@ pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
     let config = finish(joining, &mut kept, &certificate).await?;
     wait_accepted(&hub, &client(&config).await?, &joining.cluster).await;
     Ok(config)
+}
+
+/// Whether the hub says that there is no such cluster. One that does not answer, or not to the identity to start with,
+/// which may have ended long ago, says nothing.
+async fn is_detached(bootstrap: &Client, cluster: &str) -> bool {
+    let clusters: Api<ManagedCluster> = Api::all(bootstrap.clone());
+    let there = tokio::time::timeout(HUB_ANSWERS, clusters.get_metadata_opt(cluster)).await;
+    matches!(there, Ok(Ok(None)))
 }
 
 /// What is kept from an earlier [`join`], if it is an identity of this cluster that is still good.
@@ -258,26 +274,44 @@ async fn renew_once(joining: &Joining, config: &Kubeconfig, hub: &Client) -> Res
     finish(joining, &mut kept, &certificate).await
 }
 
+/// Keeps a key and the name of its request, unless one is on its way. Before anything is sent: a request whose key is
+/// lost waits on the hub for ever, beside the one of the next attempt.
+async fn prepare(joining: &Joining, kept: &mut Kept) -> Result<PendingRequest, Error> {
+    if let Some(pending) = &kept.pending {
+        return Ok(pending.clone());
+    }
+    let key = identity::new_key()?;
+    let fingerprint = identity::fingerprint(&key)?;
+    let pending = PendingRequest {
+        name: format!(
+            "{}-{}",
+            joining.cluster,
+            fingerprint.get(..12).unwrap_or_default()
+        ),
+        key,
+    };
+    kept.agent.get_or_insert_with(identity::new_agent_name);
+    kept.pending = Some(pending.clone());
+    joining.store.save(&joining.cluster, kept).await?;
+    Ok(pending)
+}
+
 /// Sends a certificate request, unless one is on its way, and waits for the answer.
 async fn obtain(hub: &Client, joining: &Joining, kept: &mut Kept) -> Result<String, Error> {
     let api: Api<CertificateSigningRequest> = Api::all(hub.clone());
-    let agent = kept.agent.get_or_insert_with(identity::new_agent_name).clone();
-    if kept.pending.is_none() {
-        let key = identity::new_key()?;
-        let request = identity::request(&joining.cluster, &agent, &key)?;
-        let created = api
-            .create(&PostParams::default(), &request)
-            .await
-            .context(|| "ask the hub for a certificate".into())?;
-        kept.pending = Some(PendingRequest {
-            name: created.name_any(),
-            key,
-        });
-        joining.store.save(&joining.cluster, kept).await?;
+    let PendingRequest { name, key } = prepare(joining, kept).await?;
+    let agent = kept.agent.get_or_insert_with(identity::new_agent_name);
+    let mut request = identity::request(&joining.cluster, agent, &key)?;
+    request.metadata.generate_name = None;
+    request.metadata.name = Some(name.clone());
+    match api.create(&PostParams::default(), &request).await {
+        // It was sent before.
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        answer => {
+            answer.context(|| "ask the hub for a certificate".into())?;
+        }
     }
-    let name = kept.pending.as_ref().map(|p| p.name.clone()).unwrap_or_default();
-    let fingerprint = kept.pending.as_ref().map(|p| identity::fingerprint(&p.key));
-    tracing::info!(cluster = %joining.cluster, request = %name, key = fingerprint.transpose()?.unwrap_or_default(),
+    tracing::info!(cluster = %joining.cluster, request = %name, key = identity::fingerprint(&key)?,
         "waiting for the hub to answer the certificate request");
     let answer = certificate::answer(&api, &name).await?;
     if answer.is_none() {

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, fs, io::ErrorKind, path::PathBuf};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Namespace, Secret},
+};
 use kube::{
     Api, Client,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
@@ -33,13 +36,13 @@ pub enum Store {
 pub struct Kept {
     /// The kubeconfig of the hub, once there is one.
     pub kubeconfig: Option<Kubeconfig>,
-    /// The certificate request that was sent and not answered yet, with its key.
+    /// The certificate request that is about to be sent, or was and has no answer yet, with its key.
     pub pending: Option<PendingRequest>,
     /// The name of the agent, the same for the life of the store.
     pub agent: Option<String>,
 }
 
-/// A certificate request that was sent.
+/// A certificate request that is about to be sent, or was.
 #[derive(Clone)]
 pub struct PendingRequest {
     /// Its name on the hub.
@@ -190,7 +193,12 @@ async fn write_secret(
         data: Some(data),
         ..Secret::default()
     };
-    match api.create(&PostParams::default(), &secret).await {
+    let mut created = api.create(&PostParams::default(), &secret).await;
+    if matches!(&created, Err(kube::Error::Api(status)) if status.code == 404) {
+        create_namespace(client, namespace).await?;
+        created = api.create(&PostParams::default(), &secret).await;
+    }
+    match created {
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let patch = serde_json::json!({"data": secret.data});
             api.patch(SECRET, &PatchParams::default(), &Patch::Merge(patch))
@@ -202,6 +210,24 @@ async fn write_secret(
         }
     }
     Ok(())
+}
+
+/// A cluster that joins before anything is installed in it has no namespace for its agent yet.
+async fn create_namespace(client: &Client, name: &str) -> Result<(), Error> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    match api.create(&PostParams::default(), &namespace).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        answer => answer
+            .map(drop)
+            .context(|| format!("create Namespace {name}, to keep the identity in a Secret there")),
+    }
 }
 
 fn beside(path: &std::path::Path, what: &str) -> PathBuf {

@@ -6,7 +6,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::{Client, ResourceExt, core::DeserializeGuard, runtime::reflector::Store};
-use writ_api::authentication::{ANNOTATION_REPAIR, KEY_TOKEN, ManagedServiceAccount, digest};
+use writ_api::authentication::{KEY_TOKEN, ManagedServiceAccount, digest};
 use writ_runtime::{Error, clock::Clock, error::Context as _};
 
 pub use super::state::{Next, State};
@@ -14,12 +14,15 @@ use super::{
     former::Former,
     plan::{self, Facts, Settings, Verdict, Wish},
     report::Report,
-    secret::{self, Cluster},
+    secret::{self, Address, Cluster},
     state::{Held, Stop},
 };
 
 /// How long the hub is given to let the agent write the Secret of a new account, before it is tried all the same.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a look may take. It is a few requests; one that is never answered must not keep the other accounts waiting.
+const LOOK: Duration = Duration::from_secs(30);
 
 /// An account as it is watched: one that cannot be read does not stop the others.
 pub type Watched = DeserializeGuard<ManagedServiceAccount>;
@@ -42,10 +45,12 @@ pub struct Worker {
     pub ca: ArcSwapOption<Vec<u8>>,
     /// The Secrets that the agent may write on the hub, by name; none if the hub does not tell.
     pub writable: ArcSwapOption<BTreeSet<String>>,
-    /// Where others reach the managed cluster's API server, as the hub tells.
-    pub url: ArcSwapOption<String>,
+    /// How others reach the managed cluster's API server, as the hub tells.
+    pub address: ArcSwapOption<Address>,
     /// How far the managed cluster's clock is ahead of ours, as its tokens show.
     pub skew: ArcSwap<SignedDuration>,
+    /// How long a look may take.
+    pub patience: Duration,
 }
 
 impl Worker {
@@ -67,8 +72,9 @@ impl Worker {
             service_accounts,
             ca: ArcSwapOption::new(ca),
             writable: ArcSwapOption::empty(),
-            url: ArcSwapOption::empty(),
+            address: ArcSwapOption::empty(),
             skew: ArcSwap::from_pointee(SignedDuration::ZERO),
+            patience: LOOK,
         }
     }
 
@@ -101,7 +107,7 @@ impl Worker {
 
     /// Looks at one account and does what is needed.
     pub async fn look(&self, name: &str, state: &mut State) -> Next {
-        let outcome = self.step(name, state).await;
+        let outcome = self.in_time(Box::pin(self.step(name, state))).await;
         let now = self.clock.now();
         let expires = state.held.as_ref().map(|held| held.claims.expires);
         match outcome {
@@ -120,7 +126,7 @@ impl Worker {
                     Ok(()) => {
                         state.backoff.reset();
                         state.failures = 0;
-                        None
+                        state.yields_until.filter(|until| now < *until)
                     }
                     Err(error) => {
                         tracing::warn!(account = name, %error, "cannot report");
@@ -151,6 +157,15 @@ impl Worker {
         }
     }
 
+    /// Ends what takes longer than a look may.
+    pub(super) async fn in_time<T, E: From<Error>>(
+        &self,
+        look: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let late = |_| Error::Invalid(format!("there was no answer within {:?}", self.patience));
+        tokio::time::timeout(self.patience, look).await.map_err(late)?
+    }
+
     async fn step(&self, name: &str, state: &mut State) -> Result<Next, Stop> {
         let Some(watched) = self.accounts.get(&self.account_ref(name)) else {
             self.end(name, state, None).await?;
@@ -175,16 +190,16 @@ impl Worker {
         }
         let wish = plan::wish(account, &self.settings)?;
         self.wait_for_rights(name, state)?;
-        let uid = self.ensure_service_account(&wish, state).await?;
+        let uid = self.ensure_service_account(account, &wish, state).await?;
         let ca = self.ca.load_full().ok_or_else(|| {
             Error::Invalid(
                 "the CA of the managed cluster is not known: there is no ConfigMap kube-root-ca.crt".into(),
             )
         })?;
         // Only those who asked for the optional keys care for the address.
-        let url = self.settings.url.clone();
-        let url = url.or_else(|| self.url.load().as_deref().cloned());
-        let url = url.filter(|_| wish.extra.any());
+        let own = self.settings.url.clone().map(|url| Address { url, ca: None });
+        let address = own.or_else(|| self.address.load().as_deref().cloned());
+        let address = address.filter(|_| wish.extra.any());
         let facts = Facts {
             account,
             wish: &wish,
@@ -192,13 +207,13 @@ impl Worker {
             cluster: Cluster {
                 name: &self.settings.cluster,
                 ca: &ca,
-                url: url.as_deref(),
+                address: address.as_ref(),
             },
             namespace: &self.settings.namespace,
             now: self.spoke_now(),
         };
-        let repair = account.annotations().get(ANNOTATION_REPAIR).cloned();
-        let asked = repair != state.repair;
+        let event = plan::event(account);
+        let asked = state.event != Some(event);
         let outdated = state.held.as_ref().and_then(|held| held.outdated(&facts));
         match &state.held {
             _ if state.pending.is_some() => {
@@ -228,9 +243,9 @@ impl Worker {
                         expires: None,
                     });
                 }
-                state.repair = repair;
             }
         }
+        state.event = Some(event);
         let next = self.next(account, &wish, state);
         Ok(match self.leave(name, state).await {
             Some(delay) => next.within(later(self.clock.now(), delay)),
@@ -362,7 +377,7 @@ impl Worker {
             } else {
                 self.authenticates(&token, facts.wish).await?
             },
-            url: facts.cluster.url.map(str::to_owned),
+            address: facts.cluster.address.cloned(),
         };
         state.held = Some(held.clone());
         self.report_held(name, facts, &held, None, state).await?;
@@ -412,7 +427,7 @@ impl Worker {
                 Err(_) => now,
             },
             authenticates: *authenticates.as_ref().unwrap_or(&None),
-            url: facts.cluster.url.map(str::to_owned),
+            address: facts.cluster.address.cloned(),
         };
         state.held = Some(held.clone());
         authenticates?;
@@ -422,6 +437,7 @@ impl Worker {
     }
 }
 
-fn later(time: Timestamp, delay: Duration) -> Timestamp {
+/// A time and a while.
+pub(super) fn later(time: Timestamp, delay: Duration) -> Timestamp {
     time.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }

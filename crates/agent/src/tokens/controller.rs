@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use futures::{
     FutureExt, StreamExt,
     future::BoxFuture,
@@ -30,13 +31,14 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use writ_api::authentication::{AGENT_ROLE, ANNOTATION_API_SERVER_URL};
+use writ_api::authentication::{AGENT_ROLE, ANNOTATION_API_SERVER_CA, ANNOTATION_API_SERVER_URL};
 use writ_runtime::{Error, backoff::Backoff, clock::Clock, health::Gate, metrics::Meter, schedule::Schedule};
 
 use super::{
     account::{Next, State, Watched, Worker},
     claims,
     plan::{self, Settings},
+    secret::Address,
 };
 use crate::Context;
 
@@ -320,11 +322,17 @@ impl Controller {
 
     /// Looks at the accounts whose Secret has become ours to write.
     fn set_rights(&mut self, role: Option<&Role>) {
-        let url = role.and_then(|role| role.annotations().get(ANNOTATION_API_SERVER_URL));
-        let url = url.filter(|url| !url.is_empty()).cloned().map(Arc::new);
+        let said = |key| {
+            role.and_then(|role| role.annotations().get(key))
+                .filter(|said| !said.is_empty())
+        };
+        let ca = said(ANNOTATION_API_SERVER_CA).and_then(|ca| STANDARD.decode(ca).ok());
+        let address = said(ANNOTATION_API_SERVER_URL)
+            .cloned()
+            .map(|url| Arc::new(Address { url, ca }));
         // A Role that cannot be seen right now takes no address away.
-        if role.is_some() && *self.worker.url.load() != url {
-            self.worker.url.store(url);
+        if role.is_some() && *self.worker.address.load() != address {
+            self.worker.address.store(address);
             self.wake_all();
         }
         let new = role.and_then(plan::writable_secrets);

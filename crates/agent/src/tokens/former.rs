@@ -11,14 +11,9 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::authentication::{ANNOTATION_FORMER, KEY_TOKEN};
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_runtime::{Error, apply, error::Context as _, segment};
 
-use super::{
-    account::Worker,
-    claims,
-    plan::{self, Facts},
-    state::State,
-};
+use super::{account::Worker, claims, plan::Facts, service_account, state::State};
 
 /// One of the same name in another namespace, which the account's own token named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +31,19 @@ impl fmt::Display for Former {
 }
 
 impl Former {
+    /// Nobody has vouched for what a token or a note says, and it becomes part of a request: what can be no namespace
+    /// and no uid is nobody.
+    fn new(namespace: &str, uid: &str, expires: Timestamp) -> Option<Self> {
+        let groups = uid.split('-').map(str::len);
+        let identified =
+            groups.eq([8, 4, 4, 4, 12]) && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+        (segment::is_label(namespace) && identified).then(|| Self {
+            namespace: namespace.to_owned(),
+            uid: uid.to_owned(),
+            expires,
+        })
+    }
+
     /// The one whose token is in the Secret, if it is not of this namespace.
     pub fn of(found: Option<&Secret>, facts: &Facts<'_>) -> Option<Self> {
         let token = found?.data.as_ref()?.get(KEY_TOKEN)?;
@@ -43,11 +51,7 @@ impl Former {
         let namespace = claims::namespace_of(&claims.subject)?;
         let moved =
             namespace != facts.namespace && claims.subject == claims::subject(namespace, &facts.wish.name);
-        moved.then_some(Self {
-            namespace: namespace.to_owned(),
-            uid: claims.uid?,
-            expires: claims.expires,
-        })
+        Self::new(namespace, claims.uid.as_ref()?, claims.expires).filter(|_| moved)
     }
 
     /// Those that are noted on a ServiceAccount.
@@ -56,11 +60,11 @@ impl Former {
         let one = |text: &str| {
             let (rest, expires) = text.rsplit_once('/')?;
             let (namespace, uid) = rest.split_once('/')?;
-            Some(Self {
-                namespace: namespace.to_owned(),
-                uid: uid.to_owned(),
-                expires: Timestamp::from_second(expires.parse().ok()?).ok()?,
-            })
+            Self::new(
+                namespace,
+                uid,
+                Timestamp::from_second(expires.parse().ok()?).ok()?,
+            )
         };
         noted
             .iter()
@@ -142,7 +146,7 @@ impl Worker {
             answer => answer.context(|| format!("read the ServiceAccount {namespace}/{name}"))?,
         };
         let is_it = |found: &ServiceAccount| {
-            found.uid().as_deref() == Some(&former.uid) && plan::is_ours(found, &self.settings)
+            found.uid().as_deref() == Some(&former.uid) && service_account::is_ours(found, &self.settings)
         };
         match found.filter(is_it) {
             Some(_) => apply::delete(&api, name, Some(&former.uid)).await,

@@ -21,6 +21,7 @@ mod presence;
 pub mod report;
 mod requests;
 pub mod secret;
+pub mod service_account;
 pub mod state;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! Decides, without asking anybody: what an account wishes, whether its ServiceAccount may be used, whether
-//! the token in its Secret will do, when it is to be renewed, and what its status says.
+//! Decides, without asking anybody: what an account wishes, whether the token in its Secret will do, and when it is to
+//! be renewed.
 
 use std::{
     collections::BTreeSet,
@@ -10,22 +10,22 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
-        core::v1::{Secret, ServiceAccount},
+        core::v1::Secret,
         rbac::v1::{PolicyRule, Role},
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
-use kube::{ResourceExt, api::ObjectMeta};
+use kube::ResourceExt;
 use writ_api::authentication::{
-    ANNOTATION_ADOPT, ANNOTATION_CLUSTER, ANNOTATION_REFUSED, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
-    ANNOTATION_TOKEN_REQUEST, KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount, digest, validity,
+    ANNOTATION_ADOPT, ANNOTATION_REFUSED, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
+    ANNOTATION_TOKEN_REQUEST, KEY_CA, KEY_TOKEN, ManagedServiceAccount, digest, validity,
 };
 
 use writ_runtime::condition::Wanted;
 
 use super::{
     claims::{self, Claims},
-    secret::{self, Cluster},
+    secret::{self, Address, Cluster},
 };
 
 /// How long a token that is no token is left alone: some write such a value in passing.
@@ -91,14 +91,17 @@ pub struct Refusal {
     pub reason: &'static str,
     /// What a person reads.
     pub message: String,
+    /// Whether the Secret that the account had is gone.
+    pub withdrawn: bool,
 }
 
 impl Refusal {
-    fn new(condition: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(condition: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             condition,
             reason,
             message: message.into(),
+            withdrawn: false,
         }
     }
 
@@ -192,13 +195,13 @@ pub fn wish(account: &ManagedServiceAccount, settings: &Settings) -> Result<Wish
 }
 
 /// Why the Secret lacks keys that were asked for.
-pub fn keys_missing(wish: &Wish, url: Option<&str>) -> Option<Refusal> {
+pub fn keys_missing(wish: &Wish, address: Option<&Address>) -> Option<Refusal> {
     let (reason, message) = if let Some(key) = wish.unknown_keys.first() {
         (
             "UnknownKey",
             format!("the annotation {ANNOTATION_SECRET_KEYS} names {key:?}; there are kubeconfig and argocd"),
         )
-    } else if wish.extra.any() && url.is_none() {
+    } else if wish.extra.any() && address.is_none() {
         (
             "AddressUnknown",
             "nobody says where the cluster's API server is reached: set spec.managedClusterClientConfigs of its \
@@ -211,108 +214,6 @@ pub fn keys_missing(wish: &Wish, url: Option<&str>) -> Option<Refusal> {
     Some(Refusal::new("SecretKeysWritten", reason, message))
 }
 
-/// Whether a ServiceAccount was made by this agent (or by another implementation of it).
-pub fn is_ours(account: &ServiceAccount, settings: &Settings) -> bool {
-    let labelled = account
-        .labels()
-        .get(LABEL_MANAGED)
-        .is_some_and(|value| value == "true");
-    match account.annotations().get(ANNOTATION_CLUSTER) {
-        Some(cluster) => *cluster == settings.cluster,
-        None => labelled,
-    }
-}
-
-/// The ServiceAccount that an account needs.
-pub fn service_account(name: &str, settings: &Settings) -> ServiceAccount {
-    ServiceAccount {
-        metadata: ObjectMeta {
-            name: Some(name.into()),
-            namespace: Some(settings.namespace.clone()),
-            labels: Some([(LABEL_MANAGED.to_owned(), "true".to_owned())].into()),
-            annotations: Some([(ANNOTATION_CLUSTER.to_owned(), settings.cluster.clone())].into()),
-            owner_references: settings.owner.clone().map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        ..ServiceAccount::default()
-    }
-}
-
-/// What to do with a ServiceAccount that is there.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Existing {
-    /// It is as it should be, or somebody's that was adopted.
-    Use,
-    /// It is ours and was edited: this merge patch restores it.
-    Restore(serde_json::Value),
-}
-
-/// Whether the ServiceAccount that is there may be used. One that we made (`known`) stays ours, whatever was taken off
-/// it; one that something else installs is never used, whatever it carries.
-pub fn existing(
-    wish: &Wish,
-    found: &ServiceAccount,
-    known: bool,
-    settings: &Settings,
-) -> Result<Existing, Refusal> {
-    let refuse = |reason, message: String| Err(Refusal::new("AllServiceAccountPresent", reason, message));
-    let (namespace, name) = (&settings.namespace, &wish.name);
-    if belongs_to_an_add_on(found) {
-        return refuse(
-            "NameReserved",
-            format!("the ServiceAccount {namespace}/{name} belongs to an add-on; choose another name"),
-        );
-    }
-    if known || is_ours(found, settings) {
-        let wanted = service_account(&wish.name, settings);
-        let edited = found.automount_service_account_token.is_some()
-            || found.owner_references() != wanted.owner_references()
-            || wanted
-                .labels()
-                .iter()
-                .any(|(key, value)| found.labels().get(key) != Some(value))
-            || wanted
-                .annotations()
-                .iter()
-                .any(|(key, value)| found.annotations().get(key) != Some(value));
-        return Ok(if edited {
-            restore(wish, found, settings)
-        } else {
-            Existing::Use
-        });
-    }
-    if let Some(other) = found.annotations().get(ANNOTATION_CLUSTER) {
-        return refuse(
-            "ServiceAccountNotOurs",
-            format!("the ServiceAccount {namespace}/{name} is managed for another hub, as {other}"),
-        );
-    }
-    if wish.adopt {
-        return Ok(Existing::Use);
-    }
-    refuse(
-        "ServiceAccountNotOurs",
-        format!(
-            "the ServiceAccount {namespace}/{name} exists and was not made for this account; delete it, or set the \
-             annotation {ANNOTATION_ADOPT}: \"true\" to use it"
-        ),
-    )
-}
-
-/// Brings a ServiceAccount that we made back into its shape.
-fn restore(wish: &Wish, found: &ServiceAccount, settings: &Settings) -> Existing {
-    let wanted = service_account(&wish.name, settings);
-    Existing::Restore(serde_json::json!({
-        "metadata": {
-            "uid": found.uid(),
-            "labels": wanted.labels(),
-            "annotations": wanted.annotations(),
-            "ownerReferences": wanted.metadata.owner_references,
-        },
-        "automountServiceAccountToken": null,
-    }))
-}
-
 /// A Secret of that name is there and is somebody else's.
 pub fn secret_not_ours(name: &str) -> Refusal {
     Refusal::new(
@@ -323,17 +224,6 @@ pub fn secret_not_ours(name: &str) -> Refusal {
              {ANNOTATION_ADOPT}: \"true\" to overwrite it"
         ),
     )
-}
-
-/// Whether something else installs this ServiceAccount.
-pub fn belongs_to_an_add_on(account: &ServiceAccount) -> bool {
-    account
-        .owner_references()
-        .iter()
-        .any(|owner| owner.kind == "AppliedManifestWork")
-        || account.labels().keys().any(|key| {
-            key == writ_api::addon::LABEL_ADDON || key.starts_with("addon.open-cluster-management.io/")
-        })
 }
 
 /// The Secrets that the agent's Role on the hub lets it write, by name; `None` if it names none, as that of another hub.
@@ -483,6 +373,14 @@ pub fn renew_at(claims: &Claims, account: &ManagedServiceAccount) -> Timestamp {
     let seconds = i128::from(life.as_secs()) * i128::from(share) / 1_000_000;
     let after = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
     claims.issued.saturating_add(after).unwrap_or(Timestamp::MAX)
+}
+
+/// What a person, or the hub for a person, has last done to an account: its token is reviewed once for each such event.
+/// What the agent itself reports is none.
+pub fn event(account: &ManagedServiceAccount) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (account.metadata.generation, account.annotations()).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// When the token is reviewed next: within [`REVIEW_EVERY`], not all at once.

@@ -128,6 +128,17 @@ pub fn status(
         }
         Report::Refused(refusal) => {
             wanted.push(refusal.condition());
+            if refusal.withdrawn {
+                wanted.push(Wanted::new(
+                    "SecretCreated",
+                    false,
+                    refusal.reason,
+                    refusal.message.clone(),
+                ));
+                status.token_secret_ref = None;
+                status.expiration_timestamp = None;
+                status.secret_digest = None;
+            }
             if refusal.condition != "TokenReported" {
                 wanted.push(Wanted::new(
                     "TokenReported",

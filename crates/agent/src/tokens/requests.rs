@@ -182,7 +182,7 @@ impl Worker {
                 refreshed,
                 authenticates: held.authenticates,
                 left: state.left.clone(),
-                keys: plan::keys_missing(facts.wish, facts.cluster.url),
+                keys: plan::keys_missing(facts.wish, facts.cluster.address),
             }
         };
         self.report(name, &report, state).await
@@ -203,7 +203,10 @@ impl Worker {
         }
         let status = report::status(&account, report, self.clock.now());
         let api: Api<ManagedServiceAccount> = Api::namespaced(self.hub.clone(), &self.settings.cluster);
-        match apply::ensure_status(&api, &account, &status, MANAGER).await {
+        match self
+            .in_time(apply::ensure_status(&api, &account, &status, MANAGER))
+            .await
+        {
             // It was deleted meanwhile; the watch will say so.
             Err(error) if error.is_code(404) => Ok(()),
             Err(error) => Err(error),

@@ -26,7 +26,16 @@ pub struct Cluster<'a> {
     /// The CA of its API server, in PEM.
     pub ca: &'a [u8],
     /// Where others reach its API server.
-    pub url: Option<&'a str>,
+    pub address: Option<&'a Address>,
+}
+
+/// How others reach the managed cluster's API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The URL.
+    pub url: String,
+    /// The CA that it is used with, in PEM, if that is not the cluster's own: a load balancer may have another one.
+    pub ca: Option<Vec<u8>>,
 }
 
 /// The Secret of an account, around its token.
@@ -78,14 +87,14 @@ fn data(wish: &Wish, cluster: &Cluster<'_>, token: &[u8]) -> BTreeMap<String, By
     put(KEY_TOKEN, token.to_vec());
     put(KEY_CA, cluster.ca.to_vec());
     let text = String::from_utf8_lossy(token);
-    let ca = STANDARD.encode(cluster.ca);
-    if let Some(url) = cluster.url {
+    if let Some(Address { url, ca }) = cluster.address {
+        let ca = STANDARD.encode(ca.as_deref().unwrap_or(cluster.ca));
         if wish.extra.kubeconfig {
             put("kubeconfig", kubeconfig(wish, cluster.name, url, &ca, &text));
         }
         if wish.extra.argocd {
             put("name", cluster.name.into());
-            put("server", url.into());
+            put("server", url.clone().into_bytes());
             let config =
                 json!({ "bearerToken": text, "tlsClientConfig": { "insecure": false, "caData": ca } });
             put("config", config.to_string().into_bytes());

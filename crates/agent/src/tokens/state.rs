@@ -10,6 +10,7 @@ use super::{
     claims::Claims,
     former::Former,
     plan::{self, Facts, Refusal, Wish},
+    secret::Address,
 };
 
 /// What is remembered of an account between looks. It holds no token, except one that could not be written yet.
@@ -20,7 +21,8 @@ pub struct State {
     pub(super) uid: Option<String>,
     /// Whether the ServiceAccount is there, ours or adopted.
     pub(super) present: bool,
-    pub(super) repair: Option<String>,
+    /// The account as it was when its token was reviewed last: [`plan::event`].
+    pub(super) event: Option<u64>,
     pub(super) look: bool,
     pub(super) malformed_since: Option<Timestamp>,
     pub(super) rejections: Backoff,
@@ -31,6 +33,10 @@ pub struct State {
     pub(super) noted: bool,
     pub(super) left: Option<String>,
     pub(super) leaving: Backoff,
+    /// Until when an add-on that took the name is given time to make its own ServiceAccount.
+    pub(super) yields_until: Option<Timestamp>,
+    /// Longer each time: some look at what they installed every few minutes only.
+    pub(super) yields: Backoff,
     /// Until when the hub is given time to let the agent write the Secret.
     pub(super) patience: Option<Timestamp>,
     /// The status that was written last, and the account (uid and version) that the watch showed then.
@@ -48,7 +54,7 @@ impl Default for State {
             pending: None,
             uid: None,
             present: false,
-            repair: None,
+            event: None,
             look: false,
             malformed_since: None,
             rejections: Backoff::new(Duration::from_secs(10), Duration::from_mins(30)),
@@ -59,6 +65,8 @@ impl Default for State {
             noted: false,
             left: None,
             leaving: Backoff::new(Duration::from_secs(1), Duration::from_mins(5)),
+            yields_until: None,
+            yields: Backoff::new(Duration::from_secs(10), Duration::from_mins(30)),
             patience: None,
             told: None,
         }
@@ -88,7 +96,7 @@ pub(super) struct Held {
     pub(super) review_at: Timestamp,
     pub(super) authenticates: Option<bool>,
     /// The address in the optional keys.
-    pub(super) url: Option<String>,
+    pub(super) address: Option<Address>,
 }
 
 impl Held {
@@ -108,7 +116,7 @@ impl Held {
 
     /// Whether the Secret is to hold the same as when it was written.
     pub(super) fn is_as_wished(&self, facts: &Facts<'_>) -> bool {
-        self.wish == *facts.wish && self.url.as_deref() == facts.cluster.url
+        self.wish == *facts.wish && self.address.as_ref() == facts.cluster.address
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tables against the plan.
 
+use std::sync::LazyLock;
+
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -8,19 +10,19 @@ use k8s_openapi::{
         core::v1::{Secret, ServiceAccount},
         rbac::v1::Role,
     },
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use serde_json::json;
-use writ_api::authentication::{KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount, digest};
+use writ_api::authentication::{KEY_CA, KEY_TOKEN, ManagedServiceAccount, digest};
 
 use super::{
     claims::{self, Claims},
-    former::Former,
-    plan::{self, Existing, Facts, Settings, Verdict, Wish},
-    secret::{self, Cluster},
-    state::State,
+    plan::{self, Facts, Settings, Verdict},
+    secret::{self, Address, Cluster},
+    service_account as own,
 };
 
+mod former;
+mod service_account;
 mod written;
 
 fn at(second: i64) -> Timestamp {
@@ -49,20 +51,10 @@ fn account(change: &serde_json::Value) -> ManagedServiceAccount {
 }
 
 fn service_account(change: &serde_json::Value) -> ServiceAccount {
-    let mut object = serde_json::to_value(plan::service_account("a", &settings())).unwrap();
+    let mut object = serde_json::to_value(own::wanted(&account(&json!({})), &settings())).unwrap();
     json_patch::merge(&mut object, &json!({ "metadata": { "uid": "s1" } }));
     json_patch::merge(&mut object, change);
     serde_json::from_value(object).unwrap()
-}
-
-fn owner(name: &str) -> OwnerReference {
-    OwnerReference {
-        api_version: "v1".into(),
-        kind: "ServiceAccount".into(),
-        name: name.into(),
-        uid: format!("uid of {name}"),
-        ..OwnerReference::default()
-    }
 }
 
 fn token(subject: &str, issued: i64, expires: i64, uid: &str) -> Vec<u8> {
@@ -73,11 +65,16 @@ fn token(subject: &str, issued: i64, expires: i64, uid: &str) -> Vec<u8> {
     format!("h.{}.s", URL_SAFE_NO_PAD.encode(claims.to_string())).into_bytes()
 }
 
-const CLUSTER: Cluster<'static> = Cluster {
+static ADDRESS: LazyLock<Address> = LazyLock::new(|| Address {
+    url: "https://c1".into(),
+    ca: None,
+});
+
+static CLUSTER: LazyLock<Cluster<'static>> = LazyLock::new(|| Cluster {
     name: "c1",
     ca: b"CA",
-    url: Some("https://c1"),
-};
+    address: Some(&ADDRESS),
+});
 
 /// Judges, at second 100, a Secret whose token was issued at second 0 for 1000 s.
 fn judge(account: &ManagedServiceAccount, change: impl FnOnce(&mut Secret), now: i64) -> Verdict {
@@ -91,7 +88,7 @@ fn judge(account: &ManagedServiceAccount, change: impl FnOnce(&mut Secret), now:
         account,
         wish: &wish,
         uid: "s1",
-        cluster: CLUSTER,
+        cluster: CLUSTER.clone(),
         namespace: "agents",
         now: at(now),
     };
@@ -151,77 +148,6 @@ fn an_account_is_read_or_its_field_is_named() {
     assert!(plan::wish(&account(&off), &settings()).unwrap().rotate);
     let off = json!({"metadata": {"annotations": {"authentication.writ.dev/rotation": "disabled"}}});
     assert!(!plan::wish(&account(&off), &settings()).unwrap().rotate);
-}
-
-#[test]
-fn a_service_account_is_used_restored_or_refused() {
-    let wish = plan::wish(&account(&json!({})), &settings()).unwrap();
-    let adopting = Wish {
-        adopt: true,
-        ..wish.clone()
-    };
-    let foreign = json!({"metadata": {"labels": null, "annotations": null}});
-    let upstream = json!({"metadata": {"annotations": null}});
-    let stripped = json!({"metadata": {"labels": {LABEL_MANAGED: null}}});
-    let of_another_hub = json!({"metadata": {"annotations": {"authentication.writ.dev/cluster": "c2"}}});
-    let of_an_add_on = json!({"metadata": {"labels": null, "annotations": null, "ownerReferences":
-        [{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "name": "x", "uid": "y"}]}});
-    let stripped_of_all = foreign.clone();
-    let mounted = json!({"automountServiceAccountToken": false});
-    let owned_by_an_add_on = json!({"metadata": {"ownerReferences":
-        [{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork", "name": "x", "uid": "y"}]}});
-    let look = |wish: &Wish, known: bool, change: &serde_json::Value| match plan::existing(
-        wish,
-        &service_account(change),
-        known,
-        &settings(),
-    ) {
-        Ok(Existing::Use) => "use".to_owned(),
-        Ok(Existing::Restore(_)) => "restore".to_owned(),
-        Err(refusal) => refusal.reason.to_owned(),
-    };
-    let cases = [
-        (&wish, json!({}), "use"),
-        (&wish, upstream, "restore"),
-        (&wish, stripped, "restore"),
-        (&wish, mounted, "restore"),
-        (&wish, foreign.clone(), "ServiceAccountNotOurs"),
-        (&adopting, foreign.clone(), "use"),
-        (&adopting, of_another_hub, "ServiceAccountNotOurs"),
-        (&adopting, of_an_add_on, "NameReserved"),
-        (&adopting, owned_by_an_add_on.clone(), "NameReserved"),
-    ];
-    for (wish, change, wanted) in cases {
-        assert_eq!(
-            look(wish, false, &change),
-            wanted,
-            "adopt {} {change}",
-            wish.adopt
-        );
-    }
-    // One that we made is restored whatever was taken off it; an add-on's is not ours, even so.
-    assert_eq!(look(&wish, true, &stripped_of_all), "restore");
-    assert_eq!(look(&wish, true, &owned_by_an_add_on), "NameReserved");
-    // The agent owns it, and nobody else does.
-    let owned = Settings {
-        owner: Some(owner("writ-agent")),
-        ..settings()
-    };
-    for (owners, restored) in [
-        (vec![], true),
-        (vec![owner("writ-agent")], false),
-        (vec![owner("somebody")], true),
-        (vec![owner("writ-agent"), owner("somebody")], true),
-    ] {
-        let found = service_account(&json!({"metadata": {"ownerReferences": owners}}));
-        match plan::existing(&wish, &found, false, &owned).unwrap() {
-            Existing::Use => assert!(!restored, "{owners:?}"),
-            Existing::Restore(patch) => {
-                assert!(restored, "{owners:?}");
-                assert_eq!(patch["metadata"]["ownerReferences"], json!([owner("writ-agent")]));
-            }
-        }
-    }
 }
 
 #[test]
@@ -301,7 +227,7 @@ fn a_secret_is_good_repaired_renewed_or_left_alone() {
     let token = token("system:serviceaccount:agents:a", 0, 1000, "s1");
     let of_before = Cluster {
         ca: b"CA of before",
-        ..CLUSTER
+        ..CLUSTER.clone()
     };
     let wish = plan::wish(&plain, &settings()).unwrap();
     let written = secret::wanted(&plain, &wish, &of_before, &token, None);
@@ -377,49 +303,6 @@ fn what_is_no_token_is_not_read() {
         read.expires.duration_since(read.issued),
         SignedDuration::from_secs(1)
     );
-}
-
-#[test]
-fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
-    let plain = account(&json!({}));
-    let wish = plan::wish(&plain, &settings()).unwrap();
-    let of = |subject: &str| {
-        let token = token(subject, 0, 1000, "s0");
-        let secret = secret::wanted(&plain, &wish, &CLUSTER, &token, None);
-        let facts = Facts {
-            account: &plain,
-            wish: &wish,
-            uid: "s1",
-            cluster: CLUSTER,
-            namespace: "agents",
-            now: at(100),
-        };
-        Former::of(Some(&secret), &facts)
-    };
-    assert_eq!(of("system:serviceaccount:agents:a"), None, "it is here");
-    assert_eq!(
-        of("system:serviceaccount:before:b"),
-        None,
-        "it is another account's"
-    );
-    let former = of("system:serviceaccount:before:a").unwrap();
-    let noted = json!({"metadata": {"annotations": {"authentication.writ.dev/former":
-        format!("{former},nonsense,x/y/z")}}});
-    let found = service_account(&noted);
-    assert_eq!(Former::recorded(&found), std::slice::from_ref(&former));
-    // The note is no edit that has to be undone.
-    assert_eq!(
-        plan::existing(&wish, &found, false, &settings()),
-        Ok(Existing::Use)
-    );
-    let mut state = State::default();
-    state.recall(&service_account(&json!({})));
-    assert!(state.former.is_empty());
-    state.recall(&found);
-    assert_eq!(state.former, [former]);
-    state.left = Some("why".into());
-    state.recall(&service_account(&json!({})));
-    assert!(state.former.is_empty() && state.left.is_none());
 }
 
 #[test]

@@ -7,252 +7,25 @@
     reason = "tests"
 )]
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
-    },
-};
+mod wired;
+
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use http::{Request, Response};
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::core::v1::{Namespace, Secret, ServiceAccount},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
-    client::Body,
-    core::DeserializeGuard,
-    runtime::{
-        conditions,
-        reflector::{self, store::Writer},
-        wait::await_condition,
-        watcher::Event,
-    },
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    runtime::watcher::Event,
 };
 use serde_json::{Value, json};
+use wired::{Env, ill};
 use writ_agent::tokens::{
-    account::{Next, State, Watched, Worker},
-    plan::Settings,
+    account::{Next, State, Watched},
+    secret::Address,
 };
 use writ_api::authentication::ManagedServiceAccount;
-use writ_apiserver::{Clock as Hand, Server};
-use writ_runtime::{clock::Clock, condition};
-
-/// What a request gets instead of its answer: `METHOD /path` in, code and body out.
-type Fault = Box<dyn Fn(&str) -> Option<(u16, Value)> + Send + Sync>;
-
-#[derive(Clone, Default)]
-struct Wire(Arc<Mutex<(Option<Fault>, Vec<String>)>>);
-
-impl Wire {
-    fn client(&self, client: Client) -> Client {
-        let wire = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (client, wire) = (client.clone(), wire.clone());
-            async move {
-                let what = format!("{} {}", request.method(), request.uri().path());
-                let fault = {
-                    let mut wire = wire.0.lock().unwrap();
-                    let fault = wire.0.as_ref().and_then(|fault| fault(&what));
-                    wire.1.push(what);
-                    fault
-                };
-                match fault {
-                    Some((code, body)) => {
-                        let body = Body::from(body.to_string().into_bytes());
-                        Ok(Response::builder().status(code).body(body)?)
-                    }
-                    None => client
-                        .send(request)
-                        .await
-                        .map_err(|error| -> Box<dyn std::error::Error + Send + Sync> { Box::new(error) }),
-                }
-            }
-        });
-        Client::new(service, "default")
-    }
-
-    fn fail(&self, fault: impl Fn(&str) -> Option<(u16, Value)> + Send + Sync + 'static) {
-        self.0.lock().unwrap().0 = Some(Box::new(fault));
-    }
-
-    fn heal(&self) {
-        self.0.lock().unwrap().0 = None;
-    }
-
-    /// How many requests ended like that.
-    fn count(&self, end: &str) -> usize {
-        let wire = self.0.lock().unwrap();
-        wire.1.iter().filter(|what| what.ends_with(end)).count()
-    }
-}
-
-/// An answer of a server that is ill.
-fn ill() -> (u16, Value) {
-    (
-        503,
-        json!({"kind": "Status", "status": "Failure", "code": 503, "message": "ill"}),
-    )
-}
-
-struct Env {
-    client: Client,
-    wire: Wire,
-    worker: Worker,
-    accounts: Writer<Watched>,
-    service_accounts: Writer<ServiceAccount>,
-    states: HashMap<String, State>,
-    seconds: &'static AtomicI64,
-    hand: Hand,
-    _server: Server,
-}
-
-impl Env {
-    async fn start() -> Result<Self> {
-        let start = Timestamp::from_second(1_800_000_000)?;
-        let seconds: &'static AtomicI64 = Box::leak(Box::new(AtomicI64::new(start.as_second())));
-        let hand = Hand::manual(start);
-        let server = Server::builder().clock(hand.clone()).start().await?;
-        let client = server.client();
-        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for crd in writ_api::authentication::crds() {
-            // As an older definition: objects that this one would refuse are stored already.
-            let mut crd = serde_json::to_value(crd)?;
-            without_rules(&mut crd);
-            let crd: CustomResourceDefinition = serde_json::from_value(crd)?;
-            crds.create(&PostParams::default(), &crd).await?;
-            await_condition(crds.clone(), &crd.name_any(), conditions::is_crd_established()).await?;
-        }
-        for name in ["c1", "agents"] {
-            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-            Api::all(client.clone())
-                .create(&PostParams::default(), &namespace)
-                .await?;
-        }
-        let (known, accounts) = reflector::store();
-        let (known_service_accounts, service_accounts) = reflector::store();
-        let settings = Settings {
-            cluster: "c1".into(),
-            namespace: "agents".into(),
-            reserved: vec!["default".into()],
-            ..Settings::default()
-        };
-        let wire = Wire::default();
-        let wired = wire.client(client.clone());
-        let ca = Some(Arc::new(b"first CA".to_vec()));
-        Ok(Self {
-            worker: Worker::new(
-                (wired.clone(), wired),
-                settings,
-                Clock::Hand(seconds),
-                known,
-                known_service_accounts,
-                ca,
-            ),
-            client,
-            wire,
-            accounts,
-            service_accounts,
-            states: HashMap::new(),
-            seconds,
-            hand,
-            _server: server,
-        })
-    }
-
-    async fn create(&mut self, name: &str, annotations: Value, spec: Value) -> Result<()> {
-        let account = serde_json::from_value(json!({
-            "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
-            "metadata": {"name": name, "annotations": annotations}, "spec": spec,
-        }))?;
-        Api::<ManagedServiceAccount>::namespaced(self.client.clone(), "c1")
-            .create(&PostParams::default(), &account)
-            .await?;
-        self.see(name).await
-    }
-
-    /// What the watches would show.
-    async fn see(&mut self, name: &str) -> Result<()> {
-        let account = self.account(name).await?;
-        let seen = Event::Apply(DeserializeGuard(Ok(account)));
-        self.accounts.apply_watcher_event(&seen);
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), "agents");
-        if let Some(account) = api.get_opt(name).await? {
-            self.service_accounts.apply_watcher_event(&Event::Apply(account));
-        }
-        Ok(())
-    }
-
-    async fn look(&mut self, name: &str) -> Result<Next> {
-        let state = self.states.entry(name.to_owned()).or_default();
-        let next = self.worker.look(name, state).await;
-        self.see(name).await?;
-        Ok(next)
-    }
-
-    /// As after a restart: nothing is remembered.
-    async fn look_anew(&mut self, name: &str) -> Result<Next> {
-        self.states.clear();
-        self.look(name).await
-    }
-
-    fn pass(&self, time: SignedDuration) {
-        self.seconds.fetch_add(time.as_secs(), Ordering::Relaxed);
-        self.hand.advance(time);
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::from_second(self.seconds.load(Ordering::Relaxed)).unwrap()
-    }
-
-    async fn account(&self, name: &str) -> Result<ManagedServiceAccount> {
-        let api: Api<ManagedServiceAccount> = Api::namespaced(self.client.clone(), "c1");
-        Ok(api.get(name).await?)
-    }
-
-    fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.client.clone(), "c1")
-    }
-
-    async fn key(&self, name: &str, key: &str) -> Result<String> {
-        let data = self.secrets().get(name).await?.data.context("no data")?;
-        Ok(String::from_utf8(
-            data.get(key).context("no such key")?.0.clone(),
-        )?)
-    }
-
-    async fn refreshed(&self, name: &str) -> Result<Timestamp> {
-        let status = self.account(name).await?.status.context("no status")?;
-        let reference = status.token_secret_ref.context("no token")?;
-        Ok(reference.last_refresh_timestamp.0)
-    }
-
-    async fn reason(&self, name: &str, type_: &str) -> Result<String> {
-        let status = self.account(name).await?.status.unwrap_or_default();
-        let found = condition::find(&status.conditions, type_);
-        Ok(found.map(|found| found.reason.clone()).unwrap_or_default())
-    }
-
-    fn minted(&self) -> usize {
-        self.wire.count("/token")
-    }
-}
-
-fn without_rules(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            map.remove("x-kubernetes-validations");
-            map.values_mut().for_each(without_rules);
-        }
-        Value::Array(list) => list.iter_mut().for_each(without_rules),
-        _ => {}
-    }
-}
 
 #[tokio::test]
 async fn a_renewal_shows_in_the_status_though_its_report_failed() -> Result<()> {
@@ -466,9 +239,13 @@ async fn optional_keys_come_with_the_address() -> Result<()> {
     env.look("a").await?;
     assert_eq!(env.reason("a", "SecretKeysWritten").await?, "AddressUnknown");
     let token = env.key("a", "token").await?;
-    env.worker
-        .url
-        .store(Some(Arc::new("https://c1.example:6443".into())));
+    let reached_with = |ca: Option<&[u8]>| {
+        Some(Arc::new(Address {
+            url: "https://c1.example:6443".into(),
+            ca: ca.map(Vec::from),
+        }))
+    };
+    env.worker.address.store(reached_with(None));
     env.look("a").await?;
     assert!(
         env.key("a", "kubeconfig")
@@ -477,5 +254,103 @@ async fn optional_keys_come_with_the_address() -> Result<()> {
     );
     assert_eq!(env.key("a", "token").await?, token, "no new token for that");
     assert_eq!(env.reason("a", "SecretKeysWritten").await?, "");
+    // Another CA for that address is written too, and is no other cluster.
+    env.worker.address.store(reached_with(Some(b"EXT")));
+    env.look("a").await?;
+    assert!(env.key("a", "kubeconfig").await?.contains("RVhU"));
+    assert_eq!(env.key("a", "ca.crt").await?, "first CA");
+    assert_eq!(env.key("a", "token").await?, token, "no new token for that");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_that_never_comes_stops_nobody() -> Result<()> {
+    let mut env = Env::start().await?;
+    env.create("a", json!({}), json!({"rotation": {}})).await?;
+    env.create("b", json!({}), json!({"rotation": {}})).await?;
+    env.wire.fail(|what| {
+        what.ends_with("/serviceaccounts/a/token")
+            .then_some((0, Value::Null))
+    });
+    let patience = std::mem::replace(&mut env.worker.patience, Duration::from_secs(1));
+    let next = env.look("a").await?;
+    env.worker.patience = patience;
+    assert!(next.due.is_some(), "it is never tried again");
+    assert_eq!(env.reason("a", "TokenReported").await?, "TokenReportFailed");
+    env.look("b").await?;
+    env.wire.heal();
+    env.look("a").await?;
+    for name in ["a", "b"] {
+        assert_eq!(env.reason(name, "TokenReported").await?, "TokenReported");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_service_account_that_is_being_deleted_gives_no_token() -> Result<()> {
+    let mut env = Env::start().await?;
+    env.create("a", json!({}), json!({"rotation": {}})).await?;
+    env.look("a").await?;
+    let first = env.key("a", "token").await?;
+    let api: Api<ServiceAccount> = Api::namespaced(env.client.clone(), "agents");
+    let hold = |finalizers: &[&str]| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    api.patch("a", &PatchParams::default(), &hold(&["example.com/hold"]))
+        .await?;
+    api.delete("a", &DeleteParams::default()).await?;
+    env.see("a").await?;
+    env.look("a").await?;
+    for type_ in ["AllServiceAccountPresent", "TokenReported"] {
+        assert_eq!(env.reason("a", type_).await?, "ServiceAccountTerminating");
+    }
+    assert_eq!(env.minted(), 1);
+    // It goes, and there is another one with another token.
+    let gone = api.get("a").await?;
+    api.patch("a", &PatchParams::default(), &hold(&[])).await?;
+    env.service_accounts.apply_watcher_event(&Event::Delete(gone));
+    env.look("a").await?;
+    assert_eq!(env.reason("a", "TokenReported").await?, "TokenReported");
+    assert_ne!(env.key("a", "token").await?, first);
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_event_of_an_account_is_one_review() -> Result<()> {
+    let mut env = Env::start().await?;
+    env.create("a", json!({}), json!({"rotation": {}})).await?;
+    for _ in 0..3 {
+        env.look("a").await?;
+    }
+    let all = env.wire.count("");
+    assert_eq!(all, 4, "ServiceAccount, token, Secret and status, and no review");
+    let api: Api<ManagedServiceAccount> = Api::namespaced(env.client.clone(), "c1");
+    for (round, change) in [
+        json!({"metadata": {"annotations": {"example.com/note": "x"}}}),
+        json!({"spec": {"ttlSecondsAfterCreation": 86400}}),
+        json!({"metadata": {"annotations": {"authentication.writ.dev/repair": "missing"}}}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        api.patch("a", &PatchParams::default(), &Patch::Merge(change))
+            .await?;
+        env.see("a").await?;
+        for _ in 0..3 {
+            env.look("a").await?;
+        }
+        assert_eq!(env.wire.count("/tokenreviews"), round + 1);
+    }
+    // A token that the cluster does not accept any more is replaced at such an event.
+    let first = env.key("a", "token").await?;
+    env.wire.fail(|what| {
+        let refused = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+            "spec": {}, "status": {"authenticated": false}});
+        what.ends_with("/tokenreviews").then_some((201, refused))
+    });
+    let change = json!({"metadata": {"annotations": {"example.com/note": "y"}}});
+    api.patch("a", &PatchParams::default(), &Patch::Merge(change))
+        .await?;
+    env.see("a").await?;
+    env.look("a").await?;
+    assert_ne!(env.key("a", "token").await?, first);
     Ok(())
 }

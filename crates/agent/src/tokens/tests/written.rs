@@ -7,7 +7,8 @@ use super::{
     super::{
         plan,
         report::{self, Report},
-        secret,
+        secret::{self, Address, Cluster},
+        service_account,
     },
     CLUSTER, account, at, settings,
 };
@@ -75,6 +76,31 @@ fn every_refresh_shows_in_the_status() {
 }
 
 #[test]
+fn a_token_that_was_taken_away_is_in_no_status() {
+    let taken = service_account::taken_by_an_add_on("a", &settings());
+    let reported = account(&json!({"status": {
+        "tokenSecretRef": {"name": "a", "lastRefreshTimestamp": "1970-01-01T00:00:00Z"},
+        "expirationTimestamp": "1970-01-01T00:00:00Z", "secretDigest": "d",
+    }}));
+    let said = report::status(&reported, &Report::Refused(taken), at(50));
+    assert_eq!(
+        (
+            said.token_secret_ref,
+            said.expiration_timestamp,
+            said.secret_digest
+        ),
+        (None, None, None)
+    );
+    for type_ in ["AllServiceAccountPresent", "SecretCreated", "TokenReported"] {
+        let said = condition::find(&said.conditions, type_).unwrap();
+        assert_eq!(
+            (said.status.as_str(), said.reason.as_str()),
+            ("False", "NameReserved")
+        );
+    }
+}
+
+#[test]
 fn optional_keys_hold_what_their_readers_need() {
     let with_keys = account(
         &json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": "kubeconfig, argocd"}}}),
@@ -89,14 +115,33 @@ fn optional_keys_hold_what_their_readers_need() {
     let config: serde_json::Value = serde_json::from_str(&text("kubeconfig")).unwrap();
     assert_eq!(config["users"][0]["user"]["token"], "tok");
     assert_eq!(config["clusters"][0]["cluster"]["server"], "https://c1");
+    // Behind a balancer with a CA of its own these keys hold that one; what clients in the cluster use stays.
+    let external = Address {
+        url: "https://c1.example".into(),
+        ca: Some(b"EXT".to_vec()),
+    };
+    let cluster = Cluster {
+        address: Some(&external),
+        ..CLUSTER.clone()
+    };
+    let data = secret::wanted(&with_keys, &wish, &cluster, b"tok", None)
+        .data
+        .unwrap();
+    let read = |key: &str| -> serde_json::Value { serde_json::from_slice(&data[key].0).unwrap() };
+    assert_eq!(read("config")["tlsClientConfig"]["caData"], "RVhU");
+    assert_eq!(
+        read("kubeconfig")["clusters"][0]["cluster"]["certificate-authority-data"],
+        "RVhU"
+    );
+    assert_eq!(data["ca.crt"].0, b"CA");
     // What cannot be written is said.
-    let missing = |keys: &str, url: Option<&str>| {
+    let missing = |keys: &str, address: Option<&Address>| {
         let keys = json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": keys}}});
         let wish = plan::wish(&account(&keys), &settings()).unwrap();
-        plan::keys_missing(&wish, url).map(|missing| missing.reason)
+        plan::keys_missing(&wish, address).map(|missing| missing.reason)
     };
-    assert_eq!(missing("kubeconfig, argocd,", Some("https://c1")), None);
+    assert_eq!(missing("kubeconfig, argocd,", Some(&external)), None);
     assert_eq!(missing("", None), None);
     assert_eq!(missing("argocd", None), Some("AddressUnknown"));
-    assert_eq!(missing("kubeconfig,argo", Some("https://c1")), Some("UnknownKey"));
+    assert_eq!(missing("kubeconfig,argo", Some(&external)), Some("UnknownKey"));
 }
