@@ -12,6 +12,7 @@ mod pem;
 pub mod placement;
 pub mod registration;
 pub mod replica_set;
+mod selector;
 mod upsert;
 pub mod work_ttl;
 

@@ -15,6 +15,19 @@ pub async fn upsert<K>(api: &Api<K>, current: Option<&K>, wanted: &K) -> Result<
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
+    upsert_if(api, current, wanted, |_| true).await
+}
+
+/// The same, but what was there without our label is taken over only if `ours` says so.
+pub async fn upsert_if<K>(
+    api: &Api<K>,
+    current: Option<&K>,
+    wanted: &K,
+    ours: impl FnOnce(&K) -> bool,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+{
     match apply::ensure(api, current, wanted, MANAGER).await {
         Err(error) if current.is_none() && error.is_code(409) => {
             let name = wanted.name_any();
@@ -22,6 +35,12 @@ where
                 .get(&name)
                 .await
                 .context(|| format!("read {} {name}", K::kind(&())))?;
+            if !ours(&there) {
+                return Err(Error::Invalid(format!(
+                    "there is a {} {name} that is somebody else's: it is left alone, and nothing is done until it is gone",
+                    K::kind(&())
+                )));
+            }
             apply::ensure(api, Some(&there), wanted, MANAGER).await?;
             Ok(())
         }

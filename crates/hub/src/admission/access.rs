@@ -146,7 +146,8 @@ impl Need {
     }
 }
 
-/// The cluster that a user is the agent of, if it is one: by certificate or by the token driver's account.
+/// The cluster that a user is the agent of, if it is one: by certificate, by the token driver's account, or as
+/// upstream's agents are on EKS, where the user has the name of the cluster.
 pub fn cluster_identity(user: &Requester) -> Option<&str> {
     let by_name = user
         .name
@@ -167,11 +168,22 @@ pub fn cluster_identity(user: &Requester) -> Option<&str> {
             .find_map(|group| {
                 group
                     .strip_prefix("system:open-cluster-management:")
-                    .or_else(|| group.strip_prefix("open-cluster-management:"))
+                    // People choose such names for their own groups, too.
+                    .or_else(|| {
+                        let cluster = group.strip_prefix("open-cluster-management:");
+                        cluster.filter(|cluster| *cluster == user.name)
+                    })
                     .filter(|cluster| !cluster.contains(':'))
             })
     };
     by_name.or(by_account).or_else(by_group)
+}
+
+/// The cluster as whose agent a user acts on the cluster of this name: besides agents, everybody who is in the group
+/// that holds an agent's rights on it.
+pub fn acts_as_agent<'a>(user: &'a Requester, cluster: &'a str) -> Option<&'a str> {
+    let in_group = |group: &String| group.strip_prefix("open-cluster-management:") == Some(cluster);
+    cluster_identity(user).or_else(|| user.groups.iter().any(in_group).then_some(cluster))
 }
 
 /// The ServiceAccount of an agent in its cluster's namespace, where the token driver is used.

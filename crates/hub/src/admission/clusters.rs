@@ -154,12 +154,12 @@ pub(super) async fn mutate_set(context: Context, request: Request) -> Result<Ans
         )
         .await?;
     let mut after = before.clone();
-    managed_cluster_set::mutate(
-        objects.old.as_ref(),
-        &mut after,
-        may_update_all,
-        &context.options.guards,
-    );
+    let guards = &context.options.guards;
+    if let Err(message) =
+        managed_cluster_set::mutate(objects.old.as_ref(), &mut after, may_update_all, guards)
+    {
+        return Ok(Decision::invalid(message).into());
+    }
     Ok(Answer {
         decision: Decision::ALLOW,
         patch: patch(&before, &after)?,

@@ -9,19 +9,21 @@ use writ_api::cluster::{
     managed_cluster::{TAINT_UNAVAILABLE, TAINT_UNREACHABLE, Taint},
 };
 
-use super::access::{Access, Decision, Need, Requester, cluster_identity};
+use super::access::{Access, Decision, Need, Requester, acts_as_agent};
 use crate::{
     cluster_set::membership::{
         JOINED_ANNOTATION, Labels, Selection, can_name_a_set, format_joined, is_guarded, parse_joined,
     },
     options::Guards,
+    registration::rights,
 };
 
 /// Annotations that only somebody who may accept the cluster writes.
-pub const ACCEPT_ANNOTATIONS: [&str; 3] = [
+pub const ACCEPT_ANNOTATIONS: [&str; 4] = [
     crate::registration::ACCEPT_CSR_ANNOTATION,
     crate::registration::FORCE_ANNOTATION,
     crate::registration::ISSUED_ANNOTATION,
+    crate::registration::TAKEN_OVER_ANNOTATION,
 ];
 /// The annotations that an agent may write on its own cluster.
 const AGENT_ANNOTATION_PREFIX: &str = "agent.open-cluster-management.io/";
@@ -64,7 +66,9 @@ pub fn sets_to_read(change: &Change) -> BTreeSet<String> {
 /// selector are found by nothing but looking at each.
 pub fn needs_every_set(change: &Change, guards: &Guards) -> bool {
     let moved = !changed_keys(labels(change.old), labels(change.new)).is_empty();
-    moved && (guards.selector_sets || cluster_identity(change.user).is_some())
+    let name = change.new.or(change.old).map(ResourceExt::name_any);
+    let by_agent = name.is_some_and(|name| acts_as_agent(change.user, &name).is_some());
+    moved && (guards.selector_sets || by_agent)
 }
 
 /// Completes a cluster before it is stored; `Err` says what cannot be completed.
@@ -112,7 +116,7 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
             "the name {name:?} cannot be the name of a cluster: {why}"
         ));
     }
-    if let Some(identity) = cluster_identity(change.user)
+    if let Some(identity) = acts_as_agent(change.user, &name)
         && let Err(message) = check_agent(identity, &name, change, &observed.sets)
     {
         return Decision::forbidden(format!("user {:?} {message}", change.user.name));
@@ -309,16 +313,17 @@ fn check_object(name: &str, cluster: &ManagedCluster) -> Result<(), String> {
 fn stamp_taints(known: Option<&[Taint]>, taints: &mut [Taint], now: Timestamp) -> Result<(), String> {
     let mut invented = Vec::new();
     for taint in taints {
-        let before = known.unwrap_or_default().iter().find(|old| old.key == taint.key);
-        match before {
-            Some(old) if old.value == taint.value && old.effect == taint.effect => {
-                // Whoever keeps the taint in a file leaves the time out: it stays what it was.
-                if taint.time_added.is_none() {
-                    taint.time_added.clone_from(&old.time_added);
-                } else if taint.time_added != old.time_added {
-                    invented.push(taint.key.clone());
-                }
-            }
+        // A key can be there several times, with other values and effects.
+        let same: Vec<_> = known
+            .unwrap_or_default()
+            .iter()
+            .filter(|old| old.key == taint.key && old.value == taint.value && old.effect == taint.effect)
+            .map(|old| &old.time_added)
+            .collect();
+        match same.first() {
+            // Whoever keeps the taint in a file leaves the time out: it stays what it was.
+            Some(before) if taint.time_added.is_none() => taint.time_added.clone_from(before),
+            Some(_) if same.contains(&&taint.time_added) => {}
             _ if known.is_some() && taint.time_added.is_some() => invented.push(taint.key.clone()),
             _ => taint.time_added = Some(seconds(now)),
         }
@@ -383,7 +388,8 @@ fn find<'a>(sets: &'a [ManagedClusterSet], name: &str) -> Option<&'a ManagedClus
     sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))
 }
 
-/// Why a cluster cannot have this name: its agent would get rights in a namespace, or through a group, of others.
+/// Why a cluster cannot have this name: its agent would get rights in a namespace, or through a group or a role, of
+/// others.
 pub fn reserved(name: &str) -> Option<&'static str> {
     if name == "default" || name.starts_with("kube-") {
         return Some("its namespace belongs to Kubernetes");
@@ -391,6 +397,9 @@ pub fn reserved(name: &str) -> Option<&'static str> {
     // The hub's own, and those of agents and add-ons where a hub manages itself.
     if name == "open-cluster-management" || name.starts_with("open-cluster-management-") {
         return Some("its namespace belongs to the hub");
+    }
+    if rights::SHARED.contains(&name) {
+        return Some("its role would be one that all clusters share");
     }
     (name == "managed-clusters").then_some("its group would be the one of all agents")
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use writ_api::cluster::{
-    ManagedClusterSet,
+    CLUSTER_SET_LABEL, ManagedClusterSet,
     managed_cluster_set::{ClusterSelector, SelectorType},
 };
 
@@ -18,6 +18,7 @@ use crate::{
         CONFIRMED_ANNOTATION, REMOVE_LABELS_ANNOTATION, Selection, is_guarded, removes_labels,
     },
     options::{Guards, KeyGrants},
+    selector::is_label_key,
 };
 
 /// A change of one set: created without `old`, deleted without `new`.
@@ -45,13 +46,14 @@ pub struct Observed {
 /// Brings a set into the form that is stored.
 ///
 /// A set with its own key is stored with the label selector that means the same, so that components which know
-/// no keys read it correctly. `may_update_all` is whether the requester may update every cluster.
+/// no keys read it correctly. `may_update_all` is whether the requester may update every cluster. `Err` says what cannot
+/// be stored.
 pub fn mutate(
     old: Option<&ManagedClusterSet>,
     new: &mut ManagedClusterSet,
     may_update_all: bool,
     guards: &Guards,
-) {
+) -> Result<(), String> {
     let selector = &mut new.spec.cluster_selector;
     if selector.selector_type == SelectorType::LegacyClusterSetLabel {
         selector.selector_type = SelectorType::ExclusiveClusterSetLabel;
@@ -61,6 +63,13 @@ pub fn mutate(
         let written = &new.spec.cluster_selector;
         if written.selector_type == SelectorType::ExclusiveClusterSetLabel || written.label_selector.is_none()
         {
+            // The server makes a name of generateName only later, and the label has to hold it.
+            if new.metadata.name.as_deref().unwrap_or_default().is_empty() {
+                return Err(format!(
+                    "a set with exclusiveKey {key:?} needs a name of its own: its clusters carry the label {key}=<name>, so \
+                     metadata.generateName cannot be used"
+                ));
+            }
             new.spec.cluster_selector = selector_of(&key, &name);
         }
     }
@@ -79,6 +88,8 @@ pub fn mutate(
         (Some(_), true) if asked != before && may_update_all => {
             Some((asked.as_deref() == Some("true")).to_string())
         }
+        // A set with the default key that was made before that was guarded keeps its members.
+        (Some(_), true) if new.spec.key() == Some(CLUSTER_SET_LABEL) => before,
         (Some(_), true) => Some(before.unwrap_or_else(|| "false".into())),
     };
     match value {
@@ -89,6 +100,7 @@ pub fn mutate(
             new.annotations_mut().remove(CONFIRMED_ANNOTATION);
         }
     }
+    Ok(())
 }
 
 /// Decides about a change, after mutation.
@@ -324,19 +336,4 @@ pub fn selector_of(key: &str, name: &str) -> ClusterSelector {
             match_expressions: None,
         }),
     }
-}
-
-fn is_label_key(key: &str) -> bool {
-    let (prefix, name) = match key.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, key),
-    };
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    prefix.is_none_or(crate::cluster_set::membership::can_name_a_set)
-        && name.len() <= 63
-        && edge(name.chars().next())
-        && edge(name.chars().next_back())
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }

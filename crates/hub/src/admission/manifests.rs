@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use writ_api::work::{ConditionRuleType, FeedbackType, ManifestConfig, ManifestWorkSpec, PropagationPolicy};
-use writ_runtime::{cel::Expression, path::Path};
+use writ_runtime::{cel::Expression, path::Path, segment};
 
 /// Checks the spec; the error names the field, the value and the way out.
 pub fn check(spec: &ManifestWorkSpec, limit: usize) -> Result<(), String> {
@@ -52,7 +52,7 @@ fn stored_size(manifest: &Value) -> usize {
 
 enum Problem {
     AsUpstream(&'static str),
-    Ours(&'static str),
+    Ours(String),
 }
 
 type Identity = (String, String, String, String);
@@ -67,7 +67,7 @@ fn identity(manifest: &Value) -> Result<Identity, Problem> {
     };
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
     if api_version.is_empty() || kind.is_empty() {
-        return Err(Problem::Ours("apiVersion and kind must be set"));
+        return Err(Problem::Ours("apiVersion and kind must be set".into()));
     }
     let name = text("/metadata/name");
     if name.is_empty() {
@@ -76,7 +76,20 @@ fn identity(manifest: &Value) -> Result<Identity, Problem> {
     if !text("/metadata/generateName").is_empty() {
         return Err(Problem::AsUpstream("generateName must not be set in manifest"));
     }
-    Ok((api_version, kind, text("/metadata/namespace"), name))
+    let namespace = text("/metadata/namespace");
+    // What is not one segment of a URL's path would lead an agent to another object.
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
+    for (field, part, optional) in [
+        ("the group of apiVersion", group, true),
+        ("the version of apiVersion", version, false),
+        ("metadata.name", &name, false),
+        ("metadata.namespace", &namespace, true),
+    ] {
+        if !(optional && part.is_empty()) {
+            segment::check(field, part).map_err(Problem::Ours)?;
+        }
+    }
+    Ok((api_version, kind, namespace, name))
 }
 
 fn check_config(config: &ManifestConfig) -> Result<(), String> {

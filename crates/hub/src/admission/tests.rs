@@ -208,6 +208,18 @@ fn a_bad_spec_is_named() {
             "generateName must not be set in manifest",
         ),
         (
+            json!({"workload": {"manifests": [map("a"), map("a?watch=1")]}}),
+            "spec.workload.manifests[1]: metadata.name \"a?watch=1\" cannot be part of a URL",
+        ),
+        (
+            json!({"workload": {"manifests": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "b/secrets"}}]}}),
+            "metadata.namespace \"b/secrets\"",
+        ),
+        (
+            json!({"workload": {"manifests": [{"apiVersion": "a/b/v1", "kind": "ConfigMap", "metadata": {"name": "a"}}]}}),
+            "the group of apiVersion \"a/b\"",
+        ),
+        (
             json!({"workload": {"manifests": [map("a"), map("a")]}}),
             "duplicate manifest for resource /a with resource type v1.ConfigMap",
         ),

@@ -8,8 +8,11 @@ use kube::{
 };
 use writ_api::cluster::{CLUSTER_SET_LABEL, ManagedClusterSet, managed_cluster_set::SelectorType};
 
+use crate::selector;
+
 /// On a set with a guarded key, kept by admission: `true` if somebody who may update every cluster made or
-/// confirmed it. Otherwise only clusters that joined under the eyes of admission are members.
+/// confirmed it. Otherwise only clusters that joined under the eyes of admission are members, unless the set has the
+/// default key and was made before the hub guarded that: then there is no such annotation.
 pub const CONFIRMED_ANNOTATION: &str = "writ.dev/members-confirmed";
 /// On a cluster, kept by admission: the sets that it joined with permission, as `key=uid of the set`.
 pub const JOINED_ANNOTATION: &str = "writ.dev/joined-sets";
@@ -64,19 +67,9 @@ impl Selection {
         let Some(selector) = &set.spec.cluster_selector.label_selector else {
             return Self::Nothing;
         };
-        for requirement in selector.match_expressions.iter().flatten() {
-            let values = requirement.values.as_ref().map_or(0, Vec::len);
-            let wants_values = matches!(requirement.operator.as_str(), "In" | "NotIn");
-            if wants_values != (values > 0) {
-                return Self::Broken(format!(
-                    "operator {:?} on key {:?} with {values} values",
-                    requirement.operator, requirement.key
-                ));
-            }
-        }
-        match Selector::try_from(selector.clone()) {
+        match selector::compile(selector) {
             Ok(selector) => Self::Selector(selector),
-            Err(error) => Self::Broken(error.to_string()),
+            Err(message) => Self::Broken(message),
         }
     }
 
@@ -121,16 +114,19 @@ impl SetView {
     /// Reduces a set. `guard_default_key` is the hub's option of that name.
     pub fn of(set: &ManagedClusterSet, guard_default_key: bool) -> Self {
         let selection = Selection::of(set);
-        let guarded =
-            matches!(&selection, Selection::Label { key, .. } if is_guarded(key, guard_default_key));
-        let confirmed = set
-            .annotations()
-            .get(CONFIRMED_ANNOTATION)
-            .is_some_and(|v| v == "true");
+        let confirmed = set.annotations().get(CONFIRMED_ANNOTATION).map(String::as_str);
+        let unconfirmed = match &selection {
+            // What was there before the hub guarded this key says nothing, and keeps its members.
+            Selection::Label { key, .. } if key == CLUSTER_SET_LABEL => {
+                guard_default_key && confirmed == Some("false")
+            }
+            Selection::Label { .. } => confirmed != Some("true"),
+            _ => false,
+        };
         Self {
             name: set.name_any(),
             selection,
-            only_joined: (guarded && !confirmed).then(|| set.uid().unwrap_or_default()),
+            only_joined: unconfirmed.then(|| set.uid().unwrap_or_default()),
         }
     }
 

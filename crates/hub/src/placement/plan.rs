@@ -130,9 +130,17 @@ impl Compiled {
         now: Timestamp,
         scores: impl FnOnce(&str) -> Scores,
     ) -> Verdict {
-        if cluster.deleting {
+        // Whoever holds the bootstrap identity makes clusters: they count from when somebody accepts them.
+        let out = if cluster.deleting {
+            Some("it is being deleted")
+        } else if cluster.object.spec.hub_accepts_client {
+            None
+        } else {
+            Some("nobody has accepted it")
+        };
+        if let Some(reason) = out {
             return Verdict {
-                refusal: Some("it is being deleted".into()),
+                refusal: Some(reason.into()),
                 ..Verdict::default()
             };
         }

@@ -1,16 +1,49 @@
 //! Predicates: labels, claims and CEL; one of several must hold, and all parts of that one.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use kube::core::{Selector, SelectorExt};
-use writ_api::cluster::placement::{ClaimSelector, PlacementSpec};
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{
+    CustomResourceExt,
+    core::{Selector, SelectorExt},
+};
+use serde_json::{Value, json};
+use writ_api::cluster::{
+    ManagedCluster,
+    placement::{ClaimSelector, PlacementSpec},
+};
 use writ_runtime::cel::{Answer, Expression, Variable};
 
 use super::facts::{Facts, Scores};
+use crate::selector;
 
 /// What expressions call the cluster.
 const CLUSTER: &str = "managedCluster";
 /// The function that gives the scores of an add-on.
 const SCORES: &str = "scores";
+
+/// What expressions can ask of a cluster: the definition, and what every object has besides.
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let definition = serde_json::to_value(ManagedCluster::crd()).unwrap_or_default();
+    let mut schema = definition
+        .pointer("/spec/versions/0/schema/openAPIV3Schema")
+        .cloned()
+        .unwrap_or_default();
+    let text = json!({"type": "string"});
+    let texts = json!({"type": "object", "additionalProperties": text});
+    let rest = json!({"apiVersion": text, "kind": text, "metadata": {"type": "object", "properties": {
+        "name": text, "generateName": text, "uid": text, "resourceVersion": text, "creationTimestamp": text,
+        "deletionTimestamp": text, "labels": texts, "annotations": texts, "generation": {"type": "integer"},
+        "deletionGracePeriodSeconds": {"type": "integer"}, "finalizers": {"type": "array", "items": text},
+        "ownerReferences": {"type": "array"}, "managedFields": {"type": "array"},
+    }}});
+    if let (Some(fields), Value::Object(rest)) =
+        (schema.get_mut("properties").and_then(Value::as_object_mut), rest)
+    {
+        fields.extend(rest);
+    }
+    schema
+});
 
 /// The predicates of a placement, ready to be asked.
 pub struct Predicates(Vec<Predicate>);
@@ -37,8 +70,11 @@ impl Predicates {
                 let say = |e: String| at("celSelector", &format!("{text:?}: {e}"));
                 let expression = Expression::parse(&text).map_err(say)?;
                 // A typo would match no cluster and take every decision away.
-                if let Some(unknown) = expression.unknown_name(&[CLUSTER], &[SCORES]) {
-                    return Err(say(unknown));
+                let mistake = expression
+                    .unknown_name(&[CLUSTER], &[SCORES])
+                    .or_else(|| expression.mistake(CLUSTER, &SCHEMA));
+                if let Some(mistake) = mistake {
+                    return Err(say(mistake));
                 }
                 expressions.push((text, expression));
             }
@@ -104,38 +140,13 @@ impl Predicate {
 
 /// A label selector; absent matches everything here, as upstream.
 pub fn labels(selector: Option<&LabelSelector>) -> Result<Selector, String> {
-    let selector = selector.cloned().unwrap_or_default();
-    check(selector.match_expressions.iter().flatten())?;
-    Selector::try_from(selector).map_err(|e| e.to_string())
+    selector::compile(&selector.cloned().unwrap_or_default())
 }
 
 /// A claim selector; absent matches everything.
 pub fn claims(selector: Option<&ClaimSelector>) -> Result<Selector, String> {
-    let expressions = selector.map(|s| s.match_expressions.clone()).unwrap_or_default();
-    check(expressions.iter())?;
-    let selector = LabelSelector {
-        match_expressions: Some(expressions),
+    selector::compile(&LabelSelector {
+        match_expressions: selector.map(|s| s.match_expressions.clone()),
         match_labels: None,
-    };
-    Selector::try_from(selector).map_err(|e| e.to_string())
-}
-
-fn check<'a>(mut requirements: impl Iterator<Item = &'a LabelSelectorRequirement>) -> Result<(), String> {
-    let odd = requirements.find(|r| {
-        let has_values = r.values.as_ref().is_some_and(|v| !v.is_empty());
-        match r.operator.as_str() {
-            "In" | "NotIn" => !has_values,
-            "Exists" | "DoesNotExist" => has_values,
-            _ => true,
-        }
-    });
-    match odd {
-        None => Ok(()),
-        Some(r) => Err(format!(
-            "operator {:?} on key {:?} with {} values",
-            r.operator,
-            r.key,
-            r.values.as_ref().map_or(0, Vec::len)
-        )),
-    }
+    })
 }

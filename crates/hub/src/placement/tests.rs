@@ -15,7 +15,7 @@ use super::{
 fn cluster(name: &str, more: Value) -> Facts {
     let mut object = json!({
         "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
-        "metadata": {"name": name}, "spec": {},
+        "metadata": {"name": name}, "spec": {"hubAcceptsClient": true},
     });
     json_patch::merge(&mut object, &more);
     let cluster: ManagedCluster = serde_json::from_value(object).unwrap();
@@ -112,22 +112,52 @@ fn predicates_are_ored_and_their_parts_anded() {
 
 #[test]
 fn what_cannot_be_understood_is_named() {
+    let cel = |text: &str| json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": [text]}}}]});
+    // What some clusters lack is no mistake.
+    for text in [
+        "managedCluster.metadata.labels['env'] == 'dev' && managedCluster.metadata.annotations.a == 'b'",
+        "managedCluster.status.version.kubernetes.startsWith('v1.36')",
+        "managedCluster.status.conditions.exists(c, c.type == 'X' && c.status == 'True' && c.reason != '')",
+        "managedCluster.status.clusterClaims.filter(c, c.name == 'a').all(c, c.value == 'b')",
+        "managedCluster.spec.taints.all(t, t.key != 'a' && t.effect == 'NoSelect' && has(t.value))",
+        "quantity(managedCluster.status.allocatable['cpu']).isGreaterThan(quantity('4'))",
+        "managedCluster.spec.managedClusterClientConfigs[0].url != '' && managedCluster.spec.hubAcceptsClient",
+        "managedCluster.scores('usage').exists(s, s.name == 'free' && s.value > 50)",
+        "managedCluster.metadata.annotations['note'].parseJSON().gpu > 2",
+    ] {
+        assert_eq!(Compiled::of(&spec(cel(text))).err(), None, "{text}");
+    }
     for (wanted, words) in [
+        (cel("1 +"), "spec.predicates[0]"),
         (
-            json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": ["1 +"]}}}]}),
-            "spec.predicates[0]",
-        ),
-        (
-            json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": ["cluster.metadata.name == 'a'"]}}}]}),
+            cel("cluster.metadata.name == 'a'"),
             "there is no variable \"cluster\"",
         ),
         (
-            json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": ["managedCluster.score('a').size() > 0"]}}}]}),
+            cel("managedCluster.score('a').size() > 0"),
             "there is no function \"score\"",
+        ),
+        (cel("1 + 1"), "never true or false"),
+        (cel("managedCluster.metadata.name"), "never true or false"),
+        (
+            cel("managedCluster.metadata.labls['a'] == 'b'"),
+            "there is no field \"labls\"",
+        ),
+        (
+            cel("managedCluster.status.clusterClaims.exists(c, c.key == 'a')"),
+            "there is no field \"key\"",
         ),
         (
             json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}}]}),
             "Near",
+        ),
+        (
+            json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchLabels": {"bad key!": "x"}}}}]}),
+            "spec.predicates[0].requiredClusterSelector.labelSelector: \"bad key!\" cannot be the key",
+        ),
+        (
+            json!({"predicates": [{"requiredClusterSelector": {"claimSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["no value!"]}]}}}]}),
+            "spec.predicates[0].requiredClusterSelector.claimSelector: \"no value!\"",
         ),
         (
             json!({"tolerations": [{"operator": "Equal"}]}),
@@ -234,6 +264,17 @@ fn scores_choose_and_the_choice_is_steady() {
     );
     assert_eq!(prioritizers::normalize(&[Some(3), Some(3)]), [100, 100]);
     assert_eq!(prioritizers::balance(&[0, 1, 2]), [100, 0, -100]);
+}
+
+#[test]
+fn a_cluster_that_nobody_accepted_is_not_chosen() {
+    let clusters = [
+        cluster("in", json!({})),
+        cluster("out", json!({"spec": {"hubAcceptsClient": false}})),
+    ];
+    let outcome = schedule(json!({"tolerations": [{"operator": "Exists"}]}), &clusters);
+    assert_eq!(chosen(&outcome), ["in"]);
+    assert_eq!(outcome.left_out["out"], "nobody has accepted it");
 }
 
 #[test]

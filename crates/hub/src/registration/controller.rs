@@ -33,7 +33,6 @@ use writ_runtime::{
 
 use super::{
     LEASE,
-    csr::{self, Asked},
     plan::{Observed, grace, has_finalizer, plan},
     rights,
 };
@@ -329,7 +328,7 @@ impl State {
         // Each write tells the version that the next one carries.
         let mut latest = cluster.clone();
         if plan.finalizer {
-            self.write_finalizer(&mut latest, true).await?;
+            self.write_finalizer(&mut latest, true, plan.taken_over).await?;
         }
         if plan.home {
             self.write_home(name, observed.silent_for.is_some()).await?;
@@ -343,14 +342,14 @@ impl State {
             if cluster.metadata.deletion_timestamp.is_some() && has_finalizer(cluster) {
                 self.clear_home(name).await?;
             }
-            self.write_finalizer(&mut latest, false).await?;
+            self.write_finalizer(&mut latest, false, None).await?;
         }
         Ok(plan.again_in)
     }
 
     /// The pending requests of a cluster, as far as they were seen.
-    fn pending(&self, cluster: &str) -> Vec<Asked> {
+    fn requests(&self, cluster: &str) -> impl Iterator<Item = &CertificateSigningRequest> {
         let names = self.requests_of.get(cluster).into_iter().flatten();
-        csr::pending(cluster, names.filter_map(|name| self.seen.requests.get(name)))
+        names.filter_map(|name| self.seen.requests.get(name))
     }
 }

@@ -9,7 +9,7 @@ use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster, managed_cluster::CON
 use writ_runtime::condition;
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer};
 
-use super::{ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION};
+use super::{ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION};
 use crate::{
     admission::access::{Requester, cluster_identity},
     pem,
@@ -149,7 +149,40 @@ pub enum Choice {
     Ambiguous(Vec<String>),
 }
 
-/// Whether an agent has come in for this very cluster.
+/// Whether an agent has come in for this very cluster as far as the hub knows itself, so that it may renew its
+/// certificate. What an agent reports is not enough: see [`TAKEN_OVER_ANNOTATION`].
+pub fn may_renew(cluster: &ManagedCluster) -> bool {
+    let annotations = cluster.annotations();
+    annotations.contains_key(ISSUED_ANNOTATION)
+        || annotations
+            .get(TAKEN_OVER_ANNOTATION)
+            .is_some_and(|value| value == "true")
+}
+
+/// The request that somebody approved by hand for the first agent of this very cluster, where none is on record.
+pub fn approved_by_hand<'a>(
+    cluster: &ManagedCluster,
+    requests: impl IntoIterator<Item = &'a CertificateSigningRequest>,
+) -> Option<String> {
+    // Whom a person chose comes first.
+    if may_renew(cluster) || cluster.annotations().contains_key(ACCEPT_CSR_ANNOTATION) {
+        return None;
+    }
+    let since = cluster.metadata.creation_timestamp.as_ref();
+    let approved = |request: &&CertificateSigningRequest| {
+        let mut conditions = request.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        request.metadata.creation_timestamp.as_ref() >= since && conditions.any(|c| c.type_ == "Approved")
+    };
+    let mut asked = requests
+        .into_iter()
+        .filter(approved)
+        .filter_map(|r| recognise(r).ok());
+    asked
+        .find(|asked| !asked.is_renewal() && cluster_identity(&asked.requester).is_none())
+        .map(|asked| asked.id)
+}
+
+/// Whether an agent has come in, or says so: no other one is let in by itself.
 pub fn has_agent(cluster: &ManagedCluster) -> bool {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
     cluster.annotations().contains_key(ISSUED_ANNOTATION)

@@ -9,7 +9,7 @@ use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
 use writ_runtime::{Error, backoff::Backoff, error::Context as _, token, watching};
 
-use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, ISSUED_ANNOTATION, csr};
+use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, csr};
 use crate::admission::access::{AGENT_ACCOUNT, cluster_identity};
 
 /// A certificate request that a person may pick.
@@ -50,7 +50,7 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
             "cluster {cluster:?} is being detached; accept it when it has come back"
         )));
     }
-    let known = there.annotations().contains_key(ISSUED_ANNOTATION);
+    let known = csr::has_agent(&there);
     let mut pending = pending(client, cluster).await?;
     if let Some(wanted) = csr {
         let names: Vec<_> = pending.iter().map(|p| p.name.clone()).collect();

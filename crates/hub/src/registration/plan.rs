@@ -6,12 +6,13 @@ use kube::ResourceExt;
 use writ_api::cluster::{
     ManagedCluster,
     managed_cluster::{
-        CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED, TAINT_UNAVAILABLE, TAINT_UNREACHABLE, Taint, TaintEffect,
+        CONDITION_AVAILABLE, CONDITION_HUB_ACCEPTED, CONDITION_JOINED, TAINT_UNAVAILABLE, TAINT_UNREACHABLE,
+        Taint, TaintEffect,
     },
 };
 use writ_runtime::condition::{self, Status, Wanted};
 
-use super::{FORCE_ANNOTATION, rights::Level};
+use super::{FORCE_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION, rights::Level};
 use crate::admission::managed_cluster::reserved;
 
 /// Keeps a cluster that is deleted until everything of it is gone.
@@ -45,6 +46,8 @@ pub struct Plan {
     pub level: Level,
     /// The finalizer of this controller is wanted.
     pub finalizer: bool,
+    /// What to record about an agent that had joined before, if nothing is on record.
+    pub taken_over: Option<bool>,
     /// The taints, if they should change.
     pub taints: Option<Vec<Taint>>,
     /// The conditions to set; others stay.
@@ -142,6 +145,7 @@ pub fn plan(cluster: &ManagedCluster, observed: &Observed) -> Plan {
         home: accepted,
         level: if accepted { Level::Member } else { Level::Nothing },
         finalizer: accepted || has_finalizer(cluster),
+        taken_over: (accepted && is_new(cluster)).then(|| condition::is_true(conditions, CONDITION_JOINED)),
         taints: taints(&cluster.spec.taints, available.as_deref()),
         conditions: wanted,
         delete: Delete::Nothing,
@@ -183,6 +187,7 @@ fn leaving(cluster: &ManagedCluster, observed: &Observed) -> Plan {
             Level::Nothing
         },
         finalizer: left > 0,
+        taken_over: None,
         taints: None,
         conditions,
         delete,
@@ -241,6 +246,12 @@ fn lease_duration(cluster: &ManagedCluster) -> Duration {
 /// For how long the lease may be silent, and how far the clocks may be apart.
 pub fn grace(cluster: &ManagedCluster) -> Duration {
     lease_duration(cluster) * GRACE
+}
+
+/// Whether nothing is on record about the agent of the cluster.
+fn is_new(cluster: &ManagedCluster) -> bool {
+    let annotations = cluster.annotations();
+    !annotations.contains_key(ISSUED_ANNOTATION) && !annotations.contains_key(TAKEN_OVER_ANNOTATION)
 }
 
 /// Whether this controller keeps the cluster.

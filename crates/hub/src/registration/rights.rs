@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     core::v1::ServiceAccount,
     rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject},
 };
-use kube::api::ObjectMeta;
+use kube::{ResourceExt, api::ObjectMeta};
 use writ_api::cluster::{CLUSTER_NAME_LABEL, GROUP};
 
 use crate::{
@@ -19,6 +19,13 @@ use crate::{
 
 /// The label of everything that this controller makes for a cluster.
 pub const LABEL: &str = "writ.dev/registration";
+
+/// How the names of the roles and bindings of agents begin. A cluster's own role ends in its name, those that all
+/// clusters share in one of [`SHARED`].
+const PREFIX: &str = "open-cluster-management:managedcluster:";
+/// The roles that `deploy/hub` ships and that every cluster's agent is bound to in its own namespace. No cluster can have
+/// such a name: its own role would take the place of the shared one.
+pub const SHARED: [&str; 4] = ["registration", "work", "ocm", "token"];
 
 /// How much an agent may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +53,18 @@ pub struct Rights {
 
 /// Every name that a cluster-wide object of ours for this cluster can have.
 pub fn names(cluster: &str) -> [String; 2] {
-    let own = format!("open-cluster-management:managedcluster:{cluster}");
+    let own = format!("{PREFIX}{cluster}");
     [format!("{own}:certificates"), own]
+}
+
+/// Whether a role that has the name of a cluster's own was made for that cluster: by this controller, or by upstream's,
+/// whose older ones put no label on it.
+pub fn is_for(role: &ClusterRole, cluster: &str) -> bool {
+    let names_it = |rule: &PolicyRule| rule.resource_names.as_ref().is_some_and(|n| *n == [cluster]);
+    role.labels().get(CLUSTER_NAME_LABEL).map_or_else(
+        || role.rules.iter().flatten().any(names_it),
+        |labelled| labelled == cluster,
+    )
 }
 
 /// What grants the agent of `cluster` this level.
@@ -56,7 +73,7 @@ pub fn of(cluster: &str, level: Level, kind: AgentRights, driver: RegistrationDr
         return Rights::default();
     }
     let subjects = subjects(cluster, driver);
-    let own = format!("open-cluster-management:managedcluster:{cluster}");
+    let own = format!("{PREFIX}{cluster}");
     let mut verbs = vec!["get", "list", "watch"];
     if kind == AgentRights::Ocm {
         verbs.push("update");
@@ -83,7 +100,7 @@ pub fn of(cluster: &str, level: Level, kind: AgentRights, driver: RegistrationDr
     };
     let binding = |part: &str| RoleBinding {
         metadata: meta(&format!("{own}:{part}"), Some(cluster), cluster),
-        role_ref: role_ref(&format!("open-cluster-management:managedcluster:{part}")),
+        role_ref: role_ref(&format!("{PREFIX}{part}")),
         subjects: Some(subjects.clone()),
     };
     let mut rights = Rights {

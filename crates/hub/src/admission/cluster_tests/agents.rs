@@ -102,7 +102,9 @@ fn who_is_an_agent() {
             None,
         ),
         ("whoever", "system:open-cluster-management:mc1", Some("mc1")),
-        ("whoever", "open-cluster-management:mc1", Some("mc1")),
+        // As upstream's agents are on EKS; a person in a group of that form is none.
+        ("mc1", "open-cluster-management:mc1", Some("mc1")),
+        ("whoever", "open-cluster-management:mc1", None),
         ("whoever", "system:open-cluster-management:managed-clusters", None),
         ("alice", "team-a", None),
     ] {
@@ -111,5 +113,24 @@ fn who_is_an_agent() {
             groups: vec![group.into()],
         };
         assert_eq!(cluster_identity(&user), expected, "{name} {group}");
+    }
+    // But whoever is in the group holds the rights of the agent, and may do no more with them than the agent.
+    let person = Requester {
+        name: "alice".into(),
+        groups: vec!["open-cluster-management:mc1".into()],
+    };
+    let (mut mc1, mc2) = (cluster("mc1", &[]), cluster("mc2", &[]));
+    mc1.spec.hub_accepts_client = true;
+    for (old, refused) in [(&mc1, true), (&mc2, false)] {
+        let mut new = old.clone();
+        new.labels_mut().insert("env".into(), "prod".into());
+        let change = managed_cluster::Change {
+            user: &person,
+            old: Some(old),
+            new: Some(&new),
+        };
+        let observed = managed_cluster::Observed::default();
+        let answer = asked(managed_cluster::decide(&change, &observed, &Guards::default()));
+        assert_eq!(answer.is_err(), refused, "{answer:?}");
     }
 }

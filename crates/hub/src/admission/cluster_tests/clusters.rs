@@ -135,6 +135,10 @@ fn names_of_others_are_refused() {
         "open-cluster-management-hub",
         "open-cluster-management-agent-addon",
         "managed-clusters",
+        "work",
+        "registration",
+        "ocm",
+        "token",
     ] {
         let fresh = cluster(name, &[]);
         let mut accepted = fresh.clone();
@@ -219,6 +223,18 @@ fn mutation_of_a_cluster_fills_in_what_the_hub_keeps() {
         let time = after.spec.taints[0].time_added.clone();
         assert_eq!(result.ok().and(time).as_deref(), expected);
     }
+    // One key with two values: neither is the other, and a change of something else leaves both as they are.
+    before.spec.taints = vec![
+        taint("a", json!("1970-01-01T00:00:01Z")),
+        taint("b", json!("1970-01-01T00:00:02Z")),
+    ];
+    let mut accepted = before.clone();
+    accepted.spec.hub_accepts_client = true;
+    managed_cluster::mutate(Some(&before), &mut accepted, &[], &guards, now).unwrap();
+    assert_eq!(accepted.spec.taints, before.spec.taints);
+    accepted.spec.taints = vec![taint("b", Value::Null), taint("a", Value::Null)];
+    managed_cluster::mutate(Some(&before), &mut accepted, &[], &guards, now).unwrap();
+    assert!(before.spec.taints.iter().rev().eq(&accepted.spec.taints));
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn create(
     guards: &Guards,
 ) -> Result<Vec<String>, String> {
     let mut new = set(name, spec);
-    managed_cluster_set::mutate(None, &mut new, false, guards);
+    managed_cluster_set::mutate(None, &mut new, false, guards).unwrap();
     let user = user("sre1");
     let change = managed_cluster_set::Change {
         user: &user,

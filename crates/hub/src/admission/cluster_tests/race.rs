@@ -25,7 +25,7 @@ fn a_race_never_ends_in_a_silent_member() {
     );
     // The set: no cluster carries the label yet, so `update` on all clusters is not asked.
     let mut made = set("apac", json!({"exclusiveKey": "region"}));
-    managed_cluster_set::mutate(None, &mut made, false, &guards);
+    managed_cluster_set::mutate(None, &mut made, false, &guards).unwrap();
     let needs = create(json!({"exclusiveKey": "region"}), "apac", 0, None, &guards).unwrap();
     assert_eq!(needs.len(), 1);
     // Both are stored: the cluster is reported, not a member.
@@ -40,7 +40,7 @@ fn a_race_never_ends_in_a_silent_member() {
     confirmed
         .annotations_mut()
         .insert("writ.dev/members-confirmed".into(), "true".into());
-    managed_cluster_set::mutate(Some(&made), &mut confirmed, true, &guards);
+    managed_cluster_set::mutate(Some(&made), &mut confirmed, true, &guards).unwrap();
     let view = SetView::of(&confirmed, false);
     assert_eq!(
         view.membership(new.labels(), joined(&new).as_deref()),

@@ -76,8 +76,32 @@ fn what_no_set_may_be() {
         )
         .contains("must be region=apac")
     );
-    let broken = json!({"selectorType": "LabelSelector", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}});
-    assert!(refused(json!({"clusterSelector": broken}), "a").contains("0 values"));
+    for (selector, words) in [
+        (
+            json!({"matchExpressions": [{"key": "a", "operator": "In"}]}),
+            "0 values",
+        ),
+        (
+            json!({"matchLabels": {"bad key!": "x"}}),
+            "\"bad key!\" cannot be the key",
+        ),
+        (
+            json!({"matchLabels": {"ok": "not a value!"}}),
+            "\"not a value!\" on key \"ok\" cannot be the value",
+        ),
+        (
+            json!({"matchExpressions": [{"key": "a/", "operator": "Exists"}]}),
+            "\"a/\" cannot be the key",
+        ),
+        (
+            json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["-b"]}]}),
+            "\"-b\" on key \"a\"",
+        ),
+    ] {
+        let broken = json!({"selectorType": "LabelSelector", "labelSelector": selector});
+        let why = refused(json!({"clusterSelector": broken}), "a");
+        assert!(why.contains(words), "{why}");
+    }
 }
 
 #[test]
@@ -215,10 +239,10 @@ fn a_selector_that_becomes_a_key_is_asked_about_as_one() {
 #[test]
 fn the_selector_beside_a_key_cannot_be_changed() {
     let mut old = set("apac", json!({"exclusiveKey": "region"}));
-    managed_cluster_set::mutate(None, &mut old, true, &Guards::default());
+    managed_cluster_set::mutate(None, &mut old, true, &Guards::default()).unwrap();
     let mut new = old.clone();
     new.spec.cluster_selector.label_selector = Some(LabelSelector::default());
-    managed_cluster_set::mutate(Some(&old), &mut new, false, &Guards::default());
+    managed_cluster_set::mutate(Some(&old), &mut new, false, &Guards::default()).unwrap();
     let user = user("with update on the set");
     let change = managed_cluster_set::Change {
         user: &user,
@@ -246,7 +270,7 @@ fn the_stored_form_of_a_set() {
     let mut new = set("apac", json!({"exclusiveKey": "region"}));
     new.annotations_mut()
         .insert("writ.dev/members-confirmed".into(), "true".into());
-    managed_cluster_set::mutate(None, &mut new, false, &guards);
+    managed_cluster_set::mutate(None, &mut new, false, &guards).unwrap();
     assert_eq!(
         new.spec.cluster_selector,
         managed_cluster_set::selector_of("region", "apac")
@@ -258,19 +282,45 @@ fn the_stored_form_of_a_set() {
         .annotations_mut()
         .insert("writ.dev/members-confirmed".into(), "true".into());
     let mut refused = confirmed.clone();
-    managed_cluster_set::mutate(Some(&new), &mut refused, false, &guards);
+    managed_cluster_set::mutate(Some(&new), &mut refused, false, &guards).unwrap();
     assert_eq!(annotation(&refused).as_deref(), Some("false"));
-    managed_cluster_set::mutate(Some(&new), &mut confirmed, true, &guards);
+    managed_cluster_set::mutate(Some(&new), &mut confirmed, true, &guards).unwrap();
     assert_eq!(annotation(&confirmed).as_deref(), Some("true"));
 
     let mut legacy = set(
         "team",
         json!({"clusterSelector": {"selectorType": "LegacyClusterSetLabel"}}),
     );
-    managed_cluster_set::mutate(None, &mut legacy, true, &guards);
+    managed_cluster_set::mutate(None, &mut legacy, true, &guards).unwrap();
     assert_eq!(
         serde_json::to_value(&legacy.spec.cluster_selector).unwrap(),
         json!({"selectorType": "ExclusiveClusterSetLabel"})
     );
     assert_eq!(annotation(&legacy), None);
+
+    // Once the default key is guarded, what was made before is no worse for a change, and what is made now is marked.
+    let guarded = Guards {
+        default_key: true,
+        ..guards
+    };
+    let mut changed = legacy.clone();
+    changed.labels_mut().insert("a".into(), "b".into());
+    managed_cluster_set::mutate(Some(&legacy), &mut changed, false, &guarded).unwrap();
+    assert_eq!(annotation(&changed), None);
+    changed
+        .annotations_mut()
+        .insert("writ.dev/members-confirmed".into(), "true".into());
+    managed_cluster_set::mutate(Some(&legacy), &mut changed, false, &guarded).unwrap();
+    assert_eq!(annotation(&changed), None, "put back");
+    let mut fresh = set("fresh", json!({}));
+    managed_cluster_set::mutate(None, &mut fresh, false, &guarded).unwrap();
+    assert_eq!(annotation(&fresh).as_deref(), Some("false"));
+
+    // A label cannot hold a name that the server has not made yet.
+    let mut nameless = set("apac-", json!({"exclusiveKey": "region"}));
+    nameless.metadata.generate_name = nameless.metadata.name.take();
+    let why = managed_cluster_set::mutate(None, &mut nameless, true, &Guards::default()).unwrap_err();
+    assert!(why.contains("needs a name of its own"), "{why}");
+    nameless.spec.exclusive_key = None;
+    managed_cluster_set::mutate(None, &mut nameless, true, &Guards::default()).unwrap();
 }

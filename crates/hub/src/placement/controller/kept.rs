@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use writ_api::cluster::{AddOnPlacementScore, PlacementDecision};
 use writ_runtime::watching::Mirror;
 
+use super::chosen::placement_of;
 use crate::placement::{
     facts::{Facts, Scores},
     layout::Layout,
@@ -85,6 +86,10 @@ impl Kept {
         let Some(decision) = decision else {
             return !layout.has(slot);
         };
+        // Without its label nobody finds it.
+        if placement_of(decision).as_deref() != Some(placement) {
+            return false;
+        }
         let decisions = decision.status.as_ref().map(|s| s.decisions.as_slice());
         decisions
             .is_some_and(|decisions| layout.holds(slot, decisions.iter().map(|d| d.cluster_name.as_str())))

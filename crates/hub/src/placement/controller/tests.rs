@@ -28,7 +28,7 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
 fn cluster_event(name: &str, env: &str) -> Event {
     Event::Cluster(Watched::Apply(read(json!({
         "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
-        "metadata": {"name": name, "labels": {"env": env}}, "spec": {},
+        "metadata": {"name": name, "labels": {"env": env}}, "spec": {"hubAcceptsClient": true},
     }))))
 }
 

@@ -29,11 +29,18 @@ impl State {
     /// Approves what may be approved among the pending requests of a cluster.
     pub(super) async fn answer_requests(&self, cluster: &ManagedCluster) -> Result<(), Error> {
         let name = cluster.name_any();
-        let pending = self.pending(&name);
+        let pending = csr::pending(&name, self.requests(&name));
         // A hub that hands out tokens approves no certificate, even where somebody would sign it: it would be a way in
         // for whoever holds the shared bootstrap identity.
         let by_token = self.context.options.registration_driver == RegistrationDriver::Token;
-        if pending.is_empty() || !cluster.spec.hub_accepts_client {
+        if !cluster.spec.hub_accepts_client {
+            return Ok(());
+        }
+        if !by_token && let Some(id) = csr::approved_by_hand(cluster, self.requests(&name)) {
+            // The event of this write brings the cluster back.
+            return self.record(cluster, &id).await;
+        }
+        if pending.is_empty() {
             return Ok(());
         }
         if by_token {
@@ -46,11 +53,19 @@ impl State {
                 .await;
             return Ok(());
         }
-        // A certificate of a cluster that was detached is no certificate of the one that has its name now.
-        let renewals = pending
-            .iter()
-            .filter(|asked| asked.is_renewal() && csr::has_agent(cluster));
-        for asked in renewals {
+        for asked in pending.iter().filter(|asked| asked.is_renewal()) {
+            // A certificate of a cluster that was detached is no certificate of the one that has its name now.
+            if !csr::may_renew(cluster) {
+                let note = format!(
+                    "{:?} asks to renew a certificate, but no agent has come in for this cluster yet: the certificate may be \
+                     of a former cluster of the name, and is not renewed before another request was accepted",
+                    asked.user
+                );
+                self.events
+                    .warning(cluster, "CertificateRequestNotApproved", note)
+                    .await;
+                continue;
+            }
             let renew = attributes(
                 "renew",
                 "register.open-cluster-management.io",
@@ -87,14 +102,7 @@ impl State {
                 if !self.may_join(cluster, &pending, &id).await? {
                     return Ok(());
                 }
-                let patch = json!({"metadata": {
-                    "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
-                    "annotations": {ISSUED_ANNOTATION: id, ACCEPT_CSR_ANNOTATION: null},
-                }});
-                self.clusters()
-                    .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-                    .await
-                    .context(|| format!("record the certificate request of ManagedCluster {name}"))?;
+                self.record(cluster, &id).await?;
             }
             Choice::Approve(id) => {
                 if self.may_join(cluster, &pending, &id).await? {
@@ -105,6 +113,20 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Records the request that the agent of a cluster came in with: no other is ever chosen by itself.
+    async fn record(&self, cluster: &ManagedCluster, id: &str) -> Result<(), Error> {
+        let name = cluster.name_any();
+        let patch = json!({"metadata": {
+            "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
+            "annotations": {ISSUED_ANNOTATION: id, ACCEPT_CSR_ANNOTATION: null},
+        }});
+        self.clusters()
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map(drop)
+            .context(|| format!("record the certificate request of ManagedCluster {name}"))
     }
 
     /// The pending requests of a cluster as the server has them.

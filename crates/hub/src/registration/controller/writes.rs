@@ -33,13 +33,13 @@ use writ_runtime::{
 use super::State;
 use crate::{
     MANAGER,
-    admission::access::AGENT_ACCOUNT,
+    admission::{access::AGENT_ACCOUNT, managed_cluster::reserved},
     registration::{
-        LEASE,
+        LEASE, TAKEN_OVER_ANNOTATION,
         plan::{self, Delete, FINALIZER},
         rights::{self, Level},
     },
-    upsert::upsert,
+    upsert::{upsert, upsert_if},
 };
 
 impl State {
@@ -47,12 +47,14 @@ impl State {
         Api::all(self.context.client.clone())
     }
 
+    /// The finalizer, and with it what is recorded once.
     pub(super) async fn write_finalizer(
         &self,
         cluster: &mut ManagedCluster,
         wanted: bool,
+        taken_over: Option<bool>,
     ) -> Result<(), Error> {
-        if plan::has_finalizer(cluster) == wanted {
+        if plan::has_finalizer(cluster) == wanted && taken_over.is_none() {
             return Ok(());
         }
         let mut finalizers: Vec<&str> = cluster
@@ -64,9 +66,15 @@ impl State {
         if wanted {
             finalizers.push(FINALIZER);
         }
-        let patch = json!({"metadata": {
+        let mut patch = json!({"metadata": {
             "uid": cluster.uid(), "resourceVersion": cluster.resource_version(), "finalizers": finalizers
         }});
+        if let (Some(taken_over), Some(metadata)) = (taken_over, patch.get_mut("metadata")) {
+            json_patch::merge(
+                metadata,
+                &json!({"annotations": {TAKEN_OVER_ANNOTATION: taken_over.to_string()}}),
+            );
+        }
         let name = cluster.name_any();
         *cluster = self
             .clusters()
@@ -123,7 +131,8 @@ impl State {
         let cluster_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
         let bindings: Api<RoleBinding> = apply::namespaced(client, cluster);
         for role in &wanted.roles {
-            upsert(&roles, self.seen.roles.get(&role.name_any()), role).await?;
+            let current = self.seen.roles.get(&role.name_any());
+            upsert_if(&roles, current, role, |there| rights::is_for(there, cluster)).await?;
         }
         if let Some(account) = &wanted.account {
             let accounts: Api<ServiceAccount> = apply::namespaced(client, cluster);
@@ -159,8 +168,10 @@ impl State {
             }
         }
         for name in &rights::names(cluster) {
+            // One that all clusters share stays, whatever somebody has put on it.
             if let Some(role) = self.seen.roles.get(name)
                 && is_own(role.labels())
+                && reserved(cluster).is_none()
                 && !wanted.roles.iter().any(|w| w.name_any() == *name)
             {
                 apply::delete(&roles, name, role.uid().as_deref()).await?;

@@ -34,7 +34,7 @@ fn binding(set: &str, reason: &str) -> Value {
 fn cluster(name: &str, taints: Value) -> Value {
     json!({
         "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
-        "metadata": {"name": name, "labels": {"set": "one"}}, "spec": {"taints": taints},
+        "metadata": {"name": name, "labels": {"set": "one"}}, "spec": {"hubAcceptsClient": true, "taints": taints},
     })
 }
 
