@@ -64,6 +64,8 @@ pub struct Built {
     pub selected_by_hub: Vec<(String, usize)>,
     /// What the hub could not read, so that what depends on it stays as it was.
     pub unread: BTreeSet<&'static str>,
+    /// The kinds of roles that are to be looked at and cannot be yet (`validate: true`).
+    pub unchecked: BTreeSet<&'static str>,
     /// Subjects, as a person names them, in the order of the spec.
     pub subjects: Vec<String>,
 }

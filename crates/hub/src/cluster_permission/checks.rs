@@ -1,12 +1,15 @@
 //! `validate: true`: a stub for each role that a binding names and that this permission does not make. The agent looks
 //! whether it is there and does nothing else with it. Roles behind a selector that the agent expands have no stub: the
 //! grant itself asks for the answer.
+//!
+//! A role that this permission made until now gets its stub only when the agent has removed it: in a work that names it
+//! all the time the agent would keep it, and with it what it allows.
 
 use std::collections::BTreeSet;
 
 use super::{
     build::{Builder, Id, Item, Purpose, selected},
-    manifest,
+    manifest, report,
     validate::{self, filled},
 };
 
@@ -49,6 +52,7 @@ impl Builder<'_> {
                 _ => {}
             }
         }
+        let made = self.made_before();
         for (namespace, name, field) in wanted {
             let kind = if namespace.is_empty() {
                 "ClusterRole"
@@ -63,6 +67,10 @@ impl Builder<'_> {
             if id.name.is_empty() || self.taken.contains_key(&id) {
                 continue;
             }
+            if made.contains(&id) {
+                self.out.unchecked.insert(kind);
+                continue;
+            }
             self.taken.insert(id.clone(), field.clone());
             let (manifest, config) = manifest::stub(&id);
             self.out.items.push(Item {
@@ -73,5 +81,19 @@ impl Builder<'_> {
                 config: Some(config),
             });
         }
+    }
+    /// The objects that works still carry with content, or that the agent still reports from when they did.
+    fn made_before(&self) -> BTreeSet<Id> {
+        let mut made = BTreeSet::new();
+        for work in self.seen.works.values() {
+            let manifests = work.spec.workload.manifests.iter();
+            let (content, stubs): (Vec<_>, Vec<_>) =
+                manifests.partition(|manifest| manifest.0.get("rules").is_some());
+            let stubs: BTreeSet<Id> = stubs.iter().map(|stub| Id::of(&stub.0)).collect();
+            let reports = work.status.iter().flat_map(|s| &s.resource_status.manifests);
+            made.extend(content.iter().map(|manifest| Id::of(&manifest.0)));
+            made.extend(reports.map(report::id).filter(|id| !stubs.contains(id)));
+        }
+        made
     }
 }

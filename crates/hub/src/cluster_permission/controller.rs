@@ -167,7 +167,7 @@ impl Reconciler {
             hub_namespaces: namespaces.as_deref(),
             unread,
             executor: self.executor.as_ref(),
-            limits: Limits::default(),
+            limits: Limits::within(self.context.options.admission.manifest_limit),
             now: Timestamp::now(),
         };
         let plan = plan::plan(&seen);
@@ -214,8 +214,7 @@ impl Reconciler {
                 continue;
             }
             refused.insert(*number, error.to_string());
-            if let Some(current) = current.filter(|_| [400, 403, 413, 422].iter().any(|c| error.is_code(*c)))
-            {
+            if let Some(current) = current.filter(|_| is_refusal(&error)) {
                 let reduced = self.reduce(current, wanted).await;
                 failed = reduced.err().or(failed);
             }
@@ -307,7 +306,12 @@ impl Reconciler {
         if kept.spec.workload.manifests.is_empty() {
             return self.delete_work(&live).await;
         }
-        self.ensure_work(Some(&live), &kept, None).await
+        let revokes = kept.spec.workload.manifests.len() < live.spec.workload.manifests.len();
+        match self.ensure_work(Some(&live), &kept, None).await {
+            // Not even less is accepted. What must go goes, with what could have stayed.
+            Err(error) if revokes && is_refusal(&error) => self.delete_work(&live).await,
+            other => other,
+        }
     }
 
     /// The permission is not in the cache: if it is really gone, so are its works. One that was seen to end does not
@@ -407,6 +411,11 @@ impl Reconciler {
         }
         roles
     }
+}
+
+/// Whether the hub says no to what is written, and would say so again.
+fn is_refusal(error: &Error) -> bool {
+    [400, 403, 413, 422].iter().any(|code| error.is_code(*code))
 }
 
 fn manager() -> PatchParams {

@@ -3,10 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef, Subject};
+use serde_json::Value;
+use writ_api::rbac::cluster_permission::RBAC_GROUP;
 use writ_runtime::condition;
 
 use super::{
     build::{Built, Id, Item, Purpose, build},
+    manifest::parse,
     named::uses_selector,
     plan::Observation,
     report::{Feedback, id},
@@ -27,9 +31,32 @@ pub fn lingering(seen: &Observation<'_>, built: &Built) -> Vec<Item> {
     let candidates = other.items.into_iter();
     candidates
         // Exactly what is granted now and what the spec still means: nothing that was revoked stays.
-        .filter(|item| dropped.clone().any(|manifest| *manifest == item.manifest))
+        .filter(|item| {
+            dropped
+                .clone()
+                .any(|manifest| grants_the_same(manifest, &item.manifest))
+        })
         .filter(|item| !taken_over(seen, built, &item.field))
         .collect()
+}
+
+/// Whether two manifests are of one object and grant the same, however the rest of them is written: upstream's carry no
+/// annotations and times that are null.
+fn grants_the_same(one: &Value, other: &Value) -> bool {
+    let content = |manifest: &Value| {
+        let rules: Option<Vec<PolicyRule>> = parse(manifest.get("rules"));
+        let role: Option<RoleRef> = parse(manifest.get("roleRef"));
+        let subjects: Option<Vec<Subject>> = parse(manifest.get("subjects"));
+        let subjects = subjects.into_iter().flatten().map(|mut subject| {
+            // The API server fills it in.
+            let group = subject.api_group.filter(|group| !group.is_empty());
+            subject.api_group =
+                group.or_else(|| (subject.kind != "ServiceAccount").then(|| RBAC_GROUP.into()));
+            subject
+        });
+        (rules, role, subjects.collect::<Vec<_>>())
+    };
+    Id::of(one) == Id::of(other) && one.get("spec") == other.get("spec") && content(one) == content(other)
 }
 
 /// Whether the agent has worked on everything that this entry wants now. Whether it could is another question: what it

@@ -23,6 +23,8 @@ use super::{
 /// have as a whole.
 const MAX_OBJECTS: usize = 1000;
 const MAX_BYTES: usize = 384 * 1024;
+/// How many bytes the messages of `namespaceSelections` may have together.
+const MAX_SELECTION_BYTES: usize = 128 * 1024;
 /// What an entry has besides its texts.
 const ENTRY: usize = 256;
 
@@ -107,6 +109,18 @@ pub fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelectio
             (selection, state)
         });
     by_hub.chain(by_agent).collect()
+}
+
+/// As the status lists them: failing entries first, and as many messages as have room.
+pub fn bounded(mut selections: Vec<(NamespaceSelection, Selected)>) -> Vec<NamespaceSelection> {
+    selections.sort_by_key(|(_, state)| *state != Selected::Failing);
+    let mut bytes = 0;
+    let mut list: Vec<NamespaceSelection> = selections.into_iter().map(|(selection, _)| selection).collect();
+    for selection in &mut list {
+        bytes += selection.message.as_ref().map_or(0, String::len);
+        selection.message = selection.message.take().filter(|_| bytes <= MAX_SELECTION_BYTES);
+    }
+    list
 }
 
 /// What the agent says of a grant.

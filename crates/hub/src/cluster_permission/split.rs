@@ -16,7 +16,7 @@ use super::{
     validate::Problem,
 };
 
-/// How much one work may carry. OCM's webhook allows 512000 bytes; the rest is for its way of counting.
+/// How much one work may carry.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of all manifests together.
@@ -25,10 +25,13 @@ pub struct Limits {
     pub manifests: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
+impl Limits {
+    /// Where admission allows so many bytes of manifests. A part is left to its way of counting, and no work has more than
+    /// OCM's webhook would allow, which may be there too.
+    pub fn within(admission: usize) -> Self {
+        let reserve = 12_000.min(admission / 40);
         Self {
-            bytes: 500_000,
+            bytes: (admission - reserve).min(500_000),
             manifests: 500,
         }
     }

@@ -21,6 +21,8 @@ use super::{
 
 /// How many problems, subjects or objects a message names.
 const MAX_WORDS: usize = 10;
+/// How many bytes a message has.
+const MAX_MESSAGE: usize = 16 * 1024;
 
 /// The reason while the agent has not applied everything, and how its message tells since when.
 const NOT_COMPLETE: &str = "ApplyRBACManifestWorkNotComplete";
@@ -77,7 +79,7 @@ pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Cluster
     }
     status.resource_status = report::resources(seen, plan, status.resource_status.as_ref());
     status.subjects = subjects(&plan.built.subjects);
-    status.namespace_selections = selections.into_iter().map(|(selection, _)| selection).collect();
+    status.namespace_selections = report::bounded(selections);
     status
 }
 
@@ -173,7 +175,10 @@ fn applied(
         )
     };
     if !plan.built.problems.is_empty() {
-        let message = words(&plan.built.problems, MAX_WORDS);
+        let failed = progress.iter().filter(|(_, p)| matches!(p, Progress::Failed(_)));
+        let mut message = vec![words(&plan.built.problems, MAX_WORDS)];
+        message.extend(failed.map(|(number, _)| failures(seen, *number)));
+        let message = clip(&message.join("; "), MAX_MESSAGE);
         return Wanted::new(TYPE, false, "FailedBuildManifestWork", message);
     }
     if !refused.is_empty() {
@@ -375,7 +380,7 @@ fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
     let reports = reports(seen, plan);
     let mut checked = Checked {
         missing: Vec::new(),
-        unknown: false,
+        unknown: plan.built.unchecked.contains(kind),
     };
     let stubs = plan
         .built

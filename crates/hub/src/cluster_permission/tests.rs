@@ -55,7 +55,7 @@ impl World {
             by_agent: true,
             hub_namespaces: None,
             unread: Unread::default(),
-            limits: Limits::default(),
+            limits: Limits::within(512_000),
             now: 1_800_000_000,
         }
     }

@@ -16,7 +16,7 @@ use writ_api::{
     cluster::{
         CLUSTER_NAME_LABEL, ManagedCluster,
         cluster_claim::CLAIM_AGENT_NAMESPACE,
-        managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED},
+        managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ClientConfig},
     },
     work::{
         DeleteOption, Manifest, ManifestWork, ManifestWorkSpec, OrphaningRule, PropagationPolicy,
@@ -67,10 +67,9 @@ fn agent_namespace(cluster: &ManagedCluster) -> &str {
         .map_or(AGENT_NAMESPACE, |claim| claim.value.as_str())
 }
 
-/// Where others reach the cluster's API server.
-pub fn api_server_url(cluster: &ManagedCluster) -> Option<String> {
-    let configs = &cluster.spec.managed_cluster_client_configs;
-    configs.first().map(|config| config.url.clone())
+/// How others reach the cluster's API server.
+pub fn api_server(cluster: &ManagedCluster) -> Option<ClientConfig> {
+    cluster.spec.managed_cluster_client_configs.first().cloned()
 }
 
 /// The ManagedClusterAddOn that a cluster gets by default.

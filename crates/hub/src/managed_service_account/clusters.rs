@@ -3,12 +3,26 @@
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
-use writ_api::cluster::{ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding};
+use writ_api::cluster::{
+    ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, managed_cluster::CONDITION_HUB_ACCEPTED,
+};
 
 use super::{mirror::Mirror, plan::Place};
 #[cfg(test)]
 use crate::cluster_set::membership::CONFIRMED_ANNOTATION;
 use crate::cluster_set::membership::{JOINED_ANNOTATION, Membership, SetView};
+
+/// Whether the namespace is a cluster's: of one that was accepted, whether it is denied now or leaves. Whoever may ask for
+/// a cluster to be accepted makes no namespace a cluster's by that.
+pub fn is_clusters(namespace: &str, clusters: &Mirror<ManagedCluster>) -> bool {
+    clusters.get("", namespace).is_some_and(|cluster| {
+        let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+        cluster.spec.hub_accepts_client
+            || conditions
+                .map(|condition| condition.type_.as_str())
+                .any(|type_| type_ == CONDITION_HUB_ACCEPTED)
+    })
+}
 
 /// Where an account in this namespace stands.
 pub fn place(
@@ -18,7 +32,7 @@ pub fn place(
     bindings: &Mirror<ManagedClusterSetBinding>,
     guard_default_key: bool,
 ) -> Place {
-    if clusters.get("", namespace).is_some() {
+    if is_clusters(namespace, clusters) {
         return Place::Cluster;
     }
     let bound: Vec<SetView> = bindings
@@ -87,23 +101,33 @@ mod tests {
                 "metadata": {"name": set, "namespace": namespace}, "spec": {"clusterSet": set},
             })
         };
+        let mut denied = cluster("denied", false);
+        denied["status"] = json!({"conditions": [{"type": "HubAcceptedManagedCluster", "status": "False",
+            "reason": "HubClusterAdminDenied", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"}]});
         let clusters = mirror(vec![
             cluster("mc1", true),
             cluster("mc2", true),
             cluster("new", false),
+            cluster("asked", false),
+            denied,
         ]);
         let sets = mirror(vec![set]);
         let bindings = mirror(vec![
             binding("mc1", "all"),
             binding("team", "all"),
+            binding("asked", "all"),
+            binding("denied", "all"),
             binding("lost", "gone"),
         ]);
         let place = |namespace| place(namespace, &clusters, &sets, &bindings, false);
         let both = BTreeSet::from(["mc1".to_owned(), "mc2".to_owned()]);
         for (namespace, wanted) in [
             ("mc1", Place::Cluster),
-            ("new", Place::Cluster),
-            ("team", Place::Sets(both)),
+            ("denied", Place::Cluster),
+            ("team", Place::Sets(both.clone())),
+            // Nobody has accepted it: who may only ask takes no account away.
+            ("asked", Place::Sets(both)),
+            ("new", Place::Nowhere),
             ("lost", Place::Nowhere),
             ("elsewhere", Place::Nowhere),
         ] {

@@ -38,7 +38,7 @@ use writ_api::{
 use writ_runtime::{Error, backoff::Backoff, events::Events, schedule::Schedule};
 
 use super::{
-    addon,
+    addon, clusters,
     mirror::{Id, Mirror},
     plan::SeenSecret,
     rights,
@@ -120,7 +120,19 @@ impl World {
         self.accounts
             .iter()
             .map(|(id, _)| id)
-            .filter(|(namespace, _)| self.clusters.get("", namespace).is_none())
+            .filter(|(namespace, _)| !clusters::is_clusters(namespace, &self.clusters))
+    }
+
+    /// What a changed cluster may have changed: itself, every account that may have children, and those in the namespace
+    /// of its name, which may have become a cluster's or have been one.
+    fn cluster_changed(&self, names: Vec<String>) -> Vec<Key> {
+        let mut keys: Vec<Key> = self.parents().map(|id| Key::Account(id.clone())).collect();
+        for name in names {
+            let within = self.accounts.within(&name);
+            keys.extend(within.map(|(account, _)| Key::Account((name.clone(), account.to_owned()))));
+            keys.push(Key::Cluster(name));
+        }
+        keys
     }
 
     /// The policy, and the clusters whose agents have no rights without it.
@@ -154,7 +166,7 @@ impl World {
     fn namesakes(&self, name: &str) -> Vec<Key> {
         self.accounts
             .named(name)
-            .filter(|(namespace, _)| self.clusters.get("", namespace).is_none())
+            .filter(|(namespace, _)| !clusters::is_clusters(namespace, &self.clusters))
             .map(|(namespace, _)| Key::Account((namespace.to_owned(), name.to_owned())))
             .collect()
     }
@@ -295,9 +307,7 @@ fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
         }),
         watch::<ManagedCluster>(client, all(), |world, event| {
             let ids = world.clusters.take(event, without_managed_fields);
-            let mut keys: Vec<Key> = ids.into_iter().map(|(_, name)| Key::Cluster(name)).collect();
-            keys.extend(world.parents().map(|id| Key::Account(id.clone())));
-            keys
+            world.cluster_changed(ids.into_iter().map(|(_, name)| name).collect())
         }),
         watch::<ManagedClusterSet>(client, all(), |world, event| {
             world.sets.take(event, without_managed_fields);

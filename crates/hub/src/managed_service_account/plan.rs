@@ -17,10 +17,16 @@ use writ_api::{
     },
     proxy,
 };
-use writ_runtime::condition::{self, Wanted};
+use writ_runtime::{
+    Error,
+    condition::{self, Wanted},
+};
 
 /// How many failing clusters a status names.
 const NAMED: usize = 100;
+
+/// What an account in a cluster-set namespace asks for in vain, as the condition names it.
+const ADOPT_IGNORED: &str = "metadata.annotations[authentication.writ.dev/adopt]";
 
 /// How long the status of an account may lag behind its Secret before the hub asks for a repair.
 pub const REPORT_LAG: SignedDuration = SignedDuration::from_secs(2);
@@ -33,21 +39,37 @@ pub fn ends_at(account: &ManagedServiceAccount) -> Option<Timestamp> {
 }
 
 /// The uid of the account in a cluster-set namespace that this one is a child of.
-pub fn parent_uid(account: &ManagedServiceAccount) -> Option<&str> {
+fn parent_uid(account: &ManagedServiceAccount) -> Option<&str> {
     account.labels().get(LABEL_PARENT_UID).map(String::as_str)
 }
 
-/// The account that a cluster gets for one in a cluster-set namespace.
+/// Whether this account is a child of that one. One that lost its label is known by its annotation, unless it is older: then
+/// it is the child of another one that had the name.
+pub fn is_child(parent: &ManagedServiceAccount, account: &ManagedServiceAccount) -> bool {
+    if let Some(uid) = parent_uid(account) {
+        return Some(uid) == parent.metadata.uid.as_deref();
+    }
+    account.annotations().get(ANNOTATION_PARENT) == Some(&full_name(parent))
+        && account.metadata.creation_timestamp >= parent.metadata.creation_timestamp
+}
+
+/// Whether this account is a child that somebody made, whether or not that is still there.
+pub fn has_parent(account: &ManagedServiceAccount) -> bool {
+    parent_uid(account).is_some() || account.annotations().contains_key(ANNOTATION_PARENT)
+}
+
+fn full_name(parent: &ManagedServiceAccount) -> String {
+    format!("{}/{}", parent.namespace().unwrap_or_default(), parent.name_any())
+}
+
+/// The account that a cluster gets for one in a cluster-set namespace. It takes nothing over there: whoever may write in
+/// that namespace knows nothing of what has the name on each of the clusters.
 pub fn child(parent: &ManagedServiceAccount, cluster: &str) -> ManagedServiceAccount {
-    let mut annotations: BTreeMap<String, String> =
-        [ANNOTATION_ADOPT, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS]
-            .into_iter()
-            .filter_map(|key| Some((key.to_owned(), parent.annotations().get(key)?.clone())))
-            .collect();
-    annotations.insert(
-        ANNOTATION_PARENT.into(),
-        format!("{}/{}", parent.namespace().unwrap_or_default(), parent.name_any()),
-    );
+    let mut annotations: BTreeMap<String, String> = [ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS]
+        .into_iter()
+        .filter_map(|key| Some((key.to_owned(), parent.annotations().get(key)?.clone())))
+        .collect();
+    annotations.insert(ANNOTATION_PARENT.into(), full_name(parent));
     ManagedServiceAccount {
         metadata: ObjectMeta {
             name: Some(parent.name_any()),
@@ -95,7 +117,6 @@ pub fn family(
     found: &BTreeMap<String, ManagedServiceAccount>,
 ) -> Family {
     let mut family = Family::default();
-    let uid = parent.uid().unwrap_or_default();
     let none = BTreeSet::new();
     let clusters = match place {
         Place::Sets(clusters) if parent.metadata.deletion_timestamp.is_none() => clusters,
@@ -103,11 +124,9 @@ pub fn family(
     };
     for cluster in clusters {
         match found.get(cluster) {
-            Some(other) if parent_uid(other) != Some(uid.as_str()) => {
-                let owner = match other.annotations().get(ANNOTATION_PARENT) {
-                    Some(parent) if parent_uid(other).is_some() => format!("the account {parent}"),
-                    _ => "somebody else".into(),
-                };
+            Some(other) if !is_child(parent, other) => {
+                let named = other.annotations().get(ANNOTATION_PARENT);
+                let owner = named.map_or_else(|| "somebody else".into(), |of| format!("the account {of}"));
                 family.taken.insert(cluster.clone(), owner);
             }
             _ => family.wanted.push(child(parent, cluster)),
@@ -115,9 +134,7 @@ pub fn family(
     }
     family.surplus = found
         .iter()
-        .filter(|(namespace, account)| {
-            parent_uid(account) == Some(uid.as_str()) && !clusters.contains(*namespace)
-        })
+        .filter(|(namespace, account)| is_child(parent, account) && !clusters.contains(*namespace))
         .map(|(_, account)| account.clone())
         .collect();
     family
@@ -139,7 +156,7 @@ pub fn family_status(
             "AllServiceAccountPresent",
             false,
             "NamespaceNotBound",
-            "the namespace is neither a cluster's nor bound to a ManagedClusterSet that exists; create a \
+            "the namespace is neither that of an accepted cluster nor bound to a ManagedClusterSet that exists; create a \
              ManagedClusterSetBinding here, or the account in the namespace of a cluster",
         ));
         condition::remove(&mut status.conditions, "Conflict");
@@ -150,6 +167,7 @@ pub fn family_status(
         total: clusters.len().try_into().unwrap_or(i32::MAX),
         ..ClusterCounts::default()
     };
+    let mut silent: Vec<&str> = Vec::new();
     for cluster in clusters {
         if let Some(owner) = family.taken.get(cluster) {
             counts.failing.push(FailingCluster {
@@ -179,8 +197,19 @@ pub fn family_status(
                 reason: failed.reason.clone(),
                 message: condition::clip(&failed.message, 256),
             });
+        } else {
+            silent.push(cluster);
         }
     }
+    let mut ignored = Vec::new();
+    if !parent.spec.rotation.enabled {
+        ignored.push("spec.rotation.enabled");
+    }
+    if parent.annotations().contains_key(ANNOTATION_ADOPT) {
+        ignored.push(ADOPT_IGNORED);
+    }
+    condition::set_ignored(&mut status.conditions, &ignored, generation, now);
+    let mut set = |wanted: &Wanted| condition::set(&mut status.conditions, wanted, generation, now);
     let (ready, total, failing) = (counts.ready, counts.total, counts.failing.len());
     counts.failing.truncate(NAMED);
     if ready == total {
@@ -192,7 +221,11 @@ pub fn family_status(
             message,
         ));
     } else {
-        let message = format!("on {ready} of {total} clusters; {failing} fail");
+        let mut message = format!("on {ready} of {total} clusters; {failing} fail");
+        if !silent.is_empty() {
+            message.push_str("; no report yet from ");
+            message.push_str(&named(&silent));
+        }
         let reason = if failing == 0 {
             "Progressing"
         } else {
@@ -217,6 +250,25 @@ pub fn family_status(
     }
     status.clusters = Some(counts);
     status
+}
+
+/// The first of these clusters by name, and how many more there are.
+fn named(clusters: &[&str]) -> String {
+    match clusters.split_at_checked(10) {
+        Some((first, rest @ [_, ..])) => format!("{} and {} more", first.join(", "), rest.len()),
+        _ => clusters.join(", "),
+    }
+}
+
+/// The status of an account whose namespace has become a cluster's: what was said of children is no longer true, and the
+/// rest is for the cluster's agent to say. `None` if nothing of that is said.
+pub fn childless_status(account: &ManagedServiceAccount) -> Option<ManagedServiceAccountStatus> {
+    let mut status = account.status.clone()?;
+    status.clusters.take()?;
+    for type_ in ["AllServiceAccountPresent", "Conflict"] {
+        condition::remove(&mut status.conditions, type_);
+    }
+    Some(status)
 }
 
 /// The account that one of the older group owns.
@@ -258,8 +310,25 @@ pub fn owns(from: &proxy::ManagedServiceAccount, account: &ManagedServiceAccount
     })
 }
 
-/// The status of an object of the older group: its account's, or that the name is taken.
+/// The status of an object of the older group: its account's, that the name is taken, or why the account was refused.
 pub fn owner_status(
+    from: &proxy::ManagedServiceAccount,
+    account: Option<&ManagedServiceAccount>,
+    refused: Option<&Error>,
+    now: Timestamp,
+) -> ManagedServiceAccountStatus {
+    let mut status = status_of_account(from, account, now);
+    if let Some(error) = refused {
+        let message = condition::clip(&error.to_string(), 1024);
+        for type_ in ["AllServiceAccountPresent", "TokenReported"] {
+            let wanted = Wanted::new(type_, false, error.reason(), message.clone());
+            condition::set(&mut status.conditions, &wanted, from.metadata.generation, now);
+        }
+    }
+    status
+}
+
+fn status_of_account(
     from: &proxy::ManagedServiceAccount,
     account: Option<&ManagedServiceAccount>,
     now: Timestamp,

@@ -11,7 +11,10 @@ use k8s_openapi::{
 };
 use kube::{ResourceExt, api::ObjectMeta};
 use serde_json::json;
-use writ_api::authentication::{ANNOTATION_API_SERVER_URL, GROUP};
+use writ_api::{
+    authentication::{ANNOTATION_API_SERVER_CA, ANNOTATION_API_SERVER_URL, GROUP},
+    cluster::managed_cluster::ClientConfig,
+};
 use writ_runtime::Error;
 
 use crate::{admission::access::AGENT_ACCOUNT, options::RegistrationDriver};
@@ -62,8 +65,8 @@ pub struct Granted {
     pub secrets: BTreeMap<String, String>,
     /// Whether it may create them: only while the policy says which.
     pub create: bool,
-    /// Where others reach the cluster's API server.
-    pub url: Option<String>,
+    /// How others reach the cluster's API server.
+    pub server: Option<ClientConfig>,
 }
 
 /// The Role of the agent: its accounts, and the Secrets of exactly these names.
@@ -107,9 +110,15 @@ pub fn role(cluster: &str, owner: &OwnerReference, granted: &Granted) -> Role {
     }
     let cleared: BTreeSet<&str> = granted.secrets.values().map(|uid| mark(uid)).collect();
     let cleared: Vec<&str> = cleared.into_iter().collect();
+    let (url, ca) = granted
+        .server
+        .clone()
+        .map(|server| (server.url, server.ca_bundle.unwrap_or_default()))
+        .unwrap_or_default();
     let annotations = [
         (ANNOTATION_CLEARED, cleared.join(",")),
-        (ANNOTATION_API_SERVER_URL, granted.url.clone().unwrap_or_default()),
+        (ANNOTATION_API_SERVER_URL, url),
+        (ANNOTATION_API_SERVER_CA, ca),
     ];
     Role {
         metadata: ObjectMeta {

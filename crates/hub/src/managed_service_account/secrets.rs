@@ -14,6 +14,7 @@ use writ_api::authentication::{
 use writ_runtime::{Error, apply, error::Context as _};
 
 use super::{
+    clusters,
     controller::read,
     mirror::Id,
     plan, rights,
@@ -84,7 +85,7 @@ impl Worker {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(id);
         // Elsewhere it is a copy that somebody made.
-        let here = read(&self.world).clusters.get("", &id.0).is_some();
+        let here = clusters::is_clusters(&id.0, &read(&self.world).clusters);
         let Some(secret) = seen.filter(|secret| here && secret.left) else {
             return Ok(None);
         };

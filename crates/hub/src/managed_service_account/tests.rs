@@ -26,6 +26,7 @@ use super::{
 use crate::options::RegistrationDriver;
 
 mod addon;
+mod older;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -87,6 +88,22 @@ fn children_follow_the_clusters_and_take_no_name() {
             .all(|child| child.spec.ttl_seconds_after_creation.is_none())
     );
     assert_eq!(family.taken.keys().collect::<Vec<_>>(), ["c2"]);
+    // Nor is anything else taken over there, and a child that was told to is told otherwise.
+    let adopt = "authentication.writ.dev/adopt";
+    let greedy = account(
+        "team",
+        "p",
+        &json!({ "metadata": { "annotations": { adopt: "true" } } }),
+    );
+    let child = plan::child(&greedy, "c1");
+    assert!(!child.annotations().contains_key(adopt));
+    let mut before = child.clone();
+    before.annotations_mut().insert(adopt.into(), "true".into());
+    let patch = write::change(&before, &child, &["/spec"]).unwrap();
+    assert_eq!(
+        patch,
+        Some(json!({ "metadata": { "annotations": { adopt: null } } }))
+    );
     let surplus: Vec<_> = family.surplus.iter().filter_map(ResourceExt::namespace).collect();
     assert_eq!(surplus, ["gone"]);
     // Without a binding, or in the namespace of a cluster, all children go, and nothing else.
@@ -96,6 +113,57 @@ fn children_follow_the_clusters_and_take_no_name() {
         let surplus: Vec<_> = family.surplus.iter().filter_map(ResourceExt::namespace).collect();
         assert_eq!(surplus, ["c1", "gone"]);
     }
+}
+
+#[test]
+fn a_child_that_lost_its_label_is_still_one() {
+    let parent = account("team", "p", &json!({}));
+    let child = |change: &Value| {
+        let mut child = serde_json::to_value(plan::child(&parent, "c1")).unwrap();
+        let made = json!({ "metadata": { "uid": "c", "creationTimestamp": "1970-01-01T00:01:40Z",
+            "labels": { "authentication.writ.dev/parent-uid": null } } });
+        json_patch::merge(&mut child, &made);
+        json_patch::merge(&mut child, change);
+        serde_json::from_value::<ManagedServiceAccount>(child).unwrap()
+    };
+    let label =
+        |uid: &str| json!({ "metadata": { "labels": { "authentication.writ.dev/parent-uid": uid } } });
+    for (change, mine) in [
+        (label("p"), true),
+        (json!({}), true),
+        (label("another"), false),
+        // It is older than its parent: that was made anew.
+        (
+            json!({ "metadata": { "creationTimestamp": "1970-01-01T00:01:39Z" } }),
+            false,
+        ),
+        (
+            json!({ "metadata": { "annotations": { "authentication.writ.dev/parent": "team-b/robot" } } }),
+            false,
+        ),
+    ] {
+        let child = child(&change);
+        assert!(plan::has_parent(&child));
+        assert_eq!(plan::is_child(&parent, &child), mine, "{change}");
+        let found = BTreeMap::from([("c1".to_owned(), child.clone())]);
+        let family = plan::family(&parent, &sets(&["c1"]), &found);
+        assert_eq!(family.wanted.len() == 1, mine, "{change}");
+        // The label comes back.
+        if let Some(wanted) = family.wanted.first() {
+            let patch = write::change(&child, wanted, &["/spec"])
+                .unwrap()
+                .unwrap_or_default();
+            assert_eq!(
+                patch.pointer("/metadata/labels").is_some(),
+                change == json!({}),
+                "{change}"
+            );
+        }
+        // And it goes with its parent.
+        let surplus = plan::family(&parent, &Place::Nowhere, &found).surplus;
+        assert_eq!(surplus.len() == 1, mine, "{change}");
+    }
+    assert!(!plan::has_parent(&account("c1", "hand-made", &json!({}))));
 }
 
 #[test]
@@ -131,7 +199,7 @@ fn one_status_counts_and_names_the_failing() {
     let present = condition::find(&now.conditions, "AllServiceAccountPresent").unwrap();
     assert_eq!(
         (present.status.as_str(), present.message.as_str()),
-        ("False", "on 1 of 3 clusters; 1 fail")
+        ("False", "on 1 of 3 clusters; 1 fail; no report yet from c3")
     );
     assert_eq!(present.observed_generation, Some(2));
     let good = BTreeMap::from(["c1", "c2", "c3"].map(|c| child(c, &reported("True", "TokenReported"))));
@@ -139,6 +207,13 @@ fn one_status_counts_and_names_the_failing() {
         &status(&good).conditions,
         "AllServiceAccountPresent"
     ));
+    // Names are told as far as somebody reads them.
+    let many: Vec<String> = (10..25).map(|number| format!("c{number}")).collect();
+    let place_of_many = Place::Sets(many.iter().cloned().collect());
+    let none = BTreeMap::new();
+    let family = plan::family(&parent, &place_of_many, &none);
+    let said = plan::family_status(&parent, &place_of_many, &family, &none, at(1)).conditions;
+    assert!(said[0].message.ends_with("c19 and 5 more"), "{}", said[0].message);
     // One whose account cannot be written is named too, whatever it reported before.
     let mut family = plan::family(&parent, &place, &good);
     family.unwritten.insert("c3".into(), "forbidden".into());
@@ -153,6 +228,33 @@ fn one_status_counts_and_names_the_failing() {
     let nowhere = plan::family_status(&parent, &Place::Nowhere, &plan::Family::default(), &found, at(1));
     assert_eq!(nowhere.clusters, None);
     assert_eq!(nowhere.conditions[0].reason, "NamespaceNotBound");
+    // The namespace becomes a cluster's: nothing is left of that, and what the agent says stays.
+    let mut was = account("team", "p", &reported("True", "TokenReported"));
+    assert_eq!(plan::childless_status(&was), None);
+    let said = was.status.clone().unwrap().conditions;
+    let status = was.status.get_or_insert_default();
+    status.clusters = now.clusters;
+    status.conditions.extend(now.conditions);
+    let left = plan::childless_status(&was).unwrap();
+    assert_eq!((left.clusters, left.conditions), (None, said));
+}
+
+#[test]
+fn a_set_is_told_what_its_clusters_ignore() {
+    let ignored = |change: &Value| {
+        let parent = account("team", "p", change);
+        let place = sets(&["c1"]);
+        let none = BTreeMap::new();
+        let family = plan::family(&parent, &place, &none);
+        let said = plan::family_status(&parent, &place, &family, &none, at(1)).conditions;
+        condition::find(&said, "FieldsIgnored").map(|said| said.message.clone())
+    };
+    assert_eq!(ignored(&json!({})), None);
+    let off = ignored(&json!({ "spec": { "rotation": { "enabled": false } } })).unwrap();
+    assert!(off.contains("spec.rotation.enabled"), "{off}");
+    let adopt = json!({ "metadata": { "annotations": { "authentication.writ.dev/adopt": "true" } } });
+    let adopt = ignored(&adopt).unwrap();
+    assert!(adopt.contains("authentication.writ.dev/adopt"), "{adopt}");
 }
 
 #[test]
@@ -184,11 +286,11 @@ fn the_older_group_owns_shows_and_yields() {
     if let Some(status) = &mut owned.status {
         status.conditions[0].observed_generation = Some(3);
     }
-    let shown = plan::owner_status(&from, Some(&owned), at(1));
+    let shown = plan::owner_status(&from, Some(&owned), None, at(1));
     assert_eq!(shown.conditions[0].observed_generation, Some(7));
     assert_eq!(shown.secret_digest, None);
     let foreign = account("c1", "x", &json!({}));
-    let conflict = plan::owner_status(&from, Some(&foreign), at(1));
+    let conflict = plan::owner_status(&from, Some(&foreign), None, at(1));
     assert!(condition::is_true(&conflict.conditions, "Conflict"));
 }
 
@@ -226,10 +328,30 @@ fn rights_name_every_secret_and_never_all() {
         let granted = Granted {
             secrets: secrets.collect(),
             create,
-            url: None,
+            server: None,
         };
         rights::role("c1", &owner, &granted)
     };
+    // The address goes with the CA that it is used with.
+    let external = Granted {
+        server: Some(
+            serde_json::from_value(json!({ "url": "https://c1.example", "caBundle": "RVhU" })).unwrap(),
+        ),
+        ..Granted::default()
+    };
+    let said = rights::role("c1", &owner, &external);
+    assert_eq!(
+        said.annotations()["authentication.writ.dev/api-server-url"],
+        "https://c1.example"
+    );
+    assert_eq!(
+        said.annotations()["authentication.writ.dev/api-server-ca"],
+        "RVhU"
+    );
+    assert_eq!(
+        role(&[], true).annotations()["authentication.writ.dev/api-server-ca"],
+        ""
+    );
     let rules = |names: &[&str]| role(names, true).rules.unwrap();
     let reads = |rules: &[k8s_openapi::api::rbac::v1::PolicyRule]| -> Vec<Option<Vec<String>>> {
         rules

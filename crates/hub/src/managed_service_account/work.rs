@@ -171,7 +171,7 @@ impl Worker {
         let granted = Granted {
             secrets,
             create: self.policy_holds()?,
-            url: addon::api_server_url(cluster),
+            server: addon::api_server(cluster),
         };
         if granted.create || role.is_some() {
             let api = apply::namespaced(&self.client, name);
@@ -290,18 +290,24 @@ impl Worker {
             return Ok(None);
         };
         let now = self.options.clock.now();
+        let mut refused = None;
         if account.as_ref().is_none_or(|account| plan::owns(&owner, account)) {
             let exact = ["/spec"];
             let api = apply::namespaced(&self.client, &id.0);
-            write::ensure(&api, account.as_ref(), &plan::owned(&owner), &exact).await?;
+            match write::ensure(&api, account.as_ref(), &plan::owned(&owner), &exact).await {
+                // Stored before its definition knew the bounds, or not to be had here: it is told why.
+                Err(error) if matches!(error.code(), Some(400 | 403 | 422)) => refused = Some(error),
+                done => drop(done?),
+            }
         }
-        let status = plan::owner_status(&owner, account.as_ref(), now);
+        let status = plan::owner_status(&owner, account.as_ref(), refused.as_ref(), now);
         let api: Api<proxy::ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
         match apply::ensure_status(&api, &owner, &status, MANAGER).await {
             Err(error) if error.is_code(404) => {}
             done => drop(done?),
         }
-        Ok(None)
+        // A right or a policy may change without a word; what the object itself says does not.
+        refused.filter(|error| error.is_code(403)).map_or(Ok(None), Err)
     }
 
     async fn account(&self, id: &Id) -> Due {
@@ -316,14 +322,13 @@ impl Worker {
         let Some(account) = account else {
             return self.forget_secret(id, seen.as_ref()).await;
         };
-        let (parent, place, found) = {
+        let (orphan, place, found) = {
             let world = read(&self.world);
-            let parent = plan::parent_uid(&account).map(|uid| {
-                world
+            let orphan = plan::has_parent(&account)
+                && !world
                     .accounts
                     .named(&id.1)
-                    .any(|(namespace, other)| namespace != id.0 && other.uid().as_deref() == Some(uid))
-            });
+                    .any(|(namespace, other)| namespace != id.0 && plan::is_child(other, &account));
             let place = clusters::place(
                 &id.0,
                 &world.clusters,
@@ -337,12 +342,11 @@ impl Worker {
                 .filter(|(namespace, _)| *namespace != id.0)
                 .map(|(namespace, account)| (namespace.to_owned(), account.clone()))
                 .collect();
-            (parent, place, found)
+            (orphan, place, found)
         };
         let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
         let deleting = account.metadata.deletion_timestamp.is_some();
         let ends = plan::ends_at(&account);
-        let orphan = parent == Some(false);
         if !deleting && (orphan || ends.is_some_and(|ends| ends <= now)) {
             apply::delete(&api, &id.1, account.uid().as_deref()).await?;
             return Ok(None);
@@ -366,6 +370,9 @@ impl Worker {
             }
         }
         if place == Place::Cluster {
+            if let Some(status) = plan::childless_status(&account) {
+                apply::ensure_status(&api, &account, &status, MANAGER).await?;
+            }
             let repair = self.repair(id, &account, seen.as_ref(), now).await?;
             return Ok(ends.into_iter().chain(repair).min());
         }

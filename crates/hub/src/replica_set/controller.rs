@@ -1,7 +1,7 @@
 //! Watches sets, works and decisions, plans, and writes the difference.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,7 +10,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use kube::{
     Api, Resource as _, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
     runtime::{
         Controller, WatchStreamExt,
         controller::Action,
@@ -21,14 +21,16 @@ use kube::{
 use serde_json::json;
 use writ_api::{
     cluster::{
-        PlacementDecision,
+        Placement, PlacementDecision,
         placement_decision::{GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL},
     },
     work::{
         CascadeDeletionPolicy, ManifestWork, ManifestWorkReplicaSet, REPLICA_SET_FINALIZER, REPLICA_SET_LABEL,
     },
 };
-use writ_runtime::{Error, apply, error::Context as _, events::Events, guarded::guarded, metrics::Meter};
+use writ_runtime::{
+    Error, apply, error::Context as _, events::Events, guarded::guarded, metrics::Meter, segment,
+};
 
 use super::{
     plan::{self, Observed},
@@ -55,7 +57,15 @@ pub async fn run(context: Context) -> Result<(), Error> {
         watcher::Config::default().labels(REPLICA_SET_LABEL),
     )
     .default_backoff()
-    .modify(|work| work.metadata.managed_fields = None)
+    .modify(|work| {
+        // When we wrote is all that is needed of it.
+        let mut fields = work.metadata.managed_fields.take().unwrap_or_default();
+        fields.retain(|entry| entry.manager.as_deref() == Some(MANAGER));
+        for entry in &mut fields {
+            entry.fields_v1 = None;
+        }
+        work.metadata.managed_fields = Some(fields);
+    })
     .reflect(works_writer)
     .touched_objects();
     let decision_events = guarded::<PlacementDecision>(Api::all(client.clone()), watcher::Config::default())
@@ -169,13 +179,22 @@ async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Acti
         finalizers.push(REPLICA_SET_FINALIZER.into());
         patch_finalizers(set, &sets, &finalizers).await?;
     }
-    let placements = placements(set, &shared.decisions);
-    let plan = plan::plan(&Observed {
-        set,
-        placements: &placements,
-        works: &works,
-        now: Timestamp::now(),
-    });
+    let mut placements = placements(set, &shared.decisions);
+    let look = |placements: &BTreeMap<String, Vec<Group>>| {
+        plan::plan(&Observed {
+            set,
+            placements,
+            works: &works,
+            now: Timestamp::now(),
+        })
+    };
+    let mut plan = look(&placements);
+    if !plan.delete.is_empty() {
+        // The decisions of a placement that was deleted go one after the other: that decides nothing.
+        let present = present(set, shared).await?;
+        placements.retain(|name, _| present.contains(name));
+        plan = look(&placements);
+    }
     for wanted in &plan.apply {
         let namespace = wanted.namespace().unwrap_or_default();
         let api: Api<ManifestWork> = Api::namespaced(shared.context.client.clone(), &namespace);
@@ -184,6 +203,21 @@ async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Acti
     delete(shared, &plan.delete).await?;
     apply::ensure_status(&sets, set, &plan.status, MANAGER).await?;
     Ok(plan.look_again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// The names of the placements that exist. Only those who are about to delete works need to know.
+async fn present(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<BTreeSet<String>, Error> {
+    let namespace = set.namespace().unwrap_or_default();
+    let api: Api<Placement> = Api::namespaced(shared.context.client.clone(), &namespace);
+    let list = api
+        .list_metadata(&ListParams::default())
+        .await
+        .context(|| format!("list the Placements of namespace {namespace}"))?;
+    let alive = list
+        .items
+        .iter()
+        .filter(|item| item.metadata.deletion_timestamp.is_none());
+    Ok(alive.map(ResourceExt::name_any).collect())
 }
 
 /// Creates the work, or replaces its spec.
@@ -299,9 +333,11 @@ fn placements(
         group.index = index;
         group.name = labels.get(GROUP_NAME_LABEL).cloned().unwrap_or_default();
         let clusters = decision.status.iter().flat_map(|status| &status.decisions);
+        // The name of a cluster is that of the namespace that its work is written to.
+        let names = clusters.filter(|cluster| segment::is_plain(&cluster.cluster_name));
         group
             .clusters
-            .extend(clusters.map(|cluster| cluster.cluster_name.clone()));
+            .extend(names.map(|cluster| cluster.cluster_name.clone()));
     }
     found
         .into_iter()

@@ -15,6 +15,8 @@ use writ_api::work::{
 };
 use writ_runtime::condition::{self, Wanted};
 
+use crate::MANAGER;
+
 use super::{
     progress::with_rules,
     rollout::{self, Group, State},
@@ -24,7 +26,7 @@ use super::{
 pub struct Observed<'a> {
     /// The replica set.
     pub set: &'a ManifestWorkReplicaSet,
-    /// The decision groups of each placement, by name; a placement without decisions is not in it.
+    /// The decision groups of each placement, by name; one that does not exist, or has no decisions, is not in it.
     pub placements: &'a BTreeMap<String, Vec<Group>>,
     /// The works that are the set's own, as [`is_own`] tells.
     pub works: &'a [ManifestWork],
@@ -105,11 +107,13 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         .map(|work| (work.namespace().unwrap_or_default(), work))
         .collect();
     let mut wanted: BTreeSet<String> = BTreeSet::new();
+    let mut absent: BTreeSet<&str> = BTreeSet::new();
     let mut summaries = Vec::new();
     let (mut found, mut complete) = (0, true);
     for reference in &set.spec.placement_refs {
         let Some(groups) = observed.placements.get(&reference.name) else {
             complete = false;
+            absent.insert(&reference.name);
             summaries.push(PlacementSummary {
                 name: reference.name.clone(),
                 ..PlacementSummary::default()
@@ -145,13 +149,18 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         summaries.push(summary(&reference.name, &groups, &clusters, &by_cluster, &spec));
         wanted.extend(clusters.into_iter().cloned());
     }
-    // What OCM made goes once ours is there.
+    // Nobody decided that a work of a placement that is not there should go.
+    let kept = |work: &ManifestWork| {
+        let placement = work.labels().get(PLACEMENT_LABEL);
+        placement.is_some_and(|placement| absent.contains(placement.as_str()))
+    };
     let dropped = by_cluster
         .iter()
-        .filter(|(cluster, _)| !wanted.contains(*cluster));
+        .filter(|(cluster, work)| !wanted.contains(*cluster) && !kept(work));
+    // What OCM made goes once ours is there.
     let replaced = upstreams.iter().filter(|work| {
         let cluster = work.namespace().unwrap_or_default();
-        by_cluster.contains_key(&cluster) || !wanted.contains(&cluster)
+        by_cluster.contains_key(&cluster) || (!wanted.contains(&cluster) && !kept(work))
     });
     let going = dropped.map(|(_, work)| work).chain(replaced);
     plan.delete = going
@@ -208,8 +217,8 @@ fn state(work: Option<&ManifestWork>, spec: &ManifestWorkSpec, now: Timestamp) -
         condition::find(conditions, type_).filter(|c| c.observed_generation == work.metadata.generation)
     };
     let (Some(applied), Some(available)) = (find("Applied"), find("Available")) else {
-        let made = work.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let age = made.map(|made| Duration::try_from(now.duration_since(made)).unwrap_or_default());
+        let age =
+            written(work).map(|written| Duration::try_from(now.duration_since(written)).unwrap_or_default());
         return State::Progressing(age.unwrap_or_default());
     };
     if applied.status != "True" {
@@ -224,6 +233,19 @@ fn state(work: Option<&ManifestWork>, spec: &ManifestWorkSpec, now: Timestamp) -
         (None, _) if available.status == "True" => State::Succeeded(since(available)),
         (None, _) => State::Progressing(since(available)),
     }
+}
+
+/// When this controller last wrote a work: the server keeps the time with what it wrote.
+fn written(work: &ManifestWork) -> Option<Timestamp> {
+    let ours = work
+        .managed_fields()
+        .iter()
+        .filter(|entry| entry.manager.as_deref() == Some(MANAGER) && entry.subresource.is_none());
+    let times = ours.filter_map(|entry| entry.time.as_ref());
+    times
+        .chain(&work.metadata.creation_timestamp)
+        .map(|time| time.0)
+        .max()
 }
 
 fn summary(
@@ -292,7 +314,7 @@ fn conditions(
             "PlacementVerified",
             false,
             "PlacementDecisionNotFound",
-            "a placement has no decisions: it does not exist, or nothing is decided yet",
+            "a placement has no decisions: it does not exist, or nothing is decided yet; its works stay as they are",
         )
     } else if selected == 0 {
         Wanted::new(

@@ -150,12 +150,52 @@ fn every_selected_cluster_gets_a_work_and_nobody_else_keeps_one() {
     let fewer = observe(&set, Some(vec![group(0, &["c1"])]), &works);
     assert_eq!(fewer.delete.len(), 1);
     assert_eq!(fewer.delete[0].metadata.namespace.as_deref(), Some("c2"));
+    // A placement that is not there decides nothing; one that decides for nobody does, and so does a new reference.
+    let gone = observe(&set, None, &works);
+    assert!(gone.delete.is_empty() && gone.apply.is_empty());
+    assert_eq!(reasons(&gone)[0], "PlacementDecisionNotFound");
+    assert_eq!(observe(&set, Some(vec![group(0, &[])]), &works).delete.len(), 2);
+    let mut other = set.clone();
+    other.spec.placement_refs[0].name = "q".into();
+    assert_eq!(observe(&other, None, &works).delete.len(), 2);
     // No decisions, and empty ones.
     assert_eq!(reasons(&observe(&set, None, &[]))[0], "PlacementDecisionNotFound");
     assert_eq!(
         reasons(&observe(&set, Some(vec![group(0, &[])]), &[])),
         ["PlacementDecisionEmpty", "Complete", "PlacementDecisionEmpty"]
     );
+}
+
+#[test]
+fn a_deadline_runs_from_the_last_write() {
+    let mut set = set(&template());
+    set.spec.placement_refs[0].rollout_strategy = strategy(
+        json!({"type": "Progressive", "progressive": {"maxConcurrency": 1, "progressDeadline": "60s"}}),
+    );
+    let chosen = || Some(vec![group(0, &["c1", "c2"])]);
+    let mut work = observe(&set, chosen(), &[]).apply.remove(0);
+    // Made long ago, changed a moment ago, and the agent has not looked at it yet. It is second 1000.
+    let stale = json!([{"type": "Applied", "status": "True", "reason": "R", "message": "", "observedGeneration": 1, "lastTransitionTime": "1970-01-01T00:00:00Z"}]);
+    work.metadata.generation = Some(2);
+    work.metadata.creation_timestamp = serde_json::from_value(json!("1970-01-01T00:00:00Z")).unwrap();
+    work.status = Some(serde_json::from_value(json!({"conditions": stale})).unwrap());
+    for (time, manager, subresource, waits) in [
+        (
+            "1970-01-01T00:16:00Z",
+            "writ-hub",
+            Value::Null,
+            Some(Duration::from_secs(20)),
+        ),
+        ("1970-01-01T00:10:00Z", "writ-hub", Value::Null, None),
+        ("1970-01-01T00:16:00Z", "writ-agent", Value::Null, None),
+        ("1970-01-01T00:16:00Z", "writ-hub", json!("status"), None),
+    ] {
+        let fields =
+            json!([{"manager": manager, "operation": "Update", "time": time, "subresource": subresource}]);
+        work.metadata.managed_fields = serde_json::from_value(fields).unwrap();
+        let plan = observe(&set, chosen(), std::slice::from_ref(&work));
+        assert_eq!(plan.look_again, waits, "{manager} {time}");
+    }
 }
 
 #[test]

@@ -29,6 +29,8 @@ fn main() {
             "what_the_hub_refuses_is_revoked_as_far_as_it_was_taken_away",
             safety::reduced,
         ),
+        harness::real("what_cannot_even_be_reduced_goes", safety::not_even_reduced),
+        harness::real("works_are_as_small_as_admission_wants_them", safety::small_works),
         harness::real(
             "a_permission_that_is_made_again_leaves_no_old_work",
             safety::made_again,

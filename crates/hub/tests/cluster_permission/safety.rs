@@ -81,6 +81,62 @@ pub async fn reduced() -> Result<()> {
     running.stop().await
 }
 
+/// The hub takes no change of a work at all: one that must lose something is deleted, and made again with the rest.
+pub async fn not_even_reduced() -> Result<()> {
+    let hub = Hub::start().await?;
+    let client = hub.client.clone();
+    cluster(&client, "c1").await?;
+    let running = hub.run(options()).await?;
+    let (kept, old) = (binding("a", "kept", &user("u")), binding("a", "old", &user("u")));
+    permission(&client, "c1", "p", json!({"roleBindings": [kept, old]})).await?;
+    holds(&client, "c1", &["RoleBinding a/kept u", "RoleBinding a/old u"]).await?;
+    let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "frozen"}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["work.open-cluster-management.io"],
+                "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["manifestworks"]}]},
+            "validations": [{"message": "works are frozen", "expression": "false"}]}});
+    put(&client, policy).await?;
+    let bound = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "frozen"}, "spec": {"policyName": "frozen", "validationActions": ["Deny"]}});
+    put(&client, bound).await?;
+    let works: Api<ManifestWork> = Api::namespaced(client.clone(), "c1");
+    let name = works.list(&ListParams::default()).await?.items[0].name_any();
+    let trial = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    until("the policy is in force", || async {
+        ensure!(works.patch(&name, &trial, &label).await.is_err());
+        Ok(())
+    })
+    .await?;
+    permission(&client, "c1", "p", json!({ "roleBindings": [kept] })).await?;
+    holds(&client, "c1", &["RoleBinding a/kept u"]).await?;
+    running.stop().await
+}
+
+/// Admission allows less than usual: the works are smaller, and there are more of them.
+pub async fn small_works() -> Result<()> {
+    let hub = Hub::start().await?;
+    let client = hub.client.clone();
+    cluster(&client, "c1").await?;
+    let mut options = options();
+    options.admission.manifest_limit = 1000;
+    let running = hub.run(options).await?;
+    let bindings = ["b1", "b2", "b3", "b4"].map(|name| binding("a", name, &user("u")));
+    permission(&client, "c1", "p", json!({ "roleBindings": bindings })).await?;
+    let wanted = ["b1 u", "b2 u", "b3 u", "b4 u"].map(|name| format!("RoleBinding a/{name}"));
+    holds(&client, "c1", &wanted.each_ref().map(String::as_str)).await?;
+    let works: Api<ManifestWork> = Api::namespaced(client.clone(), "c1");
+    for work in works.list(&ListParams::default()).await? {
+        let manifests = work.spec.workload.manifests.iter();
+        let size: usize = manifests.map(|manifest| manifest.0.to_string().len()).sum();
+        ensure!(size < 1000, "{} has {size} bytes", work.name_any());
+    }
+    running.stop().await
+}
+
 /// A permission is deleted and made again while nobody looks: the works of the first go, without a garbage collector.
 pub async fn made_again() -> Result<()> {
     let hub = Hub::start().await?;

@@ -128,6 +128,24 @@ fn selectors_change_hands_without_a_gap() {
 }
 
 #[test]
+fn what_upstream_selected_stays_until_the_agent_has_taken_over() {
+    let mut world = selecting();
+    world.reconcile();
+    world.agent(&[]);
+    for manifest in &mut world.works.get_mut(&1).unwrap().spec.workload.manifests {
+        let metadata = manifest.0["metadata"].as_object_mut().unwrap();
+        metadata.remove("annotations");
+        metadata.insert("creationTimestamp".into(), Value::Null);
+    }
+    world.by_agent = true;
+    assert_eq!(world.ids().len(), 4, "{:?}", world.ids());
+    world.reconcile();
+    world.agent(&[]);
+    expand(&mut world, 1);
+    assert_eq!(world.ids().len(), 2, "{:?}", world.ids());
+}
+
+#[test]
 fn what_was_revoked_does_not_linger_when_selectors_change_hands() {
     let mut world = selecting();
     world.reconcile();
@@ -289,4 +307,110 @@ fn resource_status_is_bounded_in_bytes_and_failing_objects_always_come_first() {
     assert!(size < 400 * 1024, "{size}");
     let shown = i64::try_from(status.role_bindings.len()).unwrap();
     assert_eq!(status.omitted, Some(900 - shown));
+}
+
+#[test]
+fn a_role_that_leaves_the_spec_is_removed_before_it_is_looked_for() {
+    let own = json!({"kind": "ClusterRole", "name": "p", "apiGroup": "rbac.authorization.k8s.io"});
+    let reader = json!({"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"});
+    let bindings = json!([{"name": "own", "subject": user("u"), "roleRef": own},
+        {"name": "reader", "subject": user("u"), "roleRef": reader}]);
+    let in_namespace = json!([{"namespace": "a", "roleRef": {"kind": "Role"}, "subject": user("u")}]);
+    let mut world = World::new(json!({
+        "validate": true, "clusterRoleBindings": bindings, "roleBindings": in_namespace,
+        "clusterRole": {"rules": rules()}, "roles": [{"namespace": "a", "rules": rules()}],
+        "roleRefs": [{"kind": "ClusterRole", "name": "reader"}],
+    }));
+    let id = Id {
+        kind: "ClusterRole".into(),
+        namespace: String::new(),
+        name: "reader".into(),
+    };
+    let role = HubRole {
+        rules: serde_json::from_value(rules()).unwrap(),
+        built_in: false,
+    };
+    world.hub_roles.insert(id, role);
+    world.reconcile();
+    world.agent(&[]);
+    let roles = ["ClusterRole p", "ClusterRole reader", "Role a/p"];
+    let named = |world: &World| {
+        world
+            .ids()
+            .iter()
+            .filter(|id| roles.contains(&id.as_str()))
+            .count()
+    };
+    assert_eq!(named(&world), 3);
+
+    // Out of the spec, and gone from the hub: the work names none of them until the agent has removed them.
+    world.permission.spec.cluster_role = None;
+    world.permission.spec.roles.clear();
+    world.hub_roles.clear();
+    for _ in 0..2 {
+        world.reconcile();
+        assert_eq!(named(&world), 0, "{:?}", world.ids());
+        assert_eq!(world.condition("ValidateRolesExist").1, "NotCheckedYet");
+        assert_eq!(world.condition("ValidateClusterRolesExist").1, "NotCheckedYet");
+    }
+    world.agent(&[]);
+    world.reconcile();
+    assert_eq!(named(&world), 3, "now it is looked for them");
+    let manifests = &world.works[&1].spec.workload.manifests;
+    assert!(manifests.iter().all(|m| m.0.get("rules").is_none()));
+    world.agent(&[]);
+    world.reconcile();
+    assert_eq!(named(&world), 3, "and the stubs stay");
+}
+
+#[test]
+fn a_bad_entry_does_not_hide_what_the_agent_could_not_do() {
+    let bad = json!({"namespace": "a", "roleRef": {"kind": "Rule"}, "subject": user("u")});
+    let mut world = World::new(json!({"roleBindings": [bad, binding("a", "taken", &user("u"))]}));
+    world.reconcile();
+    assert!(!world.condition("Ready").2.contains("taken"));
+    world.agent(&["taken"]);
+    for type_ in ["AppliedRBACManifestWork", "Ready"] {
+        let (_, reason, message) = world.condition(type_);
+        assert_eq!(reason, "FailedBuildManifestWork");
+        for words in ["spec.roleBindings[0]", "RoleBinding a/taken: no such thing"] {
+            assert!(message.contains(words), "{message}");
+        }
+    }
+}
+
+#[test]
+fn what_the_namespaces_say_is_bounded_and_failing_entries_come_first() {
+    let roles: Vec<Value> = (0..1500)
+        .map(|i| json!({"namespaceSelector": {"matchLabels": {"n": i.to_string()}}, "rules": rules()}))
+        .collect();
+    let mut world = World::new(json!({ "roles": roles }));
+    world.reconcile();
+    world.agent(&[]);
+    let words = "x".repeat(700);
+    for work in world.works.values_mut() {
+        for report in &mut work.status.as_mut().unwrap().resource_status.manifests {
+            let number =
+                |name: &str, n: i64| json!({"name": name, "fieldValue": {"type": "Integer", "integer": n}});
+            let summary = json!({"name": "summary", "fieldValue": {"type": "String", "string": words}});
+            let values = json!([
+                number("generation", 1),
+                number("observedGeneration", 1),
+                number("selected", 2),
+                number("ready", 1),
+                summary
+            ]);
+            report.status_feedback = serde_json::from_value(json!({ "values": values })).unwrap();
+        }
+    }
+    let selections = world.status().namespace_selections;
+    assert_eq!(selections.len(), 1500, "each is counted");
+    assert!(
+        selections
+            .iter()
+            .all(|s| (s.selected, s.ready) == (Some(2), Some(1)))
+    );
+    assert_eq!(selections[0].message.as_deref(), Some(words.as_str()));
+    let size = serde_json::to_string(&selections).unwrap().len();
+    assert!(size < 300 * 1024, "{size}");
 }
