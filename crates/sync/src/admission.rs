@@ -21,7 +21,7 @@ use kube::{
 use serde_json::{Value, json};
 use writ_api::configsync::{RepoSyncSpec, RoleRef, RoleRefKind, RootSyncSpec};
 use writ_runtime::{
-    Error,
+    Error, apply,
     webhook::{self, Configurations, Source, Target, Timing},
 };
 
@@ -32,6 +32,8 @@ use crate::{
 };
 
 const PATH: &str = "/validate-sync";
+/// The name of the webhook configuration.
+const CONFIGURATION: &str = "writ-sync";
 
 /// Serves the webhook until shutdown.
 pub async fn run(context: Context) -> Result<(), Error> {
@@ -69,6 +71,17 @@ pub async fn run(context: Context) -> Result<(), Error> {
     .await
 }
 
+/// Removes the webhook configuration of a process that ran with `--require-bind`: it refuses what nobody is there to judge.
+pub async fn retire(client: &Client) {
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    if let Err(error) = apply::delete(&configurations, CONFIGURATION, None).await {
+        tracing::warn!(
+            %error,
+            "a ValidatingWebhookConfiguration {CONFIGURATION} of an earlier --require-bind would refuse every change of a sync: delete it, if there is one"
+        );
+    }
+}
+
 fn target(options: &Options) -> Target {
     match &options.webhook_url {
         Some(url) => Target::Url(Some(url.clone())),
@@ -83,7 +96,7 @@ fn target(options: &Options) -> Target {
 
 fn configuration() -> Result<ValidatingWebhookConfiguration, Error> {
     serde_json::from_value(json!({
-        "metadata": { "name": "writ-sync" },
+        "metadata": { "name": CONFIGURATION },
         "webhooks": [{
             "name": "syncs.sync.writ.dev",
             "admissionReviewVersions": ["v1"],

@@ -25,6 +25,9 @@ use writ_runtime::{
 pub use clients::Clients;
 pub use model::SyncId;
 
+/// What to do on a cluster that lacks what syncs need.
+const INSTALL: &str = "`writ install sync` makes the namespace, the kinds and the rights that syncs need";
+
 /// The field manager of everything that the manager writes.
 pub const FIELD_MANAGER: &str = "reconciler-manager";
 
@@ -133,7 +136,7 @@ pub async fn run(
 /// Runs the manager while this process is the one that acts.
 async fn elected(context: Context) -> Result<(), Error> {
     let Some(identity) = context.options.leader_election.clone() else {
-        return manager::run(context).await;
+        return manage(context).await;
     };
     context.health.gate("leader election").open();
     let shutdown = context.shutdown.clone();
@@ -143,7 +146,8 @@ async fn elected(context: Context) -> Result<(), Error> {
         "writ-sync",
         identity,
         Timing::default(),
-    );
+    )
+    .advise(INSTALL);
     candidate
         .run(shutdown, |lost| {
             let context = Context {
@@ -151,11 +155,19 @@ async fn elected(context: Context) -> Result<(), Error> {
                 ..context.clone()
             };
             async move {
-                if let Err(error) = manager::run(context).await {
+                if let Err(error) = manage(context).await {
                     tracing::error!(%error, "the manager ended, standing for election again");
                 }
             }
         })
         .await;
     Ok(())
+}
+
+/// Runs the manager. Without the gate, the one that an earlier process left behind would refuse every change.
+async fn manage(context: Context) -> Result<(), Error> {
+    if !context.options.require_bind {
+        admission::retire(&context.client).await;
+    }
+    manager::run(context).await
 }

@@ -30,6 +30,9 @@ use crate::{
     names,
 };
 
+/// The most characters of a label's value.
+const MAX_LABEL: usize = 63;
+
 /// What happened to the bindings of one pass.
 #[derive(Default)]
 pub struct Bound {
@@ -200,6 +203,10 @@ where
 /// The objects are listed from the API server, not from a copy: what was made a moment ago goes too. What only has the
 /// labels stays, as everybody can write these.
 pub async fn remove_all(client: &Client, id: &SyncId) -> Result<(), Error> {
+    if id.name.len() > MAX_LABEL {
+        // Nothing can have been made for it, and the API server would refuse to look.
+        return Ok(());
+    }
     let all = client.clone();
     let account = names::reconciler(id);
     let list = ListParams::default().labels(&names::selector(id));

@@ -43,7 +43,7 @@ pub struct Plan {
     pub roles: Vec<PlannedRole>,
     /// What is wrong with the sync, if it cannot run.
     pub problem: Option<String>,
-    /// Whether nothing may be made for it: it would be for another sync as well.
+    /// Whether nothing may be made for it: it would be for another sync as well, or cannot be made at all.
     pub refused: bool,
     /// Whether cluster-admin is in force because no role was asked for.
     pub default_in_force: bool,
@@ -193,13 +193,17 @@ pub fn plan(sync: &Sync, default: DefaultRole, world: &impl World) -> Plan {
             role,
         })
         .collect();
-    let taken = misplaced(id).or_else(|| shared_account(id, world));
-    let refused = taken.is_some();
-    let problem = taken
+    let unfit = misplaced(id)
+        .or_else(|| too_long(id))
+        .or_else(|| shared_account(id, world));
+    let refused = unfit.is_some();
+    let problem = unfit
         .map(|problem| format!("KNV1061: {problem}"))
         .or(match &sync.spec {
             Err(error) => Some(error.clone()),
-            Ok(spec) => invalid(sync, spec).or(contradiction),
+            Ok(spec) => invalid(sync, spec)
+                .map(|problem| format!("KNV1061: {problem}"))
+                .or(contradiction),
         });
     let secrets = sync.spec.as_ref().map(secrets).unwrap_or_default();
     Plan {
@@ -237,6 +241,19 @@ fn misplaced(id: &SyncId) -> Option<String> {
     }
 }
 
+/// Why nothing can be made for a sync: its inventory has a label with namespace and name.
+fn too_long(id: &SyncId) -> Option<String> {
+    match id.kind {
+        SyncKind::Root if id.name.len() > 38 => {
+            Some("the name of a RootSync has at most 38 characters".into())
+        }
+        SyncKind::Repo if id.name.len() + id.namespace.len() > 45 => {
+            Some("the name and the namespace of a RepoSync have at most 45 characters together".into())
+        }
+        _ => None,
+    }
+}
+
 /// Why a sync cannot have its account: another one has it. Upstream's names are not unique, and each of the two would
 /// act with what was bound for the other.
 fn shared_account(id: &SyncId, world: &impl World) -> Option<String> {
@@ -262,22 +279,15 @@ fn state(role: &RoleRef, world: &impl World) -> RoleRefState {
     }
 }
 
-/// What is wrong with a sync as a whole. Bindings do not depend on it: narrowing works for a broken sync too.
-fn invalid(sync: &Sync, spec: &RootSyncSpec) -> Option<String> {
-    let id = &sync.id;
-    let problem = match id.kind {
-        SyncKind::Root if id.name.len() > 38 => "the name of a RootSync has at most 38 characters".into(),
-        SyncKind::Repo if id.name.len() + id.namespace.len() > 45 => {
-            "the name and the namespace of a RepoSync have at most 45 characters together".into()
-        }
-        _ => match sync.annotation(DELETION_POLICY) {
-            Some(policy) if policy != "Foreground" && policy != "Orphan" => {
-                format!("the annotation {DELETION_POLICY} is {policy:?}; it must be Foreground or Orphan")
-            }
-            _ => source_problem(id.kind, spec)?,
-        },
-    };
-    Some(format!("KNV1061: {problem}"))
+/// What is wrong with a sync as a whole: nothing is read for it. Bindings do not depend on it: narrowing works for a broken
+/// sync too.
+pub fn invalid(sync: &Sync, spec: &RootSyncSpec) -> Option<String> {
+    match sync.annotation(DELETION_POLICY) {
+        Some(policy) if policy != "Foreground" && policy != "Orphan" => Some(format!(
+            "the annotation {DELETION_POLICY} is {policy:?}; it must be Foreground or Orphan"
+        )),
+        _ => source_problem(sync.id.kind, spec),
+    }
 }
 
 fn source_problem(kind: SyncKind, spec: &RootSyncSpec) -> Option<String> {

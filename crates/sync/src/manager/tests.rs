@@ -290,3 +290,30 @@ fn two_syncs_never_share_an_account() {
     let third = sync(SyncKind::Repo, "a-b-1", "c", git);
     assert!(!plan(&third, DefaultRole::None, &world).refused);
 }
+
+#[test]
+fn nothing_is_made_for_a_sync_whose_inventory_cannot_be() {
+    let namespace = "config-management-system";
+    let cases = [
+        (SyncKind::Root, namespace, 38, false),
+        (SyncKind::Root, namespace, 39, true),
+        (SyncKind::Repo, "team", 41, false),
+        (SyncKind::Repo, "team", 42, true),
+    ];
+    for (kind, namespace, length, refused) in cases {
+        let plan = planned(
+            &sync(kind, namespace, &"a".repeat(length), json!({})),
+            DefaultRole::ClusterAdmin,
+        );
+        assert_eq!(plan.refused, refused, "{kind:?} {length}");
+        // A label has at most 63 characters.
+        let fits = plan
+            .inventory
+            .metadata
+            .labels
+            .unwrap()
+            .values()
+            .all(|value| value.len() <= 63);
+        assert!(fits || refused, "{kind:?} {length}");
+    }
+}

@@ -34,6 +34,7 @@ use super::{
     plan::{World, roles_asked},
 };
 use crate::{
+    INSTALL,
     model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
     names::{self, MANAGED_BY, MANAGED_BY_VALUE},
     reconciler::Tasks,
@@ -327,6 +328,11 @@ fn for_each<K>(
     });
 }
 
+/// Whether the API server does not know the kind.
+fn unserved(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
 struct Start<'a> {
     client: &'a Client,
     health: &'a Health,
@@ -426,11 +432,18 @@ impl Start<'_> {
         self.running.spawn(async move {
             let mut events = std::pin::pin!(events);
             let mut gone: HashMap<ObjectRefKey, Arc<K>> = HashMap::new();
+            let mut said: Option<String> = None;
             while let Some(event) = events.next().await {
                 let mut event = match event {
                     Ok(event) => event,
                     Err(error) => {
-                        tracing::warn!(watch = %name, %error, "the watch failed, will try again");
+                        let text = error.to_string();
+                        // Once: it tries on, and hears the same for as long as nobody does anything.
+                        if said.as_ref() != Some(&text) {
+                            let advice = if unserved(&error) { INSTALL } else { "" };
+                            tracing::warn!(watch = %name, %error, advice, "the watch failed, will try again");
+                            said = Some(text);
+                        }
                         continue;
                     }
                 };
@@ -460,6 +473,7 @@ impl Start<'_> {
                         for (_, object) in gone.drain() {
                             changed(&object, true);
                         }
+                        said = None;
                         gate.open();
                     }
                     Event::Init => {}

@@ -12,7 +12,7 @@ use writ_runtime::error::status_code;
 use super::{
     claims::Claims,
     discovery::Kind,
-    object::{Declared, Key, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, may_take},
+    object::{DELETION, Declared, Key, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, may_take},
     problem::Problem,
 };
 use crate::{model::SyncId, names};
@@ -25,8 +25,41 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Failure {
     /// For the status.
     pub problem: Problem,
-    /// Whether the account itself was refused: its token must be asked for again.
-    pub unauthorized: bool,
+    /// What it means for what comes next.
+    pub cause: Cause,
+}
+
+/// What a failure means for what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It was refused, or cannot be done.
+    Refused,
+    /// The account itself was refused: its token must be asked for again.
+    Unauthorized,
+    /// Nobody answered.
+    Unanswered,
+    /// The kind is not served in this version (any more).
+    Unserved,
+}
+
+impl Failure {
+    /// Something that is refused here already.
+    pub fn refused(problem: Problem) -> Self {
+        Self {
+            problem,
+            cause: Cause::Refused,
+        }
+    }
+
+    /// What the API server said, or did not say.
+    pub fn of(problem: Problem, code: Option<u16>) -> Self {
+        let cause = match code {
+            Some(401) => Cause::Unauthorized,
+            Some(_) => Cause::Refused,
+            None => Cause::Unanswered,
+        };
+        Self { problem, cause }
+    }
 }
 
 /// The API for one object.
@@ -70,10 +103,8 @@ pub async fn apply(
     };
     let other = live.and_then(|live| live.metadata.annotations?.remove(MANAGER));
     if !may_take(id, other.as_deref()) && claims.anothers(other.as_deref(), &declared.key).await? {
-        return Err(Failure {
-            problem: conflict(id, declared, other.as_deref().unwrap_or_default()),
-            unauthorized: false,
-        });
+        let other = other.as_deref().unwrap_or_default();
+        return Err(Failure::refused(conflict(id, declared, other)));
     }
     match limited(api.patch(&declared.key.name, &params.force(), &patch)).await {
         Ok(object) => Ok(object.metadata.resource_version.unwrap_or_default()),
@@ -95,9 +126,10 @@ fn conflict(id: &SyncId, declared: &Declared, other: &str) -> Problem {
 
 impl Claims<'_> {
     async fn anothers(&self, manager: Option<&str>, key: &Key) -> Result<bool, Failure> {
-        self.is_anothers(manager, key).await.map_err(|error| Failure {
-            problem: Problem::new("2002", error.to_string()).about(key),
-            unauthorized: false,
+        self.is_anothers(manager, key).await.map_err(|error| {
+            // Whom it asked is the manager, with an account of its own.
+            let code = error.code().filter(|code| *code != 401);
+            Failure::of(Problem::new("2002", error.to_string()).about(key), code)
         })
     }
 }
@@ -121,20 +153,15 @@ pub async fn delete(
     claims: &Claims<'_>,
 ) -> Result<Removal, Failure> {
     let api = api(client, kind, &key.namespace);
-    let live = match limited(api.get_opt(&key.name)).await {
-        Ok(Some(live)) => live,
-        Ok(None) => return Ok(Removal::Gone),
-        Err(error) => return Err(failure("get", kind, key, None, &error)),
+    let Some(live) = find(&api, kind, key).await? else {
+        return Ok(Removal::Gone);
     };
     let annotations = live.metadata.annotations.unwrap_or_default();
     let manager = annotations.get(MANAGER).map(String::as_str);
     if manager.is_none() || claims.anothers(manager, key).await? {
         return Ok(Removal::Gone);
     }
-    if annotations
-        .get("client.lifecycle.config.k8s.io/deletion")
-        .is_some_and(|value| value == "detach")
-    {
+    if annotations.get(DELETION).is_some_and(|value| value == "detach") {
         give_up(client, id, kind, key, claims).await?;
         return Ok(Removal::Gone);
     }
@@ -165,10 +192,8 @@ pub async fn give_up(
     claims: &Claims<'_>,
 ) -> Result<(), Failure> {
     let api = api(client, kind, &key.namespace);
-    let live = match limited(api.get_opt(&key.name)).await {
-        Ok(Some(live)) => live,
-        Ok(None) => return Ok(()),
-        Err(error) => return Err(failure("get", kind, key, None, &error)),
+    let Some(live) = find(&api, kind, key).await? else {
+        return Ok(());
     };
     let annotations = live.metadata.annotations.as_ref();
     let manager = annotations
@@ -194,6 +219,34 @@ pub async fn give_up(
         Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
         Err(error) => Err(failure("patch", kind, key, None, &error)),
     }
+}
+
+/// The object, if it is there.
+async fn find(api: &Api<DynamicObject>, kind: &Kind, key: &Key) -> Result<Option<DynamicObject>, Failure> {
+    match limited(api.get(&key.name)).await {
+        Ok(live) => Ok(Some(live)),
+        Err(error) if status_code(&error) == Some(404) && !unserved(&error) => Ok(None),
+        // What cannot be asked for, or is of a kind that keeps nothing, was never made.
+        Err(error) if unsendable(&error) || status_code(&error) == Some(405) => Ok(None),
+        Err(error) => Err(failure("get", kind, key, None, &error)),
+    }
+}
+
+/// Whether there can be no such request, as for a name with a space in it.
+fn unsendable(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::BuildRequest(_) | kube::Error::HttpError(_))
+}
+
+/// Whether it is not the object that is not there, but its whole kind.
+fn unserved(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let named = status
+        .details
+        .as_ref()
+        .is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !(status.reason == "NotFound" && named)
 }
 
 async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
@@ -231,15 +284,23 @@ pub fn failure(verb: &str, kind: &Kind, key: &Key, path: Option<&str>, error: &k
             "2013",
             format!("the reconciler may not {verb} {resource} {place} ({key}): {said}"),
         ),
-        Some(400 | 404 | 409 | 422) => Problem::new("2010", format!("{key} was refused: {said}")),
+        Some(400 | 404 | 405 | 409 | 422) => Problem::new("2010", format!("{key} was refused: {said}")),
+        None if unsendable(error) => Problem::new("2010", format!("{key} cannot be asked for: {said}")),
         _ => Problem::new("2002", format!("cannot {verb} {key}: {said}")),
     };
     let problem = match path {
         Some(path) => problem.at(path),
         None => problem,
     };
-    Failure {
-        problem: problem.about(key),
-        unauthorized: code == Some(401),
+    let problem = problem.about(key);
+    if unsendable(error) {
+        return Failure::refused(problem);
     }
+    if unserved(error) {
+        return Failure {
+            problem,
+            cause: Cause::Unserved,
+        };
+    }
+    Failure::of(problem, code)
 }

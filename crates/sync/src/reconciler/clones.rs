@@ -6,6 +6,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
+use writ_api::configsync::Git;
 use writ_runtime::Error;
 
 use crate::{model::SyncId, names};
@@ -43,14 +44,61 @@ pub fn private_clones(cache: &Path) -> Result<(), Error> {
     std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).map_err(told)
 }
 
-/// Where the clone of a sync is kept.
-pub fn clone_folder(cache: &Path, id: &SyncId) -> PathBuf {
-    clones(cache).join(names::hex(&Sha256::digest(id.to_string()), 16))
+/// Where the clones of a sync are kept. Its uid tells it from a namesake in another cluster, and from an earlier one.
+pub fn clones_of(cache: &Path, id: &SyncId, uid: &str) -> PathBuf {
+    clones(cache).join(digest(&[&id.to_string(), uid]))
+}
+
+/// The folder of the clone of a repository, among those of its sync; the other ones are removed.
+///
+/// A commit that is in a clone is not asked for again, so a clone is good only for who reached the same repository in the
+/// same way: whoever changes the address or drops the credentials must not read what was fetched before.
+pub fn clone_folder(clones: &Path, git: &Git) -> PathBuf {
+    let secret = git.secret_ref.as_ref().and_then(|secret| secret.name.as_deref());
+    let name = digest(&[&git.repo, git.auth.as_str(), secret.unwrap_or_default()]);
+    for other in std::fs::read_dir(clones).into_iter().flatten().flatten() {
+        if other.file_name().to_str() != Some(&name) {
+            let _ = std::fs::remove_dir_all(other.path());
+        }
+    }
+    clones.join(name)
+}
+
+/// One name for several parts, none of which can pass for two.
+fn digest(parts: &[&str]) -> String {
+    names::hex(&Sha256::digest(serde_json::json!(parts).to_string()), 16)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clone_is_for_one_cluster_one_repository_and_one_way_to_reach_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let id: SyncId = "RootSync/config-management-system/root-sync".parse().unwrap();
+        let of = |uid: &str| clones_of(folder.path(), &id, uid);
+        assert_eq!(of("a"), of("a"));
+        assert_ne!(of("a"), of("b"));
+        let git = |value: serde_json::Value| -> Git { serde_json::from_value(value).unwrap() };
+        let private =
+            serde_json::json!({ "repo": "https://x/private", "auth": "token", "secretRef": { "name": "t" }});
+        let first = clone_folder(&of("a"), &git(private.clone()));
+        for (field, other) in [
+            ("repo", serde_json::json!("http://127.0.0.1:1/nowhere")),
+            ("auth", serde_json::json!("none")),
+            ("secretRef", serde_json::json!({ "name": "mine" })),
+        ] {
+            std::fs::create_dir_all(&first).unwrap();
+            assert_eq!(clone_folder(&of("a"), &git(private.clone())), first);
+            assert!(first.exists());
+            let mut changed = private.clone();
+            changed[field] = other;
+            let second = clone_folder(&of("a"), &git(changed));
+            assert!(second != first && second.parent() == first.parent(), "{field}");
+            assert!(!first.exists(), "{field}: the clone is still there");
+        }
+    }
 
     #[test]
     fn a_folder_that_others_can_change_is_refused() {

@@ -59,6 +59,14 @@ pub(super) struct Drift {
     pub by: Option<String>,
 }
 
+/// An object whose kind is not known.
+#[derive(Debug)]
+pub(super) struct Unresolved {
+    pub raw: Raw,
+    /// What was said where the API server could not tell; nothing if there is no such kind.
+    pub said: Option<String>,
+}
+
 /// One reconciler.
 pub(super) struct Engine {
     pub shared: Arc<Shared>,
@@ -73,8 +81,8 @@ pub(super) struct Engine {
     pub asked: Option<Ask>,
     /// Problems of the files of that commit, apart from those of reaching it.
     pub parse_problems: Vec<Problem>,
-    /// Kinds that the API server does not know yet.
-    pub unresolved: Vec<Raw>,
+    /// Objects of kinds that the API server does not know yet, or could not be asked for.
+    pub unresolved: Vec<Unresolved>,
     pub declared: BTreeMap<Key, Declared>,
     /// Objects that the source says are not to be managed.
     pub disabled: BTreeSet<Key>,
@@ -106,6 +114,8 @@ pub(super) struct Engine {
     pub fresh: BTreeSet<Key>,
     /// What was refused, and is not tried again before its time.
     pub held_back: BTreeSet<Key>,
+    /// The namespaces of what failed, which are to be looked for again.
+    pub namespaces_due: BTreeSet<String>,
     /// Kinds that may not be watched in all namespaces at once.
     pub refused_everywhere: BTreeSet<Scope>,
     /// Whether a watch on all namespaces was just refused.
@@ -259,6 +269,7 @@ impl Engine {
             general: Vec::new(),
             fresh: BTreeSet::new(),
             held_back: BTreeSet::new(),
+            namespaces_due: BTreeSet::new(),
             refused_everywhere: BTreeSet::new(),
             split: false,
         }
@@ -382,6 +393,8 @@ impl Engine {
             self.watches.remove(&scope);
         }
         self.held_back.clear();
+        let failed = self.failed.keys().filter(|key| self.declared.contains_key(key));
+        self.namespaces_due = failed.map(|key| key.namespace.clone()).collect();
     }
 
     /// Objects that no watch covers may have changed unseen.

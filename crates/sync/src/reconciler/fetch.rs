@@ -9,7 +9,7 @@ use writ_runtime::error::Context as _;
 
 use super::{
     Shared,
-    clones::clone_folder,
+    clones::{clone_folder, clones_of},
     load::{Ask, Fetched, source_problem},
     parse,
     problem::Problem,
@@ -21,18 +21,21 @@ use crate::model::SyncId;
 pub async fn fetch(
     shared: Arc<Shared>,
     client: Client,
-    id: SyncId,
+    (id, uid): (SyncId, String),
     ask: Ask,
     known: Option<String>,
 ) -> Result<Option<Fetched>, Problem> {
     let credentials = credentials(&client, &id, &ask.git).await?;
-    let folder = clone_folder(&shared.cache, &id);
+    let clones = clones_of(&shared.cache, &id, &uid);
     // The thread keeps its turn even if nobody waits for it any more: that is when it must count.
-    let turn = shared.readers.turn(&id, ask.request.local().is_some()).await;
+    let turn = shared.readers.turn(&id, ask.request.host()).await;
     let budget = Budget::new(shared.room.clone(), id.kind);
-    let (request, format) = (ask.request, ask.format);
+    let Ask {
+        request, format, git, ..
+    } = ask;
     let read = tokio::task::spawn_blocking(move || {
         let _turn = turn;
+        let folder = clone_folder(&clones, &git);
         let snapshot = source::read(&request, &credentials, &folder, known.as_deref(), &budget)?;
         Ok::<_, SourceError>(snapshot.files.map(|files| Fetched {
             commit: snapshot.commit,

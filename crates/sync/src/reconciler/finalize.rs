@@ -10,7 +10,8 @@ use kube::api::PropagationPolicy;
 use tokio::time::Instant;
 
 use super::{
-    apply::{self, Failure, Removal},
+    apply::{self, Cause, Failure, Removal},
+    discovery::Kind,
     engine::Engine,
     inventory,
     object::{Key, rank},
@@ -59,13 +60,15 @@ impl Engine {
         let foreground = self.sync.annotation(DELETION_POLICY) == Some("Foreground");
         let mut left = Vec::new();
         let mut problems: Vec<Problem> = Vec::new();
+        // Whether something failed that is not left behind.
+        let mut stuck = false;
         let mut order: BTreeMap<u8, Vec<Key>> = BTreeMap::new();
         for key in keys {
             order.entry(u8::MAX - rank(&key)).or_default().push(key);
         }
         for keys in order.into_values() {
             // What the others need stays as long as they do.
-            if !problems.iter().all(|problem| self.abandons(problem)) {
+            if stuck {
                 left.extend(keys);
                 continue;
             }
@@ -74,8 +77,11 @@ impl Engine {
                 .into_iter()
                 .map(|key| {
                     async move {
-                        let outcome = this.end(&key, foreground).await;
-                        let outcome = this.unless_gone(&key, outcome).await;
+                        let act = |kind| {
+                            let key = key.clone();
+                            async move { this.end(&key, &kind, foreground).await }.boxed()
+                        };
+                        let outcome = this.in_any_version(&key, act).await;
                         (key, outcome)
                     }
                     .boxed()
@@ -85,13 +91,14 @@ impl Engine {
                 stream::iter(work).buffer_unordered(WRITERS).collect().await;
             for (key, outcome) in outcomes {
                 if let Err(failure) = outcome {
-                    self.unauthorized |= failure.unauthorized;
+                    self.unauthorized |= failure.cause == Cause::Unauthorized;
+                    stuck |= !self.abandons(&failure);
                     left.push(key);
                     problems.push(failure.problem);
                 }
             }
         }
-        if problems.iter().all(|problem| self.abandons(problem)) {
+        if !stuck {
             let message = if problems.is_empty() {
                 "no managed object is left".to_owned()
             } else {
@@ -124,26 +131,20 @@ impl Engine {
         }
     }
 
-    async fn end(&self, key: &Key, foreground: bool) -> Result<(), Failure> {
-        // A kind that is gone has no objects.
-        let Some(kind) = self.kind_of(key).await? else {
-            return Ok(());
-        };
+    async fn end(&self, key: &Key, kind: &Kind, foreground: bool) -> Result<(), Failure> {
         if !foreground {
-            return apply::give_up(&self.client, &self.id, &kind, key, &self.claims()).await;
+            return apply::give_up(&self.client, &self.id, kind, key, &self.claims()).await;
         }
         let (client, id, claims) = (&self.client, &self.id, self.claims());
         let abandon = self.sync.annotation(ABANDON) == Some("true");
         let deadline = Instant::now() + if abandon { ABANDONED } else { ROUND };
         let mut wait = Duration::from_millis(50);
         loop {
-            match apply::delete(client, id, &kind, key, PropagationPolicy::Foreground, &claims).await? {
+            match apply::delete(client, id, kind, key, PropagationPolicy::Foreground, &claims).await? {
                 Removal::Gone => return Ok(()),
                 Removal::Asked if Instant::now() >= deadline => {
-                    return Err(Failure {
-                        problem: Problem::new("2009", format!("{key} is still being deleted")).about(key),
-                        unauthorized: false,
-                    });
+                    let problem = Problem::new("2009", format!("{key} is still being deleted"));
+                    return Err(Failure::refused(problem.about(key)));
                 }
                 Removal::Asked => tokio::time::sleep(wait).await,
             }

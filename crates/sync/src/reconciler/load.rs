@@ -1,24 +1,22 @@
 //! From a repository to declared objects.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use writ_api::configsync::{Git, GitStatus, RootSyncSpec, SourceType};
-use writ_runtime::error::status_code;
 
 use super::{
     discovery::Kind,
-    engine::Engine,
+    engine::{Engine, Unresolved},
     fetch::fetch,
-    object::{Declared, Key, MANAGER, Origin, Raw},
+    namespaces,
+    object::{Declared, Key, Origin, Raw},
     parse::{self, Format, Parsed},
     problem::Problem,
     source::{Request, SourceError},
 };
-use crate::{model::SyncKind, names};
+use crate::{manager::plan::invalid, model::SyncKind};
 
 /// What a fetch is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +24,8 @@ pub(super) struct Ask {
     pub request: Request,
     pub format: Format,
     pub git: Git,
+    /// Whether namespaces that are used and not declared are made.
+    pub implicit: bool,
     /// What managed objects say about where they come from.
     pub context: String,
 }
@@ -72,8 +72,12 @@ impl Engine {
             Err(problem) => return self.unreadable(problem),
         };
         let known = self.commit.clone().filter(|_| self.asked.as_ref() == Some(&ask));
-        let (shared, client, id) = (self.shared.clone(), self.client.clone(), self.id.clone());
-        let task = tokio::spawn(fetch(shared, client, id, ask.clone(), known));
+        let (shared, client) = (self.shared.clone(), self.client.clone());
+        let who = (
+            self.id.clone(),
+            self.sync.metadata.uid.clone().unwrap_or_default(),
+        );
+        let task = tokio::spawn(fetch(shared, client, who, ask.clone(), known));
         self.fetching = Some(Fetching { ask, task });
     }
 
@@ -131,6 +135,9 @@ impl Engine {
                 ),
             ));
         }
+        if let Some(problem) = invalid(&self.sync, spec) {
+            return Err(Problem::new("1061", problem));
+        }
         let git = spec
             .git
             .as_ref()
@@ -166,6 +173,7 @@ impl Engine {
             request,
             format,
             git: git.clone(),
+            implicit: namespaces::implicit(self.id.kind, spec),
             context,
         })
     }
@@ -207,23 +215,18 @@ impl Engine {
                 .resolve(&self.client, group, version, raw.kind())
                 .await;
             let namespaced = match known {
-                Ok(Some(Kind { namespaced, .. })) => Some(namespaced),
+                Ok(Some(Kind { namespaced, .. })) => Ok(namespaced),
                 Ok(None) => crds
                     .iter()
                     .find(|(g, k, _)| g == group && k == raw.kind())
-                    .map(|(_, _, namespaced)| *namespaced),
-                Err(error) => {
-                    tracing::debug!(sync = %self.id, %error, "kinds could not be asked for");
-                    None
-                }
+                    .map(|(_, _, namespaced)| *namespaced)
+                    .ok_or(None),
+                Err(error) => Err(Some(error.to_string())),
             };
-            let Some(namespaced) = namespaced else {
-                self.unresolved.push(raw);
-                continue;
-            };
-            match self.place(&raw, namespaced) {
-                Ok(key) => placed.push((raw, key)),
-                Err(problem) => self.parse_problems.push(problem),
+            match namespaced.map(|namespaced| self.place(&raw, namespaced)) {
+                Ok(Ok(key)) => placed.push((raw, key)),
+                Ok(Err(problem)) => self.parse_problems.push(problem),
+                Err(said) => self.unresolved.push(Unresolved { raw, said }),
             }
         }
         self.declared.clear();
@@ -255,7 +258,13 @@ impl Engine {
             }
             !off
         });
-        self.add_namespaces(&mut placed).await;
+        let used = placed.iter().map(|(_, key)| key.namespace.clone()).collect();
+        self.put(placed, context);
+        self.imply_namespaces(used).await;
+    }
+
+    /// Makes these objects declared ones.
+    pub(super) fn put(&mut self, placed: Vec<(Raw, Key)>, context: &str) {
         let origin = Origin {
             id: &self.id,
             commit: self.commit.as_deref().unwrap_or_default(),
@@ -298,79 +307,16 @@ impl Engine {
             (SyncKind::Root, true) if declared.is_empty() => raw.key("default"),
             (SyncKind::Root, true) => raw.key(declared),
         };
-        if key.group == writ_api::configsync::GROUP
-            && key.kind == self.id.kind.as_str()
-            && key.name == *self.id.name
-            && key.namespace == *self.id.namespace
-        {
-            return Err(
-                Problem::new("1069", format!("{} declares itself in its own source", self.id))
-                    .at(&raw.path)
-                    .about(&key),
-            );
+        let own = match (key.group.as_str(), key.kind.as_str()) {
+            (writ_api::configsync::GROUP, kind) if kind == self.id.kind.as_str() => "itself",
+            (writ_api::kpt::GROUP, "ResourceGroup") => "its own inventory",
+            _ => return Ok(key),
+        };
+        if key.name != *self.id.name || key.namespace != *self.id.namespace {
+            return Ok(key);
         }
-        Ok(key)
-    }
-
-    /// Declares the namespaces that are used but neither declared nor there. That one may not be read is no error.
-    async fn add_namespaces(&self, placed: &mut Vec<(Raw, Key)>) {
-        use writ_api::configsync::overrides::NamespaceStrategy;
-        let strategy = self
-            .sync
-            .spec
-            .as_ref()
-            .ok()
-            .and_then(|spec| spec.override_.as_ref())
-            .and_then(|o| o.namespace_strategy)
-            .unwrap_or_default();
-        if self.id.kind == SyncKind::Repo || strategy == NamespaceStrategy::Explicit {
-            return;
-        }
-        let declared: BTreeSet<&str> = placed
-            .iter()
-            .map(|(_, key)| key)
-            .chain(self.declared.keys())
-            .filter(|key| key.group.is_empty() && key.kind == "Namespace")
-            .map(|key| key.name.as_str())
-            .collect();
-        let used: BTreeSet<String> = placed
-            .iter()
-            .map(|(_, key)| key.namespace.as_str())
-            .filter(|namespace| !namespace.is_empty() && !declared.contains(namespace))
-            .map(str::to_owned)
-            .collect();
-        let api = Api::<Namespace>::all(self.client.clone());
-        for name in used {
-            let ours = match api.get_opt(&name).await {
-                Ok(None) => true,
-                Ok(Some(live)) => live
-                    .metadata
-                    .annotations
-                    .and_then(|mut a| a.remove(MANAGER))
-                    .is_some_and(|manager| manager == names::manager_value(&self.id)),
-                Err(error) => {
-                    if status_code(&error) != Some(403) {
-                        tracing::debug!(sync = %self.id, namespace = %name, %error, "the namespace could not be read");
-                    }
-                    false
-                }
-            };
-            if ours {
-                let raw = Raw {
-                    path: "".into(),
-                    value: json!({
-                        "apiVersion": "v1",
-                        "kind": "Namespace",
-                        "metadata": {
-                            "name": name,
-                            "annotations": { "client.lifecycle.config.k8s.io/deletion": "detach" },
-                        },
-                    }),
-                };
-                let key = raw.key("");
-                placed.push((raw, key));
-            }
-        }
+        let problem = Problem::new("1069", format!("{} declares {own} in its own source", self.id));
+        Err(problem.at(&raw.path).about(&key))
     }
 
     /// Kinds that were not known may be by now: their definition may have come in this very commit.
@@ -384,21 +330,25 @@ impl Engine {
             .map(|ask| ask.context.clone())
             .unwrap_or_default();
         let (mut left, mut placed) = (Vec::new(), Vec::new());
-        for raw in std::mem::take(&mut self.unresolved) {
+        for Unresolved { raw, .. } in std::mem::take(&mut self.unresolved) {
             let (group, version) = raw.group_version();
             let kind = self
                 .shared
                 .discovery
                 .resolve(&self.client, group, version, raw.kind())
                 .await;
-            let Ok(Some(kind)) = kind else {
-                left.push(raw);
-                continue;
+            let said = match kind {
+                Ok(Some(kind)) => {
+                    match self.place(&raw, kind.namespaced) {
+                        Ok(key) => placed.push((raw, key)),
+                        Err(problem) => self.parse_problems.push(problem),
+                    }
+                    continue;
+                }
+                Ok(None) => None,
+                Err(error) => Some(error.to_string()),
             };
-            match self.place(&raw, kind.namespaced) {
-                Ok(key) => placed.push((raw, key)),
-                Err(problem) => self.parse_problems.push(problem),
-            }
+            left.push(Unresolved { raw, said });
         }
         self.unresolved = left;
         if !placed.is_empty() {

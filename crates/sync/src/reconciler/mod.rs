@@ -18,6 +18,7 @@ mod fight;
 mod finalize;
 mod inventory;
 mod load;
+mod namespaces;
 pub mod object;
 #[cfg(test)]
 mod object_tests;
@@ -209,8 +210,9 @@ impl Tasks {
         if let Some(task) = task {
             task.stop.cancel();
             let _ = task.handle.await;
-            let clone = clones::clone_folder(&self.shared.cache, id);
-            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(clone)).await;
+            let uid = task.sync.borrow().metadata.uid.clone().unwrap_or_default();
+            let clones = clones::clones_of(&self.shared.cache, id, &uid);
+            let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(clones)).await;
         }
     }
 

@@ -13,6 +13,8 @@ use crate::{
 
 /// Which sync manages an object.
 pub const MANAGER: &str = "configsync.gke.io/manager";
+/// What happens to an object when it is not declared any more: `detach` leaves it.
+pub const DELETION: &str = "client.lifecycle.config.k8s.io/deletion";
 /// A digest of what was declared: tells that a field was taken out of the source.
 pub const DECLARED_HASH: &str = "writ.dev/declared-hash";
 /// The annotations that are ours, taken away when an object is given up.

@@ -4,7 +4,29 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::{engine::Engine, inventory, object::Key, problem::Problem, status};
+use super::{
+    engine::{Engine, Unresolved},
+    inventory,
+    object::Key,
+    problem::Problem,
+    status,
+};
+
+/// Why an object is not applied yet.
+fn unknown(object: &Unresolved) -> Problem {
+    let raw = &object.raw;
+    let what = format!("kind {} in {}", raw.kind(), raw.api_version());
+    match &object.said {
+        None => Problem::new("1021", format!("the API server knows no {what}")),
+        Some(said) => Problem::new(
+            "2002",
+            format!(
+                "the API server does not tell whether it knows {what}; nothing is deleted meanwhile: {said}"
+            ),
+        ),
+    }
+    .at(&raw.path)
+}
 
 impl Engine {
     /// Brings the cluster to what is declared.
@@ -23,13 +45,7 @@ impl Engine {
             .iter()
             .chain(self.failed.values())
             .cloned()
-            .chain(self.unresolved.iter().map(|raw| {
-                Problem::new(
-                    "1021",
-                    format!("the API server knows no kind {} in {}", raw.kind(), raw.api_version()),
-                )
-                .at(&raw.path)
-            }))
+            .chain(self.unresolved.iter().map(unknown))
             .chain(self.fights.going_on(Instant::now()))
             .chain(self.failing.iter().map(|(scope, said)| {
                 Problem::new(
@@ -67,14 +83,15 @@ impl Engine {
                 }
             }
         }
-        if let Some(problem) = self.drops_all_namespaces() {
+        if let Some(problem) = self.drops_all_namespaces().await {
             self.general.push(problem);
             return;
         }
+        let due = std::mem::take(&mut self.namespaces_due);
+        self.imply_namespaces(due).await;
         self.watch_declared().await;
         let dirty = self.dirty();
-        let mut stale = self.stale();
-        stale.retain(|key| !self.held_back.contains(key));
+        let stale = self.stale();
         if dirty.is_empty() && stale.is_empty() && self.unresolved.is_empty() {
             self.state.sync_commit.clone_from(&self.commit);
             self.save_inventory().await;
@@ -94,23 +111,15 @@ impl Engine {
         }
         self.apply_dirty(dirty).await;
         if self.parse_problems.is_empty() && self.unresolved.is_empty() {
-            self.prune(stale).await;
+            // Anew: a kind that was not known before declares its objects now, and only now is all that is declared known.
+            if let Some(problem) = self.drops_all_namespaces().await {
+                self.general.push(problem);
+                return;
+            }
+            self.prune(self.stale()).await;
         }
         self.state.sync_commit.clone_from(&self.commit);
         self.save_inventory().await;
-    }
-
-    /// A commit that drops every namespace at once is more likely a mistake than a wish.
-    fn drops_all_namespaces(&self) -> Option<Problem> {
-        let namespace = |key: &&Key| key.group.is_empty() && key.kind == "Namespace";
-        let before = self.inventory.iter().flatten().filter(namespace).count();
-        let after = self.declared.keys().filter(namespace).count();
-        (before >= 2 && after == 0 && self.unresolved.is_empty()).then(|| {
-            Problem::new(
-                "2006",
-                format!("the commit would delete all {before} namespaces of this sync; delete all but one first if that is meant"),
-            )
-        })
     }
 
     /// What is declared but not known to be so, and is not to be left alone for now.
@@ -126,12 +135,12 @@ impl Engine {
             .collect()
     }
 
-    /// What is in the inventory but not declared any more.
+    /// What is in the inventory but not declared any more, and is not to be left alone for now.
     fn stale(&self) -> BTreeSet<Key> {
         self.inventory
             .iter()
             .flatten()
-            .filter(|key| !self.declared.contains_key(key))
+            .filter(|key| !self.declared.contains_key(key) && !self.held_back.contains(key))
             .cloned()
             .collect()
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
@@ -15,6 +16,8 @@ const LOCAL: usize = 8;
 const REMOTE_ROOT: usize = 64;
 /// The same, of RepoSyncs: tenants cannot take what RootSyncs need.
 const REMOTE_REPO: usize = 32;
+/// How many of either one server can have: one that never answers delays those who read from it, and nobody else.
+const REMOTE_HOST: usize = 16;
 /// How many of these one namespace can have: no tenant can take what the others need.
 const REMOTE_NAMESPACE: usize = 4;
 
@@ -23,9 +26,12 @@ pub struct Readers {
     local: Arc<Semaphore>,
     roots: Arc<Semaphore>,
     repos: Arc<Semaphore>,
-    /// Those that somebody uses.
-    namespaces: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
+    namespaces: Used<Arc<str>>,
+    hosts: Used<(SyncKind, String)>,
 }
+
+/// Those that somebody uses.
+type Used<K> = Mutex<HashMap<K, Weak<Semaphore>>>;
 
 impl Default for Readers {
     fn default() -> Self {
@@ -34,6 +40,7 @@ impl Default for Readers {
             roots: Arc::new(Semaphore::new(REMOTE_ROOT)),
             repos: Arc::new(Semaphore::new(REMOTE_REPO)),
             namespaces: Mutex::default(),
+            hosts: Mutex::default(),
         }
     }
 }
@@ -44,13 +51,17 @@ pub struct Turn {
 }
 
 impl Readers {
-    /// Waits for a turn.
-    pub async fn turn(&self, id: &SyncId, local: bool) -> Turn {
-        let all = match (local, id.kind) {
-            (true, _) => vec![self.local.clone()],
-            (false, SyncKind::Root) => vec![self.roots.clone()],
-            // The narrow gate first: who waits there takes no place in the wide one.
-            (false, SyncKind::Repo) => vec![self.namespace(&id.namespace), self.repos.clone()],
+    /// Waits for a turn to read from that server; from this machine if there is none.
+    pub async fn turn(&self, id: &SyncId, host: Option<String>) -> Turn {
+        let host = host.map(|host| narrow(&self.hosts, (id.kind, host), REMOTE_HOST));
+        // The narrow gates first: who waits there takes no place in the wide one.
+        let all = match (host, id.kind) {
+            (None, _) => vec![self.local.clone()],
+            (Some(host), SyncKind::Root) => vec![host, self.roots.clone()],
+            (Some(host), SyncKind::Repo) => {
+                let namespace = narrow(&self.namespaces, id.namespace.clone(), REMOTE_NAMESPACE);
+                vec![namespace, host, self.repos.clone()]
+            }
         };
         let mut permits = Vec::new();
         for one in all {
@@ -59,17 +70,18 @@ impl Readers {
         }
         Turn { _permits: permits }
     }
+}
 
-    fn namespace(&self, name: &Arc<str>) -> Arc<Semaphore> {
-        let mut all = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, known| known.strong_count() > 0);
-        if let Some(known) = all.get(name).and_then(Weak::upgrade) {
-            return known;
-        }
-        let made = Arc::new(Semaphore::new(REMOTE_NAMESPACE));
-        all.insert(name.clone(), Arc::downgrade(&made));
-        made
+/// The gate of one of many.
+fn narrow<K: Eq + Hash>(used: &Used<K>, one: K, places: usize) -> Arc<Semaphore> {
+    let mut all = used.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|_, known| known.strong_count() > 0);
+    if let Some(known) = all.get(&one).and_then(Weak::upgrade) {
+        return known;
     }
+    let made = Arc::new(Semaphore::new(places));
+    all.insert(one, Arc::downgrade(&made));
+    made
 }
 
 #[cfg(test)]
@@ -82,21 +94,42 @@ mod tests {
     async fn one_namespace_cannot_take_every_reader() {
         let readers = Readers::default();
         let repo = |namespace: &str, n: usize| SyncId::new(SyncKind::Repo, namespace, &n.to_string());
+        let mut hosts = 0..;
+        let mut host = || hosts.next().map(|n| format!("host{n}"));
         let mut held = Vec::new();
         for n in 0..REMOTE_NAMESPACE {
-            held.push(readers.turn(&repo("greedy", n), false).await);
+            held.push(readers.turn(&repo("greedy", n), host()).await);
         }
-        assert!(readers.turn(&repo("greedy", 99), false).now_or_never().is_none());
-        assert!(readers.turn(&repo("other", 0), false).now_or_never().is_some());
+        assert!(readers.turn(&repo("greedy", 99), host()).now_or_never().is_none());
+        assert!(readers.turn(&repo("other", 0), host()).now_or_never().is_some());
         // Nor can all of them together take those of RootSyncs.
         for n in 0..REMOTE_REPO {
-            held.extend(readers.turn(&repo(&format!("n{n}"), 0), false).now_or_never());
+            held.extend(readers.turn(&repo(&format!("n{n}"), 0), host()).now_or_never());
         }
-        assert!(readers.turn(&repo("late", 0), false).now_or_never().is_none());
+        assert!(readers.turn(&repo("late", 0), host()).now_or_never().is_none());
         let root = SyncId::new(SyncKind::Root, "config-management-system", "a");
-        assert!(readers.turn(&root, false).now_or_never().is_some());
+        assert!(readers.turn(&root, host()).now_or_never().is_some());
         // A turn that is over is somebody else's.
         held.clear();
-        assert!(readers.turn(&repo("greedy", 99), false).now_or_never().is_some());
+        assert!(readers.turn(&repo("greedy", 99), host()).now_or_never().is_some());
+    }
+    #[tokio::test]
+    async fn one_server_cannot_take_every_reader() {
+        let readers = Readers::default();
+        let root = |n: usize| SyncId::new(SyncKind::Root, "config-management-system", &n.to_string());
+        let silent = || Some("silent.example.com".to_owned());
+        let mut held = Vec::new();
+        for n in 0..REMOTE_HOST {
+            held.push(readers.turn(&root(n), silent()).await);
+        }
+        assert!(readers.turn(&root(99), silent()).now_or_never().is_none());
+        let other = Some("other.example.com".to_owned());
+        assert!(readers.turn(&root(99), other).now_or_never().is_some());
+        // Nor what RepoSyncs, or folders, need.
+        let repo = SyncId::new(SyncKind::Repo, "team", "a");
+        assert!(readers.turn(&repo, silent()).now_or_never().is_some());
+        assert!(readers.turn(&root(99), None).now_or_never().is_some());
+        held.clear();
+        assert!(readers.turn(&root(99), silent()).now_or_never().is_some());
     }
 }

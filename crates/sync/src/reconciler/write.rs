@@ -10,7 +10,7 @@ use kube::api::PropagationPolicy;
 use tokio::time::Instant;
 
 use super::{
-    apply::{self, Failure, Removal},
+    apply::{self, Cause, Failure, Removal},
     discovery::Kind,
     engine::{Engine, Known},
     object::{Declared, Key, rank, waves},
@@ -20,6 +20,8 @@ use crate::model::ABANDON;
 
 /// How many objects are written at once.
 const WRITERS: usize = 32;
+/// In how many versions an object is looked for, before another pass does.
+const VERSIONS: usize = 4;
 /// How long a new kind may take to be served.
 const NEW_KIND: Duration = Duration::from_secs(10);
 
@@ -31,6 +33,9 @@ impl Engine {
         self.apply_all(first).await;
         let deadline = Instant::now() + if new_kinds { NEW_KIND } else { Duration::ZERO };
         loop {
+            if new_kinds {
+                self.shared.discovery.doubt();
+            }
             self.resolve_again().await;
             let waiting = !self.unresolved.is_empty() || self.unserved(&rest).await;
             if !waiting || Instant::now() >= deadline {
@@ -80,13 +85,8 @@ impl Engine {
                         object.key
                     ),
                 );
-                outcomes.push((
-                    object.key.clone(),
-                    Err(Failure {
-                        problem: problem.at(&object.path).about(&object.key),
-                        unauthorized: false,
-                    }),
-                ));
+                let problem = problem.at(&object.path).about(&object.key);
+                outcomes.push((object.key.clone(), Err(Failure::refused(problem))));
             }
         }
         for group in groups {
@@ -114,7 +114,7 @@ impl Engine {
                     self.known.insert(key, known);
                 }
                 Err(failure) => {
-                    self.unauthorized |= failure.unauthorized;
+                    self.unauthorized |= failure.cause == Cause::Unauthorized;
                     self.drifted.remove(&key);
                     self.known.remove(&key);
                     self.held_back.insert(key.clone());
@@ -126,10 +126,8 @@ impl Engine {
 
     async fn apply_one(&self, object: &Declared) -> Result<Known, Failure> {
         let key = &object.key;
-        let kind = self.kind(key, &object.version).await.map_err(|problem| Failure {
-            problem: problem.at(&object.path).about(key),
-            unauthorized: false,
-        })?;
+        let unknown = |problem: Problem| Failure::refused(problem.at(&object.path).about(key));
+        let kind = self.kind(key, &object.version).await.map_err(unknown)?;
         if kind.namespaced == key.namespace.is_empty() {
             // It was placed by a definition in Git, and another one is served.
             let problem = Problem::new(
@@ -143,18 +141,12 @@ impl Engine {
                     }
                 ),
             );
-            return Err(Failure {
-                problem: problem.at(&object.path).about(key),
-                unauthorized: false,
-            });
+            return Err(Failure::refused(problem.at(&object.path).about(key)));
         }
         let claims = self.claims_of(key);
         let version = apply::apply(&self.client, &self.id, &kind, object, &claims).await;
         if let Err(failure) = &version
-            && failure
-                .problem
-                .message
-                .contains("could not find the requested resource")
+            && failure.cause == Cause::Unserved
         {
             self.shared.discovery.forget(&key.group, &object.version);
         }
@@ -192,7 +184,11 @@ impl Engine {
                 .into_iter()
                 .map(|key| {
                     async move {
-                        let outcome = this.prune_one(&key).await;
+                        let act = |kind| {
+                            let key = key.clone();
+                            async move { this.prune_one(&key, &kind).await }.boxed()
+                        };
+                        let outcome = this.in_any_version(&key, act).await;
                         (key, outcome)
                     }
                     .boxed()
@@ -206,12 +202,12 @@ impl Engine {
                     Ok(()) => {
                         self.failed.remove(&key);
                     }
-                    Err(failure) if self.abandons(&failure.problem) => {
+                    Err(failure) if self.abandons(&failure) => {
                         tracing::warn!(sync = %self.id, object = %key, "the object was left behind, as asked");
                         self.failed.remove(&key);
                     }
                     Err(failure) => {
-                        self.unauthorized |= failure.unauthorized;
+                        self.unauthorized |= failure.cause == Cause::Unauthorized;
                         self.held_back.insert(key.clone());
                         self.failed.insert(key, failure.problem);
                     }
@@ -220,40 +216,48 @@ impl Engine {
         }
     }
 
-    /// The kind of an object that the inventory names, if it is still served.
-    pub(super) async fn kind_of(&self, key: &Key) -> Result<Option<Kind>, Failure> {
-        let kind = self
-            .shared
-            .discovery
-            .resolve_any(&self.client, &key.group, &key.kind);
-        kind.await.map_err(|error| Failure {
-            problem: Problem::new("2002", error.to_string()).about(key),
-            unauthorized: error.is_code(401),
-        })
-    }
-
-    /// Whether an object is left behind that cannot be taken away for this reason.
-    pub(super) fn abandons(&self, problem: &Problem) -> bool {
-        self.sync.annotation(ABANDON) == Some("true") && matches!(problem.code, "2009" | "2013")
-    }
-
-    async fn prune_one(&self, key: &Key) -> Result<(), Failure> {
-        // A kind that is gone has no objects.
-        let Some(kind) = self.kind_of(key).await? else {
-            return Ok(());
-        };
-        let (client, id, claims) = (&self.client, &self.id, self.claims());
-        let outcome = if self.disabled.contains(key) {
-            apply::give_up(client, id, &kind, key, &claims).await
-        } else {
-            let removal = apply::delete(client, id, &kind, key, PropagationPolicy::Background, &claims).await;
-            removal.map(|(Removal::Gone | Removal::Asked)| ())
-        };
+    /// Does something to an object that the inventory names, in a version that is served. A kind that is gone has no
+    /// objects.
+    pub(super) async fn in_any_version<'a>(
+        &'a self,
+        key: &Key,
+        act: impl Fn(Kind) -> BoxFuture<'a, Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        let mut outcome = Ok(());
+        for _ in 0..VERSIONS {
+            let discovery = &self.shared.discovery;
+            let found = discovery.resolve_any(&self.client, &key.group, &key.kind).await;
+            let found = found.map_err(|error| {
+                Failure::of(Problem::new("2002", error.to_string()).about(key), error.code())
+            })?;
+            let Some(kind) = found else { return Ok(()) };
+            let version = kind.resource.version.clone();
+            outcome = act(kind).await;
+            if !matches!(&outcome, Err(failure) if failure.cause == Cause::Unserved) {
+                break;
+            }
+            discovery.forget(&key.group, &version);
+        }
         self.unless_gone(key, outcome).await
     }
 
+    /// Whether an object is left behind that cannot be taken away for this reason: any, as long as somebody gave one.
+    pub(super) fn abandons(&self, failure: &Failure) -> bool {
+        self.sync.annotation(ABANDON) == Some("true")
+            && matches!(failure.cause, Cause::Refused | Cause::Unserved)
+    }
+
+    async fn prune_one(&self, key: &Key, kind: &Kind) -> Result<(), Failure> {
+        let (client, id, claims) = (&self.client, &self.id, self.claims());
+        if self.disabled.contains(key) {
+            return apply::give_up(client, id, kind, key, &claims).await;
+        }
+        let removal = apply::delete(client, id, kind, key, PropagationPolicy::Background, &claims).await;
+        removal.map(|(Removal::Gone | Removal::Asked)| ())
+    }
+
     /// A refusal about an object whose namespace is gone is no failure to take it away.
-    pub(super) async fn unless_gone(&self, key: &Key, outcome: Result<(), Failure>) -> Result<(), Failure> {
+    async fn unless_gone(&self, key: &Key, outcome: Result<(), Failure>) -> Result<(), Failure> {
         match outcome {
             Err(failure) if failure.problem.code == "2013" && self.place_gone(key).await => Ok(()),
             outcome => outcome,

@@ -126,6 +126,12 @@ fn read_object(path: &Arc<str>, value: Value, parsed: &mut Parsed) {
     parsed.objects.push(raw);
 }
 
+/// Whether a text can be one part of a request's path, and means nothing else there.
+fn addressable(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:@!$&'()*+,;=".contains(c);
+    !matches!(text, "" | "." | "..") && text.chars().all(plain)
+}
+
 fn refuse(raw: &Raw) -> Option<Problem> {
     let problem = |code, reason: &str| {
         let name = if raw.name().is_empty() {
@@ -143,6 +149,22 @@ fn refuse(raw: &Raw) -> Option<Problem> {
     }
     if raw.name().is_empty() {
         return problem("1031", "metadata.name is missing");
+    }
+    let mut version = raw.api_version().splitn(2, '/');
+    if !version.all(addressable) {
+        return problem("1006", "apiVersion has characters that no API version has");
+    }
+    if !addressable(raw.name()) {
+        return problem(
+            "1036",
+            "metadata.name has characters that cannot be in an address",
+        );
+    }
+    if !raw.namespace().is_empty() && !addressable(raw.namespace()) {
+        return problem(
+            "1055",
+            "metadata.namespace has characters that cannot be in an address",
+        );
     }
     for field in ["labels", "annotations"] {
         if let Some(map) = raw.value.get("metadata").and_then(|metadata| metadata.get(field))

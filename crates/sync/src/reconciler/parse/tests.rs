@@ -52,6 +52,35 @@ fn documents_lists_and_what_is_not_for_a_cluster() {
 }
 
 #[test]
+fn names_that_cannot_be_asked_for_are_refused() {
+    let cases = [
+        ("name: bad name", "1036"),
+        ("name: a/b", "1036"),
+        ("name: a%2fb", "1036"),
+        ("name: 'a?b'", "1036"),
+        ("name: ..", "1036"),
+        ("{name: a, namespace: b/../c}", "1055"),
+    ];
+    for (metadata, code) in cases {
+        let metadata = metadata.trim_start_matches('{').trim_end_matches('}');
+        let text = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{{metadata}}}}}");
+        let parsed = parse(files(&[("a.yaml", &text)]), Format::Unstructured, "");
+        assert_eq!(codes(&parsed), [code], "{metadata}");
+        assert!(parsed.objects.is_empty(), "{metadata}");
+    }
+    for version in ["v1?x", "a b/v1", "a/b/v1", "a/", "/v1"] {
+        let text = format!("{{apiVersion: '{version}', kind: ConfigMap, metadata: {{name: a}}}}");
+        let parsed = parse(files(&[("a.yaml", &text)]), Format::Unstructured, "");
+        assert_eq!(codes(&parsed), ["1006"], "{version}");
+    }
+    // As RBAC has them.
+    for name in ["system:node", "alice@example.com", "A_b~c.d"] {
+        let parsed = parse(files(&[("a.yaml", &map(name, ""))]), Format::Unstructured, "");
+        assert_eq!(names(&parsed), [format!("/{name}")]);
+    }
+}
+
+#[test]
 fn one_bad_file_or_object_never_stops_the_others() {
     let parsed = parse(
         files(&[

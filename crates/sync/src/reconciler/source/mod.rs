@@ -208,6 +208,18 @@ impl Request {
         self.repo.starts_with('/').then(|| PathBuf::from(&self.repo))
     }
 
+    /// The server that the address names; nothing for a folder of this machine.
+    pub fn host(&self) -> Option<String> {
+        if self.local().is_some() {
+            return None;
+        }
+        let url = gix::url::parse(self.repo.as_bytes()).ok();
+        Some(
+            url.and_then(|url| url.host().map(str::to_lowercase))
+                .unwrap_or_default(),
+        )
+    }
+
     /// The address without a password.
     pub fn shown(&self) -> String {
         match (self.repo.split_once("://"), self.repo.rsplit_once('@')) {
