@@ -6,10 +6,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::Args;
 use kube::{
-    Client, Config,
+    Client, Config, Resource,
     config::{KubeConfigOptions, Kubeconfig},
+    core::Status,
     runtime::{wait, watcher},
 };
+use writ_api::cluster::ManagedCluster;
 
 /// The flags of every command that talks to an API server.
 #[derive(Clone, Debug, Default, Args)]
@@ -55,6 +57,18 @@ impl Connection {
                 known.join(", ")
             );
         }
+        if self.context.is_none() && kubeconfig.current_context.as_deref().is_none_or(str::is_empty) {
+            let known: Vec<_> = kubeconfig.contexts.iter().map(|context| &*context.name).collect();
+            if known.is_empty() {
+                bail!(
+                    "the kubeconfig has no context: it is empty\nname another file with --kubeconfig; `writ up` starts a fleet and prints the line to run"
+                );
+            }
+            bail!(
+                "the kubeconfig has no current context: choose one with --context; there are: {}",
+                known.join(", ")
+            );
+        }
         Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .context("use the kubeconfig")
@@ -89,18 +103,18 @@ impl Connection {
         if let Some(file) = &self.kubeconfig {
             return Kubeconfig::read_from(file).map_err(|error| {
                 anyhow!(
-                    "cannot read the kubeconfig {}: {}",
+                    "cannot read the kubeconfig {}: {}\nname another file with --kubeconfig; `writ up` starts a fleet and prints the line to run",
                     file.display(),
-                    root_cause(&error)
+                    unquoted(&error)
                 )
             });
         }
         Kubeconfig::read().map_err(|error| match named_by_environment() {
             Some(named) => anyhow!(
                 "KUBECONFIG names {named}, which cannot be read: {}\nis the fleet of `writ up` gone? it prints the line to run",
-                root_cause(&error)
+                unquoted(&error)
             ),
-            None => anyhow!("cannot read the kubeconfig in ~/.kube: {}", root_cause(&error)),
+            None => anyhow!("cannot read the kubeconfig in ~/.kube: {}", unquoted(&error)),
         })
     }
 
@@ -152,6 +166,19 @@ pub fn self_contained(mut config: Kubeconfig) -> Result<Kubeconfig> {
     Ok(config)
 }
 
+/// Leaves out whatever does not belong to the current context: the others' credentials are nobody's business.
+pub fn minimal(mut config: Kubeconfig) -> Kubeconfig {
+    let current = config.current_context.clone().unwrap_or_default();
+    config.contexts.retain(|named| named.name == current);
+    let context = config.contexts.first().and_then(|named| named.context.as_ref());
+    let (cluster, user) = context.map_or_else(Default::default, |context| {
+        (context.cluster.clone(), context.user.clone().unwrap_or_default())
+    });
+    config.clusters.retain(|named| named.name == cluster);
+    config.auth_infos.retain(|named| named.name == user);
+    config
+}
+
 /// Explains a failed request: what was tried, what the server said, what to do.
 pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
     match error {
@@ -160,7 +187,7 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
             status.message
         ),
         kube::Error::Api(status) if status.code == 403 => anyhow!(
-            "{what}: refused: {}\nask somebody who may for a role, or see `writ who-can`",
+            "{what}: refused: {}\nask somebody who may for a role; where you may read roles, `writ who-can VERB RESOURCE` lists them",
             status.message
         ),
         kube::Error::Api(status)
@@ -174,6 +201,10 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
                 "{what}: the server does not serve this kind; is it a hub? `writ crds | kubectl apply --server-side -f -` installs the definitions"
             )
         }
+        kube::Error::Api(status) if status.code == 404 && is_about_clusters(status) => anyhow!(
+            "{what}: {}\n`writ get clusters` lists those that this hub has",
+            status.message
+        ),
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
         // Not its words: they quote the answer, which may hold a token.
         kube::Error::SerdeError(_) => anyhow!(
@@ -184,6 +215,11 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
         }
         other => anyhow!("{what}: {}", root_cause(other)),
     }
+}
+
+fn is_about_clusters(status: &Status) -> bool {
+    let details = status.details.as_ref();
+    details.is_some_and(|details| details.kind == ManagedCluster::plural(&()))
 }
 
 /// Why a request got no answer.
@@ -202,6 +238,10 @@ fn unanswered(what: &str, error: &kube::Error) -> anyhow::Error {
     } else if cause.contains("certificate") {
         anyhow!(
             "{what}: the API server is not who the kubeconfig says: {cause}\ndoes the kubeconfig hold the CA of this server?"
+        )
+    } else if cause.contains("HTTP version") {
+        anyhow!(
+            "{what}: what answers speaks no HTTP: {cause}\nis it a server of https, where the kubeconfig says http?"
         )
     } else {
         anyhow!(
@@ -242,6 +282,12 @@ fn explain_after(tried: &[String], error: &kube::Error) -> String {
         tried.join(": ")
     };
     explain(&what, error).to_string()
+}
+
+/// Why a kubeconfig cannot be read, without the lines around the fault: they may be a token.
+pub fn unquoted(error: &dyn std::error::Error) -> String {
+    let cause = root_cause(error);
+    cause.lines().next().unwrap_or_default().to_owned()
 }
 
 /// The innermost cause: the rest repeats it in more words.

@@ -15,7 +15,10 @@ use kube::{
 use writ_api::{addon::ManagedClusterAddOn, authentication::ManagedServiceAccount, cluster::ManagedCluster};
 use writ_hub::managed_service_account::addon;
 
-use crate::connect::{Connection, explain, words};
+use crate::{
+    connect::{Connection, explain, words},
+    output::clean,
+};
 
 /// How the cluster of the current context is called.
 pub const HERE: &str = "this cluster";
@@ -60,7 +63,18 @@ pub async fn choose(connection: &Connection, choice: &Choice) -> Result<Chosen> 
         if clusters.items.is_empty() {
             bail!("this hub has no managed clusters: there is nobody to ask; is it the hub that you mean?");
         }
-        let reached = stream::iter(clusters).map(|cluster| async move {
+        // Whoever holds the credential to join with can name clusters; they are none before they are let in.
+        let (accepted, waiting): (Vec<_>, Vec<_>) = clusters
+            .into_iter()
+            .partition(|cluster| cluster.spec.hub_accepts_client);
+        if !waiting.is_empty() {
+            let names: Vec<_> = waiting.iter().map(ResourceExt::name_any).collect();
+            eprintln!(
+                "not asked, as nobody has accepted them: {}",
+                clean(&names.join(", "))
+            );
+        }
+        let reached = stream::iter(accepted).map(|cluster| async move {
             let name = cluster.name_any();
             let client = reach(connection, &name, account).await;
             (name, client)

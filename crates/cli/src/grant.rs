@@ -41,6 +41,9 @@ pub fn subject(text: &str) -> Result<Subject> {
             let (namespace, name) = name.split_once('/').with_context(|| {
                 format!("{text:?}: a ServiceAccount is written serviceaccount:NAMESPACE/NAME")
             })?;
+            if namespace.is_empty() || name.is_empty() {
+                bail!("{text:?}: a ServiceAccount is written serviceaccount:NAMESPACE/NAME");
+            }
             of("ServiceAccount", None, Some(namespace), name)
         }
         "account" => of(
@@ -51,6 +54,11 @@ pub fn subject(text: &str) -> Result<Subject> {
         ),
         _ => bail!("{text:?}: {kind:?} is none of user, group, serviceaccount, account"),
     })
+}
+
+/// The name, if the subject is a ManagedServiceAccount.
+pub fn account(subject: &Subject) -> Option<&str> {
+    (subject.kind == MANAGED_SERVICE_ACCOUNT_KIND).then_some(&*subject.name)
 }
 
 /// `NAME` or `clusterrole:NAME`, `role:NAME`.

@@ -1,7 +1,7 @@
 //! The kinds that people name on the command line.
 
 use anyhow::{Result, bail};
-use kube::{api::ApiResource, core::Resource};
+use kube::{CustomResourceExt, api::ApiResource, core::Resource};
 use writ_api::{
     addon::ManagedClusterAddOn,
     authentication::ManagedServiceAccount,
@@ -15,8 +15,10 @@ use crate::fleet::Choice;
 
 /// A kind with the words that mean it.
 pub struct Kind {
-    /// The words, the usual one first.
-    pub words: &'static [&'static str],
+    /// Our words for many and for one; those of its definition mean it too.
+    words: [&'static str; 2],
+    /// Its short names.
+    short: &'static [&'static str],
     /// What it is on the server.
     pub resource: ApiResource,
     /// Whether its objects live in namespaces.
@@ -25,9 +27,13 @@ pub struct Kind {
     pub on_clusters: bool,
 }
 
-fn kind<K: Resource<DynamicType = ()>>(words: &'static [&'static str], namespaced: bool) -> Kind {
+fn kind<K: Resource<DynamicType = ()> + CustomResourceExt>(
+    words: [&'static str; 2],
+    namespaced: bool,
+) -> Kind {
     Kind {
         words,
+        short: K::shortnames(),
         resource: ApiResource::erase::<K>(&()),
         namespaced,
         on_clusters: ApiResource::erase::<K>(&()).group == ApiResource::erase::<RootSync>(&()).group,
@@ -37,7 +43,16 @@ fn kind<K: Resource<DynamicType = ()>>(words: &'static [&'static str], namespace
 impl Kind {
     /// The usual word.
     pub fn word(&self) -> &'static str {
-        self.words.first().copied().unwrap_or_default()
+        let [many, _] = self.words;
+        many
+    }
+
+    fn is_meant_by(&self, word: &str) -> bool {
+        let word = &*word.to_lowercase();
+        self.words.contains(&word)
+            || self.short.contains(&word)
+            || word == self.resource.plural
+            || word == self.resource.kind.to_lowercase()
     }
 
     /// An object as kubectl names it.
@@ -62,24 +77,33 @@ impl Kind {
 /// Every kind that has a word.
 pub fn all() -> Vec<Kind> {
     vec![
-        kind::<ManagedCluster>(&["clusters", "cluster", "managedclusters"], false),
-        kind::<ClusterPermission>(&["permissions", "permission", "clusterpermissions"], true),
-        kind::<ManifestWork>(&["works", "work", "manifestworks"], true),
-        kind::<ManagedServiceAccount>(&["accounts", "account", "managedserviceaccounts"], true),
-        kind::<ManagedClusterSet>(&["sets", "set", "managedclustersets"], false),
-        kind::<RootSync>(&["syncs", "sync", "rootsyncs"], true),
-        kind::<RepoSync>(&["reposyncs", "reposync"], true),
-        kind::<Placement>(&["placements", "placement"], true),
-        kind::<ManagedClusterAddOn>(&["addons", "addon", "managedclusteraddons"], true),
+        kind::<ManagedCluster>(["clusters", "cluster"], false),
+        kind::<ClusterPermission>(["permissions", "permission"], true),
+        kind::<ManifestWork>(["works", "work"], true),
+        kind::<ManagedServiceAccount>(["accounts", "account"], true),
+        kind::<ManagedClusterSet>(["sets", "set"], false),
+        kind::<RootSync>(["syncs", "sync"], true),
+        kind::<RepoSync>(["reposyncs", "reposync"], true),
+        kind::<Placement>(["placements", "placement"], true),
+        kind::<ManagedClusterAddOn>(["addons", "addon"], true),
     ]
 }
 
 /// The kind that a word means.
 pub fn find(word: &str) -> Result<Kind> {
     let mut all = all();
-    if let Some(at) = all.iter().position(|kind| kind.words.contains(&word)) {
+    if let Some(at) = all.iter().position(|kind| kind.is_meant_by(word)) {
         return Ok(all.swap_remove(at));
     }
     let known: Vec<_> = all.iter().map(Kind::word).collect();
     bail!("there is no kind {word:?}; there are: {}", known.join(", "))
+}
+
+/// The kind and the name as kubectl takes them: `KIND NAME` or `KIND/NAME`.
+pub fn of<'a>(word: &'a str, name: Option<&'a str>) -> Result<(Kind, Option<&'a str>)> {
+    match (word.split_once('/'), name) {
+        (None, name) => Ok((find(word)?, name)),
+        (Some((word, name)), None) if !name.is_empty() => Ok((find(word)?, Some(name))),
+        _ => bail!("say KIND NAME or KIND/NAME, with one name"),
+    }
 }

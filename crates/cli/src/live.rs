@@ -65,10 +65,8 @@ pub async fn show(fleet: &Fleet, greeting: &str) -> Result<()> {
             for (key, state) in apply(&mut rows, change) {
                 if screen.is_none() {
                     let (place, word, name) = &key;
-                    println!(
-                        "{place}: {word}/{name}: {}",
-                        state.as_deref().unwrap_or("deleted")
-                    );
+                    let state = output::clean(state.as_deref().unwrap_or("deleted"));
+                    println!("{place}: {word}/{name}: {state}");
                 }
             }
         }

@@ -14,10 +14,17 @@ mod progress;
 mod question;
 mod reference;
 mod screen;
+mod thrift;
 mod tour;
 mod webhook;
 
-use std::{io::IsTerminal as _, process::ExitCode, time::Duration};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    process::ExitCode,
+    sync::atomic::{AtomicU8, Ordering},
+    time::Duration,
+};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use writ_runtime::logs;
@@ -36,16 +43,24 @@ struct Arguments {
 
 /// How a process ends that a closed pipe stops: as if by the signal.
 const CLOSED_PIPE: u8 = 141;
+/// How it ends on an error.
+const ERROR: u8 = 2;
+/// How to end because nothing can be printed any more; 0 while it can.
+static PRINTS_NO_MORE: AtomicU8 = AtomicU8::new(0);
 
-/// `writ get clusters | head -1`: that nobody reads on is no fault, and no reason for a backtrace.
+/// `writ get clusters | head -1`: that nobody reads on is no fault, and a full disk is no reason for a backtrace. The
+/// panic goes on, so that folders with keys go with their owners.
 fn quiet_about_closed_pipes() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let text = info.payload_as_str().unwrap_or_default();
-        if text.starts_with("failed printing to std") && text.contains("Broken pipe") {
-            std::process::exit(CLOSED_PIPE.into());
+        if !text.starts_with("failed printing to std") {
+            usual(info);
+        } else if text.contains("Broken pipe") {
+            PRINTS_NO_MORE.store(CLOSED_PIPE, Ordering::Relaxed);
+        } else if PRINTS_NO_MORE.swap(ERROR, Ordering::Relaxed) == 0 {
+            let _ = writeln!(std::io::stderr(), "error: {text}");
         }
-        usual(info);
     }));
 }
 
@@ -57,6 +72,7 @@ fn main() -> ExitCode {
         .with_writer(screen::Logs)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    thrift::begin(&arguments.command);
     if rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .is_err()
@@ -69,7 +85,13 @@ fn main() -> ExitCode {
         .thread_keep_alive(Duration::from_secs(1))
         .build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(commands::run(arguments.command)),
+        Ok(runtime) => {
+            let run = AssertUnwindSafe(|| runtime.block_on(commands::run(arguments.command)));
+            catch_unwind(run).unwrap_or_else(|panic| match PRINTS_NO_MORE.load(Ordering::Relaxed) {
+                0 => resume_unwind(panic),
+                code => Ok(ExitCode::from(code)),
+            })
+        }
         Err(error) => Err(anyhow::Error::from(error).context("start the async runtime")),
     };
     outcome.unwrap_or_else(|error| {
@@ -81,8 +103,8 @@ fn main() -> ExitCode {
         if error.chain().any(closed) {
             return ExitCode::from(CLOSED_PIPE);
         }
-        eprintln!("error: {}", connect::words(&error));
-        ExitCode::from(2)
+        eprintln!("error: {}", output::clean(&connect::words(&error)));
+        ExitCode::from(ERROR)
     })
 }
 

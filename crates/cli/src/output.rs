@@ -1,8 +1,11 @@
 //! Prints as kubectl does: a table, JSON, YAML or names.
 
+use std::borrow::Cow;
+
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
+use serde_json::Value;
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -30,45 +33,101 @@ pub fn cluster(name: &str) -> String {
     format!("managedclusters.cluster.open-cluster-management.io/{name}")
 }
 
+/// Text for a terminal. What clusters and people write may hold sequences that move the cursor, or worse; they are
+/// shown, not obeyed.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    let harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    if text.chars().all(harmless) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if harmless(c) {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_default());
+        }
+    }
+    shown.into()
+}
+
 /// Prints one value that is no Kubernetes object.
 pub fn value<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<()> {
     match format {
-        Format::Table | Format::Name => println!("{}", text().trim_end()),
+        Format::Table | Format::Name => println!("{}", clean(text().trim_end())),
         Format::Json => println!("{}", serde_json::to_string_pretty(value)?),
         Format::Yaml => print!("{}", writ_runtime::yaml::to_string(value)?),
     }
     Ok(())
 }
 
+/// Prints a kubeconfig; as a table or by name only what it reaches, without the credentials.
+pub fn kubeconfig(format: Format, config: &impl Serialize) -> Result<()> {
+    let config = serde_json::to_value(config)?;
+    let all = |list: &str, path: &str| -> Vec<String> {
+        let entries = config.get(list).and_then(Value::as_array).into_iter().flatten();
+        let texts = entries.map(|entry| entry.pointer(path).and_then(Value::as_str));
+        texts.map(|text| text.unwrap_or_default().to_owned()).collect()
+    };
+    value(format, &config, || {
+        let contexts = all("contexts", "/name");
+        if format == Format::Name {
+            return contexts.join("\n");
+        }
+        let servers = all("clusters", "/cluster/server");
+        let rows: Vec<_> = contexts
+            .into_iter()
+            .zip(servers)
+            .map(|(name, server)| vec![name, server])
+            .collect();
+        table(&["CONTEXT", "SERVER"], &rows)
+    })
+}
+
 /// Columns padded to their widest cell, three blanks apart, no blanks at line ends.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
-    let width = |column: usize| {
-        std::iter::once(&header)
-            .chain(rows)
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count())
-            .max()
-    };
-    let widths: Vec<usize> = (0..header.len())
-        .map(|column| width(column).unwrap_or(0))
-        .collect();
-    let mut text = String::new();
-    for row in std::iter::once(&header).chain(rows) {
-        let line: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}", width = *width))
-            .collect();
-        text.push_str(line.join("   ").trim_end());
-        text.push('\n');
+    let widths = widths(std::iter::once(&header).chain(rows));
+    std::iter::once(&header)
+        .chain(rows)
+        .map(|row| line(row, &widths))
+        .collect()
+}
+
+/// How wide each column must be.
+pub fn widths<'a>(rows: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<usize> {
+    let mut widths = Vec::new();
+    for row in rows {
+        widths.resize(row.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
     }
-    text
+    widths
+}
+
+/// One line of a table.
+pub fn line(row: &[String], widths: &[usize]) -> String {
+    let cells: Vec<String> = row
+        .iter()
+        .zip(widths)
+        // A cell is one line.
+        .map(|(cell, width)| format!("{:<width$}", cell.replace('\n', " "), width = *width))
+        .collect();
+    format!("{}\n", clean(cells.join("   ").trim_end()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_shown_cannot_move_the_cursor() {
+        assert_eq!(clean("a\nb\tc"), "a\nb\tc");
+        assert_eq!(clean("\u{1b}[2Jx\u{7}\r"), "\\u{1b}[2Jx\\u{7}\\r");
+        let row = vec!["\u{1b}[1A".to_owned()];
+        assert!(!table(&["URL"], &[row]).contains('\u{1b}'));
+    }
 
     #[test]
     fn columns_are_aligned_without_trailing_blanks() {

@@ -12,7 +12,7 @@ use writ_runtime::{
 };
 
 /// As a shell reports a command that was interrupted.
-pub const INTERRUPTED: i32 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// The flags of every long-running command.
 #[derive(Clone, Debug, Args)]
@@ -27,13 +27,21 @@ pub fn shutdown() -> Result<CancellationToken> {
     let stop = supervise::shutdown_on_signal()?;
     let stopping = stop.clone();
     tokio::spawn(async move {
-        stopping.cancelled().await;
-        if let Ok(mut again) = signal(SignalKind::interrupt()) {
-            again.recv().await;
-            std::process::exit(INTERRUPTED);
-        }
+        impatience(&stopping).await;
+        std::process::exit(INTERRUPTED.into());
     });
     Ok(stop)
+}
+
+/// Waits for a Ctrl-C after the one that stops.
+pub async fn impatience(stopping: &CancellationToken) {
+    stopping.cancelled().await;
+    match signal(SignalKind::interrupt()) {
+        Ok(mut again) => {
+            again.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// Readiness and shutdown of this process; starts the health server if one is asked for.

@@ -14,7 +14,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::ConfigMap},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
@@ -24,7 +27,7 @@ use kube::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use writ_api::kpt::ResourceGroup;
-use writ_fleet::{Cluster, Kind, manifests, wait::until};
+use writ_fleet::{Cluster, Kind, cluster::install_crds, manifests, wait::until};
 use writ_testenv::{git::Repository, harness};
 
 const SYSTEM: &str = "config-management-system";
@@ -38,6 +41,9 @@ fn main() {
             |kind| Box::pin(pods(kind)),
         ));
         tests.push(add("a_repository_behind_ssh", |kind| Box::pin(ssh(kind))));
+        tests.push(add("what_is_not_installed_is_told_once", |kind| {
+            Box::pin(not_installed(kind))
+        }));
     }
     harness::run(tests);
 }
@@ -164,6 +170,71 @@ fn source_error(status: &Value) -> &str {
     status["source"]["errors"][0]["errorMessage"]
         .as_str()
         .unwrap_or_default()
+}
+
+/// On a cluster without its namespace or without its kinds, the log says so once, and what to do.
+async fn not_installed(kind: Kind) -> Result<()> {
+    let cluster = Cluster::start(kind, "cluster", 0, None, None).await?;
+    let folder = TempDir::new()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, writ_runtime::yaml::to_string(cluster.kubeconfig())?)?;
+    let log = folder.path().join("log");
+    let start = |args: &[&str]| -> Result<Process> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_writ"));
+        command.args(["sync", "--kubeconfig"]).arg(&kubeconfig);
+        command.arg("--cache").arg(folder.path().join("clones"));
+        command.args(args).stderr(fs::File::create(&log)?);
+        Ok(Process(command.spawn()?))
+    };
+    let told = |what: &str| -> Result<usize> {
+        let text = fs::read_to_string(&log)?;
+        let told = text.lines().filter(|line| line.contains("writ install sync"));
+        Ok(told.filter(|line| line.contains(what)).count())
+    };
+    let admin = cluster.admin().await?;
+
+    let process = start(&[])?;
+    let lease = "cannot write the lease";
+    until("the way out is told", || async {
+        Ok((told(lease)? > 0).then_some(()))
+    })
+    .await?;
+    cluster.namespace(SYSTEM).await?;
+    let leases: Api<Lease> = Api::namespaced(admin.clone(), SYSTEM);
+    until("it is elected", || async {
+        Ok(leases.get_opt("writ-sync").await?)
+    })
+    .await?;
+    ensure!(told(lease)? == 1, "{}", fs::read_to_string(&log)?);
+    drop(process);
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    let name = "rootsyncs.configsync.gke.io";
+    definitions.delete(name, &DeleteParams::default()).await?;
+    until("the definition is gone", || async {
+        Ok(definitions.get_opt(name).await?.is_none().then_some(()))
+    })
+    .await?;
+    let _process = start(&["--no-leader-election"])?;
+    until("the way out is told", || async {
+        Ok((told("RootSyncs")? > 0).then_some(()))
+    })
+    .await?;
+    install_crds(&admin).await?;
+    let object = json!({
+        "apiVersion": "configsync.gke.io/v1beta1", "kind": "RootSync",
+        "metadata": { "name": "late", "namespace": SYSTEM },
+    });
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("configsync.gke.io", "v1beta1", "RootSync"));
+    let syncs: Api<DynamicObject> = Api::namespaced_with(admin, SYSTEM, &resource);
+    let params = PatchParams::apply("test");
+    syncs.patch("late", &params, &Patch::Apply(object)).await?;
+    until("it works on syncs", || async {
+        Ok(syncs.get("late").await?.metadata.finalizers)
+    })
+    .await?;
+    ensure!(told("RootSyncs")? == 1, "{}", fs::read_to_string(&log)?);
+    Ok(())
 }
 
 /// `--isolation=pod`: what the Deployment says is started, word by word, with its environment and its account's token.

@@ -75,14 +75,14 @@ async fn held(args: &'static [&'static str]) -> Result<()> {
     Ok(())
 }
 
-/// alice may do everything already: that she is refused cannot be proven.
+/// tour-alice may do everything already: that she is refused cannot be proven.
 async fn fails() -> Result<()> {
     let home = tempfile::tempdir()?;
     let up = tokio::task::spawn_blocking(|| Up::start(&["--clusters", "1", "--example", "none"])).await??;
     let binding = serde_json::from_value(serde_json::json!({
-        "metadata": {"name": "alice"},
+        "metadata": {"name": "tour-alice"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tour-alice"}],
     }))?;
     Api::<k8s_openapi::api::rbac::v1::ClusterRoleBinding>::all(client(&up, "writ-cluster1").await?)
         .create(&PostParams::default(), &binding)
@@ -96,7 +96,7 @@ async fn fails() -> Result<()> {
     ensure!(
         output
             .out
-            .contains("NOT PROVEN on cluster1: user alice may not list pods")
+            .contains("NOT PROVEN on cluster1: user tour-alice may not list pods")
             && output.out.contains("FAILED: 1. a permission reaches a cluster"),
         "{}",
         output.out
@@ -108,13 +108,16 @@ async fn fails() -> Result<()> {
 async fn interrupted() -> Result<()> {
     let home = tempfile::tempdir()?;
     let up = tokio::task::spawn_blocking(|| Up::start(&["--clusters", "1"])).await??;
-    for chapter in 1..=5 {
+    let there = || {
         let mut command = tour(home.path());
+        command.arg("--kubeconfig").arg(&up.kubeconfig);
         command
-            .args(["--kubeconfig"])
-            .arg(&up.kubeconfig)
-            .stdout(Stdio::piped());
-        let (code, out) = tokio::task::spawn_blocking(move || interrupt(&mut command, chapter)).await??;
+    };
+    for chapter in 1..=5 {
+        let mut command = there();
+        command.stdout(Stdio::piped());
+        let (code, out) =
+            tokio::task::spawn_blocking(move || interrupt(&mut command, chapter, "-INT")).await??;
         ensure!(code == Some(130), "chapter {chapter}: {code:?}\n{out}");
         for context in ["writ-hub", "writ-cluster1"] {
             let client = client(&up, context).await?;
@@ -126,11 +129,19 @@ async fn interrupted() -> Result<()> {
             .await?;
         }
     }
+    // What a killed one leaves is in nobody's way.
+    for chapter in 1..=5 {
+        let mut command = there();
+        command.stdout(Stdio::piped());
+        tokio::task::spawn_blocking(move || interrupt(&mut command, chapter, "-KILL")).await??;
+    }
+    let output = run(there()).await?;
+    ensure!(output.code == 0, "{}\n{}{}", output.code, output.out, output.err);
     Ok(())
 }
 
-/// Runs the tour until a chapter has seen what it wrote, and interrupts it.
-fn interrupt(command: &mut Command, chapter: usize) -> Result<(Option<i32>, String)> {
+/// Runs the tour until a chapter has seen what it wrote, and sends it a signal.
+fn interrupt(command: &mut Command, chapter: usize, signal: &str) -> Result<(Option<i32>, String)> {
     let mut child = command.spawn()?;
     let mut reader = BufReader::new(child.stdout.take().unwrap());
     let (mut out, mut inside, mut shown) = (String::new(), false, 0);
@@ -145,7 +156,7 @@ fn interrupt(command: &mut Command, chapter: usize) -> Result<(Option<i32>, Stri
         }
     }
     let id = child.id().to_string();
-    ensure!(Command::new("kill").args(["-INT", &id]).status()?.success());
+    ensure!(Command::new("kill").args([signal, &id]).status()?.success());
     reader.read_to_string(&mut out)?;
     Ok((child.wait()?.code(), out))
 }
@@ -199,13 +210,27 @@ async fn dead() -> Result<()> {
     let output = run(command).await?;
     ensure!(
         output.code == 0
-            && output.out.contains("The fleet of the kubeconfig does not answer")
+            && output.out.contains("the fleet of the kubeconfig does not answer")
             && output.out.contains("Starting a hub and a managed cluster."),
         "{}\n{}{}",
         output.code,
         output.out,
         output.err
     );
+    for (file, says) in [
+        (file.as_path(), "does not answer"),
+        (Path::new("/dev/null"), "is not of a fleet"),
+    ] {
+        let mut command = tour(home.path());
+        command.arg("--kubeconfig").arg(file);
+        let output = run(command).await?;
+        ensure!(
+            output.code == 2 && output.err.contains(says),
+            "{}\n{}",
+            output.code,
+            output.err
+        );
+    }
     let mut command = tour(home.path());
     command.args(["--kubeconfig", "/nowhere/config"]);
     let output = run(command).await?;

@@ -119,12 +119,11 @@ impl Fleet {
     /// Starts the clusters in parallel and installs CRDs and roles.
     pub async fn start_with(options: Options) -> Result<Self> {
         let options = &options;
-        let remembers = options.data.as_deref().map(|folder| folder.join(KIND_FILE));
-        if let (Some(folder), Some(file)) = (&options.data, &remembers) {
+        if let Some(folder) = &options.data {
             if !folder.exists() {
                 private::folder(folder)?;
             }
-            same_kind(folder, file, options.kind)?;
+            same_kind(folder, &folder.join(KIND_FILE), options.kind)?;
         }
         let start = |number: usize| {
             let name = if number == 0 {
@@ -158,9 +157,6 @@ impl Fleet {
             .buffered(AT_ONCE)
             .try_collect();
         let (hub, clusters) = tokio::try_join!(hub, clusters)?;
-        if let Some(file) = remembers {
-            fs::write(&file, options.kind.word()).with_context(|| format!("write {}", file.display()))?;
-        }
         Ok(Self { hub, clusters })
     }
 
@@ -218,10 +214,19 @@ impl Fleet {
 
     /// The same on any cluster of the fleet, the hub included.
     pub async fn run_sync_on(cluster: &Cluster, options: writ_sync::Options) -> Result<Running> {
+        Self::run_sync_through(cluster, options, |client| client).await
+    }
+
+    /// The same, with something between its reconcilers and the API server.
+    pub async fn run_sync_through(
+        cluster: &Cluster,
+        options: writ_sync::Options,
+        between: impl FnOnce(Client) -> Client,
+    ) -> Result<Running> {
         apply_folder(&cluster.admin().await?, "sync").await?;
         let clients = writ_sync::Clients::new(
             cluster.service_account(SYNC_NAMESPACE, "writ-sync").await?,
-            cluster.anonymous().await?,
+            between(cluster.anonymous().await?),
         );
         start("sync", |health, shutdown| {
             writ_sync::run(clients, options, health, shutdown)
@@ -280,11 +285,21 @@ impl Fleet {
     }
 }
 
-/// Refuses a folder of the other kind: nothing in it would be found, and the fleet would look empty.
+/// Takes a folder for fleets of one kind. Refuses one of the other kind: nothing in it would be found, and the fleet
+/// would look empty.
 fn same_kind(folder: &Path, file: &Path, kind: Kind) -> Result<()> {
     let found = match fs::read_to_string(file) {
         Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // What a person keeps there is not written over.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut others = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+            ensure!(
+                others.next().is_none(),
+                "{} holds no fleet, and other things: take a new or an empty folder",
+                folder.display()
+            );
+            return fs::write(file, kind.word()).with_context(|| format!("write {}", file.display()));
+        }
         Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
     };
     ensure!(

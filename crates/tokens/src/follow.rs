@@ -28,7 +28,7 @@ use crate::{Error, Token, read};
 pub enum Change {
     /// There is a token, or a newer one.
     Fresh(Token),
-    /// The account is gone, and its token with it.
+    /// The account is gone, or its token was taken away.
     Gone {
         /// The cluster.
         cluster: String,
@@ -204,12 +204,10 @@ fn asks(event: Event<Watched>, known: &mut Known, listed: &mut Known) -> Vec<Ask
             };
             let at = refreshed(&account);
             listed.insert(id.clone(), at);
-            let news = at.is_some() && known.get(&id) != Some(&at);
-            known.insert(id, at);
-            if news {
-                vec![Ask::Read(Box::new(account))]
-            } else {
-                Vec::new()
+            match (known.insert(id.clone(), at), at) {
+                (before, Some(_)) if before != Some(at) => vec![Ask::Read(Box::new(account))],
+                (Some(Some(_)), None) => vec![Ask::Gone(id.0, id.1)],
+                _ => Vec::new(),
             }
         }
         Event::InitDone => {
@@ -275,6 +273,9 @@ mod tests {
             on(Event::Apply(account(Some(1)))).is_empty(),
             "another change of the account"
         );
+        assert_eq!(on(Event::Apply(account(Some(2)))), ["read"]);
+        assert_eq!(on(Event::Apply(account(None))), ["gone"], "it was taken away");
+        assert!(on(Event::Apply(account(None))).is_empty());
         assert_eq!(on(Event::Apply(account(Some(2)))), ["read"]);
         // The watch starts again: what is as before is not read again, what is missing is gone.
         assert!(on(Event::Init).is_empty());

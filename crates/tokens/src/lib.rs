@@ -33,7 +33,10 @@ use std::fmt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
-use writ_api::authentication::{GROUP, KEY_CA, KEY_TOKEN, LABEL_MANAGED, ManagedServiceAccount};
+use writ_api::authentication::{
+    ANNOTATION_EXPIRATION, ANNOTATION_ROTATION, GROUP, KEY_CA, KEY_TOKEN, LABEL_MANAGED,
+    ManagedServiceAccount,
+};
 
 pub use error::Error;
 pub use exec::{API_VERSION, exec_credential};
@@ -85,7 +88,26 @@ pub async fn get(hub: &Client, cluster: &str, name: &str) -> Result<Token, Error
             cluster: cluster.into(),
             name: name.into(),
         })?;
-    read(hub, &account, cluster, name).await
+    let token = read(hub, &account, cluster, name).await?;
+    still_good(token, &account, Timestamp::now())
+}
+
+/// Refuses a token that has expired: the cluster would, and would not say why.
+fn still_good(token: Token, account: &ManagedServiceAccount, now: Timestamp) -> Result<Token, Error> {
+    let Some(expired) = token.expires.filter(|expires| *expires <= now) else {
+        return Ok(token);
+    };
+    let rotation = account.annotations().get(ANNOTATION_ROTATION).map(String::as_str);
+    let why = if rotation == Some("disabled") {
+        "and is not renewed: enable spec.rotation, or delete the account and make it again"
+    } else {
+        "and its agent has not renewed it: see the conditions of the account and whether the cluster is available"
+    };
+    Err(Error::NoToken {
+        why: format!("the last one expired at {expired}, {why}"),
+        cluster: token.cluster,
+        name: token.name,
+    })
 }
 
 /// Reads the Secret of an account. Its agent writes the status, and must not choose which Secret is read with the rights
@@ -123,6 +145,9 @@ async fn read(
     if !is_of(&secret, account) {
         return Err(none("the Secret of its name was not made for this account"));
     }
+    // The Secret is written before the status: the later of the two is the token's.
+    let noted = secret.annotations().get(ANNOTATION_EXPIRATION);
+    let noted = noted.and_then(|at| at.parse::<Timestamp>().ok());
     let data = secret.data.unwrap_or_default();
     let text = |key: &str| data.get(key).map(|value| value.0.clone()).unwrap_or_default();
     let token = String::from_utf8(text(KEY_TOKEN)).unwrap_or_default();
@@ -133,7 +158,7 @@ async fn read(
         cluster: cluster.into(),
         name: name.into(),
         ca: text(KEY_CA),
-        expires: status.expiration_timestamp.map(|time| time.0),
+        expires: status.expiration_timestamp.map(|time| time.0).max(noted),
         refreshed: Some(reference.last_refresh_timestamp.0),
         secret: token,
     })
@@ -159,6 +184,36 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn an_expired_token_is_none() {
+        let account = |rotation: &str| {
+            serde_json::from_value(json!({
+                "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
+                "metadata": { "name": "a", "namespace": "c1", "annotations": { ANNOTATION_ROTATION: rotation } },
+                "spec": { "rotation": {} },
+            }))
+            .unwrap()
+        };
+        let token = |second: Option<i64>| Token {
+            cluster: "c1".into(),
+            name: "a".into(),
+            ca: Vec::new(),
+            expires: second.and_then(|second| Timestamp::from_second(second).ok()),
+            refreshed: None,
+            secret: "hush".into(),
+        };
+        let now = Timestamp::from_second(100).unwrap();
+        for second in [None, Some(101)] {
+            assert!(still_good(token(second), &account("enabled"), now).is_ok());
+        }
+        for (rotation, advice) in [("enabled", "conditions"), ("disabled", "spec.rotation")] {
+            let refused = still_good(token(Some(100)), &account(rotation), now).unwrap_err();
+            let message = refused.to_string();
+            assert!(message.contains("1970-01-01T00:01:40Z"), "{message}");
+            assert!(message.contains(advice) && !message.contains("hush"), "{message}");
+        }
+    }
 
     #[test]
     fn a_secret_is_the_accounts_if_it_says_so_in_every_way() {

@@ -73,7 +73,8 @@ impl Accept {
         let client = self.connection.client().await?;
         let accepted = people::accept(&client, &self.name, self.csr.as_deref()).await?;
         let (text, code, requests) = match accepted {
-            Accepted::Waiting if self.hub_kubeconfig_out.is_some() => (
+            // The token that is handed over lets an agent in, and no request does.
+            Accepted::Waiting | Accepted::Again(_) if self.hub_kubeconfig_out.is_some() => (
                 format!("{} is accepted", self.name),
                 ExitCode::SUCCESS,
                 Vec::new(),

@@ -16,7 +16,7 @@ use writ_agent::{
     registration::{identity, joined_before, keep, store::Store},
 };
 
-use super::join::HowToJoin;
+use super::join::{HowToJoin, cluster_name};
 use crate::{
     connect::{Connection, self_contained},
     process::{self, ProcessFlags},
@@ -36,7 +36,7 @@ const LOOK_FOR_ANOTHER: Duration = Duration::from_secs(20);
 #[expect(clippy::struct_field_names, reason = "the flags are named as OCM's")]
 pub struct Agent {
     /// The name of this cluster on the hub.
-    #[arg(long, visible_alias = "spoke-cluster-name", value_name = "NAME")]
+    #[arg(long, visible_alias = "spoke-cluster-name", value_name = "NAME", value_parser = cluster_name)]
     cluster_name: String,
     /// The kubeconfig of the hub. With a bootstrap kubeconfig: where to keep it; else the Secret `hub-kubeconfig-secret`.
     #[arg(long, alias = "workload-source-config", value_name = "FILE")]

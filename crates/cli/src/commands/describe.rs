@@ -29,10 +29,10 @@ use crate::{
     after_help = "Examples:\n  writ describe cluster cluster1\n  writ describe permission alice-reads-web -n cluster1\n  writ describe sync tenant --cluster cluster1"
 )]
 pub struct Describe {
-    /// cluster, permission, work, account, set, sync, reposync, placement or addon.
+    /// cluster, permission, work, account, set, sync, reposync, placement or addon; or KIND/NAME.
     kind: String,
     /// The object.
-    name: String,
+    name: Option<String>,
     /// Its namespace; default: that of the context, and where it names none, found by the object's name.
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
@@ -69,7 +69,14 @@ struct Told {
 
 impl Describe {
     pub async fn run(self) -> Result<ExitCode> {
-        let kind = kinds::find(&self.kind)?;
+        let (kind, name) = kinds::of(&self.kind, self.name.as_deref())?;
+        let name = name.with_context(|| {
+            format!(
+                "which one? say `writ describe {} NAME`; `writ get {}` lists them",
+                self.kind,
+                kind.word()
+            )
+        })?;
         kind.must_be_there(&self.choice)?;
         let namespace = match &self.namespace {
             // The context is about the hub, the object is elsewhere.
@@ -80,7 +87,7 @@ impl Describe {
         let chosen = fleet::choose(&self.connection, &self.choice).await?;
         let (asked, kind, namespace) = (&self, &kind, namespace.as_deref());
         let (found, missing) = fleet::ask(chosen, |cluster, client| async move {
-            match asked.find(&client, kind, namespace).await? {
+            match find(&client, kind, name, namespace).await? {
                 Some(object) => Ok(Some(asked.describe(&client, kind, &cluster, object).await?)),
                 None => Ok(None),
             }
@@ -90,16 +97,22 @@ impl Describe {
         match (self.output, found.as_slice()) {
             // That some have no such object is no fault; that a cluster did not answer is said below.
             (_, []) if missing.is_none() => bail!(
-                "there is no {} {} in {}; `writ get {}` lists them",
+                "there is no {} {name}{}; `writ get {}{}` lists them",
                 kind.resource.kind,
-                self.name,
-                namespace.map_or("any namespace".into(), |namespace| format!(
-                    "namespace {namespace}"
-                )),
-                kind.word()
+                match (kind.namespaced, namespace) {
+                    (false, _) => String::new(),
+                    (true, Some(namespace)) => format!(" in namespace {namespace}"),
+                    (true, None) => " in any namespace".into(),
+                },
+                kind.word(),
+                match (kind.on_clusters, &self.choice.cluster) {
+                    (false, _) => String::new(),
+                    (true, Some(cluster)) => format!(" --cluster {cluster}"),
+                    (true, None) => " --all".into(),
+                }
             ),
             (_, []) => {}
-            (Format::Name, _) => println!("{}", kind.object(&self.name)),
+            (Format::Name, _) => println!("{}", kind.object(name)),
             (output, [only]) => output::value(output, only, || only.text())?,
             (output, all) => output::value(output, &all, || {
                 all.iter().map(Description::text).collect::<Vec<_>>().join("\n\n")
@@ -130,40 +143,39 @@ impl Describe {
             object,
         })
     }
+}
 
-    /// The object: by its namespace, or the only one of that name in any.
-    async fn find(
-        &self,
-        client: &Client,
-        kind: &Kind,
-        namespace: Option<&str>,
-    ) -> Result<Option<DynamicObject>> {
-        let what = format!("read {} {}", kind.resource.kind, self.name);
-        let api: Api<DynamicObject> = match (namespace, kind.namespaced) {
-            (_, false) => Api::all_with(client.clone(), &kind.resource),
-            (Some(namespace), true) => Api::namespaced_with(client.clone(), namespace, &kind.resource),
-            (None, true) => {
-                let all: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource);
-                let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
-                let mut found = all.list(&params).await.map_err(|e| explain(&what, &e))?.items;
-                let places: Vec<_> = found.iter().filter_map(ResourceExt::namespace).collect();
-                let only = found.pop();
-                if !found.is_empty() {
-                    bail!(
-                        "there is more than one {} {}: choose with -n one of {}",
-                        kind.resource.kind,
-                        self.name,
-                        places.join(", ")
-                    );
-                }
-                return Ok(only);
+/// The object: by its namespace, or the only one of that name in any.
+async fn find(
+    client: &Client,
+    kind: &Kind,
+    name: &str,
+    namespace: Option<&str>,
+) -> Result<Option<DynamicObject>> {
+    let what = format!("read {} {name}", kind.resource.kind);
+    let api: Api<DynamicObject> = match (namespace, kind.namespaced) {
+        (_, false) => Api::all_with(client.clone(), &kind.resource),
+        (Some(namespace), true) => Api::namespaced_with(client.clone(), namespace, &kind.resource),
+        (None, true) => {
+            let all: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource);
+            let params = ListParams::default().fields(&format!("metadata.name={name}"));
+            let mut found = all.list(&params).await.map_err(|e| explain(&what, &e))?.items;
+            let places: Vec<_> = found.iter().filter_map(ResourceExt::namespace).collect();
+            let only = found.pop();
+            if !found.is_empty() {
+                bail!(
+                    "there is more than one {} {name}: choose with -n one of {}",
+                    kind.resource.kind,
+                    places.join(", ")
+                );
             }
-        };
-        match api.get(&self.name).await {
-            // The object is not there, in contrast to its kind.
-            Err(kube::Error::Api(status)) if is_absent(&status, &self.name) => Ok(None),
-            answer => Ok(Some(answer.map_err(|e| explain(&what, &e))?)),
+            return Ok(only);
         }
+    };
+    match api.get(name).await {
+        // The object is not there, in contrast to its kind.
+        Err(kube::Error::Api(status)) if is_absent(&status, name) => Ok(None),
+        answer => Ok(Some(answer.map_err(|e| explain(&what, &e))?)),
     }
 }
 
@@ -234,7 +246,8 @@ impl Description {
         let mut section = |title: &str, body: Vec<String>| {
             if !body.is_empty() {
                 lines.extend([String::new(), title.to_owned()]);
-                lines.extend(body.into_iter().map(|line| format!("  {line}")));
+                let body = body.iter().flat_map(|text| text.lines());
+                lines.extend(body.map(|line| format!("  {line}")));
             }
         };
         let table = |header: &[&str], rows: Vec<Vec<String>>| -> Vec<String> {
@@ -249,10 +262,9 @@ impl Description {
                 .collect();
             output::table(header, &rows).lines().map(str::to_owned).collect()
         };
-        let spec = self
-            .object
-            .get("spec")
-            .and_then(|spec| writ_runtime::yaml::to_string(spec).ok());
+        let mut spec = self.object.get("spec").cloned();
+        spec.iter_mut().for_each(hide_secrets);
+        let spec = spec.and_then(|spec| writ_runtime::yaml::to_string(&spec).ok());
         section(
             "Spec",
             spec.iter()
@@ -324,6 +336,26 @@ impl Description {
                 format!("{:<11}{key}={value}", "Label")
             }))
             .collect()
+    }
+}
+
+/// People show this to others: what a Secret holds is not in it. `-o yaml` has all.
+fn hide_secrets(value: &mut Value) {
+    let is_secret = value.get("kind").is_some_and(|kind| kind == "Secret");
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                if is_secret && (key == "data" || key == "stringData") {
+                    for hidden in value.as_object_mut().into_iter().flat_map(|map| map.values_mut()) {
+                        *hidden = "(hidden)".into();
+                    }
+                } else {
+                    hide_secrets(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide_secrets),
+        _ => {}
     }
 }
 

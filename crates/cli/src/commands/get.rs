@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, Request, WatchEvent, WatchParams},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,10 +23,10 @@ use crate::{
 /// List clusters, permissions, works, accounts, sets or syncs.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  writ get clusters\n  writ get permissions -n cluster1 -o yaml\n  writ get syncs --all\n\nExit code: 0, or 2 on an error, or if a name is given and nothing has it."
+    after_help = "Examples:\n  writ get clusters\n  writ get permissions -n cluster1 -o yaml\n  writ get works -n cluster1 -w\n  writ get syncs --all\n\nExit code: 0, or 2 on an error, or if a name is given and nothing has it."
 )]
 pub struct Get {
-    /// clusters, permissions, works, accounts, sets, syncs, reposyncs, placements or addons.
+    /// clusters, permissions, works, accounts, sets, syncs, reposyncs, placements or addons; or KIND/NAME.
     kind: String,
     /// One object; without it, all.
     name: Option<String>,
@@ -41,9 +43,31 @@ pub struct Get {
     choice: Choice,
     #[command(flatten)]
     connection: Connection,
+    /// Go on and print what changes, until it is stopped.
+    #[arg(short, long, conflicts_with = "all")]
+    watch: bool,
+    /// Leave the titles of the columns out.
+    #[arg(long)]
+    no_headers: bool,
     /// How to print.
     #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    output: Print,
+}
+
+/// How to print, as the other commands do, and with the columns that most people do not need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Print {
+    /// Columns for people.
+    #[default]
+    Table,
+    /// More columns.
+    Wide,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// `kind/name` lines.
+    Name,
 }
 
 /// What is asked of each cluster.
@@ -56,7 +80,7 @@ struct Wanted<'a> {
 
 impl Get {
     pub async fn run(self) -> Result<ExitCode> {
-        let kind = kinds::find(&self.kind)?;
+        let (kind, name) = kinds::of(&self.kind, self.name.as_deref())?;
         kind.must_be_there(&self.choice)?;
         let namespace = match &self.namespace {
             // The context is about the hub, the objects are elsewhere.
@@ -66,14 +90,22 @@ impl Get {
         };
         let wanted = Wanted {
             kind: &kind,
-            name: self.name.as_deref(),
+            name,
             namespace: namespace.as_deref().filter(|_| kind.namespaced),
             selector: self.selector.as_deref(),
         };
+        let format = match self.output {
+            Print::Table | Print::Wide => None,
+            Print::Json => Some(Format::Json),
+            Print::Yaml => Some(Format::Yaml),
+            Print::Name => Some(Format::Name),
+        };
         let chosen = fleet::choose(&self.connection, &self.choice).await?;
-        let missing = match self.output {
-            Format::Table => self.tables(&wanted, chosen).await?,
-            _ => self.objects(&wanted, chosen).await?,
+        let missing = match format {
+            Some(_) if self.watch => bail!("--watch prints rows: leave -o out, or say -o wide"),
+            Some(format) => self.objects(&wanted, chosen, format).await?,
+            None if self.watch => return self.follow(&wanted, chosen).await,
+            None => self.tables(&wanted, chosen).await?,
         };
         missing.map_or(Ok(ExitCode::SUCCESS), Err)
     }
@@ -81,13 +113,13 @@ impl Get {
     async fn tables(&self, wanted: &Wanted<'_>, chosen: Chosen) -> Result<Option<Error>> {
         let (found, missing) =
             fleet::ask(chosen, |_, client| async move { wanted.table(&client).await }).await?;
-        let namespaces = wanted.kind.namespaced && wanted.namespace.is_none();
-        let header = found.first().map(|(_, table)| table.header(namespaces));
+        let shown = self.shown(wanted);
+        let header = found.first().map(|(_, table)| shown.header(table.columns()));
         let rows: Vec<Vec<String>> = found
             .iter()
             .flat_map(|(cluster, table)| {
                 let place = self.choice.all.then(|| cluster.clone());
-                let rows = table.rows(namespaces).into_iter();
+                let rows = shown.rows(table.columns(), table).into_iter();
                 rows.map(move |row| place.clone().into_iter().chain(row).collect())
             })
             .collect();
@@ -95,14 +127,63 @@ impl Get {
             self.nothing(wanted)?;
         } else {
             let place = self.choice.all.then(|| "CLUSTER".to_owned());
-            let header: Vec<String> = place.into_iter().chain(header.into_iter().flatten()).collect();
-            let header: Vec<&str> = header.iter().map(String::as_str).collect();
-            print!("{}", output::table(&header, &rows));
+            let header = place.into_iter().chain(header.into_iter().flatten()).collect();
+            self.print(header, &rows);
         }
         Ok(missing)
     }
 
-    async fn objects(&self, wanted: &Wanted<'_>, chosen: Chosen) -> Result<Option<Error>> {
+    fn shown(&self, wanted: &Wanted<'_>) -> Shown {
+        Shown {
+            namespaces: wanted.kind.namespaced && wanted.namespace.is_none(),
+            wide: self.output == Print::Wide,
+        }
+    }
+
+    /// Prints a table; the answer is how wide its columns are.
+    fn print(&self, header: Vec<String>, rows: &[Vec<String>]) -> Vec<usize> {
+        let header = Some(header).filter(|_| !self.no_headers);
+        let widths = output::widths(header.iter().chain(rows));
+        for row in header.iter().chain(rows) {
+            print!("{}", output::line(row, &widths));
+        }
+        widths
+    }
+
+    /// Prints the table, and then a row for every change.
+    async fn follow(&self, wanted: &Wanted<'_>, chosen: Chosen) -> Result<ExitCode> {
+        let Some((_, client)) = chosen.into_iter().next() else {
+            bail!("there is nobody to ask")
+        };
+        let client = client?;
+        let all = wanted.table(&client).await?;
+        let shown = self.shown(wanted);
+        let columns = all.columns();
+        let widths = self.print(shown.header(columns), &shown.rows(columns, &all));
+        let mut version = all.metadata.resource_version.clone().unwrap_or_default();
+        loop {
+            let mut changes = wanted.changes(&client, &version).await?;
+            // The server ends every watch after some minutes: go on from where it ended.
+            while let Some(change) = changes.try_next().await? {
+                let (table, gone) = match change {
+                    WatchEvent::Added(rows) | WatchEvent::Modified(rows) => (rows, ""),
+                    WatchEvent::Deleted(rows) => (rows, "   (deleted)"),
+                    WatchEvent::Bookmark(_) => continue,
+                    WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
+                };
+                for row in shown.rows(columns, &table) {
+                    println!("{}{gone}", output::line(&row, &widths).trim_end());
+                }
+                let last = table.rows.last();
+                let seen = last.and_then(|row| row.object.pointer("/metadata/resourceVersion"));
+                if let Some(seen) = seen.and_then(Value::as_str) {
+                    seen.clone_into(&mut version);
+                }
+            }
+        }
+    }
+
+    async fn objects(&self, wanted: &Wanted<'_>, chosen: Chosen, format: Format) -> Result<Option<Error>> {
         let (found, missing) =
             fleet::ask(chosen, |_, client| async move { wanted.objects(&client).await }).await?;
         let objects = || {
@@ -112,7 +193,7 @@ impl Get {
         if objects().next().is_none() {
             self.nothing(wanted)?;
         }
-        if self.output == Format::Name {
+        if format == Format::Name {
             for (cluster, object) in objects() {
                 let place = if self.choice.all {
                     format!("{cluster} ")
@@ -125,14 +206,14 @@ impl Get {
             let all: Vec<_> = objects()
                 .map(|(cluster, object)| json!({"cluster": cluster, "object": object}))
                 .collect();
-            output::value(self.output, &all, String::new)?;
+            output::value(format, &all, String::new)?;
         } else {
             let all: Vec<_> = objects().map(|(_, object)| object).collect();
             match (wanted.name, all.as_slice()) {
-                (Some(_), [only]) => output::value(self.output, only, String::new)?,
+                (Some(_), [only]) => output::value(format, only, String::new)?,
                 (_, all) => {
                     let list = json!({"apiVersion": "v1", "kind": "List", "items": all});
-                    output::value(self.output, &list, String::new)?;
+                    output::value(format, &list, String::new)?;
                 }
             }
         }
@@ -159,22 +240,25 @@ impl Get {
 }
 
 /// A list as the server prints it.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Table {
-    column_definitions: Vec<Column>,
+    #[serde(default)]
+    metadata: ListMeta,
+    /// In a watch only the first event has them.
+    column_definitions: Option<Vec<Column>>,
     #[serde(default)]
     rows: Vec<Row>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 struct Column {
     name: String,
     #[serde(default)]
     priority: i32,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 struct Row {
     cells: Vec<Value>,
     #[serde(default)]
@@ -184,20 +268,37 @@ struct Row {
 impl Wanted<'_> {
     /// Asks for the server's own columns.
     async fn table(&self, client: &Client) -> Result<Table> {
+        let request = self.request().list(&self.params()).context("build the request")?;
+        let answer = client.request(as_table(request)).await;
+        answer.map_err(|e| explain(&format!("read {}", self.kind.resource.plural), &e))
+    }
+
+    /// What changes after a version, as rows.
+    async fn changes(
+        &self,
+        client: &Client,
+        version: &str,
+    ) -> Result<BoxStream<'static, kube::Result<WatchEvent<Table>>>> {
+        let list = self.params();
+        let params = WatchParams {
+            label_selector: list.label_selector,
+            field_selector: list.field_selector,
+            bookmarks: false,
+            ..WatchParams::default()
+        };
+        let request = self.request().watch(&params, version);
+        let request = as_table(request.context("build the request")?);
+        let answer = client.request_events(request).await.map(StreamExt::boxed);
+        answer.map_err(|e| explain(&format!("watch {}", self.kind.resource.plural), &e))
+    }
+
+    fn request(&self) -> Request {
         let resource = &self.kind.resource;
         let mut path = format!("/apis/{}/{}", resource.group, resource.version);
         if let Some(namespace) = self.namespace {
             path = format!("{path}/namespaces/{namespace}");
         }
-        let request = kube::core::Request::new(format!("{path}/{}", resource.plural));
-        let mut request = request.list(&self.params()).context("build the request")?;
-        let accept =
-            http::HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
-        request.headers_mut().insert(http::header::ACCEPT, accept);
-        client
-            .request(request)
-            .await
-            .map_err(|e| explain(&format!("read {}", resource.plural), &e))
+        Request::new(format!("{path}/{}", resource.plural))
     }
 
     /// Asks for the objects themselves.
@@ -222,22 +323,40 @@ impl Wanted<'_> {
     }
 }
 
-impl Table {
-    /// The names of the columns, with the namespace as the first where it matters.
-    fn header(&self, namespaces: bool) -> Vec<String> {
-        let shown = self
-            .column_definitions
-            .iter()
-            .filter(|column| column.priority == 0);
-        let first = namespaces.then(|| "NAMESPACE".to_owned());
+/// Asks for rows instead of objects.
+fn as_table(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    let accept =
+        http::HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+    request.headers_mut().insert(http::header::ACCEPT, accept);
+    request
+}
+
+/// What of a table is shown.
+#[derive(Clone, Copy)]
+struct Shown {
+    /// The namespace, as the first column.
+    namespaces: bool,
+    /// The columns that most people do not need.
+    wide: bool,
+}
+
+impl Shown {
+    fn shows(self, column: &Column) -> bool {
+        self.wide || column.priority == 0
+    }
+
+    /// The names of the columns.
+    fn header(self, columns: &[Column]) -> Vec<String> {
+        let first = self.namespaces.then(|| "NAMESPACE".to_owned());
+        let shown = columns.iter().filter(|column| self.shows(column));
         first
             .into_iter()
             .chain(shown.map(|column| column.name.to_uppercase()))
             .collect()
     }
 
-    /// The rows as text.
-    fn rows(&self, namespaces: bool) -> Vec<Vec<String>> {
+    /// The rows of a table as text.
+    fn rows(self, columns: &[Column], table: &Table) -> Vec<Vec<String>> {
         let text = |cell: &Value| match cell {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
@@ -245,14 +364,20 @@ impl Table {
         };
         let row = |row: &Row| {
             let namespace = row.object.pointer("/metadata/namespace");
-            let cells = row.cells.iter().zip(&self.column_definitions);
-            let shown = cells.filter(|(_, column)| column.priority == 0);
-            let first = namespaces.then(|| namespace.map(text).unwrap_or_default());
+            let first = self.namespaces.then(|| namespace.map(text).unwrap_or_default());
+            let cells = row.cells.iter().zip(columns);
+            let shown = cells.filter(|(_, column)| self.shows(column));
             first
                 .into_iter()
                 .chain(shown.map(|(cell, _)| text(cell)))
                 .collect()
         };
-        self.rows.iter().map(row).collect()
+        table.rows.iter().map(row).collect()
+    }
+}
+
+impl Table {
+    fn columns(&self) -> &[Column] {
+        self.column_definitions.as_deref().unwrap_or_default()
     }
 }

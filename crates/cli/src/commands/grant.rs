@@ -7,13 +7,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
     runtime::wait::{Condition, await_condition, conditions},
 };
 use writ_api::{
+    authentication::ManagedServiceAccount,
     cluster::ManagedCluster,
     rbac::{ClusterPermission, cluster_permission::ClusterPermissionSpec},
 };
@@ -36,10 +37,10 @@ struct What {
     #[arg(long, visible_alias = "from", value_name = "SUBJECT")]
     to: String,
     /// The role on the managed cluster: a ClusterRole, or role:NAME.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     role: String,
     /// The namespace on the managed cluster; without it, all namespaces.
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
     /// The managed cluster; may be repeated.
     #[arg(long = "cluster", value_name = "NAME", required = true)]
@@ -123,6 +124,16 @@ async fn must_exist(client: &Client, cluster: &str) -> Result<()> {
     Ok(())
 }
 
+/// An account may come after its grant; whoever mistyped it wants to know now.
+async fn tell_missing(client: &Client, cluster: &str, account: &str) {
+    let accounts: Api<ManagedServiceAccount> = Api::namespaced(client.clone(), cluster);
+    if let Ok(None) = accounts.get_metadata_opt(account).await {
+        eprintln!(
+            "{cluster} has no account {account} yet: the grant waits for it; `writ get accounts -n {cluster}` lists those it has"
+        );
+    }
+}
+
 impl Grant {
     pub async fn run(self) -> Result<ExitCode> {
         let wanted = self.what.grant()?;
@@ -134,6 +145,9 @@ impl Grant {
         // A name that is wrong stops all of it, before anything is granted.
         for cluster in &self.what.clusters {
             must_exist(&client, cluster).await?;
+            if let Some(account) = grant::account(&wanted.subject) {
+                tell_missing(&client, cluster, account).await;
+            }
         }
         let mut done = Vec::new();
         let granted = self.grant(&client, &name, &wanted, &mut done).await;
@@ -150,7 +164,12 @@ impl Grant {
         }
         if self.wait && !self.what.dry_run {
             for cluster in &self.what.clusters {
-                wait(&Api::namespaced(client.clone(), cluster), cluster, name).await?;
+                let missing = wait(&Api::namespaced(client.clone(), cluster), cluster, name).await?;
+                if let Some(missing) = missing {
+                    bail!(
+                        "ClusterPermission {cluster}/{name} does not take effect: {missing}\ncreate it on {cluster}, or take it back with `writ revoke` and name another role"
+                    );
+                }
             }
         }
         Ok(())
@@ -168,14 +187,19 @@ impl Grant {
             let found = api.get_opt(name).await.map_err(|e| explain(&what, &e))?;
             let new = found.is_none();
             let mut permission = found.unwrap_or_else(|| {
-                let mut permission = ClusterPermission::new(name, ClusterPermissionSpec::default());
+                // A role that the cluster does not have is reported, not granted in vain.
+                let spec = ClusterPermissionSpec {
+                    validate: Some(true),
+                    ..ClusterPermissionSpec::default()
+                };
+                let mut permission = ClusterPermission::new(name, spec);
                 permission.metadata.namespace = Some(cluster.into());
                 permission
             });
             let changed = wanted.add(name, &mut permission.spec)?;
             let words = |verb: &str| {
                 format!(
-                    "ClusterPermission {cluster}/{name} {verb}: {} has {} on {cluster}",
+                    "ClusterPermission {cluster}/{name} {verb}: it gives {} {} on {cluster}",
                     self.what.to,
                     wanted.words()
                 )
@@ -206,7 +230,9 @@ impl Grant {
                 Err(kube::Error::Api(status))
                     if status.code == 404 && status.message.contains("namespaces \"") =>
                 {
-                    bail!("{what}: this hub has no cluster {cluster}; `writ get clusters` lists those it has")
+                    bail!(
+                        "{what}: {cluster} has no namespace on this hub: nobody has accepted it yet; `writ accept {cluster}` does"
+                    )
                 }
                 answer => {
                     return Ok(Done {
@@ -220,28 +246,55 @@ impl Grant {
     }
 }
 
-/// Waits until the agent reported that the permission is in place as it is written now.
-async fn wait(api: &Api<ClusterPermission>, cluster: &str, name: &str) -> Result<()> {
-    let last = Mutex::new("the hub has not looked at it yet".to_owned());
-    let is_ready = |permission: Option<&ClusterPermission>| {
-        let Some(permission) = permission else {
-            return false;
-        };
-        let conditions = permission.status.as_ref().map(|status| &*status.conditions);
-        let ready = conditions
-            .and_then(|conditions| condition::find(conditions, "Ready"))
-            .filter(|ready| ready.observed_generation == permission.metadata.generation);
-        if let Some(ready) = ready {
-            last.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone_from(&ready.message);
-        }
-        ready.is_some_and(|ready| ready.status == "True")
+/// What a permission's conditions tell about it as it is written now.
+enum Told {
+    /// It is in place.
+    Ready,
+    /// The cluster lacks a role: what is bound to it gives nothing.
+    Missing(String),
+    /// Not yet, for this reason.
+    Waiting(String),
+}
+
+fn told(permission: &ClusterPermission) -> Told {
+    let conditions = permission
+        .status
+        .as_ref()
+        .map_or(&[][..], |status| &status.conditions);
+    let current = |name: &str| {
+        condition::find(conditions, name)
+            .filter(|condition| condition.observed_generation == permission.metadata.generation)
     };
-    wait_until(api, cluster, name, is_ready).await.with_context(|| {
-        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        format!("{cluster} does not have it: {last}")
-    })
+    let checks = ["ValidateClusterRolesExist", "ValidateRolesExist"].map(current);
+    if let Some(missing) = checks.into_iter().flatten().find(|check| check.status == "False") {
+        return Told::Missing(missing.message.clone());
+    }
+    match current("Ready") {
+        None => Told::Waiting("the hub has not looked at it yet".into()),
+        Some(ready) if ready.status != "True" => Told::Waiting(ready.message.clone()),
+        Some(_) => Told::Ready,
+    }
+}
+
+/// Waits until the agent reported that the permission is in place as it is written now; the answer is which roles it
+/// lacks.
+async fn wait(api: &Api<ClusterPermission>, cluster: &str, name: &str) -> Result<Option<String>> {
+    let last = Mutex::new(Told::Waiting(String::new()));
+    let is_told = |permission: Option<&ClusterPermission>| {
+        let now = permission.map_or(Told::Waiting("it is gone".into()), told);
+        let settled = !matches!(now, Told::Waiting(_));
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        settled
+    };
+    let waited = wait_until(api, cluster, name, is_told).await;
+    match last.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Told::Waiting(last) => {
+            waited.with_context(|| format!("{cluster} does not have it: {last}"))?;
+            Ok(None)
+        }
+        Told::Missing(message) => Ok(Some(message)),
+        Told::Ready => Ok(None),
+    }
 }
 
 /// Waits until a permission is as wanted.
@@ -335,7 +388,8 @@ impl Revoke {
                     let gone = wait_until(&api, &cluster, &name, conditions::is_deleted(&uid)).await;
                     gone.with_context(|| format!("{cluster} still has it"))?;
                 } else {
-                    wait(&api, &cluster, &name).await?;
+                    // What else it grants is another matter.
+                    let _lacks = wait(&api, &cluster, &name).await?;
                 }
             }
         }

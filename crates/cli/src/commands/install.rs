@@ -16,6 +16,8 @@ use kube::{
 };
 use writ_fleet::{fleet::AGENT_NAMESPACE, manifests};
 
+use super::join::cluster_name;
+
 use crate::{
     connect::{self, Connection, explain},
     output::{self, Format},
@@ -37,10 +39,10 @@ pub struct Install {
     #[arg(value_enum)]
     part: Part,
     /// The image to run.
-    #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
+    #[arg(long, value_name = "IMAGE", default_value = IMAGE, value_parser = image)]
     image: String,
     /// The name of the cluster on the hub, for the agent.
-    #[arg(long, value_name = "NAME", required_if_eq("part", "agent"))]
+    #[arg(long, value_name = "NAME", required_if_eq("part", "agent"), value_parser = cluster_name)]
     cluster_name: Option<String>,
     /// What the agent joins the hub with, from `writ token bootstrap`; becomes a Secret beside the agent.
     #[arg(long, value_name = "FILE")]
@@ -174,13 +176,22 @@ impl Install {
     }
 }
 
+/// An image as registries name them; anything else would break the manifests.
+fn image(text: &str) -> Result<String, String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+    if text.is_empty() || !text.chars().all(legal) {
+        return Err("an image is written REGISTRY/NAME:TAG or REGISTRY/NAME@DIGEST".into());
+    }
+    Ok(text.into())
+}
+
 /// The Secret with what the agent joins with.
 fn bootstrap(file: &Path) -> Result<String> {
     let from = Connection {
         kubeconfig: Some(file.to_owned()),
         context: None,
     };
-    let config = connect::self_contained(from.read()?)?;
+    let config = connect::self_contained(connect::minimal(from.read()?))?;
     let kubeconfig = writ_runtime::yaml::to_string(&config)?;
     let secret = serde_json::json!({
         "apiVersion": "v1",

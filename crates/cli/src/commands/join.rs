@@ -9,6 +9,7 @@ use kube::config::Kubeconfig;
 use serde::Serialize;
 use writ_agent::registration::{Driver, Joining, join, store};
 use writ_api::cluster::managed_cluster::ClientConfig;
+use writ_hub::admission::managed_cluster::{is_namespace_name, reserved};
 use writ_runtime::clock::Clock;
 
 use super::agent::duration;
@@ -28,7 +29,7 @@ pub struct Join {
     #[arg(long, value_name = "FILE")]
     hub_kubeconfig: PathBuf,
     /// The name of this cluster on the hub.
-    #[arg(long, visible_alias = "spoke-cluster-name", value_name = "NAME")]
+    #[arg(long, visible_alias = "spoke-cluster-name", value_name = "NAME", value_parser = cluster_name)]
     cluster_name: String,
     /// Keep the hub kubeconfig in this file; default: in the Secret `hub-kubeconfig-secret` of the agent's namespace.
     #[arg(long, value_name = "FILE")]
@@ -156,5 +157,16 @@ impl Join {
             ),
         })?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The name of a managed cluster, refused here where the hub would refuse it later.
+pub fn cluster_name(text: &str) -> Result<String, String> {
+    if !is_namespace_name(text) {
+        return Err("it is a namespace on the hub too: at most 63 small letters, digits and dashes, a letter or digit first and last".into());
+    }
+    match reserved(text) {
+        Some(why) => Err(format!("no cluster can have this name: {why}")),
+        None => Ok(text.into()),
     }
 }

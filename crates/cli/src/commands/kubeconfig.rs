@@ -10,7 +10,10 @@ use clap::Args;
 use writ_tokens::{Access, Program};
 
 use super::token::told;
-use crate::connect::Connection;
+use crate::{
+    connect::Connection,
+    output::{self, Format},
+};
 
 /// Print a kubeconfig for a managed cluster that asks the hub for a token whenever it needs one.
 ///
@@ -18,7 +21,7 @@ use crate::connect::Connection;
 /// use now, and with the account's right on the managed cluster.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  writ kubeconfig cluster1 --service-account robot > robot.kubeconfig\n  kubectl --kubeconfig robot.kubeconfig get pods\n\nThe output is a kubeconfig, which is YAML: there is no -o."
+    after_help = "Example:\n  writ kubeconfig cluster1 --service-account robot > robot.kubeconfig\n  kubectl --kubeconfig robot.kubeconfig get pods"
 )]
 pub struct Kubeconfig {
     /// The managed cluster.
@@ -34,6 +37,9 @@ pub struct Kubeconfig {
     program: Option<PathBuf>,
     #[command(flatten)]
     connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
+    output: Format,
 }
 
 impl Kubeconfig {
@@ -58,9 +64,10 @@ impl Kubeconfig {
         }
         let config =
             writ_tokens::exec_kubeconfig(&self.cluster, &self.service_account, &access, &self.program()?);
-        print!("{}", writ_runtime::yaml::to_string(&config)?);
+        output::kubeconfig(self.output, &config)?;
         Ok(ExitCode::SUCCESS)
     }
+
     /// How the kubeconfig asks for a token: the hub as it is reached now, whatever the user's kubeconfig says later.
     fn program(&self) -> Result<Program> {
         let command = match &self.program {

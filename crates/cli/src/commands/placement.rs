@@ -33,9 +33,9 @@ enum Command {
 struct Explain {
     /// The placement.
     name: String,
-    /// Its namespace.
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    namespace: String,
+    /// Its namespace; default: that of the context, else `default`.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     #[command(flatten)]
     connection: Connection,
     /// How to print.
@@ -76,7 +76,11 @@ impl Placement {
 impl Explain {
     async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        let explanation = explain(&client, &self.namespace, &self.name).await?;
+        let namespace = match self.namespace {
+            Some(namespace) => namespace,
+            None => self.connection.namespace()?.unwrap_or_else(|| "default".into()),
+        };
+        let explanation = explain(&client, &namespace, &self.name).await?;
         let answer = answer(&self.name, explanation);
         output::value(self.output, &answer, || match self.output {
             Format::Name => names(&answer),

@@ -10,13 +10,19 @@ use writ_fleet::fleet::HUB_NAMESPACE;
 use writ_runtime::token;
 
 use super::agent::duration;
-use crate::connect::{self, Connection, explain};
+use crate::{
+    connect::{self, Connection, explain},
+    output::{self, Format},
+};
 
 /// Who asks to be let in; `deploy/hub/agents.yaml` ships it.
 const BOOTSTRAP_ACCOUNT: &str = "agent-registration-bootstrap";
 
 /// Print the tokens that the hub holds for accounts on managed clusters, or what clusters join with.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  writ token get cluster1 robot -o table\n  writ token bootstrap > bootstrap.kubeconfig"
+)]
 pub struct Token {
     #[command(subcommand)]
     action: Action,
@@ -27,14 +33,14 @@ enum Action {
     /// Print the token of an account as the ExecCredential that a kubeconfig's `exec` reads.
     ///
     /// The token is printed, in clear, and nowhere else. `writ kubeconfig` writes a kubeconfig that runs this command
-    /// whenever a token is needed, so that no file holds one.
+    /// whenever a token is needed, so that no file holds one. `-o table` tells until when it is valid, and not the token.
     #[command(
-        after_help = "Example:\n  writ token get cluster1 robot\n\nThe output is an ExecCredential in JSON, which is what `exec` reads: there is no -o."
+        after_help = "Examples:\n  writ token get cluster1 robot\n  writ token get cluster1 robot -o table   # until when, without the token"
     )]
     Get(Get),
     /// Print the kubeconfig that clusters join this hub with. It may be shared: it can ask to be let in, and nothing else.
     #[command(
-        after_help = "Example:\n  writ token bootstrap > bootstrap.kubeconfig\n  writ install agent --cluster-name cluster3 --bootstrap-kubeconfig bootstrap.kubeconfig --context cluster3 --apply\n  writ accept cluster3\n\nThe output is a kubeconfig, which is YAML: there is no -o."
+        after_help = "Example:\n  writ token bootstrap > bootstrap.kubeconfig\n  writ install agent --cluster-name cluster3 --bootstrap-kubeconfig bootstrap.kubeconfig --context cluster3 --apply\n  writ accept cluster3"
     )]
     Bootstrap(Bootstrap),
 }
@@ -47,6 +53,9 @@ struct Get {
     name: String,
     #[command(flatten)]
     connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Format::Json)]
+    output: Format,
 }
 
 #[derive(Debug, Args)]
@@ -59,6 +68,9 @@ struct Bootstrap {
     server: Option<String>,
     #[command(flatten)]
     connection: Connection,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t = Format::Yaml)]
+    output: Format,
 }
 
 impl Token {
@@ -76,7 +88,23 @@ impl Get {
         let token = writ_tokens::get(&hub, &self.cluster, &self.name)
             .await
             .map_err(told)?;
-        println!("{}", writ_tokens::exec_credential(&token));
+        let (cluster, name) = (&self.cluster, &self.name);
+        let expires = token
+            .expires
+            .map_or_else(|| "unknown".into(), |at| at.to_string());
+        output::value(
+            self.output,
+            &writ_tokens::exec_credential(&token),
+            || match self.output {
+                Format::Name => {
+                    format!("managedserviceaccounts.authentication.open-cluster-management.io/{name}")
+                }
+                _ => output::table(
+                    &["CLUSTER", "ACCOUNT", "VALID UNTIL"],
+                    &[vec![cluster.clone(), name.clone(), expires.clone()]],
+                ),
+            },
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -114,7 +142,7 @@ impl Bootstrap {
                 cluster.server = Some(url.clone());
             }
         }
-        print!("{}", writ_runtime::yaml::to_string(&config)?);
+        output::kubeconfig(self.output, &config)?;
         Ok(ExitCode::SUCCESS)
     }
 }

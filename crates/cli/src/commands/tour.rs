@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use kube::config::Kubeconfig;
 use tokio_util::sync::CancellationToken;
@@ -10,10 +10,12 @@ use writ_fleet::{
     Fleet, Kind,
     fleet::{Options, has_context},
 };
+use writ_runtime::supervise;
+use writ_testenv::private;
 
 use super::agent::duration;
 use crate::{
-    connect::Connection,
+    connect::{Connection, words},
     process, progress,
     tour::{self, End},
 };
@@ -27,7 +29,7 @@ const ALIVE: Duration = Duration::from_secs(5);
     after_help = "Examples:\n  writ tour --yes          # on the fleet of `writ up`, if KUBECONFIG names one that runs, else on one of its own\n  writ tour --yes --real   # on real control planes of its own\n\nExit code: 0 if every proof holds, 1 if one fails, 2 on an error, 130 if it was interrupted; then it leaves nothing behind."
 )]
 pub struct Tour {
-    /// Run through without waiting for Enter.
+    /// Run through without waiting for Enter, as it does where nobody can press it: standard input is no terminal.
     #[arg(short, long)]
     yes: bool,
     /// Start a fleet of real control planes, instead of using the running one.
@@ -43,20 +45,28 @@ pub struct Tour {
 
 impl Tour {
     pub async fn run(self) -> Result<ExitCode> {
-        let stop = process::shutdown()?;
-        let end = match self.running().await? {
-            Some(fleet) => {
-                println!("Using the fleet that runs.");
-                tour::walk(&fleet, self.yes, self.timeout, &stop).await?
-            }
-            None => self.own(&stop).await?,
+        let stop = supervise::shutdown_on_signal()?;
+        let end = tokio::select! {
+            end = self.walk(&stop) => end?,
+            // Whoever is in a hurry does not wait until all is taken away; a fleet of its own goes all the same.
+            () = process::impatience(&stop) => End::Stopped,
         };
         Ok(match end {
             End::Held => ExitCode::SUCCESS,
             End::Failed => ExitCode::FAILURE,
             // Somebody may still be asked for Enter, which nothing but the end of the process takes back.
-            End::Stopped => std::process::exit(process::INTERRUPTED),
+            End::Stopped => std::process::exit(process::INTERRUPTED.into()),
         })
+    }
+
+    async fn walk(&self, stop: &CancellationToken) -> Result<End> {
+        match self.running().await? {
+            Some(fleet) => {
+                println!("Using the fleet that runs.");
+                tour::walk(&fleet, self.yes, self.timeout, stop).await
+            }
+            None => self.own(stop).await,
+        }
     }
 
     /// The fleet that the kubeconfig names, if it runs.
@@ -80,23 +90,28 @@ impl Tour {
             .iter()
             .all(|name| has_context(&kubeconfig, name))
         {
+            if let Some(file) = &self.kubeconfig {
+                bail!(
+                    "{} is not of a fleet: it has no contexts writ-hub and writ-cluster1\n`writ up` prints which file its fleet has; without --kubeconfig the tour starts a fleet of its own",
+                    file.display()
+                );
+            }
             return Ok(None);
         }
         let answers = tokio::time::timeout(ALIVE, alive(&kubeconfig)).await;
-        Ok(match answers {
-            Ok(Ok(fleet)) => Some(fleet),
-            Ok(Err(error)) => {
-                println!("The fleet of the kubeconfig does not answer: {error:#}");
-                None
-            }
-            Err(_) => {
-                println!(
-                    "The fleet of the kubeconfig does not answer within {} seconds.",
-                    ALIVE.as_secs()
-                );
-                None
-            }
-        })
+        let silence = match answers {
+            Ok(Ok(fleet)) => return Ok(Some(fleet)),
+            Ok(Err(error)) => anyhow!("the fleet of the kubeconfig does not answer: {}", words(&error)),
+            Err(_) => anyhow!(
+                "the fleet of the kubeconfig does not answer within {} seconds",
+                ALIVE.as_secs()
+            ),
+        };
+        if self.kubeconfig.is_some() {
+            return Err(silence);
+        }
+        println!("{silence}; the tour starts its own.");
+        Ok(None)
     }
 
     async fn own(&self, stop: &CancellationToken) -> Result<End> {
@@ -111,7 +126,7 @@ impl Tour {
             recorder: None,
         })
         .await?;
-        let scratch = tempfile::Builder::new().prefix("writ-tour-").tempdir()?;
+        let scratch = private::temporary("writ-tour-")?;
         let running = fleet.run_everything(scratch.path()).await?;
         bar.finish_and_clear();
         let end = tour::walk(&fleet, self.yes, self.timeout, stop).await;

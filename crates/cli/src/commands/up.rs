@@ -12,6 +12,7 @@ use kube::config::Kubeconfig;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options};
+use writ_runtime::supervise;
 use writ_testenv::{git::Repository, private};
 
 use crate::{example, live, process, progress};
@@ -20,9 +21,9 @@ use crate::{example, live, process, progress};
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  writ up --clusters 3 --data ./fleet")]
 pub struct Up {
-    /// How many managed clusters.
-    #[arg(long, default_value_t = 2)]
-    clusters: usize,
+    /// How many managed clusters; default: as many as the folder of --data has, else 2.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=i64::from(MOST_CLUSTERS)))]
+    clusters: Option<u16>,
     /// Keep the state in this folder, and continue from it.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -54,31 +55,48 @@ struct Started {
     _scratch: TempDir,
 }
 
+/// How many managed clusters there are where nobody says.
+const DEFAULT_CLUSTERS: usize = 2;
+/// How many can be asked for: each has ports, and an agent.
+const MOST_CLUSTERS: u16 = 1000;
 /// How many clusters are listed one by one.
 const SHOWN: usize = 10;
 
 impl Up {
     pub async fn run(self) -> Result<ExitCode> {
-        let shutdown = process::shutdown()?;
-        self.ports()?;
+        let shutdown = supervise::shutdown_on_signal()?;
+        let clusters = self.clusters()?;
+        self.ports(clusters)?;
         // Whoever waits for a slow start may stop it, too: what was begun ends with this process.
         tokio::select! {
             () = shutdown.cancelled() => {
                 eprintln!("stopped before everything ran");
                 Ok(ExitCode::SUCCESS)
             }
-            started = self.start() => self.follow(started?, &shutdown).await,
+            started = self.start(clusters) => self.follow(started?, &shutdown).await,
+        }
+    }
+
+    /// How many managed clusters: none of those that the folder keeps is left behind, listed and dead.
+    fn clusters(&self) -> Result<usize> {
+        let kept = self.data.as_deref().map_or(0, kept_clusters);
+        match self.clusters.map(usize::from) {
+            Some(wanted) if wanted < kept => bail!(
+                "the folder keeps {kept} clusters: leave --clusters out, or take {kept} or more; another folder for a smaller fleet"
+            ),
+            Some(wanted) => Ok(wanted),
+            None if kept > 0 => Ok(kept),
+            None => Ok(DEFAULT_CLUSTERS),
         }
     }
 
     /// Refuses ports that do not exist before anything starts.
-    fn ports(&self) -> Result<()> {
-        let last = self.port_base.map(|base| usize::from(base) + self.clusters);
+    fn ports(&self, clusters: usize) -> Result<()> {
+        let last = self.port_base.map(|base| usize::from(base) + clusters);
         if let Some(last) = last.filter(|last| *last > usize::from(u16::MAX)) {
             bail!(
-                "--port-base {} with {} clusters needs ports up to {last}, and they end at {}: take a lower one",
+                "--port-base {} with {clusters} clusters needs ports up to {last}, and they end at {}: take a lower one",
                 self.port_base.unwrap_or_default(),
-                self.clusters,
                 u16::MAX
             );
         }
@@ -86,19 +104,19 @@ impl Up {
     }
 
     /// Starts everything, and says so.
-    async fn start(&self) -> Result<Started> {
+    async fn start(&self, clusters: usize) -> Result<Started> {
         let started = Instant::now();
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
-        let bar = progress::spinner(format!("starting a hub and {} clusters", self.clusters));
+        let bar = progress::spinner(format!("starting a hub and {clusters} clusters"));
         let fleet = Fleet::start_with(Options {
             kind,
-            clusters: self.clusters,
+            clusters,
             port_base: self.port_base,
             data: self.data.clone(),
             recorder: None,
         })
         .await?;
-        let scratch = tempfile::Builder::new().prefix("writ-up-").tempdir()?;
+        let scratch = private::temporary("writ-up-")?;
         // Absolute: it is used in another terminal.
         let file = std::path::absolute(self.data.as_deref().unwrap_or(scratch.path()))?.join("kubeconfig");
         write_kubeconfig(&fleet, &file)?;
@@ -128,8 +146,11 @@ impl Up {
             ended = started.running.ended() => return Err(ended),
         }
         eprintln!("stopping");
-        started.running.stop().await?;
-        Ok(ExitCode::SUCCESS)
+        // Whoever presses Ctrl-C again does not wait for the rest; the folders go all the same, as their owners end here.
+        tokio::select! {
+            stopped = started.running.stop() => stopped.map(|()| ExitCode::SUCCESS),
+            () = process::impatience(shutdown) => Ok(ExitCode::from(process::INTERRUPTED)),
+        }
     }
 
     /// What runs, where, and what to try.
@@ -146,7 +167,10 @@ impl Up {
         if fleet.clusters.len() >= SHOWN {
             say(format!("  ... and {} more", fleet.clusters.len() + 1 - SHOWN));
         }
-        say(format!("\nexport KUBECONFIG={}\n", file.display()));
+        say(format!(
+            "\nexport KUBECONFIG={}\n",
+            quoted(&file.display().to_string())
+        ));
         say("Try next, in another terminal:".into());
         let writ = program();
         say(format!("  {writ} get clusters"));
@@ -172,6 +196,23 @@ impl Up {
         }
         say("Ctrl-C stops the fleet.\n".into());
         text
+    }
+}
+
+/// How many managed clusters a folder has from earlier.
+fn kept_clusters(folder: &Path) -> usize {
+    (1..=MOST_CLUSTERS)
+        .take_while(|number| folder.join(format!("cluster{number}")).exists())
+        .count()
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What to do next, told from an object's conditions.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Condition, SYNC_PARTS, conditions, list, text};
@@ -33,16 +35,17 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
     match word {
         "clusters" => {
             if object.pointer("/spec/hubAcceptsClient") != Some(&Value::Bool(true)) {
-                all.push(format!(
-                    "Nobody has accepted it: `writ accept {name}`, or `writ deny {name}`."
-                ));
+                all.push(match is("ManagedClusterJoined", "True") {
+                    Some(_) => format!("It is denied: `writ accept {name}` lets its agent in again."),
+                    None => format!("Nobody has accepted it: `writ accept {name}`, or `writ deny {name}`."),
+                });
             } else if is("ManagedClusterJoined", "True").is_none() {
                 all.push("Its agent has not joined yet: is `writ agent` running there?".into());
             } else if is("ManagedClusterConditionAvailable", "True").is_none() {
                 all.push("Its agent does not renew its lease: is `writ agent` running there, and does it reach the hub?".into());
             }
         }
-        "permissions" => permission(&namespace, &name, is, &mut all),
+        "permissions" => permission(object, is, &mut all),
         "works" => work(&namespace, object, is, &mut all),
         "accounts" => {
             if conditions.is_empty() {
@@ -53,7 +56,7 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
                 ));
             } else {
                 all.push(format!(
-                    "Give it rights: `writ grant --to account:{name} --role view --cluster {namespace}`."
+                    "Its token works. Give it rights with `writ grant --to account:{name} --role view --cluster {namespace}`; `writ get permissions -n {namespace}` lists those it has."
                 ));
             }
         }
@@ -131,15 +134,18 @@ fn no_answer(cluster: &str) -> String {
     )
 }
 
-fn permission<'c>(
-    cluster: &str,
-    name: &str,
-    is: impl Fn(&str, &str) -> Option<&'c Condition>,
-    all: &mut Vec<String>,
-) {
+fn permission<'c>(object: &Value, is: impl Fn(&str, &str) -> Option<&'c Condition>, all: &mut Vec<String>) {
+    let (cluster, name) = (
+        &text(object, "/metadata/namespace"),
+        text(object, "/metadata/name"),
+    );
     if is("Ready", "True").is_some() {
+        let namespace = list(object, "/spec/roleBindings")
+            .map(|binding| text(binding, "/namespace"))
+            .find(|namespace| !namespace.is_empty())
+            .map_or(String::new(), |namespace| format!(" -n {namespace}"));
         all.push(format!(
-            "It is in place. Try `writ who-can list pods --cluster {cluster}`."
+            "It is in place. Try `writ who-can list pods{namespace} --cluster {cluster}`."
         ));
         return;
     }
@@ -156,8 +162,13 @@ fn permission<'c>(
             "A role is missing on {cluster}: create it there, or name another one."
         ));
     }
-    if let Some(applied) = is("AppliedRBACManifestWork", "False") {
-        all.push(format!("{cluster} says: {}", applied.message));
+    let unsent = is("RBACManifestWorkCreated", "False").is_some();
+    match is("AppliedRBACManifestWork", "False") {
+        // Nothing was sent, and the reason stands above.
+        Some(applied) if unsent && applied.reason == "ApplyRBACManifestWorkNotComplete" => {}
+        Some(applied) if unsent => all.push(format!("It cannot be delivered: {}", applied.message)),
+        Some(applied) => all.push(format!("{cluster} says: {}", applied.message)),
+        None => {}
     }
     if all.is_empty() {
         all.push(no_answer(cluster));
@@ -176,8 +187,16 @@ fn work<'c>(
                 .pointer("/spec/executor/subject/serviceAccount")
                 .unwrap_or(&Value::Null);
             let (home, name) = (text(account, "/namespace"), text(account, "/name"));
+            let places: BTreeSet<String> = list(object, "/spec/workload/manifests")
+                .map(|manifest| text(manifest, "/metadata/namespace"))
+                .collect();
+            let place = match places.into_iter().collect::<Vec<_>>().as_slice() {
+                [one] if one.is_empty() => String::new(),
+                [one] => format!(" --namespace {one}"),
+                _ => " --namespace NAMESPACE".into(),
+            };
             all.push(format!(
-                "Its executor lacks rights on {cluster}: `writ grant --to serviceaccount:{home}/{name} --role ROLE --namespace NAMESPACE --cluster {cluster}`."
+                "Its executor lacks rights on {cluster}; give it a role that has them: `writ grant --to serviceaccount:{home}/{name} --role ROLE{place} --cluster {cluster}`."
             ));
         }
         Some(failed) => all.push(format!("{cluster} says: {}", failed.message)),
@@ -254,6 +273,28 @@ mod tests {
                 "permissions",
                 object(&condition("Ready", "True", "")),
                 "It is in place",
+            ),
+            (
+                "permissions",
+                json!({"metadata": {"name": "x", "namespace": "cluster1"},
+                    "spec": {"roleBindings": [{"namespace": "web"}]},
+                    "status": {"conditions": condition("Ready", "True", "")}}),
+                "`writ who-can list pods -n web --cluster cluster1`",
+            ),
+            (
+                "permissions",
+                object(&json!([
+                    {"type": "RBACManifestWorkCreated", "status": "False", "reason": "ManifestWorkRefused"},
+                    {"type": "AppliedRBACManifestWork", "status": "False", "message": "too large"},
+                ])),
+                "It cannot be delivered: too large",
+            ),
+            (
+                "works",
+                json!({"metadata": {"name": "x", "namespace": "cluster1"},
+                    "spec": {"workload": {"manifests": [{"metadata": {"namespace": "web"}}]}},
+                    "status": {"conditions": condition("Applied", "False", "a may not delete")}}),
+                "--role ROLE --namespace web --cluster cluster1",
             ),
             (
                 "accounts",

@@ -63,6 +63,7 @@ async fn token(hub: &Cluster, before: &str) -> Result<String> {
 
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let (hub, cluster) = (&guide.fleet.hub, guide.first()?);
+    guide.start_clean(&[(hub, ACCOUNT), (hub, GRANT)]).await?;
     let robot = (AGENT_NAMESPACE, NAME);
     let maps = Claim::account(cluster, robot, "list", "configmaps", "default");
     let secrets = Claim::account(cluster, robot, "list", "secrets", "default");

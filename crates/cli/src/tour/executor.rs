@@ -45,7 +45,7 @@ kind: RoleBinding
 metadata: {name: tour-works, namespace: cluster1}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tour-works}
 subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: tour-bob}
 ";
 
 const EXECUTE_AS: &str = "
@@ -63,7 +63,7 @@ kind: RoleBinding
 metadata: {name: tour-execute, namespace: cluster1}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tour-execute}
 subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: tour-bob}
 ";
 
 const GRANT: &str = "
@@ -89,18 +89,22 @@ metadata: {name: deployer, namespace: tour-shop}
 
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let (hub, cluster) = (&guide.fleet.hub, guide.first()?);
+    let on_hub = [WRITER, EXECUTE_AS, WORK, GRANT].map(|text| (hub, text));
+    guide
+        .start_clean(&[&[(cluster, ACCOUNT)], &on_hub[..]].concat())
+        .await?;
     guide.namespace(cluster, NAMESPACE).await?;
     guide
-        .say("bob may write works for cluster1. A work can name an executor, an account of the cluster; naming it on the\nhub needs the right `execute-as`.")
+        .say("tour-bob may write works for cluster1. A work can name an executor, an account of the cluster; naming it on the\nhub needs the right `execute-as`.")
         .await?;
     guide.write(cluster, ACCOUNT).await?;
     guide.write(hub, WRITER).await?;
-    let bob = hub.user("bob", &["system:authenticated"]).await?;
+    let bob = hub.user("tour-bob", &["system:authenticated"]).await?;
     let work: ManifestWork = writ_runtime::yaml::from_str(WORK)?;
     let name_it = Claim {
         cluster: hub,
-        who: "user bob".into(),
-        identity: Identity::user("bob"),
+        who: "user tour-bob".into(),
+        identity: Identity::user("tour-bob"),
         words: "execute works of cluster1 as tour-shop/deployer".into(),
         what: ResourceAttributes {
             group: Some("work.open-cluster-management.io".into()),
@@ -121,9 +125,9 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .await?;
 
     guide
-        .say("bob writes the work. But on cluster1 the executor has no rights yet: the agent writes nothing and says why.")
+        .say("tour-bob writes the work. But on cluster1 the executor has no rights yet: the agent writes nothing and says why.")
         .await?;
-    guide.write_as(hub, &bob, "bob", WORK).await?;
+    guide.write_as(hub, &bob, "tour-bob", WORK).await?;
     let works: Api<ManifestWork> = Api::namespaced(hub.admin().await?, "cluster1");
     let maps: Api<ConfigMap> = Api::namespaced(cluster.admin().await?, NAMESPACE);
     let applied = |status: &'static str| {

@@ -95,6 +95,15 @@ impl<'a> Guide<'a> {
         manifests::apply(client, text).await
     }
 
+    /// Takes away what a tour left that could not end by itself: a killed one, or one whose terminal was closed.
+    pub async fn start_clean(&mut self, texts: &[(&'a Cluster, &str)]) -> Result<()> {
+        let objects = texts
+            .iter()
+            .map(|(on, text)| (*on, Written::Objects((*text).to_owned())));
+        self.written.splice(0..0, objects);
+        self.clean_up().await
+    }
+
     /// Makes a namespace for the chapter; one that was there before stays.
     pub async fn namespace(&mut self, on: &'a Cluster, name: &str) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(on.admin().await?);

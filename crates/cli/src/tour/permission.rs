@@ -14,7 +14,7 @@ use super::{
     },
 };
 
-const USER: &str = "alice";
+const USER: &str = "tour-alice";
 const NAMESPACE: &str = "tour-web";
 const NAME: &str = "tour-alice";
 
@@ -26,11 +26,12 @@ spec:
   roleBindings:
   - namespace: tour-web
     roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
-    subject: {apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}
+    subject: {apiGroup: rbac.authorization.k8s.io, kind: User, name: tour-alice}
 ";
 
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let (hub, cluster) = (&guide.fleet.hub, guide.first()?);
+    guide.start_clean(&[(hub, PERMISSION)]).await?;
     guide.namespace(cluster, NAMESPACE).await?;
     let alice = cluster.user(USER, &["system:authenticated"]).await?;
     let pods = |namespace: &'static str| {
@@ -42,7 +43,7 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     };
 
     guide
-        .say("Nobody has granted alice anything on cluster1: she is refused.")
+        .say("Nobody has granted tour-alice anything on cluster1: she is refused.")
         .await?;
     let (claim, client, namespace) = pods(NAMESPACE);
     guide
@@ -102,7 +103,7 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .await?;
 
     guide
-        .say("The permission is deleted: alice has nothing again.")
+        .say("The permission is deleted: tour-alice has nothing again.")
         .await?;
     guide
         .delete(hub, "ClusterPermission cluster1/tour-alice", PERMISSION)

@@ -47,7 +47,7 @@ kind: ClusterRoleBinding
 metadata: {name: tour-labels}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tour-labels}
 subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: carol}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: tour-carol}
 ";
 
 const JOIN: &str = "
@@ -65,7 +65,7 @@ kind: ClusterRoleBinding
 metadata: {name: tour-join}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tour-join}
 subjects:
-- {apiGroup: rbac.authorization.k8s.io, kind: User, name: carol}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: tour-carol}
 ";
 
 /// Sets labels of cluster1.
@@ -104,6 +104,10 @@ async fn members(hub: &Cluster, wanted: &[(&str, i64)]) -> Result<Option<String>
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let hub = &guide.fleet.hub;
     let admin = hub.admin().await?;
+    guide.will_label(hub, "cluster1", &[REGION, VENDOR]);
+    guide
+        .start_clean(&[(hub, SETS), (hub, LABELLER), (hub, JOIN)])
+        .await?;
     guide
         .say("A set has a key. A cluster is in the set whose name its label `<key>` carries: in one set per key, and in\nsets of different keys at once.")
         .await?;
@@ -119,14 +123,14 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .await?;
 
     guide
-        .say("carol may edit clusters. Moving one to another set also needs `join` on the set that is left and on the one\nthat is entered.")
+        .say("tour-carol may edit clusters. Moving one to another set also needs `join` on the set that is left and on the one\nthat is entered.")
         .await?;
     guide.write(hub, LABELLER).await?;
-    let carol = hub.user("carol", &["system:authenticated"]).await?;
+    let carol = hub.user("tour-carol", &["system:authenticated"]).await?;
     let claim = Claim {
         cluster: hub,
-        who: "user carol".into(),
-        identity: Identity::user("carol"),
+        who: "user tour-carol".into(),
+        identity: Identity::user("tour-carol"),
         words: "move cluster1 into the set tour-us".into(),
         what: ResourceAttributes {
             group: Some("cluster.open-cluster-management.io".into()),
@@ -142,12 +146,12 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .prove(&claim, Refused, || label(&carol, &to_us, true))
         .await?;
 
-    guide.say("The admin grants carol `join` on both.").await?;
+    guide.say("The admin grants tour-carol `join` on both.").await?;
     guide.write(hub, JOIN).await?;
     guide
         .prove(&claim, Allowed, || label(&carol, &to_us, true))
         .await?;
-    println!("\n  carol labels cluster1 on hub: {REGION}=tour-us\n");
+    println!("\n  tour-carol labels cluster1 on hub: {REGION}=tour-us\n");
     label(&carol, &to_us, false).await?;
     guide
         .see("cluster1 changed its region and kept its vendor", || {
@@ -155,7 +159,9 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         })
         .await?;
 
-    guide.say("The grant goes: carol cannot move it back.").await?;
+    guide
+        .say("The grant goes: tour-carol cannot move it back.")
+        .await?;
     guide
         .delete(hub, "ClusterRole and ClusterRoleBinding tour-join", JOIN)
         .await?;

@@ -54,8 +54,10 @@ fn config_map(namespace: &str) -> String {
 
 pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     let cluster = guide.first()?;
-    guide.namespace(cluster, TENANT).await?;
     let repository = Repository::new()?;
+    let text = root_sync(&repository.url());
+    guide.start_clean(&[(cluster, ROLE), (cluster, &text)]).await?;
+    guide.namespace(cluster, TENANT).await?;
     repository.commit("main", &[("tenant.yaml", config_map(TENANT))])?;
     let probe: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"name": "tour-probe"}}))?;
     let inside = Claim::account(cluster, ACCOUNT, "create", "configmaps", TENANT);
@@ -74,7 +76,6 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .say("The RootSync names its roles: one ClusterRole, in one namespace. writ makes the RoleBinding, and no other.")
         .await?;
     guide.write(cluster, ROLE).await?;
-    let text = root_sync(&repository.url());
     guide.write(cluster, &text).await?;
     let tenant: Api<ConfigMap> = Api::namespaced(cluster.admin().await?, TENANT);
     let default: Api<ConfigMap> = Api::namespaced(cluster.admin().await?, "default");

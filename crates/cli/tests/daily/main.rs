@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "the support module serves other tests too")]
 
 mod habits;
+mod mistakes;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -52,7 +53,11 @@ fn main() {
         plain("a_terminal_shows_a_table_until_it_is_left", habits::table),
         plain("up_shows_the_example_and_stops_on_a_signal", up_stops),
         plain("up_continues_from_its_folder_after_a_kill", up_continues),
+        plain("a_folder_keeps_its_clusters", mistakes::fewer),
+        plain("a_mistyped_name_is_told", mistakes::names),
+        plain("rows_are_as_with_kubectl", mistakes::rows),
         real("up_runs_real_control_planes", up_real),
+        real("up_leaves_nothing_in_a_hurry", mistakes::hurry),
         real("kubectl_runs_writ_as_a_plugin", plugin),
     ]);
 }

@@ -24,7 +24,7 @@ pub struct Up {
     output: std::sync::mpsc::Receiver<String>,
     seen: Vec<String>,
     /// What it leaves behind when it is killed.
-    _scratch: TempDir,
+    scratch: TempDir,
 }
 
 impl Up {
@@ -74,7 +74,7 @@ impl Up {
             greeting,
             output,
             seen: Vec::new(),
-            _scratch: scratch,
+            scratch,
         })
     }
 
@@ -92,15 +92,31 @@ impl Up {
         }
     }
 
-    /// Sends a signal, by name, and waits for the end.
-    pub fn signal(mut self, signal: &str) -> Result<std::process::ExitStatus> {
+    /// Sends a signal, by name.
+    pub fn send(&self, signal: &str) -> Result<()> {
         let sent = Command::new("kill")
             .args([format!("-{signal}"), self.child.id().to_string()])
             .status()?;
         ensure!(sent.success(), "kill -{signal}");
+        Ok(())
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Result<Option<std::process::ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Where it keeps what is to go with it.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Sends a signal, by name, and waits for the end.
+    pub fn signal(mut self, signal: &str) -> Result<std::process::ExitStatus> {
+        self.send(signal)?;
         let started = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.ended()? {
                 return Ok(status);
             }
             ensure!(
