@@ -11,6 +11,7 @@
 //! No process outlives the one that started it, not even when that one is killed: see [`process`].
 
 pub mod assets;
+mod etcd;
 #[cfg(feature = "git")]
 pub mod git;
 #[cfg(feature = "git")]

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, File, TryLockError},
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -19,7 +19,13 @@ use kube::{
 };
 use tempfile::TempDir;
 
-use crate::{Assets, pki::Authority, private, process::Guarded};
+use crate::{
+    Assets,
+    etcd::{self, Etcd},
+    pki::Authority,
+    private,
+    process::Guarded,
+};
 
 /// What the controller manager runs: what writ's objects need, nothing that wants nodes.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
@@ -64,16 +70,20 @@ pub struct ControlPlane {
     // The order matters: what depends on another process is stopped before it, the folder goes last.
     processes: Vec<Guarded>,
     _temporary: Option<TempDir>,
+    /// Holds the folder against a second control plane, which would write over its keys.
+    _lock: Option<File>,
 }
 
 impl ControlPlane {
     /// Starts a control plane and waits until it is ready.
     pub async fn start(options: Options) -> Result<Self> {
         let assets = Assets::find()?;
+        let lock = options.data.as_deref().map(lock).transpose()?;
         // Free ports can be taken by somebody else between asking and using them: try again with others.
         let mut attempt = 1;
         loop {
-            match Self::try_start(&assets, &options).await {
+            let held = lock.as_ref().map(File::try_clone).transpose()?;
+            match Self::try_start(&assets, &options, held).await {
                 Err(error) if attempt < 3 && options.port == 0 => {
                     tracing::warn!(%error, attempt, "the control plane did not start, trying again");
                     attempt += 1;
@@ -83,12 +93,12 @@ impl ControlPlane {
         }
     }
 
-    async fn try_start(assets: &Assets, options: &Options) -> Result<Self> {
+    async fn try_start(assets: &Assets, options: &Options, lock: Option<File>) -> Result<Self> {
         let (temporary, folder) = if let Some(folder) = &options.data {
             private::folder(folder)?;
             (None, folder.clone())
         } else {
-            let temporary = tempfile::Builder::new().prefix("writ-control-plane-").tempdir()?;
+            let temporary = private::temporary("writ-control-plane-")?;
             let folder = temporary.path().to_owned();
             (Some(temporary), folder)
         };
@@ -103,22 +113,12 @@ impl ControlPlane {
         let kubeconfig_file = folder.join("admin.kubeconfig");
         write_kubeconfig(&kubeconfig, &kubeconfig_file)?;
 
-        let etcd = spawn(
-            assets,
-            &folder,
-            "etcd",
-            &[
-                format!("--data-dir={}", folder.join("etcd").display()),
-                format!("--listen-client-urls=http://127.0.0.1:{etcd_port}"),
-                format!("--advertise-client-urls=http://127.0.0.1:{etcd_port}"),
-                format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
-                "--unsafe-no-fsync".into(),
-                "--log-level=warn".into(),
-            ],
-        )?;
+        let Etcd {
+            process: etcd,
+            mut apiserver_args,
+        } = etcd::start(assets, &folder, etcd_port, peer_port)?;
         let file = |name: &str| folder.join(name).display().to_string();
-        let mut apiserver_args = vec![
-            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        apiserver_args.extend([
             format!("--secure-port={port}"),
             "--bind-address=127.0.0.1".into(),
             "--advertise-address=127.0.0.1".into(),
@@ -135,7 +135,7 @@ impl ControlPlane {
             "--service-cluster-ip-range=10.0.0.0/24".into(),
             "--endpoint-reconciler-type=none".into(),
             "--allow-privileged=true".into(),
-        ];
+        ]);
         apiserver_args.extend(options.apiserver_args.iter().cloned());
         let apiserver = spawn(assets, &folder, "kube-apiserver", &apiserver_args)?;
         let mut plane = Self {
@@ -146,6 +146,7 @@ impl ControlPlane {
             folder,
             processes: vec![apiserver, etcd],
             _temporary: temporary,
+            _lock: lock,
         };
         plane.wait_ready().await?;
         if options.controllers {
@@ -304,11 +305,25 @@ impl ControlPlane {
     }
 }
 
+/// Takes a folder for one control plane, as long as the answer lives.
+fn lock(folder: &Path) -> Result<File> {
+    private::folder(folder)?;
+    let path = folder.join("lock");
+    let file = File::create(&path).with_context(|| format!("write {}", path.display()))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            bail!("{} is in use: another control plane runs on it", folder.display())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
+        Ok(()) => Ok(file),
+    }
+}
+
 fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
     Ok(http::Request::get(path).body(Vec::new())?)
 }
 
-fn spawn(assets: &Assets, folder: &Path, name: &str, args: &[String]) -> Result<Guarded> {
+pub(crate) fn spawn(assets: &Assets, folder: &Path, name: &str, args: &[String]) -> Result<Guarded> {
     let log = folder.join(format!("{name}.log"));
     Guarded::spawn(&assets.binary(name), args, &[], &log).with_context(|| format!("start {name}"))
 }

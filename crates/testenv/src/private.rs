@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use tempfile::TempDir;
 
 /// Makes a folder, or takes one that is there, for its owner alone.
 pub fn folder(path: &Path) -> Result<()> {
@@ -17,6 +18,15 @@ pub fn folder(path: &Path) -> Result<()> {
         .create(path)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
         .with_context(|| format!("create {}", path.display()))
+}
+
+/// Makes a temporary folder for its owner alone.
+pub fn temporary(prefix: &str) -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .permissions(fs::Permissions::from_mode(0o700))
+        .tempdir()
+        .context("create a temporary folder")
 }
 
 /// Writes a file for its owner alone; no old file with wider rights is reused.
@@ -41,14 +51,15 @@ mod tests {
 
     #[test]
     fn only_the_owner_reads_them() {
-        let temporary = tempfile::tempdir().unwrap();
-        let (open, new) = (temporary.path().join("open"), temporary.path().join("a/b"));
+        let ground = tempfile::tempdir().unwrap();
+        let (open, new) = (ground.path().join("open"), ground.path().join("a/b"));
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
         for path in [&open, &new] {
             folder(path).unwrap();
             assert_eq!(mode(path), 0o700);
         }
+        assert_eq!(mode(temporary("writ-").unwrap().path()), 0o700);
         let key = open.join("key");
         fs::write(&key, "old").unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();

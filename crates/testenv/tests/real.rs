@@ -12,8 +12,9 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Stdio, time::Du
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, Config, ResourceExt,
     api::{ListParams, PostParams},
+    config::KubeConfigOptions,
 };
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -33,6 +34,7 @@ fn main() {
         harness::real("three_control_planes_start_in_parallel", three_in_parallel),
         harness::real("users_have_their_own_rights", users_have_their_own_rights),
         harness::real("data_outlives_a_restart", data_outlives_a_restart),
+        harness::real("the_store_opens_to_nobody_else", the_store_is_closed),
         harness::real("a_killed_process_leaves_nothing_behind", killed),
     ]);
 }
@@ -183,11 +185,50 @@ async fn data_outlives_a_restart() -> Result<()> {
     Api::<ConfigMap>::namespaced(plane.client()?, "default")
         .create(&PostParams::default(), &map)
         .await?;
+    let second = ControlPlane::start(options.clone()).await.map(drop);
+    ensure!(
+        second.is_err_and(|error| error.to_string().contains("is in use")),
+        "two control planes on one folder"
+    );
     drop(plane);
     let plane = ControlPlane::start(options).await?;
     only_the_owner_reads(folder.path())?;
     Api::<ConfigMap>::namespaced(plane.client()?, "default")
         .get("kept")
         .await?;
+    Ok(())
+}
+
+/// Whoever reads and writes etcd has every right: not even the cluster's own admin certificate opens it.
+async fn the_store_is_closed() -> Result<()> {
+    let plane = ControlPlane::start(Options {
+        controllers: false,
+        ..Options::default()
+    })
+    .await?;
+    only_the_owner_reads(plane.folder())?;
+    let url = fs::read_dir("/proc")?
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("cmdline")).ok())
+        .filter(|line| line.contains(&*plane.folder().to_string_lossy()))
+        .find_map(|line| {
+            let url = line
+                .split('\0')
+                .find_map(|arg| arg.strip_prefix("--listen-client-urls="));
+            url.map(str::to_owned)
+        })
+        .context("no etcd")?;
+    let options = KubeConfigOptions::default();
+    let admin = Config::from_custom_kubeconfig(plane.kubeconfig().clone(), &options).await?;
+    for with_certificate in [true, false] {
+        let mut config = Config::new(url.parse()?);
+        config.accept_invalid_certs = true;
+        if with_certificate {
+            config.auth_info = admin.auth_info.clone();
+        }
+        let answer = Client::try_from(config)?
+            .request_text(http::Request::get("/health").body(Vec::new())?)
+            .await;
+        ensure!(answer.is_err(), "etcd answers: {answer:?}");
+    }
     Ok(())
 }

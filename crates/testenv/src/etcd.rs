@@ -1,0 +1,60 @@
+//! The store of a control plane. It asks everybody for a certificate of an authority of its own: whoever reaches it
+//! has every right in the cluster, and other people of this machine reach its port too.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result};
+
+use crate::{Assets, pki::Authority, plane::spawn, private, process::Guarded};
+
+/// What etcd and those who ask it need.
+pub struct Etcd {
+    /// The process.
+    pub process: Guarded,
+    /// What the API server is told about it.
+    pub apiserver_args: Vec<String>,
+}
+
+/// Starts etcd with its data and its keys below `folder`.
+pub fn start(assets: &Assets, folder: &Path, port: u16, peer_port: u16) -> Result<Etcd> {
+    // Not the cluster's: every client certificate that the cluster signs would open it.
+    let keys = folder.join("etcd-keys");
+    private::folder(&keys)?;
+    let authority = Authority::load_or_create(&keys)?;
+    for (name, identity) in [
+        ("server", authority.serving()?),
+        ("client", authority.client("kube-apiserver", "etcd")?),
+    ] {
+        let certificate = keys.join(format!("{name}.crt"));
+        fs::write(&certificate, identity.cert).with_context(|| format!("write {}", certificate.display()))?;
+        private::file(&keys.join(format!("{name}.key")), identity.key)?;
+    }
+    let file = |name: &str| keys.join(name).display().to_string();
+    let url = format!("https://127.0.0.1:{port}");
+    let mut args = vec![
+        format!("--data-dir={}", folder.join("etcd").display()),
+        format!("--listen-client-urls={url}"),
+        format!("--advertise-client-urls={url}"),
+        format!("--listen-peer-urls=https://127.0.0.1:{peer_port}"),
+        "--enable-grpc-gateway=false".into(),
+        "--unsafe-no-fsync".into(),
+        "--log-level=warn".into(),
+    ];
+    for peers in ["", "peer-"] {
+        args.extend([
+            format!("--{peers}client-cert-auth"),
+            format!("--{peers}trusted-ca-file={}", file("ca.crt")),
+            format!("--{peers}cert-file={}", file("server.crt")),
+            format!("--{peers}key-file={}", file("server.key")),
+        ]);
+    }
+    Ok(Etcd {
+        process: spawn(assets, folder, "etcd", &args)?,
+        apiserver_args: vec![
+            format!("--etcd-servers={url}"),
+            format!("--etcd-cafile={}", file("ca.crt")),
+            format!("--etcd-certfile={}", file("client.crt")),
+            format!("--etcd-keyfile={}", file("client.key")),
+        ],
+    })
+}
