@@ -22,6 +22,7 @@ mod input;
 mod isolation;
 mod lifecycle;
 mod moved;
+mod replaced;
 mod sets;
 
 /// The scenarios of this folder.
@@ -53,6 +54,16 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| moved::moved(fleet).boxed(),
         },
         Scenario {
+            name: "accounts/an_account_that_is_made_anew_shares_no_token",
+            clusters: 1,
+            run: |fleet| replaced::made_anew(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/an_add_on_that_takes_a_name_leaves_no_token_of_it",
+            clusters: 1,
+            run: |fleet| replaced::taken_by_an_add_on(fleet).boxed(),
+        },
+        Scenario {
             name: "accounts/clocks_that_differ_cost_no_token",
             clusters: 1,
             run: |fleet| lifecycle::clocks_differ(fleet).boxed(),
@@ -81,6 +92,11 @@ pub fn all() -> Vec<Scenario> {
             name: "accounts/an_account_of_a_set_follows_its_clusters",
             clusters: 2,
             run: |fleet| sets::follows_its_clusters(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/a_namespace_is_a_clusters_when_the_cluster_is_accepted",
+            clusters: 1,
+            run: |fleet| sets::becomes_a_clusters(fleet).boxed(),
         },
         Scenario {
             name: "accounts/the_older_group_owns_an_account",

@@ -14,7 +14,7 @@ use writ_api::{
 use writ_runtime::condition;
 
 use super::{Stage, gone};
-use crate::{Fleet, wait::until};
+use crate::{Fleet, wait::until, yaml};
 
 const LABEL: &str = "cluster.open-cluster-management.io/clusterset";
 
@@ -132,6 +132,72 @@ pub async fn follows_its_clusters(fleet: Fleet) -> Result<()> {
         .delete("robot", &DeleteParams::default())
         .await?;
     gone("the account", &stage.accounts("cluster2"), "robot").await
+}
+
+/// Whoever has the credential that all clusters join with may ask for a cluster that is called like a namespace of a
+/// team. That ends none of the team's tokens; accepting it does.
+pub async fn becomes_a_clusters(fleet: Fleet) -> Result<()> {
+    const TEAM: &str = "team-c";
+    let stage = Stage::set(fleet).await?;
+    stage.fleet.hub.namespace(TEAM).await?;
+    for object in [
+        json!({"apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSet",
+            "metadata": {"name": "prod"}, "spec": {}}),
+        json!({"apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSetBinding",
+            "metadata": {"name": "prod", "namespace": TEAM}, "spec": {"clusterSet": "prod"}}),
+    ] {
+        yaml::apply(&stage.admin, &object.to_string()).await?;
+    }
+    let clusters: Api<ManagedCluster> = Api::all(stage.admin.clone());
+    let join = Patch::Merge(json!({ "metadata": { "labels": { LABEL: "prod" } } }));
+    clusters.patch("cluster1", &PatchParams::default(), &join).await?;
+    stage.create(TEAM, "robot", json!({ "rotation": {} })).await?;
+    let token = stage.token("cluster1", "robot", &[]).await?;
+    let child = stage.accounts("cluster1").get("robot").await?.uid();
+
+    let asked: ManagedCluster = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+        "metadata": { "name": TEAM }, "spec": { "hubAcceptsClient": false },
+    }))?;
+    clusters.create(&PostParams::default(), &asked).await?;
+    // What is changed still reaches the cluster: the hub has looked, and sees the team's account as before.
+    let key = "authentication.writ.dev/secret-keys";
+    for keys in ["kubeconfig", "argocd", "kubeconfig,argocd"] {
+        let change = Patch::Merge(json!({ "metadata": { "annotations": { key: keys } } }));
+        stage
+            .accounts(TEAM)
+            .patch("robot", &PatchParams::default(), &change)
+            .await?;
+        until("the cluster's account to follow", || async {
+            let found = stage.accounts("cluster1").get_opt("robot").await?;
+            let child = found.context("the account on the cluster is gone")?;
+            Ok((child.annotations().get(key).map(String::as_str) == Some(keys)).then_some(()))
+        })
+        .await?;
+    }
+    ensure!(
+        stage.accounts("cluster1").get("robot").await?.uid() == child,
+        "it is another account"
+    );
+    ensure!(stage.user_of(1, &token).await?.is_some(), "its token is dead");
+
+    let accept = Patch::Merge(json!({ "spec": { "hubAcceptsClient": true } }));
+    clusters.patch(TEAM, &PatchParams::default(), &accept).await?;
+    gone("the account", &stage.accounts("cluster1"), "robot").await?;
+    until("the counts to go", || async {
+        let status = stage
+            .accounts(TEAM)
+            .get("robot")
+            .await?
+            .status
+            .unwrap_or_default();
+        Ok(status.clusters.is_none().then_some(()))
+    })
+    .await?;
+    until("the token to be refused", || async {
+        Ok(stage.user_of(1, &token).await?.is_none().then_some(()))
+    })
+    .await
 }
 
 pub async fn the_older_group(fleet: Fleet) -> Result<()> {

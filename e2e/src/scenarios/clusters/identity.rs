@@ -9,7 +9,10 @@ use anyhow::{Context, Result, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::{
     ByteString,
-    api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease, core::v1::ServiceAccount},
+    api::{
+        certificates::v1::CertificateSigningRequest, coordination::v1::Lease, core::v1::ServiceAccount,
+        rbac::v1::ClusterRole,
+    },
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -219,6 +222,7 @@ pub async fn attacks(fleet: Fleet) -> Result<()> {
             .map_err(Into::into),
         "cannot",
     )?;
+    role_of_others(&fleet, &admin).await?;
     let prefix = "system:open-cluster-management";
     let (prod, prod1) = (format!("{prefix}:prod"), format!("{prefix}:prod1"));
     let agent = |of: &str| format!("{prefix}:{of}:agent");
@@ -287,6 +291,21 @@ pub async fn attacks(fleet: Fleet) -> Result<()> {
         ensure!(!is_approved(&all.get(&name).await?), "{what} was approved");
     }
     hub.stop().await
+}
+
+/// A role that was made for no cluster of that name is not taken over: the cluster gets no rights, and is told.
+async fn role_of_others(fleet: &Fleet, admin: &Client) -> Result<()> {
+    let roles: Api<ClusterRole> = Api::all(admin.clone());
+    let role = serde_json::from_value(
+        json!({"metadata": {"name": "open-cluster-management:managedcluster:taken"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}),
+    )?;
+    let role = roles.create(&PostParams::default(), &role).await?;
+    create(admin, "taken", json!({})).await?;
+    people::accept(admin, "taken", None).await?;
+    told(fleet, "taken", "Invalid", 1).await?;
+    ensure!(roles.get(&role.name_any()).await?.rules == role.rules);
+    Ok(())
 }
 
 /// A hub that signs no certificates: one account per cluster, and a first token that a person hands over.

@@ -10,17 +10,22 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use writ_agent::registration::identity;
 use writ_api::{
     addon::ManagedClusterAddOn,
     cluster::{ManagedCluster, ManagedClusterSet},
     work::ManifestWork,
 };
-use writ_hub::{options::AgentRights, registration::people};
+use writ_hub::{
+    options::AgentRights,
+    registration::people::{self, Accepted},
+};
 
 use super::{
-    create, grant, refused, registration::condition, relabel, rule, run_hub, set_yaml, wait_members,
+    cluster, create, grant, identity::is_approved, refused, registration::condition, relabel, rule, run_hub,
+    set_yaml, told, wait_members,
 };
-use crate::{Fleet, wait, yaml};
+use crate::{Fleet, fleet::HUB_NAMESPACE, wait, yaml};
 
 /// Makes a cluster and accepts it; returns the identity of its agent once it has rights.
 async fn member(fleet: &Fleet, name: &str) -> Result<Client> {
@@ -374,4 +379,80 @@ async fn namespaces_of_sets(fleet: &Fleet, clusters: &Api<ManagedCluster>) -> Re
         Ok(marks("default").await? == ["false"] && reported().await?.is_empty())
     })
     .await
+}
+
+/// An agent that no request of this cluster let in is still the one that has it: denied and accepted again, it is in again,
+/// and whoever waits with the shared bootstrap identity is not. But what it says of itself does not renew its
+/// certificate, unless it had joined before this hub took the cluster over.
+pub async fn former(fleet: Fleet) -> Result<()> {
+    let admin = fleet.hub.admin().await?;
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let mut moved = cluster("moved", &json!({}))?;
+    moved.spec.hub_accepts_client = true;
+    clusters.create(&PostParams::default(), &moved).await?;
+    report_joined(&admin, "moved").await?;
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let renewal = wait::until("the agent of a cluster that was taken over renews", || async {
+        let agent = fleet.agent_identity("moved").await?;
+        Ok(ask(&agent, "moved", "agent").await.ok())
+    })
+    .await?;
+    wait::until_true("its renewal is approved", || async {
+        Ok(is_approved(&requests.get(&renewal).await?))
+    })
+    .await?;
+
+    let agent = member(&fleet, "roam").await?;
+    report_joined(&agent, "roam").await?;
+    let renewal = ask(&agent, "roam", "agent").await?;
+    told(&fleet, "roam", "CertificateRequestNotApproved", 1).await?;
+    ensure!(
+        !is_approved(&requests.get(&renewal).await?),
+        "it renewed a certificate of a former cluster"
+    );
+    let bootstrap = fleet
+        .hub
+        .service_account(HUB_NAMESPACE, "agent-registration-bootstrap")
+        .await?;
+    let waiting = ask(&bootstrap, "roam", "other").await?;
+    people::deny(&admin, "roam").await?;
+    let accepted = people::accept(&admin, "roam", None).await?;
+    ensure!(
+        matches!(&accepted, Accepted::Again(others) if others.iter().any(|p| p.name == waiting)),
+        "{accepted:?}"
+    );
+    let leases: Api<Lease> = Api::namespaced(agent, "roam");
+    wait::until_true("the agent has its rights again", || async {
+        Ok(leases.get("managed-cluster-lease").await.is_ok())
+    })
+    .await?;
+    ensure!(
+        !is_approved(&requests.get(&waiting).await?),
+        "whoever waited was let in"
+    );
+    // A person may still choose it.
+    people::accept(&admin, "roam", None).await?;
+    wait::until_true("the request that a person chose is approved", || async {
+        Ok(is_approved(&requests.get(&waiting).await?))
+    })
+    .await?;
+    hub.stop().await
+}
+
+/// Sends a certificate request for an agent of this name.
+async fn ask(client: &Client, cluster: &str, agent: &str) -> Result<String> {
+    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let request = identity::request(cluster, agent, &identity::new_key()?)?;
+    Ok(api.create(&PostParams::default(), &request).await?.name_any())
+}
+
+/// Says of a cluster, as agents do, that its agent has joined.
+async fn report_joined(client: &Client, name: &str) -> Result<()> {
+    let api: Api<ManagedCluster> = Api::all(client.clone());
+    let joined = json!({"status": {"conditions": [{"type": "ManagedClusterJoined", "status": "True",
+        "reason": "ManagedClusterJoined", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(joined))
+        .await?;
+    Ok(())
 }

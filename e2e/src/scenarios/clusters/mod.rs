@@ -13,7 +13,9 @@
 //! | requests with a similar name, another signer, usage, organization, label or requester | `identity::attacks`, `registration::requests` |
 //! | several requests that match | `registration::requests` |
 //! | a certificate that was approved before the cluster was accepted | `registration::certificate_first` |
+//! | a key that cannot be kept; an interrupted join | `registration::one_request` |
 //! | renewal by the own identity only; a bootstrap request for an accepted cluster | `identity::renewal` |
+//! | an agent that came in some other way, denied and accepted; one of a former cluster of the name | `leaving::former` |
 //! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver`, `tokens::at_work` |
 //! | deny, detach, detach by force | `registration::lifecycle`, `leaving::detach` |
 //! | an agent with `--cluster-label`, refused and then allowed; silence | `leaving::label_and_silence` |
@@ -22,6 +24,7 @@
 //! | webhook down | `permissions::keys` |
 //! | status words, stored forms, roles of a set, removal of labels | `sets::shapes` |
 //! | bindings | `sets::bindings` |
+//! | objects without the labels by which they are found | `unlabelled` |
 //! | placement | `placement` |
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -52,6 +55,7 @@ mod registration;
 mod sets;
 mod stories;
 mod tokens;
+mod unlabelled;
 
 /// The scenarios of this folder.
 pub fn all() -> Vec<Scenario> {
@@ -97,6 +101,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| registration::certificate_first(fleet).boxed(),
         },
         Scenario {
+            name: "clusters/an_agent_asks_once_with_a_key_that_it_keeps",
+            clusters: 1,
+            run: |fleet| registration::one_request(fleet).boxed(),
+        },
+        Scenario {
             name: "clusters/an_agent_that_reports_nonsense_is_denied_like_any_other",
             clusters: 0,
             run: |fleet| registration::nonsense(fleet).boxed(),
@@ -137,6 +146,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| leaving::detach(fleet).boxed(),
         },
         Scenario {
+            name: "clusters/an_agent_of_another_origin_keeps_its_cluster",
+            clusters: 0,
+            run: |fleet| leaving::former(fleet).boxed(),
+        },
+        Scenario {
             name: "clusters/an_agent_labels_its_cluster_and_goes_silent",
             clusters: 1,
             run: |fleet| leaving::label_and_silence(fleet).boxed(),
@@ -165,6 +179,11 @@ pub fn all() -> Vec<Scenario> {
             name: "clusters/sets_are_bound_by_those_who_may",
             clusters: 0,
             run: |fleet| sets::bindings(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/labels_that_were_taken_off_come_back",
+            clusters: 0,
+            run: |fleet| unlabelled::labels_come_back(fleet).boxed(),
         },
         Scenario {
             name: "clusters/placements_choose_from_bound_sets",

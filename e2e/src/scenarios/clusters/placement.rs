@@ -48,7 +48,8 @@ impl Team {
 
     /// A cluster that can be chosen: it tolerates no silence, so it is made without an agent and without a taint.
     async fn cluster(&self, name: &str, labels: Value, status: Value) -> Result<()> {
-        let cluster = super::cluster(name, &labels)?;
+        let mut cluster = super::cluster(name, &labels)?;
+        cluster.spec.hub_accepts_client = true;
         self.clusters.create(&PostParams::default(), &cluster).await?;
         if !status.is_null() {
             let patch = json!({"status": status});

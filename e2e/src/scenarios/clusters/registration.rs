@@ -1,13 +1,19 @@
 //! Joining with a bootstrap identity, reporting, being denied, leaving.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, coordination::v1::Lease};
+use k8s_openapi::api::{
+    certificates::v1::CertificateSigningRequest, coordination::v1::Lease, core::v1::Secret,
+};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    config::Kubeconfig,
 };
 use serde_json::{Value, json};
-use writ_agent::registration::{Driver, Joining, identity, join, store::Store};
+use writ_agent::registration::{
+    Driver, Joining, identity, join,
+    store::{Store, auth_of},
+};
 use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
 use writ_hub::registration::people::{self, Accepted};
 
@@ -165,6 +171,21 @@ pub async fn lifecycle(fleet: Fleet) -> Result<()> {
     })
     .await?;
     agent.stop().await?;
+
+    // It joins again as a cluster that was never here: what it kept is worth nothing any more.
+    let certificate = |config: &Kubeconfig| auth_of(config).and_then(|a| a.client_certificate_data.clone());
+    let before = wanted.store.load().await?.kubeconfig.context("no kubeconfig")?;
+    let joined = tokio::spawn({
+        let wanted = wanted.clone();
+        async move { join(&wanted).await }
+    });
+    wait::until_true("a new request is pending", || async {
+        Ok(people::pending(&admin, "cluster1").await?.len() == 1)
+    })
+    .await?;
+    people::accept(&admin, "cluster1", None).await?;
+    let config = joined.await??;
+    ensure!(certificate(&before) != certificate(&config));
     hub.stop().await
 }
 
@@ -197,6 +218,70 @@ pub async fn certificate_first(fleet: Fleet) -> Result<()> {
     people::accept(&admin, "early", None).await?;
     joined.await??;
     own.get("early").await?;
+    hub.stop().await
+}
+
+/// Nothing is asked for whose key cannot be kept, and what was asked for is not asked for again.
+pub async fn one_request(fleet: Fleet) -> Result<()> {
+    let hub = run_hub(&fleet, |_| {}).await?;
+    let admin = fleet.hub.admin().await?;
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("not-there");
+    let wanted = joining(&fleet, "one", Store::File(place.join("hub.kubeconfig"))).await?;
+    for _ in 0..2 {
+        refused(join(&wanted).await.map_err(Into::into), "not-there")?;
+    }
+    let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let all = ListParams::default();
+    ensure!(
+        requests.list(&all).await?.items.is_empty(),
+        "a key that was not kept"
+    );
+    std::fs::create_dir(&place)?;
+    // Interrupted and started again, it waits with the request that it sent.
+    for _ in 0..2 {
+        let joined = tokio::spawn({
+            let wanted = wanted.clone();
+            async move { join(&wanted).await }
+        });
+        wait::until_true("a request is pending", || async {
+            Ok(!people::pending(&admin, "one").await?.is_empty())
+        })
+        .await?;
+        joined.abort();
+        let _ = joined.await;
+    }
+    // So it does if it was interrupted before it could send it.
+    let sent = requests.list(&all).await?.items;
+    ensure!(sent.len() == 1, "{} requests", sent.len());
+    let name = sent.iter().map(ResourceExt::name_any).collect::<String>();
+    requests.delete(&name, &DeleteParams::default()).await?;
+    let joined = tokio::spawn(async move { join(&wanted).await });
+    wait::until_true("the same request is pending", || async {
+        Ok(people::pending(&admin, "one")
+            .await?
+            .iter()
+            .any(|p| p.name == name))
+    })
+    .await?;
+    people::accept(&admin, "one", None).await?;
+    joined.await??;
+    // A cluster in which nothing is installed has no namespace of the agent's.
+    let bare = fleet.cluster(1)?.admin().await?;
+    let store = Store::Secret {
+        client: bare.clone(),
+        namespace: "bare".into(),
+    };
+    let wanted = joining(&fleet, "two", store).await?;
+    let joined = tokio::spawn(async move { join(&wanted).await });
+    wait::until_true("a request is pending", || async {
+        Ok(people::pending(&admin, "two").await?.len() == 1)
+    })
+    .await?;
+    people::accept(&admin, "two", None).await?;
+    joined.await??;
+    let secrets: Api<Secret> = Api::namespaced(bare, "bare");
+    secrets.get("hub-kubeconfig-secret").await?;
     hub.stop().await
 }
 

@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use k8s_openapi::api::{
+    core::v1::Namespace,
+    rbac::v1::{ClusterRoleBinding, RoleBinding},
+};
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
     api::{ListParams, PostParams},
@@ -58,6 +61,11 @@ fn upstream(permission: &ClusterPermission) -> Result<ManifestWork> {
             Some("b"),
             json!({"subjects": [user("viewer")], "roleRef": cluster_role("view")}),
         ),
+        object(
+            "RoleBinding",
+            Some("c"),
+            json!({"subjects": [user("selected")], "roleRef": cluster_role("view")}),
+        ),
     ];
     let owner = permission.controller_owner_ref(&()).context("no uid")?;
     let mut owner = serde_json::to_value(owner)?;
@@ -71,19 +79,24 @@ fn upstream(permission: &ClusterPermission) -> Result<ManifestWork> {
     }))?)
 }
 
-/// What was granted, and to whom.
-const GRANTED: [(&str, &str, &str); 3] = [
+/// What was granted, and to whom. The last one comes by a selector.
+const GRANTED: [(&str, &str, &str); 4] = [
     ("everywhere", "list", ""),
     ("here", "watch", "a"),
     ("viewer", "get", "b"),
+    ("selected", "get", "c"),
 ];
 
 /// Asks the authorizer all the time, until it is told to stop; fails if it ever says no.
-fn watched(client: Client, stop: Arc<AtomicBool>) -> JoinHandle<Result<usize>> {
+fn watched(
+    client: Client,
+    granted: &'static [(&str, &str, &str)],
+    stop: Arc<AtomicBool>,
+) -> JoinHandle<Result<usize>> {
     tokio::spawn(async move {
         let mut asked = 0;
         while !stop.load(Ordering::Relaxed) {
-            for (who, verb, namespace) in GRANTED {
+            for (who, verb, namespace) in granted {
                 ensure!(may(&client, who, verb, namespace).await?, "{who} lost access");
                 asked += 1;
             }
@@ -97,7 +110,7 @@ async fn identities(fleet: &Fleet) -> Result<Vec<Option<String>>> {
     let client = spoke(fleet).await?;
     let all: Api<ClusterRoleBinding> = Api::all(client.clone());
     let mut uids = vec![all.get("p").await?.uid()];
-    for namespace in ["a", "b"] {
+    for namespace in ["a", "b", "c"] {
         let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
         uids.push(bindings.get("p").await?.uid());
     }
@@ -115,6 +128,13 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
     for namespace in ["a", "b"] {
         fleet.cluster(1)?.namespace(namespace).await?;
     }
+    for client in [fleet.hub.admin().await?, spoke(&fleet).await?] {
+        let namespaces: Api<Namespace> = Api::all(client);
+        let selected = json!({"metadata": {"name": "c", "labels": {"team": "a"}}});
+        namespaces
+            .create(&PostParams::default(), &serde_json::from_value(selected)?)
+            .await?;
+    }
     permission(
         &fleet,
         "p",
@@ -125,6 +145,7 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
             "roleBindings": [
                 {"namespace": "a", "roleRef": {"kind": "Role"}, "subject": user("here")},
                 {"namespace": "b", "roleRef": cluster_role("view"), "subject": user("viewer")},
+                {"namespaceSelector": {"matchLabels": {"team": "a"}}, "roleRef": cluster_role("view"), "subject": user("selected")},
             ],
         }),
     )
@@ -141,7 +162,7 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
 
     // Ours comes.
     let stop = Arc::new(AtomicBool::new(false));
-    let asking = watched(spoke(&fleet).await?, stop.clone());
+    let asking = watched(spoke(&fleet).await?, &GRANTED, stop.clone());
     parts.hub.stop().await?;
     let ours = fleet.run_hub(hub(hub_controllers())).await?;
     condition(&fleet, "p", "Ready", "True", "Granted").await?;
@@ -149,8 +170,15 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
     let named = |name: &str| adopted.items.iter().any(|work| work.name_any() == name);
     ensure!(named(&theirs.name_any()), "the work keeps its name");
     ensure!(identities(&fleet).await? == before, "nothing was made again");
+    stop.store(true, Ordering::Relaxed);
+    let mut asked = asking.await??;
 
-    // Upstream's comes back: it finds a work of that name whose spec is not its own, and replaces the spec.
+    // Upstream's comes back: it finds a work of that name whose spec is not its own, and replaces the spec. What a selector
+    // brought is the agent's then, and upstream's controller knows nothing of that.
+    let [named @ .., _selected] = &GRANTED;
+    let before = identities(&fleet).await?;
+    stop.store(false, Ordering::Relaxed);
+    let asking = watched(spoke(&fleet).await?, named, stop.clone());
     ours.stop().await?;
     let mut current = works.get(&theirs.name_any()).await?;
     current.spec = theirs.spec.clone();
@@ -164,9 +192,13 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
             .is_some_and(|c| c.status == "True" && c.observed_generation == replaced.metadata.generation))
     })
     .await?;
-    ensure!(identities(&fleet).await? == before, "nothing was made again");
+    let after = identities(&fleet).await?;
+    ensure!(after.get(..3) == before.get(..3), "nothing was made again");
+    for (who, verb, namespace) in GRANTED {
+        allowed(&fleet, who, verb, namespace, true).await?;
+    }
     stop.store(true, Ordering::Relaxed);
-    let asked = asking.await??;
+    asked += asking.await??;
     println!("asked {asked} times while controllers changed: always allowed");
     ensure!(asked > 0);
     Ok(())

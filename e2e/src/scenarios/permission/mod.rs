@@ -11,6 +11,7 @@ mod grant;
 mod large;
 mod migration;
 mod overlap;
+mod revoked;
 mod selector;
 mod support;
 mod writers;
@@ -62,6 +63,16 @@ pub fn all() -> Vec<Scenario> {
             name: "permission/validate_looks_behind_selectors",
             clusters: 1,
             run: |fleet| selector::validated(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_role_that_leaves_goes_also_where_it_is_looked_for",
+            clusters: 1,
+            run: |fleet| revoked::validated_role(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_binding_without_its_owner_goes_with_its_entry",
+            clusters: 1,
+            run: |fleet| revoked::stripped(fleet).boxed(),
         },
         Scenario {
             name: "permission/the_hub_may_write_works_by_exactly_the_rule_of_the_design",

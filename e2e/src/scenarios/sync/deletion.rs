@@ -83,18 +83,42 @@ pub async fn policies(fleet: Fleet) -> Result<()> {
     ensure!(left.annotations().is_empty(), "{:?}", left.annotations());
     ensure!(case.leftovers("orphans").await?.is_empty());
 
-    case.root_sync(
-        "wrong",
-        json!({ "metadata": { "annotations": { FOREGROUND: "Background" }}}),
-    )
-    .await?;
-    case.when("wrong", "the annotation is refused", |status| {
-        condition(status, "Stalled")["message"]
-            .as_str()
-            .unwrap_or_default()
-            .contains("KNV1061")
-    })
-    .await?;
+    // What is not understood is not acted on.
+    let policy = json!({ "metadata": { "annotations": { FOREGROUND: "Background" }}});
+    let format = json!({ "spec": { "sourceFormat": "tree" }});
+    for (name, wrong) in [("policy", policy), ("format", format)] {
+        case.root_sync(name, wrong).await?;
+        let status = case
+            .when(name, "it is refused", |status| {
+                let refused =
+                    |message: &serde_json::Value| message.as_str().unwrap_or_default().contains("KNV1061");
+                refused(&condition(status, "Stalled")["message"])
+                    && refused(&status["source"]["errors"][0]["errorMessage"])
+            })
+            .await?;
+        ensure!(status["sync"]["commit"].is_null(), "{status:#}");
+    }
+
+    // Nothing can be made for a name that is too long, so nothing keeps it.
+    for name in ["n".repeat(60), "n".repeat(80)] {
+        case.root_sync(&name, json!({})).await?;
+        case.when(&name, "the name is refused", |status| {
+            condition(status, "Stalled")["message"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("at most 38 characters")
+        })
+        .await?;
+        if name.len() == 60 {
+            ensure!(
+                case.leftovers(&name).await?.is_empty(),
+                "{:?}",
+                case.leftovers(&name).await?
+            );
+        }
+        case.delete("RootSync", SYSTEM, &name).await?;
+        case.gone("RootSync", SYSTEM, &name).await?;
+    }
     Ok(())
 }
 
@@ -151,6 +175,56 @@ pub async fn order(fleet: Fleet) -> Result<()> {
         "{:?}",
         case.leftovers("order").await?
     );
+    Ok(())
+}
+
+/// Whatever keeps an object from being deleted, it can be left behind; what was never made keeps nothing.
+pub async fn abandoned(fleet: Fleet) -> Result<()> {
+    let case = Case::new(fleet).await?;
+    apply(&case.admin, &namespace("fails")).await?;
+    let review = "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\nmetadata: {name: x}\nspec: {resourceAttributes: {verb: get, resource: pods}}\n";
+    let map = ("a.yaml", config_map("fails", "a", "1"));
+    case.repo
+        .commit("main", &[map.clone(), ("review.yaml", review.to_owned())])?;
+    case.root_sync(
+        "fails",
+        json!({ "metadata": { "annotations": { FOREGROUND: "Foreground" }}}),
+    )
+    .await?;
+    case.when("fails", "what cannot be kept is refused", |status| {
+        status["sync"]["errors"]
+            .to_string()
+            .contains("SelfSubjectAccessReview")
+    })
+    .await?;
+    let groups = Api::<writ_api::kpt::ResourceGroup>::namespaced(case.admin.clone(), SYSTEM);
+    until("the inventory has what was made", || async {
+        let listed = groups.get("fails").await?.spec.resources.unwrap_or_default();
+        Ok((listed.len() == 1).then_some(()))
+    })
+    .await?;
+    let commit = case.repo.commit("main", &[map])?;
+    case.synced("fails", &commit).await?;
+
+    // As where a webhook fails.
+    case.env
+        .front
+        .refuse(Some("/api/v1/namespaces/fails/configmaps/a"));
+    case.delete("RootSync", SYSTEM, "fails").await?;
+    case.when("fails", "what failed is named", |status| {
+        condition(status, "ReconcilerFinalizerFailure")["message"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("cannot get ConfigMap fails/a")
+    })
+    .await?;
+    let note = json!({ "metadata": { "annotations": { "writ.dev/abandon-managed-objects": "true" }}});
+    case.syncs("RootSync", SYSTEM)
+        .patch("fails", &PatchParams::default(), &Patch::Merge(note))
+        .await?;
+    case.gone("RootSync", SYSTEM, "fails").await?;
+    let maps = Api::<ConfigMap>::namespaced(case.admin.clone(), "fails");
+    ensure!(maps.get_opt("a").await?.is_some());
     Ok(())
 }
 

@@ -98,6 +98,11 @@ pub async fn token_and_ca(fleet: Fleet) -> Result<()> {
     }}}))
     .await?;
     error("no branch \"main\"").await?;
+    // Whoever leaves out the credentials reads nothing of what was fetched with them.
+    let elsewhere = json!({ "repo": "http://127.0.0.1:1/nowhere", "revision": one });
+    case.root_sync("https", json!({ "spec": { "git": elsewhere }}))
+        .await?;
+    error("127.0.0.1:1/nowhere").await?;
     unchecked_and_moved(&case, &url).await
 }
 

@@ -6,8 +6,10 @@ mod bindings;
 mod deletion;
 mod drift;
 mod https;
+mod kinds;
 mod migration;
 mod modes;
+mod namespaces;
 mod rights;
 mod sources;
 mod support;
@@ -72,8 +74,13 @@ pub fn all() -> Vec<Scenario> {
         "an_inventory_is_restored_at_once" => trust::inventory,
         "labels_alone_make_nothing_a_syncs" => trust::labels,
         "a_refused_secret_is_not_quoted" => trust::secrets,
+        "a_kind_that_is_gone_stops_nothing" => kinds::gone,
+        "a_used_namespace_is_made_whenever_it_is_missing" => namespaces::missing,
+        "a_new_namespace_strategy_is_followed_at_once" => namespaces::strategy,
+        "what_is_declared_is_never_deleted" => kinds::late,
         "objects_are_deleted_or_orphaned" => deletion::policies,
         "a_role_is_removed_in_the_middle_of_a_deletion" => deletion::role_removed,
+        "whatever_fails_can_be_left_behind" => deletion::abandoned,
         "what_others_need_is_deleted_last" => deletion::order,
     }
 }

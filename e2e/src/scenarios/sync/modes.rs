@@ -205,6 +205,17 @@ subjects: [{kind: User, name: carol}]
         condition(status, "RolesBound")["reason"] == "ClusterAdmin"
     })
     .await?;
+    // Whoever takes the flag away is not left with a gate that nobody keeps.
+    let without = Options {
+        require_bind: false,
+        ..case.env.options.clone()
+    };
+    case.restart_with(without, async { Ok(()) }).await?;
+    until("nobody is asked any more", || async {
+        Ok(edit("carols", json!([]), "/c").await.ok())
+    })
+    .await?;
+    ensure!(configurations.get_opt("writ-sync").await?.is_none());
     Ok(())
 }
 

@@ -43,11 +43,15 @@ pub async fn escalation(fleet: Fleet) -> Result<()> {
     victim.root_sync("victim", roles.clone()).await?;
     let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: narrow-more\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\nsubjects: [{kind: ServiceAccount, name: root-reconciler-narrow, namespace: config-management-system}]\n";
     let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: more, namespace: narrow}\nrules: [{apiGroups: ['*'], resources: ['*'], verbs: ['*']}]\n";
+    let inventory = format!(
+        "apiVersion: kpt.dev/v1alpha1\nkind: ResourceGroup\nmetadata: {{name: narrow, namespace: {SYSTEM}}}\nspec: {{}}\n"
+    );
     case.repo.commit(
         "main",
         &[
             ("victim.yaml", root_sync_yaml("victim")),
             ("self.yaml", root_sync_yaml("narrow")),
+            ("inventory.yaml", inventory),
             ("binding.yaml", binding.to_owned()),
             ("role.yaml", role.to_owned()),
             ("good.yaml", config_map("narrow", "good", "1")),
@@ -59,7 +63,9 @@ pub async fn escalation(fleet: Fleet) -> Result<()> {
             let errors = errors(status);
             [
                 "patch rootsyncs.configsync.gke.io",
+                "declares itself in its own source",
                 "KNV1069",
+                "declares its own inventory in its own source",
                 "patch clusterrolebindings",
                 "patch roles",
             ]

@@ -4,7 +4,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    client::Body,
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
@@ -36,7 +37,9 @@ pub const SYSTEM: &str = "config-management-system";
 pub struct Env {
     fleet: Fleet,
     folder: TempDir,
-    options: writ_sync::Options,
+    pub options: writ_sync::Options,
+    /// Between the reconcilers and the API server.
+    pub front: Front,
     running: Mutex<Option<Running>>,
 }
 
@@ -74,13 +77,16 @@ impl Case {
         let folder = TempDir::new()?;
         options.cache = folder.path().join("clones");
         options.leader_election = Some("e2e".into());
-        let running = Fleet::run_sync_on(&fleet.hub, options.clone()).await?;
+        let front = Front::default();
+        let between = |client| front.before(client);
+        let running = Fleet::run_sync_through(&fleet.hub, options.clone(), between).await?;
         let admin = fleet.hub.admin().await?;
         Ok(Self {
             env: Arc::new(Env {
                 fleet,
                 folder,
                 options,
+                front,
                 running: Mutex::new(Some(running)),
             }),
             admin,
@@ -90,12 +96,22 @@ impl Case {
 
     /// Stops the manager; another one starts after that was done.
     pub async fn restart(&self, between: impl Future<Output = Result<()>>) -> Result<()> {
+        self.restart_with(self.env.options.clone(), between).await
+    }
+
+    /// The same; the other one has other options.
+    pub async fn restart_with(
+        &self,
+        options: writ_sync::Options,
+        between: impl Future<Output = Result<()>>,
+    ) -> Result<()> {
         let mut running = self.env.running.lock().await;
         if let Some(running) = running.take() {
             running.stop().await?;
         }
         between.await?;
-        *running = Some(Fleet::run_sync_on(&self.env.fleet.hub, self.env.options.clone()).await?);
+        let front = |client| self.env.front.before(client);
+        *running = Some(Fleet::run_sync_through(&self.env.fleet.hub, options, front).await?);
         Ok(())
     }
 
@@ -250,6 +266,51 @@ pub fn value(map: &ConfigMap) -> &str {
         .as_ref()
         .and_then(|data| data.get("key"))
         .map_or("", String::as_str)
+}
+
+/// What is between the reconcilers and the API server: it can refuse requests, and counts them.
+#[derive(Clone, Default)]
+pub struct Front {
+    refused: Arc<std::sync::Mutex<Option<String>>>,
+    asked: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+impl Front {
+    fn before(&self, client: Client) -> Client {
+        let front = self.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let refused = front.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            let refused = refused.as_ref() == Some(&path);
+            front
+                .asked
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(path);
+            let client = client.clone();
+            async move {
+                if !refused {
+                    return client.send(request).await;
+                }
+                http::Response::builder()
+                    .status(500)
+                    .body(Body::from(b"not now".to_vec()))
+                    .map_err(kube::Error::HttpError)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// From now on that path is answered with an error; nothing means none is.
+    pub fn refuse(&self, path: Option<&str>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = path.map(str::to_owned);
+    }
+
+    /// How often that path was asked for.
+    pub fn asked(&self, path: &str) -> usize {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.iter().filter(|asked| *asked == path).count()
+    }
 }
 
 /// A way to a server that can be closed: then the server is away, as a proxy before it says. It counts who knocks.

@@ -69,6 +69,22 @@ spec:
   - {apiGroups: [""], resources: [secrets], verbs: ["*"]}
 "#;
 
+/// Account `default/a` may also read what others only whisper.
+const READER: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules:
+- {apiGroups: ["", apiextensions.k8s.io], resources: ["*"], verbs: [create, update, patch, get, delete]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
+subjects:
+- {kind: ServiceAccount, name: a, namespace: default}
+"#;
+
 /// What cannot be changed, only made anew: the type of a Secret, the role of a binding.
 const THEIRS: &str = r"
 apiVersion: v1
@@ -296,6 +312,62 @@ subjects:
     change(&works, "w", json!({"spec": {"deleteOption": null}})).await?;
     condition(&works, "w", "Applied", "True").await?;
     ensure!(secrets.get("theirs").await?.metadata.uid != before.0);
+    Ok(())
+}
+
+/// A name that is more than a name leads nowhere: neither to a list, nor to an object that was not judged.
+pub async fn redirected(fleet: Fleet) -> Result<()> {
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    yaml::apply(&client, VICTIMS).await?;
+    yaml::apply(&client, THEIRS).await?;
+    yaml::apply(&client, READER).await?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let before = bindings.get("admins").await?.metadata.resource_version;
+    let with = |manifests: Value, group: &str, resource: &str, strategy: &str| {
+        let mut spec = spec("a", &manifests);
+        let configs = json!([{
+            "resourceIdentifier": {"group": group, "resource": resource, "namespace": "*", "name": "*"},
+            "updateStrategy": {"type": strategy},
+            "feedbackRules": [{"type": "JSONPaths", "jsonPaths": [{"name": "all", "path": ".items[*].data"}]}]}]);
+        if let Some(spec) = spec.as_object_mut() {
+            spec.insert("manifestConfigs".into(), configs);
+        }
+        spec
+    };
+    let secret = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": name}});
+    let evil = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "x.y"},
+        "spec": {"group": "", "scope": "Cluster", "names": {"kind": "Evil", "plural": "namespaces/default"},
+            "versions": [{"name": "v1", "served": true}]}});
+    let through = json!({"apiVersion": "v1", "kind": "Evil", "metadata": {"name": "secrets"}});
+    let captured = binding("ClusterRoleBinding", "admins?x", "ClusterRole", "harmless");
+    for (name, spec) in [
+        ("list", with(json!([secret("?")]), "", "secrets", "ReadOnly")),
+        (
+            "watch",
+            with(json!([secret("?watch=1&x=1")]), "", "secrets", "ReadOnly"),
+        ),
+        (
+            "plural",
+            with(json!([through, evil]), "", "namespaces/default", "ReadOnly"),
+        ),
+        (
+            "capture",
+            with(json!([captured]), GROUP, "clusterrolebindings", "CreateOnly"),
+        ),
+    ] {
+        create(&works, name, spec).await?;
+        let work = condition(&works, name, "Applied", "False").await?;
+        let message = manifest_condition(&work, 0, "Applied")?.2;
+        ensure!(
+            message.contains("cannot be part of a URL") || message.contains("doesn't have a resource type"),
+            "{name}: {message}"
+        );
+        let status = serde_json::to_string(&work.status)?;
+        ensure!(!status.contains("dGhlaXJz"), "{name}: {status}");
+        delete(&works, name).await?;
+    }
+    ensure!(bindings.get("admins").await?.metadata.resource_version == before);
     Ok(())
 }
 

@@ -67,6 +67,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| attacks::replaced(fleet).boxed(),
         },
         Scenario {
+            name: "work/no_name_leads_to_another_object",
+            clusters: 1,
+            run: |fleet| attacks::redirected(fleet).boxed(),
+        },
+        Scenario {
             name: "work/what_an_executor_may_hold_comes_back",
             clusters: 1,
             run: |fleet| attacks::made_again(fleet).boxed(),
@@ -175,6 +180,11 @@ pub fn all() -> Vec<Scenario> {
             name: "work/fields_of_others_and_a_plain_status_stay",
             clusters: 1,
             run: |fleet| promises::fields_of_others(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_kind_that_never_comes_holds_up_nobody",
+            clusters: 1,
+            run: |fleet| promises::waiting(fleet).boxed(),
         },
         Scenario {
             name: "work/a_cluster_may_be_its_own_hub",

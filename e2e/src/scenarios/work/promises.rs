@@ -1,9 +1,12 @@
 //! What is easily lost: fields of others, a cluster that is its own hub, works that end by themselves.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
     core::GroupVersionKind,
 };
 use serde_json::json;
@@ -136,4 +139,53 @@ pub async fn ends_by_itself(fleet: Fleet) -> Result<()> {
         Ok(works.get_opt("task").await?.is_none())
     })
     .await
+}
+
+/// Works that wait for a kind that never comes hold up nobody else.
+pub async fn waiting(fleet: Fleet) -> Result<()> {
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    yaml::apply(&client, TOYS).await?;
+    create(
+        &works,
+        "other",
+        json!({"workload": {"manifests": [config_map("default", "other", "1")]}}),
+    )
+    .await?;
+    let maps = config_maps(&client, "default");
+    holds(&maps, "other", "1").await?;
+    for number in 0..3 {
+        // The definition is taken, and never established: its singular is that of another.
+        let (group, plural) = ("toys.example.com", format!("copies{number}"));
+        let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{group}")},
+            "spec": {"group": group, "scope": "Namespaced",
+                "names": {"kind": format!("Copy{number}"), "plural": plural, "singular": "toy"},
+                "versions": [{"name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+        let copies = (0..20).map(|copy| {
+            json!({"apiVersion": format!("{group}/v1"), "kind": format!("Copy{number}"),
+                "metadata": {"namespace": "default", "name": format!("c{copy}")}})
+        });
+        let manifests: Vec<_> = std::iter::once(definition).chain(copies).collect();
+        create(&works, &plural, json!({"workload": {"manifests": manifests}})).await?;
+    }
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    wait::until_true("the definitions are taken", || async {
+        let list = definitions.list(&ListParams::default()).await?;
+        Ok(list.iter().filter(|d| d.name_any().starts_with("copies")).count() == 3)
+    })
+    .await?;
+    let started = Instant::now();
+    let drift = json!({"data": {"key": "drift"}});
+    maps.patch("other", &PatchParams::default(), &Patch::Merge(&drift))
+        .await?;
+    holds(&maps, "other", "1").await?;
+    // The others wait for ten seconds, and would for each of their manifests.
+    let took = started.elapsed();
+    ensure!(took < Duration::from_secs(5), "drift was repaired after {took:?}");
+    for number in 0..3 {
+        condition(&works, &format!("copies{number}"), "Applied", "False").await?;
+    }
+    Ok(())
 }

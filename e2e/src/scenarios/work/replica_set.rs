@@ -1,13 +1,14 @@
 //! A ManifestWorkReplicaSet reaches the clusters of its placements, step by step.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use writ_api::{
-    cluster::PlacementDecision,
+    cluster::{Placement, PlacementDecision},
     work::{ManifestWork, ManifestWorkReplicaSet, REPLICA_SET_LABEL},
 };
 
@@ -27,6 +28,11 @@ pub async fn rollout(fleet: Fleet) -> Result<()> {
     for cluster in clusters {
         fleet.hub.namespace(cluster).await?;
     }
+    let placements: Api<Placement> = Api::namespaced(admin.clone(), "default");
+    let placement: Placement = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
+        "metadata": {"name": "all"}, "spec": {}}))?;
+    placements.create(&PostParams::default(), &placement).await?;
     let decisions: Api<PlacementDecision> = Api::namespaced(admin.clone(), "default");
     let decision: PlacementDecision = serde_json::from_value(json!({
         "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "PlacementDecision",
@@ -105,6 +111,40 @@ pub async fn rollout(fleet: Fleet) -> Result<()> {
         Ok(made().await?.len() == 2)
     })
     .await?;
+    // A placement that is deleted takes no work with it, whether its decisions are already gone or not.
+    let all = |work: &&ManifestWork| work.namespace().as_deref() == Some("c2");
+    placements.delete("all", &DeleteParams::default()).await?;
+    decisions
+        .patch_status(
+            "all-1",
+            &PatchParams::default(),
+            &Patch::Merge(&json!({"status": {"decisions": []}})),
+        )
+        .await?;
+    wait::until_true("the set says that the placement is not there", || async {
+        let status = sets.get("web").await?.status.unwrap_or_default();
+        Ok(status
+            .conditions
+            .iter()
+            .any(|c| c.reason == "PlacementDecisionNotFound" && c.message.contains("stay as they are")))
+    })
+    .await?;
+    // On a real cluster the decisions go with the placement.
+    let _ = decisions.delete("all-1", &DeleteParams::default()).await;
+    // The set is looked at after that, too.
+    let more = json!({"spec": {"manifestWorkTemplate": {"workload": {"manifests": [config_map("default", "a", "2")]}}}});
+    let changed = sets
+        .patch("web", &PatchParams::default(), &Patch::Merge(&more))
+        .await?;
+    wait::until_true("the set was looked at again", || async {
+        let status = sets.get("web").await?.status.unwrap_or_default();
+        let seen = |c: &Condition| c.observed_generation == changed.metadata.generation;
+        Ok(status.conditions.iter().all(seen))
+    })
+    .await?;
+    let kept = made().await?;
+    let kept = kept.iter().find(all);
+    ensure!(kept.is_some_and(|work| work.metadata.deletion_timestamp.is_none()));
     sets.delete("web", &DeleteParams::default()).await?;
     wait::until_true("no work is left but theirs", || async {
         Ok(made().await?.len() == 1 && sets.get_opt("web").await?.is_none())
