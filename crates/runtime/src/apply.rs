@@ -158,18 +158,39 @@ where
     K: Resource + Clone + Debug + DeserializeOwned,
     K::DynamicType: Default,
 {
+    let only = uid.map(|uid| Preconditions {
+        uid: Some(uid.into()),
+        resource_version: None,
+    });
+    delete_if(api, name, only).await
+}
+
+/// Deletes an object as long as it is as it was seen. One that has changed since is left for whoever watches it to decide
+/// anew.
+pub async fn delete_as_seen<K>(api: &Api<K>, seen: &K) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let same = Preconditions {
+        uid: seen.uid(),
+        resource_version: seen.resource_version(),
+    };
+    delete_if(api, &seen.name_any(), Some(same)).await
+}
+
+async fn delete_if<K>(api: &Api<K>, name: &str, only: Option<Preconditions>) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+    K::DynamicType: Default,
+{
     let mut params = DeleteParams::background();
-    if let Some(uid) = uid {
-        params = params.preconditions(Preconditions {
-            uid: Some(uid.into()),
-            resource_version: None,
-        });
-    }
+    params.preconditions = only;
     match api.delete(name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        // Another object has taken the name: ours is gone.
-        Err(kube::Error::Api(status)) if status.code == 409 && uid.is_some() => Ok(()),
+        // Not the object that was meant.
+        Err(kube::Error::Api(status)) if status.code == 409 && params.preconditions.is_some() => Ok(()),
         Err(error) => {
             let kind = K::kind(&K::DynamicType::default()).into_owned();
             Err(error).context(|| format!("delete {kind} {name}"))

@@ -277,10 +277,11 @@ impl Worker {
             }
             Step::Release(Object::Role(role)) => release(&roles, role.as_ref()).await,
             Step::Release(Object::RoleBinding(binding)) => release(&bindings, binding.as_ref()).await,
-            Step::Delete { kind, name, uid } => match kind {
-                Kind::Role => apply::delete(&roles, name, uid.as_deref()).await,
-                Kind::RoleBinding => apply::delete(&bindings, name, uid.as_deref()).await,
-            },
+            // A work may have taken it over since, and no grant's end takes it away then.
+            Step::Delete(Object::Role(role)) => apply::delete_as_seen(&roles, role.as_ref()).await,
+            Step::Delete(Object::RoleBinding(binding)) => {
+                apply::delete_as_seen(&bindings, binding.as_ref()).await
+            }
         }
     }
 

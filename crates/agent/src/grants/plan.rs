@@ -232,15 +232,8 @@ pub enum Step {
     },
     /// Leave what was shared to the work.
     Release(Object),
-    /// Remove it.
-    Delete {
-        /// Its kind.
-        kind: Kind,
-        /// Its name.
-        name: String,
-        /// Its uid, so that nothing else is removed.
-        uid: Option<String>,
-    },
+    /// Remove it, as it was seen.
+    Delete(Object),
 }
 
 /// A Role or RoleBinding as it shall be.
@@ -377,19 +370,12 @@ pub fn namespace(
             .extend(step(object, current).map(|step| (step, names.clone())));
         plan.outcomes.extend(names.into_iter().map(|n| (n, None)));
     }
-    for (key, object) in live.iter().filter(|(key, _)| !kept.contains(*key)) {
+    for (_, object) in live.iter().filter(|(key, _)| !kept.contains(*key)) {
         match object {
             Live::Foreign => {}
             Live::Delivered { object, .. } => plan.steps.extend(release(object)),
             Live::Granted(object) if object.meta().deletion_timestamp.is_some() => {}
-            Live::Granted(object) => {
-                let step = Step::Delete {
-                    kind: key.0,
-                    name: key.1.clone(),
-                    uid: object.meta().uid.clone(),
-                };
-                plan.steps.push((step, Vec::new()));
-            }
+            Live::Granted(object) => plan.steps.push((Step::Delete(object.clone()), Vec::new())),
         }
     }
     plan

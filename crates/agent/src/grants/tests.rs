@@ -71,9 +71,10 @@ fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut
     let mut words = Vec::new();
     for (step, _) in plan.steps {
         let (verb, object) = match step {
-            Step::Delete { kind, name, .. } => {
-                words.push(format!("delete {kind} {name}"));
-                live.remove(&(kind, name));
+            Step::Delete(object) => {
+                let key = key(&object);
+                words.push(format!("delete {} {}", key.0, key.1));
+                live.remove(&key);
                 continue;
             }
             Step::Create(object) => ("create", object),

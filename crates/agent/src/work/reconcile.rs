@@ -5,15 +5,18 @@ use std::collections::{BTreeMap, HashSet};
 use futures::{StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
     core::{GroupVersionKind, ObjectMeta, PartialObjectMeta},
 };
 use serde_json::json;
 use tokio::time::Instant;
-use writ_api::work::{
-    AppliedManifestWork, AppliedManifestWorkStatus, AppliedResource, MANIFEST_WORK_NAME_LIMIT, ManifestWork,
-    ManifestWorkStatus,
+use writ_api::{
+    work::{
+        AppliedManifestWork, AppliedManifestWorkStatus, AppliedResource, MANIFEST_WORK_NAME_LIMIT,
+        ManifestWork, ManifestWorkStatus,
+    },
+    writ::NamespaceGrant,
 };
 use writ_runtime::{
     Error,
@@ -192,9 +195,21 @@ impl Agent {
             looked: &looked,
         };
         let before = recorded(applied);
-        // What was taken away goes at once, not after what is new.
-        let (done, (pending, pruned)) =
-            futures::join!(pass.run(&items), self.prune(before, &items, &owner, &dropped));
+        // What was taken away goes at once, not after what is new. Only grants go last: what they made stays where this
+        // work delivers it now, and the record has to say so first.
+        let (grants, others): (Vec<_>, Vec<_>) = plan::prune(before, &items)
+            .into_iter()
+            .partition(|resource| resource.group == NamespaceGrant::group(&()));
+        let (done, (mut pending, mut pruned)) =
+            futures::join!(pass.run(&items), self.prune(others, &owner, &dropped));
+        if !grants.is_empty() {
+            let going: Vec<_> = pending.iter().chain(&grants).cloned().collect();
+            let recorded = Self::applied_resources(before, &done, &items, &going);
+            self.patch_applied_status(applied, &recorded).await?;
+            let (late, outcome) = self.prune(grants, &owner, &dropped).await;
+            pending.extend(late);
+            pruned = pruned.and(outcome);
+        }
 
         let waits: HashSet<Wait> = done.iter().filter_map(|done| done.wait.clone()).collect();
         self.waits(key, waits);
@@ -272,12 +287,10 @@ impl Agent {
 
     async fn prune(
         &self,
-        before: &[AppliedResource],
-        items: &[Item],
+        dropped: Vec<AppliedResource>,
         owner: &Owner,
         known: &BTreeMap<AppliedResource, Own>,
     ) -> (Vec<AppliedResource>, Result<(), Error>) {
-        let dropped = plan::prune(before, items);
         let outcomes: Vec<_> = stream::iter(dropped)
             .map(|resource| async move {
                 let claim = known.get(&resource).map_or(Claim::Reference, Claim::Own);
