@@ -67,7 +67,7 @@ impl Agent {
                 let ((), deleted) = futures::join!(objects, apply::delete(&api, &name, uid.as_deref()));
                 deleted?;
             }
-            let mut status = work.status.clone().unwrap_or_default();
+            let mut status = self.unseen.status(work).last;
             let deleting = Wanted::new(DELETING, true, "WorkDeleting", "ManifestWork is being deleted");
             condition::set(
                 &mut status.conditions,

@@ -27,6 +27,7 @@ mod reconcile;
 mod records;
 mod status;
 mod takeover;
+mod unseen;
 mod watch;
 mod words;
 
@@ -59,6 +60,7 @@ use self::{
     objects::{Name, Objects},
     pass::{TURNS, Wait},
     plan::{Item, Target},
+    unseen::Unseen,
     watch::Watches,
 };
 use crate::{Context, Options};
@@ -95,6 +97,7 @@ pub(crate) struct Agent {
     hub_hash: String,
     id: String,
     works: Cache<ManifestWork>,
+    unseen: Unseen,
     applied: Cache<AppliedManifestWork>,
     mapper: Mapper,
     objects: Objects,
@@ -224,6 +227,7 @@ impl Agent {
             hub_hash,
             id,
             works: Cache::default(),
+            unseen: Unseen::default(),
             applied: Cache::default(),
             mapper: Mapper::new(context.spoke.clone()),
             watches: Watches::new(context.spoke.clone(), objects.clone(), queue.clone()),

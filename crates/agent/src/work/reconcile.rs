@@ -29,6 +29,7 @@ use writ_runtime::{
 use super::{
     Agent, Key,
     apply::{self, Owner},
+    cache::version,
     delete::{Claim, Gone, delete},
     executor::{LISTED_WITHIN, Verdict},
     objects::Own,
@@ -53,6 +54,7 @@ impl Agent {
         let Some((work, problem)) = self.works.get_with(name)? else {
             self.forget(&key);
             self.set_broken(name, None);
+            self.unseen.forget(name);
             return Ok(Next::Wait);
         };
         let applied = self.applied.get(&self.applied_name(name))?;
@@ -182,7 +184,7 @@ impl Agent {
             looked,
             dropped,
         } = judged;
-        let current = work.status.clone().unwrap_or_default();
+        let current = self.unseen.status(work).last;
         let complete = condition::is_true(&current.conditions, status::COMPLETE);
         let pass = Pass {
             agent: self,
@@ -376,17 +378,19 @@ impl Agent {
         work: &ManifestWork,
         wanted: &ManifestWorkStatus,
     ) -> Result<(), Error> {
-        let have = json!(work.status.clone().unwrap_or_default());
+        let have = json!(self.unseen.status(work).written);
+        let name = work.name_any();
         let Some(patch) = replacement(&have, &json!(wanted)) else {
+            self.unseen.settled(&name);
             return Ok(());
         };
-        let name = work.name_any();
         let body = json!({"metadata": {"uid": work.uid()}, "status": patch});
         let api: Api<PartialObjectMeta<ManifestWork>> =
             Api::namespaced(self.hub.clone(), &self.options.cluster_name);
         let patched = api
             .patch_status(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&body))
             .await
+            .inspect_err(|_| self.unseen.tried(work, wanted))
             .context(|| format!("report the status of ManifestWork {name}"))?;
         if unchanged(&patched.metadata, &work.metadata) {
             let mut work = work.clone();
@@ -394,6 +398,10 @@ impl Agent {
             work.metadata.managed_fields = None;
             work.status = Some(wanted.clone());
             self.works.put(&work)?;
+            self.unseen.forget(&name);
+        } else {
+            let version = version(patched.metadata.resource_version.as_deref());
+            self.unseen.written(work, wanted, version);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::AuthInfo,
 };
 use serde_json::{Value, json};
@@ -59,6 +59,30 @@ fn one(name: &str, value: &str) -> Value {
     json!({"workload": {"manifests": [config_map("default", name, value)]}})
 }
 
+/// A work that tells what is in an object of somebody else.
+fn told() -> Value {
+    let identifier = json!({"group": "", "resource": "configmaps", "namespace": "default", "name": "theirs"});
+    json!({
+        "workload": {"manifests": [config_map("default", "theirs", "")]},
+        "manifestConfigs": [{
+            "resourceIdentifier": identifier,
+            "updateStrategy": {"type": "ReadOnly"},
+            "feedbackRules": [{"type": "JSONPaths", "jsonPaths": [{"name": "key", "path": ".data.key"}]}],
+        }],
+    })
+}
+
+/// Waits until the work tells this.
+async fn reported(works: &Api<ManifestWork>, name: &str, value: &str) -> Result<()> {
+    wait::until_true(&format!("{name} tells {value}"), || async {
+        let status = works.get(name).await?.status.unwrap_or_default();
+        let manifests = status.resource_status.manifests.iter();
+        let mut values = manifests.flat_map(|manifest| &manifest.status_feedback.values);
+        Ok(values.any(|found| found.value.string.as_deref() == Some(value)))
+    })
+    .await
+}
+
 /// What was applied stays and is kept true while the hub is away; then nothing is lost, and nothing repeated.
 pub async fn hub_away(fleet: Fleet) -> Result<()> {
     let link = Link::to(&fleet.hub.url()).await?;
@@ -69,12 +93,19 @@ pub async fn hub_away(fleet: Fleet) -> Result<()> {
         create(&works, name, one(name, "1")).await?;
         condition(&works, name, "Available", "True").await?;
     }
+    let theirs: ConfigMap = serde_json::from_value(config_map("default", "theirs", "1"))?;
+    maps.create(&PostParams::default(), &theirs).await?;
+    create(&works, "told", told()).await?;
+    reported(&works, "told", "1").await?;
     let before = (
         maps.get("untouched").await?.resource_version(),
         works.get("untouched").await?.resource_version(),
     );
 
     link.cut();
+    let edit = json!({"data": {"key": "2"}});
+    maps.patch("theirs", &PatchParams::default(), &Patch::Merge(&edit))
+        .await?;
     change(&works, "changed", json!({"spec": one("changed", "2")})).await?;
     works.delete("dropped", &DeleteParams::default()).await?;
     create(&works, "new", one("new", "1")).await?;
@@ -91,6 +122,7 @@ pub async fn hub_away(fleet: Fleet) -> Result<()> {
     ensure!(maps.get_opt("dropped").await?.is_some());
 
     link.mend();
+    reported(&works, "told", "2").await?;
     holds(&maps, "changed", "2").await?;
     holds(&maps, "new", "1").await?;
     gone(&maps, "dropped").await?;
