@@ -34,7 +34,7 @@ const DOCUMENTS: [&str; 16] = [
 const MORE_DOCUMENTS: [&str; 2] = ["apis__scheduling.k8s.io__v1", "apis__storage.k8s.io__v1"];
 
 /// Kinds that are sent to a subresource, and so described with the group of that.
-const OF_SUBRESOURCES: [&str; 1] = ["authentication.k8s.io/v1/TokenRequest"];
+const OF_SUBRESOURCES: [&str; 2] = ["authentication.k8s.io/v1/TokenRequest", "autoscaling/v1/Scale"];
 
 const TARGET: &str = "crates/apiserver/src/builtin/schemas.json";
 

@@ -106,7 +106,7 @@ pub(super) async fn mutate(
             .mutate(&source, &request, &mut scaling.after, &|_| {});
         let changed = mutated.await.map_err(refused)?;
         if let Some(scale) = call.version()?.scale.as_ref().filter(|_| changed) {
-            super::scale::apply(call, scale, &scaling.after, value)?;
+            super::scale::apply(call, scale, &scaling.after, value, false)?;
         }
         *call.scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scaling);
         return Ok(changed);

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Call;
 use super::write::Options;
+use crate::builtin;
 use crate::schema::Schema;
 use crate::ssa::{self, ApplyError, Manager};
 use crate::status::{Failure, Result};
@@ -22,7 +23,7 @@ pub(super) fn schema(call: &Call) -> Result<Schema> {
 fn ignored(call: &Call) -> &'static [&'static str] {
     let custom = call.resource.builtin.is_none();
     match call.target.subresource.as_str() {
-        "" | "scale" if call.version().is_ok_and(|version| version.status) => &["status"],
+        "" if call.version().is_ok_and(|version| version.status) => &["status"],
         "status" if custom => &["metadata", "spec"],
         "status" | "approval" => &["spec"],
         _ => &[],
@@ -49,40 +50,64 @@ pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &m
         return Ok(());
     }
     ssa::track_update(old, new, &manager(call, options, &api_version), &schema(call)?);
-    if call.target.subresource == "scale" {
-        forget_time(new);
-    }
     Ok(())
+}
+
+/// The schema of every Scale.
+pub(super) fn scale_schema() -> Schema {
+    builtin::definition("io.k8s.api.autoscaling.v1.Scale").unwrap_or_else(Schema::anything)
 }
 
 /// Records who wrote what in a Scale, of which `old` says who wrote it before.
 pub(super) fn track_scale(call: &Call, options: &Options, old: &Value, new: &mut Value) {
-    let manager = Manager {
-        ignored: &["status"],
-        ..manager(call, options, "autoscaling/v1")
-    };
-    ssa::track_update(Some(old), new, &manager, &Schema::anything());
+    let manager = manager(call, options, ssa::SCALE_VERSION);
+    ssa::track_update(Some(old), new, &manager, &scale_schema());
 }
 
-/// What is written through `scale` is recorded without a time, and sorted accordingly.
-fn forget_time(value: &mut Value) {
-    let entries = value
-        .pointer_mut("/metadata/managedFields")
-        .and_then(Value::as_array_mut);
-    let Some(entries) = entries else { return };
-    for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-        if entry.get("subresource").and_then(Value::as_str) == Some("scale") {
-            entry.remove("time");
-        }
-    }
-    let text = |entry: &Value, name: &str| {
-        entry
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
+/// Applies a configuration to a Scale.
+pub(super) fn apply_scale(call: &Call, options: &Options, live: &Value, config: &Value) -> Result<Value> {
+    let manager = manager(call, options, ssa::SCALE_VERSION);
+    let schema = scale_schema();
+    let custom = call.resource.builtin.is_none();
+    // The real server has no way to make a Scale of what was merged into that of a custom resource, or of the empty
+    // one that a first apply begins with. So there only what changes nothing comes through.
+    let no_way = |what: &str, of: &str| {
+        Failure::new(
+            500,
+            "",
+            format!(
+                "{what} ({of}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid \
+                 group/version: autoscaling/v1"
+            ),
+        )
     };
-    entries.sort_by_cached_key(|entry| (text(entry, "operation"), text(entry, "time")));
+    let owned = |scale: &Value| scale.pointer("/metadata/managedFields").is_some();
+    if custom && !owned(live) {
+        let what = "failed to create manager for existing fields: failed to convert live object";
+        return Err(no_way(what, "/"));
+    }
+    let merged = ssa::apply(Some(live), config, &manager, &schema).map_err(refusal)?;
+    if custom && !ssa::same_but_owners(live, &merged) {
+        let text = |name: &str| super::meta::text(config, name).to_owned();
+        let of = format!("{}/{}", text("namespace"), text("name"));
+        return Err(no_way("failed to convert new object", &of));
+    }
+    typed(merged, &schema, "autoscaling/v1, Kind=Scale")
+}
+
+fn refusal(error: ApplyError) -> Failure {
+    let message = error.to_string();
+    match error {
+        ApplyError::Conflicts(conflicts) => {
+            let pairs: Vec<(String, String)> = conflicts
+                .into_iter()
+                .map(|conflict| (conflict.field, format!("conflict with {}", conflict.manager)))
+                .collect();
+            Failure::apply_conflict(message, &pairs)
+        }
+        ApplyError::BadRequest(_) => Failure::bad_request(message),
+        ApplyError::Type(_) => Failure::new(500, "", message),
+    }
 }
 
 /// Applies a configuration.
@@ -94,42 +119,31 @@ pub(super) fn apply(
     schema: &Schema,
 ) -> Result<Value> {
     let api_version = call.api_version();
-    let merged =
-        ssa::apply(live, config, &manager(call, options, &api_version), schema).map_err(|error| {
-            let message = error.to_string();
-            match error {
-                ApplyError::Conflicts(conflicts) => {
-                    let pairs: Vec<(String, String)> = conflicts
-                        .into_iter()
-                        .map(|conflict| (conflict.field, format!("conflict with {}", conflict.manager)))
-                        .collect();
-                    Failure::apply_conflict(message, &pairs)
-                }
-                ApplyError::BadRequest(_) => Failure::bad_request(message),
-                ApplyError::Type(_) => Failure::new(500, "", message),
-            }
-        })?;
-    // Apply merges untyped; the real server finds what its types cannot hold only when it converts the result.
-    match schema
-        .decode_error(&merged)
-        .filter(|_| call.resource.builtin.is_some())
-    {
-        None => Ok(merged),
-        Some(error) => {
-            let text = |path: &str| merged.pointer(path).and_then(Value::as_str).unwrap_or_default();
-            let kind = format!("{}, Kind={}", group_version(call), call.resource.kind);
-            Err(Failure::new(
-                500,
-                "",
-                format!(
-                    "failed to convert new object ({}/{}; {kind}) to proper version: unable to convert unstructured \
-                     object to {kind}: error decoding from json: {error}",
-                    text("/metadata/namespace"),
-                    text("/metadata/name"),
-                ),
-            ))
-        }
+    let merged = ssa::apply(live, config, &manager(call, options, &api_version), schema).map_err(refusal)?;
+    if call.resource.builtin.is_none() {
+        return Ok(merged);
     }
+    let kind = format!("{}, Kind={}", group_version(call), call.resource.kind);
+    typed(merged, schema, &kind)
+}
+
+/// Apply merges untyped; the real server finds what its types cannot hold only when it converts the result.
+fn typed(mut merged: Value, schema: &Schema, kind: &str) -> Result<Value> {
+    schema.cut_integers(&mut merged);
+    let Some(error) = schema.decode_error(&merged) else {
+        return Ok(merged);
+    };
+    let text = |path: &str| merged.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    Err(Failure::new(
+        500,
+        "",
+        format!(
+            "failed to convert new object ({}/{}; {kind}) to proper version: unable to convert unstructured \
+             object to {kind}: error decoding from json: {error}",
+            text("/metadata/namespace"),
+            text("/metadata/name"),
+        ),
+    ))
 }
 
 /// As Go prints a group and version: the core group is empty, not absent.

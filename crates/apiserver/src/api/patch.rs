@@ -21,18 +21,7 @@ const APPLY_CBOR: &str = "application/apply-patch+cbor";
 pub(super) async fn patch(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
     let kind = media_type(&call.headers).to_owned();
-    let builtin = call.resource.builtin.is_some();
-    match kind.as_str() {
-        JSON | MERGE | APPLY => {}
-        STRATEGIC if builtin => {}
-        _ if builtin => {
-            return Err(
-                Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
-                    .with_details(serde_json::json!({})),
-            );
-        }
-        _ => return Err(Failure::unsupported_media_type(&[JSON, MERGE, APPLY, APPLY_CBOR])),
-    }
+    supported(call, &kind)?;
     let options = check_options(call, &kind)?;
     let bytes = body;
     let done = if kind == APPLY {
@@ -43,7 +32,21 @@ pub(super) async fn patch(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     finish(call, done).await
 }
 
-fn check_options(call: &Call, kind: &str) -> Result<Options> {
+/// Whether this kind of patch is taken.
+pub(super) fn supported(call: &Call, kind: &str) -> Result<()> {
+    let builtin = call.resource.builtin.is_some();
+    match kind {
+        JSON | MERGE | APPLY => Ok(()),
+        STRATEGIC if builtin => Ok(()),
+        _ if builtin => Err(
+            Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+                .with_details(serde_json::json!({})),
+        ),
+        _ => Err(Failure::unsupported_media_type(&[JSON, MERGE, APPLY, APPLY_CBOR])),
+    }
+}
+
+pub(super) fn check_options(call: &Call, kind: &str) -> Result<Options> {
     let mut options = write::options(call, "PatchOptions")?;
     let mut causes = Vec::new();
     if kind == APPLY {
@@ -149,23 +152,25 @@ fn same_identity(call: &Call, live: &Value, new: &mut Value) -> Result<()> {
     write::check_place(call, new)
 }
 
-async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::update::Done> {
+/// Reads a configuration of one kind; also says which fields were there twice.
+pub(super) fn configuration(bytes: &Bytes, api_version: &str, kind: &str) -> Result<(Value, Vec<String>)> {
     let decoded =
         decode_yaml(bytes).map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
-    let mut config = decoded.value;
-    let text = |value: &Value, name: &str| {
-        value
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let (api_version, kind) = (text(&config, "apiVersion"), text(&config, "kind"));
-    if api_version != call.api_version() || kind != call.resource.kind {
+    let config = decoded.value;
+    let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (given_version, given_kind) = (text("apiVersion"), text("kind"));
+    if given_version != api_version || given_kind != kind {
         return Err(Failure::bad_request(format!(
-            "invalid object type: {api_version}, Kind={kind}"
+            "invalid object type: {given_version}, Kind={given_kind}"
         )));
     }
+    let duplicates = decoded.duplicates.iter();
+    let duplicates = duplicates.map(|path| format!("duplicate field \"{path}\""));
+    Ok((config, duplicates.collect()))
+}
+
+async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::update::Done> {
+    let (mut config, problems) = configuration(bytes, &call.api_version(), &call.resource.kind)?;
     let unnamed = meta::text(&config, "name").is_empty();
     if unnamed {
         let name = call.target.name.clone();
@@ -185,11 +190,6 @@ async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::u
     }
     let schema = ownership::schema(call)?;
     // What the schema does not know is an error of the apply itself.
-    let problems: Vec<String> = decoded
-        .duplicates
-        .iter()
-        .map(|path| format!("duplicate field \"{path}\""))
-        .collect();
     write::report(call, options.validation, &problems)?;
     modify(call, options, How::Apply, &|live| {
         // Only what is there already has a name without saying it.

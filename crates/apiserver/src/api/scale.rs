@@ -7,15 +7,22 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::call::Scaling;
-use super::patch::refuse;
+use super::patch::{check_options, configuration, refuse, supported};
 use super::update::{How, check_name, modify};
-use super::{Call, meta, write};
+use super::{Call, meta, ownership, write};
 use crate::http::{Body, decode_body, media_type};
 use crate::jsonpath;
 use crate::patch as engine;
 use crate::registry::Scale;
 use crate::schema::Cause;
+use crate::ssa;
 use crate::status::{Failure, Result};
+
+const JSON: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// What a custom resource without the number has in its Scale: it must not be scaled by accident.
+const UNSET: i64 = i32::MIN as i64;
 
 pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
@@ -25,23 +32,23 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
         let shown = show(scale, &call.current()?.value());
         return accept.media.respond(StatusCode::OK, shown.to_string().into());
     }
-    let options = write::options(
-        call,
-        if verb == "update" {
-            "UpdateOptions"
-        } else {
-            "PatchOptions"
-        },
-    )?;
-    let bytes = body;
     let kind = media_type(&call.headers).to_owned();
-    let sent = if verb == "update" {
-        let decoded = decode_body(&call.headers, bytes)?;
-        let sent = decoded
+    let (options, how) = match (verb, kind.as_str()) {
+        ("update", _) => (write::options(call, "UpdateOptions")?, How::Replace),
+        (_, kind) => {
+            supported(call, kind)?;
+            let how = if kind == APPLY { How::Apply } else { How::Patch };
+            (check_options(call, kind)?, how)
+        }
+    };
+    let sent = if how == How::Replace {
+        let decoded = decode_body(&call.headers, body)?;
+        let mut sent = decoded
             .map_err(|error| Failure::bad_request(format!("error decoding Scale: {error}")))?
             .value;
         read(call, &sent, &options)?;
         check_name(call, &sent)?;
+        tidy(&mut sent);
         Some(sent)
     } else {
         None
@@ -49,41 +56,104 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
     // To the rest of the server this is a change of the object itself.
     let mut whole = call.detached();
     whole.headers = call.headers.clone();
+    let paths = replicas_paths(call);
     let make = |live: Option<&Value>| {
         let live = live.ok_or_else(|| call.not_found())?;
-        let before = show(scale, live);
-        let after = match (&sent, kind.as_str()) {
-            (Some(sent), _) => sent.clone(),
-            (None, "application/json-patch+json") => engine::json_patch(&before, bytes).map_err(refuse)?,
-            (None, "application/merge-patch+json" | "application/strategic-merge-patch+json") => {
-                engine::merge_patch(&before, bytes).map_err(refuse)?
-            }
-            _ => {
-                return Err(Failure::unsupported_media_type(&[
-                    "application/json-patch+json",
-                    "application/merge-patch+json",
-                ]));
-            }
+        let mut before = show(scale, live);
+        if call.resource.builtin.is_none() && jsonpath::find(live, &scale.spec).is_empty() {
+            set(&mut before, "spec.replicas", UNSET.into());
+        }
+        ssa::owners_of_scale(live, &mut before, &paths);
+        let after = if how == How::Apply {
+            let mut after = applied(call, &options, &before, body)?;
+            check_same(call, &mut after)?;
+            after
+        } else {
+            let mut after = match &sent {
+                Some(sent) => sent.clone(),
+                None => patched(call, &options, &kind, &before, body)?,
+            };
+            ownership::track_scale(call, &options, &before, &mut after);
+            after
         };
-        if sent.is_none() {
-            let shown = Value::from(after.to_string());
-            read(call, &after, &options).map_err(|failure| {
-                Failure::invalid("", "", "", &[Cause::invalid("patch", &shown, failure.message())])
-            })?;
+        if after.pointer("/spec/replicas").and_then(Value::as_i64) == Some(UNSET) {
+            return Err(Failure::bad_request(format!(
+                "the spec replicas field {:?} cannot be empty",
+                scale.spec
+            )));
         }
         let mut new = live.clone();
-        apply(call, scale, &after, &mut new)?;
-        let scaling = scaling(call, &options, scale, live, before, after);
+        apply(call, scale, &after, &mut new, how == How::Replace)?;
+        ssa::owners_of_object(&mut new, &after, &paths, &call.api_version());
+        let scaling = Scaling { before, after };
         *whole.scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scaling);
         Ok(new)
     };
-    let how = if sent.is_some() { How::Replace } else { How::Patch };
     let (code, value, rv) = modify(&whole, &options, how, &make).await?;
     call.take_warnings(&whole);
     if let Some(rv) = rv {
         call.durable(rv).await?;
     }
     accept.media.respond(code, show(scale, &value).to_string().into())
+}
+
+/// The Scale that a JSON or merge patch makes.
+fn patched(
+    call: &Call,
+    options: &write::Options,
+    kind: &str,
+    before: &Value,
+    bytes: &Bytes,
+) -> Result<Value> {
+    // Patches do not reach the owners of a Scale.
+    let mut bare = before.clone();
+    meta::edit(&mut bare, |metadata| metadata.remove("managedFields"));
+    let after = if kind == JSON {
+        engine::json_patch(&bare, bytes)
+    } else {
+        engine::merge_patch(&bare, bytes)
+    };
+    let mut after = after.map_err(refuse)?;
+    let shown = Value::from(after.to_string());
+    read(call, &after, options).map_err(|failure| {
+        Failure::invalid("", "", "", &[Cause::invalid("patch", &shown, failure.message())])
+    })?;
+    tidy(&mut after);
+    check_same(call, &mut after)?;
+    Ok(after)
+}
+
+/// The Scale that an apply makes, with its owners.
+fn applied(call: &Call, options: &write::Options, before: &Value, bytes: &Bytes) -> Result<Value> {
+    let (config, duplicates) = configuration(bytes, ssa::SCALE_VERSION, "Scale")?;
+    let mut after = ownership::apply_scale(call, options, before, &config)?;
+    write::report(call, options.validation, &duplicates)?;
+    tidy(&mut after);
+    Ok(after)
+}
+
+/// A patch cannot make a Scale that of another object.
+fn check_same(call: &Call, after: &mut Value) -> Result<()> {
+    write::check_place(call, after)?;
+    check_name(call, after)
+}
+
+/// The form that a Scale has as a typed object.
+fn tidy(scale: &mut Value) {
+    let schema = ownership::scale_schema();
+    schema.prune(scale);
+    schema.normalize(scale);
+}
+
+/// Where the number is in each version of the object.
+fn replicas_paths(call: &Call) -> ssa::ReplicasPaths {
+    let versions = call.resource.versions.iter();
+    versions
+        .map(|version| {
+            let path = version.scale.as_ref().map(|scale| scale.spec.clone());
+            (call.resource.api_version(&version.name), path)
+        })
+        .collect()
 }
 
 /// Whether a Scale is one; what it has beyond that is dropped, told or refused.
@@ -134,45 +204,14 @@ fn read(call: &Call, value: &Value, options: &write::Options) -> Result<()> {
     write::report(call, options.validation, &unknown)
 }
 
-/// What those see who may change a Scale on its way: who owns its one field, before and after.
-fn scaling(
-    call: &Call,
-    options: &write::Options,
-    scale: &Scale,
-    live: &Value,
-    mut before: Value,
-    mut after: Value,
-) -> Scaling {
-    let path = scale.spec.replace('.', "/f:");
-    let entries = live
-        .pointer("/metadata/managedFields")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter(|entry| {
-            entry
-                .get("fieldsV1")
-                .is_some_and(|fields| fields.pointer(&path).is_some())
-        })
-        .filter_map(|entry| {
-            let mut entry = entry.as_object()?.clone();
-            entry.insert("apiVersion".into(), "autoscaling/v1".into());
-            entry.insert("fieldsV1".into(), json!({ "f:spec": { "f:replicas": {} } }));
-            Some(Value::Object(entry))
-        });
-    let entries: Vec<Value> = entries.collect();
-    meta::edit(&mut before, |metadata| {
-        metadata.insert("managedFields".into(), entries.into())
-    });
-    if let Some(map) = after.as_object_mut() {
-        map.entry("status").or_insert_with(|| json!({ "replicas": 0 }));
-    }
-    super::ownership::track_scale(call, options, &before, &mut after);
-    Scaling { before, after }
-}
-
 /// Makes the change to the object that a Scale asks for.
-pub(super) fn apply(call: &Call, scale: &Scale, after: &Value, object: &mut Value) -> Result<()> {
+pub(super) fn apply(
+    call: &Call,
+    scale: &Scale,
+    after: &Value,
+    object: &mut Value,
+    replaced: bool,
+) -> Result<()> {
     let replicas = after
         .pointer("/spec/replicas")
         .and_then(Value::as_i64)
@@ -189,12 +228,21 @@ pub(super) fn apply(call: &Call, scale: &Scale, after: &Value, object: &mut Valu
             )],
         ));
     }
+    let (uid, live) = (meta::text(after, "uid"), meta::text(object, "uid"));
+    if !replaced && call.resource.builtin.is_some() && !uid.is_empty() && uid != live {
+        return Err(Failure::conflict(
+            &call.resource.group,
+            &format!("{}/scale", call.resource.plural),
+            &call.target.name,
+            &format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {live}"),
+        ));
+    }
     set(object, &scale.spec, replicas.into());
     meta::edit(object, |metadata| {
         // Without them in the request, the current ones are meant.
         for name in ["resourceVersion", "uid"] {
             let given = meta::text(after, name);
-            if !given.is_empty() {
+            if !given.is_empty() && (replaced || name != "uid") {
                 metadata.insert(name.into(), given.into());
             }
         }
@@ -235,20 +283,41 @@ pub(super) fn show(scale: &Scale, value: &Value) -> Value {
     json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status })
 }
 
-/// Text as it is; `matchLabels` and plain maps as `a=b,c=d`.
+/// Text as it is; a selector by labels, or a plain map of them, as `a=b,c in (d,e)`.
 fn selector_text(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Object(map) => {
-            let labels = map.get("matchLabels").and_then(Value::as_object).unwrap_or(map);
-            let pairs: Vec<String> = labels
-                .iter()
-                .filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)))
-                .collect();
-            Some(pairs.join(","))
-        }
-        _ => None,
+    let map = match value {
+        Value::String(text) => return Some(text.clone()),
+        Value::Object(map) => map,
+        _ => return None,
+    };
+    let structured = map.contains_key("matchLabels") || map.contains_key("matchExpressions");
+    let labels = if structured {
+        map.get("matchLabels").and_then(Value::as_object)
+    } else {
+        Some(map)
+    };
+    let labels = labels.into_iter().flatten();
+    let mut parts: Vec<(String, String)> = labels
+        .filter_map(|(key, value)| Some((key.clone(), format!("{key}={}", value.as_str()?))))
+        .collect();
+    let expressions = map.get("matchExpressions").and_then(Value::as_array);
+    for expression in expressions.into_iter().flatten() {
+        let text = |name: &str| expression.get(name).and_then(Value::as_str).unwrap_or_default();
+        let values = expression.get("values").and_then(Value::as_array);
+        let mut values: Vec<&str> = values.into_iter().flatten().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let (key, values) = (text("key"), values.join(","));
+        let part = match text("operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        };
+        parts.push((key.to_owned(), part));
     }
+    parts.sort();
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    Some(parts.join(",")).filter(|text| !text.is_empty())
 }
 
 /// Sets a field by a path of plain names.

@@ -141,7 +141,8 @@ async fn change(
     let version = call.version()?;
     restrict::keep(call, version, &old, &mut new);
     write::default(call, &mut new)?;
-    if how != How::Apply {
+    // An apply, and all that comes through `/scale`, has recorded it already.
+    if how != How::Apply && call.target.subresource != "scale" {
         super::ownership::track(call, options, Some(&old), &mut new)?;
     }
     if admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await? {

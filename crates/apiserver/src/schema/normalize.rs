@@ -56,6 +56,12 @@ impl Schema {
         normalize(&self.arena, object, self.root, true);
     }
 
+    /// Cuts integers to the width of their fields: the real server does so where it makes typed objects of untyped
+    /// ones, and refuses nothing.
+    pub fn cut_integers(&self, object: &mut Value) {
+        cut_integers(&self.arena, object, self.root);
+    }
+
     /// The first value that a typed decoder would refuse, described as it would.
     pub fn decode_error(&self, object: &Value) -> Option<String> {
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or("Object");
@@ -99,6 +105,35 @@ fn normalize(arena: &Arena, value: &mut Value, id: NodeId, stored: bool) {
         Value::Number(number) if is_quantity(node) => {
             if let Some(quantity) = Quantity::parse(&number.to_string()) {
                 *value = quantity.to_string().into();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn cut_integers(arena: &Arena, value: &mut Value, id: NodeId) {
+    let node = arena.get(id);
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map.iter_mut() {
+                if let Some(id) = node.field(name) {
+                    cut_integers(arena, value, id);
+                }
+            }
+        }
+        Value::Array(list) => {
+            for item in list {
+                if let Some(id) = node.items {
+                    cut_integers(arena, item, id);
+                }
+            }
+        }
+        Value::Number(number) if node.ty == Type::Integer && !node.int_or_string => {
+            let format = node.checks.as_deref().and_then(|c| c.format.as_deref());
+            if let Some(whole) = number.as_i64().filter(|_| format == Some("int32")) {
+                #[expect(clippy::cast_possible_truncation, reason = "that is what happens there")]
+                let cut = whole as i32;
+                *value = cut.into();
             }
         }
         _ => {}

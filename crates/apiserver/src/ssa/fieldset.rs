@@ -85,6 +85,14 @@ impl Set {
         self.members.contains(element)
     }
 
+    pub(super) fn has_path(&self, path: &[Element]) -> bool {
+        match path {
+            [] => false,
+            [last] => self.has(last),
+            [first, rest @ ..] => self.children.get(first).is_some_and(|set| set.has_path(rest)),
+        }
+    }
+
     /// What the set says below one step.
     pub(super) fn below(&self, element: &Element) -> Option<&Self> {
         self.children.get(element).filter(|set| !set.is_empty())

@@ -74,8 +74,10 @@ impl Managers {
             }
             let key = Key::new(text("manager"), applied, text("apiVersion"), text("subresource"));
             let set = Set::decode(entry.get("fieldsV1").unwrap_or(&json!({})))?;
-            if let Some(time) = entry.get("time").and_then(Value::as_str) {
-                out.times.insert(key.clone(), time.to_owned());
+            // Of two entries of one manager the last one counts, with its time or without one.
+            match entry.get("time").and_then(Value::as_str) {
+                Some(time) => drop(out.times.insert(key.clone(), time.to_owned())),
+                None => drop(out.times.remove(&key)),
             }
             out.fields.insert(
                 key,

@@ -7,6 +7,7 @@
 mod fieldset;
 mod managed;
 mod merge;
+mod scale;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -21,6 +22,7 @@ use crate::builtin;
 use crate::schema::Schema;
 use fieldset::{Element, Set};
 use managed::{Key, Managers, Owned};
+pub use scale::{ReplicasPaths, SCALE_VERSION, owners_of_object, owners_of_scale};
 use types::{TypeRef, with_named_fields};
 
 /// Who writes, and how.
@@ -262,6 +264,11 @@ fn keep_old_times(old: &Value, new: &mut Value) {
     {
         *slot = old.clone();
     }
+}
+
+/// Whether two objects differ in nothing but their `managedFields`.
+pub fn same_but_owners(a: &Value, b: &Value) -> bool {
+    walk::equal(&without_managed_fields(a), &without_managed_fields(b))
 }
 
 fn time(manager: &Manager<'_>) -> String {
