@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::update::{How, finish, modify};
 use super::write::{self, Options};
 use super::{Call, meta, ownership};
-use crate::http::{Body, decode_json, decode_yaml, media_type};
+use crate::http::{Body, decode_json, decode_yaml, media_type, without_whole_floats};
 use crate::patch::{self as engine, PatchError};
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -70,11 +70,12 @@ pub(super) fn check_options(call: &Call, kind: &str) -> Result<Options> {
 async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Result<super::update::Done> {
     let schema = ownership::schema(call)?;
     let strategic = match kind {
-        STRATEGIC => Some(
+        // A patch that is merged as a tree says of a whole number only that it is one.
+        STRATEGIC => Some(without_whole_floats(
             decode_json(bytes)
                 .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?
                 .value,
-        ),
+        )),
         _ => None,
     };
     modify(call, options, How::Patch, &|live| {
@@ -85,6 +86,9 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
             (None, _) => engine::merge_patch(live, bytes),
         };
         let mut new = patched.map_err(refuse)?;
+        if strategic.is_some() {
+            schema.cut_integers(&mut new);
+        }
         same_identity(call, live, &mut new)?;
         let shown = Value::from(new.to_string());
         let invalid = |failure: Failure| {
@@ -164,9 +168,7 @@ pub(super) fn configuration(bytes: &Bytes, api_version: &str, kind: &str) -> Res
             "invalid object type: {given_version}, Kind={given_kind}"
         )));
     }
-    let duplicates = decoded.duplicates.iter();
-    let duplicates = duplicates.map(|path| format!("duplicate field \"{path}\""));
-    Ok((config, duplicates.collect()))
+    Ok((config, decoded.duplicates))
 }
 
 async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::update::Done> {

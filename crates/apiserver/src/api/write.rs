@@ -101,11 +101,7 @@ pub(super) fn read_object(call: &Call, body: &Bytes, options: &Options) -> Resul
         ));
     }
     check_kind(call, &mut value, bytes)?;
-    let mut problems: Vec<String> = decoded
-        .duplicates
-        .iter()
-        .map(|path| format!("duplicate field \"{path}\""))
-        .collect();
+    let mut problems = decoded.duplicates;
     problems.extend(shape(call, &mut value)?);
     report(call, options.validation, &problems)?;
     Ok(value)

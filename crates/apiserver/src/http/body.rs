@@ -1,5 +1,6 @@
 //! Reading the body of a request: JSON or YAML, with duplicate fields noticed.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 
@@ -8,6 +9,7 @@ use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::Body;
 use crate::status::{Failure, Result};
@@ -35,7 +37,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> &str {
         })
 }
 
-/// A parsed body with the paths of the fields that were there twice.
+/// A parsed body, with what there is to say about fields that were there twice.
 pub(crate) struct Decoded {
     pub value: Value,
     pub duplicates: Vec<String>,
@@ -60,6 +62,10 @@ pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Result<Decoded,
 
 /// Parses JSON.
 pub(crate) fn json(body: &[u8]) -> Result<Decoded, String> {
+    strict_json(&mended(body))
+}
+
+fn strict_json(body: &[u8]) -> Result<Decoded, String> {
     let duplicates = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = Seed {
@@ -75,22 +81,184 @@ pub(crate) fn json(body: &[u8]) -> Result<Decoded, String> {
     })
 }
 
-/// Parses YAML (of which JSON is a part).
+/// Parses the first document of YAML (of which JSON is a part).
 pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, String> {
     // Most of it is JSON, which is read faster and may be deeper.
     if body.first() == Some(&b'{')
-        && let Ok(decoded) = json(body)
+        && let Ok(decoded) = strict_json(body)
         && decoded.duplicates.is_empty()
     {
-        return Ok(decoded);
+        // YAML has other escapes for them.
+        if has_surrogates(body) {
+            return Err("yaml: found invalid Unicode character escape code".into());
+        }
+        return Ok(Decoded {
+            value: without_whole_floats(decoded.value),
+            ..decoded
+        });
     }
     // One document of YAML becomes JSON first, so that both take the same way from there.
-    let text = std::str::from_utf8(body).map_err(|error| format!("yaml parse error: {error}"))?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|error| format!("yaml parse error: {error}"))?;
+    let failed = |error: &dyn fmt::Display| format!("yaml parse error: {error}");
+    let text = std::str::from_utf8(body).map_err(|error| failed(&error))?;
+    let text = first_document(text);
+    let read = |duplicate_keys| {
+        let options = serde_saphyr::options! {
+            duplicate_keys: duplicate_keys,
+            legacy_octal_numbers: true,
+        };
+        let nowhere = RefCell::new(Vec::new());
+        serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+            Seed {
+                path: String::new(),
+                duplicates: &nowhere,
+            }
+            .deserialize(deserializer)
+        })
+    };
+    let value = read(DuplicateKeyPolicy::LastWins).map_err(|error| failed(&error))?;
+    let mut duplicates = Vec::new();
+    if let Err(error) = read(DuplicateKeyPolicy::Error) {
+        let line = error.location().map_or(0, |location| location.line());
+        let key = match error.without_snippet() {
+            serde_saphyr::Error::DuplicateMappingKey { key, .. } => key.clone().unwrap_or_default(),
+            _ => String::new(),
+        };
+        duplicates.push(format!("line {line}: key {key:?} already set in map"));
+    }
     Ok(Decoded {
-        value,
-        duplicates: Vec::new(),
+        value: without_whole_floats(value),
+        duplicates,
     })
+}
+
+/// What comes before the second document.
+fn first_document(text: &str) -> &str {
+    let mut begun = false;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let marks = |marker: &str| {
+            let rest = line.strip_prefix(marker);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+        };
+        let (start, end) = (marks("---"), marks("..."));
+        if begun && (start || end) {
+            return text.get(..at).unwrap_or(text);
+        }
+        let said = line.trim_start_matches(['\u{feff}', ' ', '\t']);
+        begun |= start || !(end || said.trim_end().is_empty() || said.starts_with(['#', '%']));
+        at += line.len();
+    }
+    text
+}
+
+/// On its way from YAML to JSON, a whole number loses the sign that it was a float.
+pub(crate) fn without_whole_floats(mut value: Value) -> Value {
+    fn visit(value: &mut Value) {
+        match value {
+            Value::Object(map) => map.values_mut().for_each(visit),
+            Value::Array(list) => list.iter_mut().for_each(visit),
+            Value::Number(number) if number.is_f64() => {
+                let whole = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.0e18);
+                #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
+                if let Some(whole) = whole {
+                    *value = (whole as i64).into();
+                }
+            }
+            _ => {}
+        }
+    }
+    visit(&mut value);
+    value
+}
+
+/// One half of a character in an escape.
+fn surrogate(body: &[u8], at: usize) -> Option<u16> {
+    let digits = body.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let unit = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    Some(unit).filter(|unit| (0xd800..0xe000).contains(unit))
+}
+
+/// The places of escapes: after an escaped backslash there is none.
+fn escapes(body: &[u8]) -> impl Iterator<Item = usize> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let found = at + body.get(at..)?.iter().position(|byte| *byte == b'\\')?;
+        at = found + 2;
+        Some(found)
+    })
+}
+
+fn has_surrogates(body: &[u8]) -> bool {
+    escapes(body).any(|at| surrogate(body, at).is_some())
+}
+
+/// JSON in which lone surrogates are replaced, as Go's parser does, so that a stricter one reads it.
+pub(crate) fn mended(body: &[u8]) -> Cow<'_, [u8]> {
+    const REPLACEMENT: &[u8] = b"\\ufffd";
+    let (high, low) = (0xd800..0xdc00u16, 0xdc00..0xe000u16);
+    let mut out = Vec::new();
+    // Up to where it is written, and up to where it is in order.
+    let (mut done, mut paired) = (0, 0);
+    for at in escapes(body) {
+        let Some(unit) = surrogate(body, at).filter(|_| at >= paired) else {
+            continue;
+        };
+        let follows = surrogate(body, at + 6).is_some_and(|second| low.contains(&second));
+        if high.contains(&unit) && follows {
+            paired = at + 12;
+            continue;
+        }
+        out.extend_from_slice(body.get(done..at).unwrap_or_default());
+        out.extend_from_slice(REPLACEMENT);
+        done = at + 6;
+    }
+    if done == 0 {
+        return Cow::Borrowed(body);
+    }
+    out.extend_from_slice(body.get(done..).unwrap_or_default());
+    Cow::Owned(out)
+}
+
+/// A key of YAML, which need not be text, as the key of an object.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = String;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Key {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that is text, a number or a boolean")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<String, E> {
+        Ok(key.to_owned())
+    }
+
+    fn visit_bool<E>(self, key: bool) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_i64<E>(self, key: i64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_u64<E>(self, key: u64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_f64<E>(self, key: f64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
 }
 
 struct Seed<'a> {
@@ -160,7 +328,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
-        while let Some(name) = entries.next_key::<String>()? {
+        while let Some(name) = entries.next_key_seed(Key)? {
             let path = if self.path.is_empty() {
                 name.clone()
             } else {
@@ -168,7 +336,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
             };
             let value = entries.next_value_seed(self.at(path.clone()))?;
             if out.insert(name, value).is_some() {
-                self.duplicates.borrow_mut().push(path);
+                let twice = format!("duplicate field \"{path}\"");
+                self.duplicates.borrow_mut().push(twice);
             }
         }
         Ok(Value::Object(out))
@@ -182,5 +351,46 @@ pub(crate) fn summary(body: &[u8], length: usize) -> String {
         format!("{} ...", text.chars().take(length).collect::<String>())
     } else {
         text.into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_document_is_read() {
+        for (text, wanted) in [
+            ("a: 1\n---\nb: 2\n", json!({"a": 1})),
+            ("---\na: 1\n...\nb: 2\n", json!({"a": 1})),
+            ("# c\n%YAML 1.1\n--- # d\na: 1\n--- x\n", json!({"a": 1})),
+            ("---\n---\nb: 2\n", json!(null)),
+            ("a: |\n  ---\n  b\n", json!({"a": "---\nb\n"})),
+            ("a: b---\n----: c\n", json!({"a": "b---", "----": "c"})),
+            ("a: 2.0\nb: 2.5\nyes: 010\n", json!({"a": 2, "b": 2.5, "true": 8})),
+            ("{\"a\": 2.0}", json!({"a": 2})),
+            ("a: 1\na: 2\n", json!({"a": 2})),
+        ] {
+            assert_eq!(yaml(text.as_bytes()).unwrap().value, wanted, "{text}");
+        }
+        let twice = yaml(b"x:\n  a: 1\n  a: 2\n").unwrap();
+        assert_eq!(twice.duplicates, ["line 3: key \"a\" already set in map"]);
+        assert!(yaml(b"{\"a\": \"\\ud83d\\ude00\"}").is_err());
+    }
+
+    #[test]
+    fn lone_surrogates_are_replaced() {
+        for (text, wanted) in [
+            (r#"["\ud800"]"#, "\u{fffd}"),
+            (r#"["\udc00x\uDBFF"]"#, "\u{fffd}x\u{fffd}"),
+            (r#"["\ud800\ud83d\ude00"]"#, "\u{fffd}\u{1f600}"),
+            (r#"["\\ud800"]"#, "\\ud800"),
+            (r#"["a\n\u0041"]"#, "a\nA"),
+        ] {
+            assert_eq!(json(text.as_bytes()).unwrap().value, json!([wanted]), "{text}");
+        }
+        assert!(json(br#"["\ud8"]"#).is_err());
     }
 }

@@ -8,6 +8,8 @@ use serde_json::Value;
 
 pub use strategic::strategic_merge;
 
+use crate::http::mended;
+
 /// Why a patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
@@ -52,7 +54,7 @@ fn deeper_than(value: &Value, levels: usize) -> bool {
 
 /// Applies a JSON patch (RFC 6902).
 pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value, PatchError> {
-    let operations: Vec<Value> = serde_json::from_slice(patch)
+    let operations: Vec<Value> = serde_json::from_slice(&mended(patch))
         .map_err(|e| PatchError::Malformed(format!("error decoding patch: {e}")))?;
     if operations.len() > MAX_OPERATIONS {
         return Err(PatchError::Malformed(format!(
@@ -104,7 +106,7 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value, PatchError> {
 
 /// Applies a JSON merge patch (RFC 7386).
 pub fn merge_patch(document: &Value, patch: &[u8]) -> Result<Value, PatchError> {
-    let patch: Value = serde_json::from_slice(patch)
+    let patch: Value = serde_json::from_slice(&mended(patch))
         .map_err(|e| PatchError::Malformed(format!("error decoding patch: {e}")))?;
     if !patch.is_object() {
         return Err(PatchError::Malformed(

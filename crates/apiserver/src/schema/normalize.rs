@@ -228,7 +228,8 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
             let fits = match (n.as_i64(), wanted) {
                 (Some(i), "int32") => i32::try_from(i).is_ok(),
                 (Some(_), _) => true,
-                (None, _) => n.as_f64().is_some_and(|f| f.fract() == 0.0 && f.abs() < 9e15),
+                // Not even a whole number, if it was written as a float.
+                (None, _) => false,
             };
             if fits {
                 None
