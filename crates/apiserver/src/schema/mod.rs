@@ -26,10 +26,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub use cause::{Cause, Reason, child, go_float, index, invalid_message, key, quote};
-pub use cel::{Activation, Authorize, Expression};
 pub(crate) use cel::{
-    AskedResource, Budget, Failure, OUT_OF_BUDGET, PER_CONDITIONS, PER_OBJECT, Scope, Ty, authorizer_value,
+    AUTHORIZER, AskedResource, Budget, Failure, OUT_OF_BUDGET, PER_CONDITIONS, PER_OBJECT, Scope, Size, Ty,
+    authorizer_value,
 };
+pub use cel::{Activation, Authorize, Expression};
 pub(crate) use node::{Additional, Arena, ListType, Node, NodeId, Type};
 pub use structural::validate_structural;
 

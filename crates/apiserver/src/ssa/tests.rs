@@ -2,7 +2,10 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{ApplyError, Conflict, Manager, apply, track_update};
+use super::{
+    ApplyError, Conflict, Manager, ReplicasPaths, SCALE_VERSION, apply, owners_of_object, owners_of_scale,
+    track_update,
+};
 use crate::builtin;
 use crate::schema::Schema;
 
@@ -208,4 +211,69 @@ proptest! {
             track_update(Some(&live), &mut config, &manager, &schema);
         }
     }
+}
+
+#[test]
+fn the_owners_of_a_scale_are_those_of_the_number() {
+    let entry = |manager: &str, operation: &str, version: &str, subresource: &str, fields: Value| {
+        let mut entry = json!({"manager": manager, "operation": operation, "apiVersion": version,
+            "fieldsType": "FieldsV1", "fieldsV1": fields});
+        if subresource.is_empty() {
+            entry["time"] = "2020-01-01T00:00:00Z".into();
+        } else {
+            entry["subresource"] = subresource.into();
+        }
+        entry
+    };
+    let paths = ReplicasPaths::from([
+        ("g/v1".to_owned(), Some(".spec.size.count".to_owned())),
+        ("g/v2".to_owned(), None),
+    ]);
+    let count = json!({"f:spec": {"f:size": {"f:count": {}}}});
+    let replicas = json!({"f:spec": {"f:replicas": {}}});
+    let other = json!({"f:spec": {"f:note": {}}});
+    let both = json!({"f:spec": {"f:note": {}, "f:size": {"f:count": {}}}});
+    let live = json!({"metadata": {"managedFields": [
+        entry("applier", "Apply", "g/v1", "", both.clone()),
+        entry("gone", "Update", "g/v0", "", count.clone()),
+        entry("maker", "Update", "g/v1", "", both.clone()),
+        entry("other", "Update", "g/v2", "", count.clone()),
+    ]}});
+    let mut scale = json!({"metadata": {}});
+    owners_of_scale(&live, &mut scale, &paths);
+    assert_eq!(
+        scale["metadata"]["managedFields"],
+        json!([
+            entry("applier", "Apply", SCALE_VERSION, "", replicas.clone()),
+            entry("maker", "Update", SCALE_VERSION, "", replicas.clone()),
+        ])
+    );
+    // Nobody loses the number: the applier keeps its entry, the updater gets a second one without a time.
+    let mut kept = live.clone();
+    owners_of_object(&mut kept, &scale, &paths, "g/v1");
+    let mut second = entry("maker", "Update", "g/v1", "", count.clone());
+    second.as_object_mut().unwrap().remove("time");
+    assert_eq!(
+        kept["metadata"]["managedFields"],
+        json!([
+            entry("applier", "Apply", "g/v1", "", both.clone()),
+            second,
+            entry("maker", "Update", "g/v1", "", other.clone()),
+            entry("other", "Update", "g/v2", "", count.clone()),
+        ])
+    );
+    // Somebody else takes it from both.
+    let mut taken = live;
+    let scale =
+        json!({"metadata": {"managedFields": [entry("taker", "Apply", SCALE_VERSION, "scale", replicas)]}});
+    owners_of_object(&mut taken, &scale, &paths, "g/v1");
+    assert_eq!(
+        taken["metadata"]["managedFields"],
+        json!([
+            entry("taker", "Apply", "g/v1", "scale", count.clone()),
+            entry("applier", "Apply", "g/v1", "", other.clone()),
+            entry("maker", "Update", "g/v1", "", other),
+            entry("other", "Update", "g/v2", "", count),
+        ])
+    );
 }

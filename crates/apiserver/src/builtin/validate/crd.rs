@@ -71,7 +71,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             &["Cluster", "Namespaced"],
         )),
     }
-    versions(new, &mut causes);
+    versions(new, old, &mut causes);
     selectable_fields(new, &mut causes);
     names_of(new, &mut causes);
     conversion(new, &mut causes);
@@ -91,7 +91,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn versions(crd: &Value, causes: &mut Vec<Cause>) {
+fn versions(crd: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let versions = list(crd, "/spec/versions");
     let all = crd.pointer("/spec/versions").cloned().unwrap_or_default();
     for (i, version) in versions.iter().enumerate() {
@@ -148,7 +148,12 @@ fn versions(crd: &Value, causes: &mut Vec<Cause>) {
             let status = version.pointer("/subresources/status").is_some();
             if i == 0 || !same_schema {
                 let path = child(&shared(same_schema, "schema", "validation"), "openAPIV3Schema");
-                causes.extend(schema::validate(openapi, status, &path));
+                let unchanged = old.is_some_and(|old| {
+                    let mut versions = list(old, "/spec/versions").iter();
+                    let before = versions.find(|version| text(version, "/name") == name);
+                    before.is_some_and(|before| before.get("schema") == version.get("schema"))
+                });
+                causes.extend(schema::validate(openapi, status, &path, unchanged));
             }
         }
         if let Some(scale) = version.pointer("/subresources/scale").filter(|s| s.is_object()) {

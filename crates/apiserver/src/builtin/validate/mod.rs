@@ -2,6 +2,7 @@
 
 mod admission;
 mod core;
+mod costs;
 mod crd;
 mod policies;
 mod quotas;

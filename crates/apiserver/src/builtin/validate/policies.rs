@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::admission::{rule_with_operations, supported};
 use super::{label_selector, list, text};
-use crate::schema::{Cause, Expression, Scope, Ty, child, index, names};
+use crate::schema::{AUTHORIZER, Cause, Expression, Scope, Ty, child, index, names};
 
 /// What the expressions of a webhook or policy may name. `object` and `oldObject` may be of any kind.
 pub(super) fn scope() -> Scope<'static> {
@@ -43,7 +43,7 @@ pub(super) fn scope() -> Scope<'static> {
         ("request", request),
         ("object", Ty::Dyn),
         ("oldObject", Ty::Dyn),
-        ("authorizer", Ty::Dyn),
+        ("authorizer", AUTHORIZER),
     ])
 }
 

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::{list, text};
 use crate::schema::{Cause, Expression, Schema, Scope, Ty, child, index, key, validate_structural};
 
-/// What is wrong with an `openAPIV3Schema`.
-pub(super) fn validate(schema: &Value, status: bool, path: &str) -> Vec<Cause> {
+/// What is wrong with an `openAPIV3Schema`; `unchanged` if it is that of the stored definition.
+pub(super) fn validate(schema: &Value, status: bool, path: &str, unchanged: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     if status {
         let allowed = [
@@ -57,10 +57,15 @@ pub(super) fn validate(schema: &Value, status: bool, path: &str) -> Vec<Cause> {
     if sound && causes.is_empty() {
         defaults(schema, path, 0, &mut causes);
     }
+    // A rule that does not compile is no reason not to look at the others.
+    let rules_only = |cause: &Cause| cause.field.contains(".x-kubernetes-validations[");
+    if sound && causes.iter().all(rules_only) {
+        causes.extend(super::costs::validate(schema, path, unchanged));
+    }
     causes
 }
 
-fn branches<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
+pub(super) fn branches<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let mut out = Vec::new();
     for (name, property) in schema
         .get("properties")

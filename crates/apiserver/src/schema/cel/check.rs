@@ -4,7 +4,9 @@
 //! what it does not know.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use kube_cel::cel::Value as Cel;
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
 };
@@ -12,8 +14,9 @@ use kube_cel::cel::common::ast::{
 use super::super::Schema;
 use super::super::node::{Arena, NodeId};
 use super::Expression;
-use super::functions;
+use super::expression;
 use super::macros;
+use super::operators::operator;
 use super::signatures;
 use super::types::{self, Ty};
 
@@ -70,9 +73,9 @@ impl Expression {
     }
 }
 
-type Checked = Result<Ty, String>;
+pub(super) type Checked = Result<Ty, String>;
 
-fn no_overload(function: &str, arguments: &[&Ty]) -> String {
+pub(super) fn no_overload(function: &str, arguments: &[&Ty]) -> String {
     let names: Vec<String> = arguments.iter().map(|ty| ty.name()).collect();
     format!(
         "found no matching overload for '{function}' applied to '({})'",
@@ -97,7 +100,12 @@ const TYPES: [&str; 12] = [
 ];
 
 impl Scope<'_> {
-    fn type_of(&self, expression: &IdedExpr) -> Checked {
+    /// Whether a name is a variable.
+    pub(super) fn names(&self, name: &str) -> bool {
+        self.variables.contains_key(name)
+    }
+
+    pub(super) fn type_of(&self, expression: &IdedExpr) -> Checked {
         match &expression.expr {
             Expr::Literal(literal) => Ok(match literal {
                 LiteralValue::Boolean(_) => Ty::Bool,
@@ -110,7 +118,9 @@ impl Scope<'_> {
             }),
             Expr::Ident(name) => match self.variables.get(name) {
                 Some(ty) => Ok(ty.clone()),
-                None if TYPES.contains(&name.as_str()) || name.starts_with("google.protobuf.") => Ok(Ty::Dyn),
+                None if TYPES.contains(&name.as_str()) || name.starts_with("google.protobuf.") => {
+                    Ok(Ty::TYPE)
+                }
                 None => Err(undeclared(name)),
             },
             Expr::Select(select) => {
@@ -128,7 +138,7 @@ impl Scope<'_> {
                     };
                     alike(&mut common, ty)?;
                 }
-                Ok(Ty::list(common.unwrap_or(Ty::Dyn)))
+                Ok(Ty::list(common.unwrap_or(Ty::Free)))
             }
             Expr::Map(map) => {
                 let (mut keys, mut values) = (None, None);
@@ -143,9 +153,9 @@ impl Scope<'_> {
                     }
                 }
                 Ok(match keys {
-                    None | Some(Ty::String) => Ty::map(values.unwrap_or(Ty::Dyn)),
-                    // Maps are known by texts only.
-                    Some(_) => Ty::Dyn,
+                    None | Some(Ty::String) => Ty::map(values.unwrap_or(Ty::Free)),
+                    Some(Ty::Dyn) => Ty::Dyn,
+                    Some(keys) => Ty::Keyed(Box::new(keys), Box::new(values.unwrap_or(Ty::Free))),
                 })
             }
             Expr::Struct(message) => Err(undeclared(&message.type_name)),
@@ -156,8 +166,9 @@ impl Scope<'_> {
     fn field(&self, of: &Ty, name: &str) -> Checked {
         match (of, self.schema) {
             (Ty::Dyn, _) => Ok(Ty::Dyn),
-            (Ty::Map(values), _) => Ok((**values).clone()),
+            (Ty::Map(values), _) => Ok((**values).clone().decided()),
             (Ty::Optional(of), _) => Ok(Ty::Optional(Box::new(self.field(of, name)?))),
+            (&signatures::AUTHORIZER, _) if name == "requestResource" => Ok(signatures::RESOURCE_CHECK),
             (Ty::Object(id), Some((arena, root))) => types::field(arena, root, *id, name),
             (Ty::Record(fields), _) => fields
                 .iter()
@@ -171,13 +182,31 @@ impl Scope<'_> {
         }
     }
 
+    /// What the inside of a loop may name.
+    pub(super) fn inside(&self, all: &ComprehensionExpr) -> Scope<'_> {
+        self.looped(all).unwrap_or_else(|_| self.same())
+    }
+
+    fn same(&self) -> Scope<'_> {
+        Scope {
+            variables: self.variables.clone(),
+            schema: self.schema,
+        }
+    }
+
     fn comprehension(&self, all: &ComprehensionExpr) -> Checked {
+        let inner = self.looped(all)?;
+        inner.type_of(&all.result)
+    }
+
+    fn looped(&self, all: &ComprehensionExpr) -> Result<Scope<'_>, String> {
         let range = self.type_of(&all.iter_range)?;
         let (first, second) = match &range {
             Ty::Dyn => (Ty::Dyn, Ty::Dyn),
-            Ty::List(items) if all.iter_var2.is_some() => (Ty::Int, (**items).clone()),
-            Ty::List(items) => ((**items).clone(), Ty::Dyn),
-            Ty::Map(values) => (Ty::String, (**values).clone()),
+            Ty::List(items) if all.iter_var2.is_some() => (Ty::Int, (**items).clone().decided()),
+            Ty::List(items) => ((**items).clone().decided(), Ty::Dyn),
+            Ty::Map(values) => (Ty::String, (**values).clone().decided()),
+            Ty::Keyed(keys, values) => ((**keys).clone(), (**values).clone().decided()),
             other => {
                 return Err(format!(
                     "expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)",
@@ -185,10 +214,7 @@ impl Scope<'_> {
                 ));
             }
         };
-        let mut inner = Scope {
-            variables: self.variables.clone(),
-            schema: self.schema,
-        };
+        let mut inner = self.same();
         inner.bind(&all.iter_var, first);
         if let Some(name) = &all.iter_var2 {
             inner.bind(name, second);
@@ -198,10 +224,10 @@ impl Scope<'_> {
         inner.type_of(&all.loop_cond)?;
         let step = inner.type_of(&all.loop_step)?;
         // A list or map that grows has the type of what it grows by.
-        if matches!(step, Ty::List(_) | Ty::Map(_)) {
+        if matches!(step, Ty::List(_) | Ty::Map(_) | Ty::Keyed(..)) {
             inner.bind(&all.accu_var, step);
         }
-        inner.type_of(&all.result)
+        Ok(inner)
     }
 
     fn call(&self, call: &CallExpr) -> Checked {
@@ -210,14 +236,11 @@ impl Scope<'_> {
         if let Some(Expr::Ident(prefix)) = call.target.as_deref().map(|target| &target.expr)
             && !self.variables.contains_key(prefix)
             && let full = format!("{prefix}.{name}")
-            && let Some(shape) = functions::find(&full)
+            && signatures::known(&full)
         {
             let arguments = self.arguments(call)?;
-            return match signatures::result(&full, None, &arguments) {
-                Some(Err(())) => Err(no_overload(&full, &arguments.iter().collect::<Vec<_>>())),
-                Some(Ok(ty)) => Ok(ty),
-                None => Ok(shape.result()),
-            };
+            let result = signatures::result(&full, None, &arguments).unwrap_or(Err(()));
+            return result.map_err(|()| no_overload(&full, &arguments.iter().collect::<Vec<_>>()));
         }
         let target = call
             .target
@@ -231,12 +254,26 @@ impl Scope<'_> {
         }
         match (name, arguments.as_slice()) {
             (macros::INSERT, [_, Ty::String, value]) => return Ok(Ty::map(value.clone())),
-            (macros::INSERT_ALL, [_, entry @ (Ty::Map(_) | Ty::Dyn)]) => return Ok(entry.clone()),
+            (macros::INSERT, [_, key, value]) if *key != Ty::Dyn => {
+                return Ok(Ty::Keyed(Box::new(key.clone()), Box::new(value.clone())));
+            }
+            (macros::INSERT_ALL, [_, entry @ (Ty::Map(_) | Ty::Keyed(..) | Ty::Dyn)]) => {
+                return Ok(entry.clone());
+            }
             (macros::ITEMS, [Ty::Optional(of)]) => return Ok(Ty::List(of.clone())),
             (macros::ITEMS, [Ty::Dyn]) => return Ok(Ty::list(Ty::Dyn)),
             (macros::ITEMS, _) => return Err(no_overload("optMap", &all)),
             (macros::FIRST, [Ty::List(of)]) => return Ok(Ty::Optional(of.clone())),
             (macros::INSERT | macros::FIRST, _) => return Ok(Ty::Dyn),
+            (macros::SORT_BY, [Ty::List(keys) | Ty::Optional(keys)]) => {
+                let list = target.clone().unwrap_or(Ty::Dyn);
+                let sorted = signatures::result("sort", Some(&Ty::List(keys.clone())), &[]);
+                return match (sorted, list) {
+                    (Some(Ok(_)), list @ (Ty::List(_) | Ty::Dyn)) => Ok(list),
+                    _ => Err(no_overload("sortBy", &all)),
+                };
+            }
+            (macros::SORT_BY, _) => return Ok(target.clone().unwrap_or(Ty::Dyn)),
             (macros::INSERT_ALL, _) => return Err(no_overload(macros::INSERT, &all)),
             _ => {}
         }
@@ -258,6 +295,13 @@ impl Scope<'_> {
             }
             _ => {}
         }
+        if let ("duration" | "timestamp", [argument]) = (name, call.args.as_slice())
+            && let Expr::Literal(LiteralValue::String(text)) = &argument.expr
+        {
+            let value = Cel::String(Arc::new(text.inner().to_owned()));
+            expression::call(call, false, &[value])
+                .map_err(|why| format!("invalid {name} argument: {why}"))?;
+        }
         if let ("matches" | "find" | "findAll", Some(pattern)) = (name, call.args.last())
             && let Expr::Literal(LiteralValue::String(pattern)) = &pattern.expr
             && let Err(problem) = regex::Regex::new(pattern.inner())
@@ -266,14 +310,10 @@ impl Scope<'_> {
             let why = text.lines().last().unwrap_or_default();
             return Err(format!("invalid {name} argument: {why}"));
         }
-        match (
-            signatures::result(name, target.as_ref(), &arguments),
-            functions::find(name),
-        ) {
-            (Some(Ok(ty)), _) => Ok(ty),
-            (Some(Err(())), _) => Err(no_overload(name, &all)),
-            (None, Some(shape)) => Ok(shape.result()),
-            (None, None) => Err(undeclared(name)),
+        match signatures::result(name, target.as_ref(), &arguments) {
+            Some(Ok(ty)) => Ok(ty),
+            Some(Err(())) => Err(no_overload(name, &all)),
+            None => Err(undeclared(name)),
         }
     }
 
@@ -294,129 +334,17 @@ fn plain(ty: &Ty) -> &Ty {
     }
 }
 
-/// Lists and maps are of one type throughout.
+/// Lists and maps are of one type throughout, and what may be of any type is another than one that is known.
 fn alike(common: &mut Option<Ty>, ty: Ty) -> Result<(), String> {
-    match common {
-        None => *common = Some(ty),
-        Some(before) if before.fits(&ty) => {
-            if *before != ty {
-                *before = Ty::Dyn;
-            }
-        }
-        Some(before) => {
-            return Err(format!(
-                "expected type '{}' but found '{}'",
-                before.name(),
-                ty.name()
-            ));
-        }
+    let same = common
+        .as_ref()
+        .map_or_else(|| Some(ty.clone()), |before| before.same(&ty));
+    if same.is_none() {
+        let before = common.as_ref().unwrap_or(&Ty::Dyn).name();
+        return Err(format!("expected type '{before}' but found '{}'", ty.name()));
     }
+    *common = same;
     Ok(())
-}
-
-/// The type of an operator's value; none if it is no operator.
-fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
-    let refuse = || Err(no_overload(name, arguments));
-    let known = |ty: &Ty| *ty != Ty::Dyn;
-    Some(match (name, arguments) {
-        (operators::CONDITIONAL, [condition, yes, no]) => {
-            if !condition.fits(&Ty::Bool) || !yes.fits(no) {
-                refuse()
-            } else if yes == no {
-                Ok((*yes).clone())
-            } else {
-                Ok(Ty::Dyn)
-            }
-        }
-        (operators::LOGICAL_AND | operators::LOGICAL_OR, [a, b]) => {
-            if a.fits(&Ty::Bool) && b.fits(&Ty::Bool) {
-                Ok(Ty::Bool)
-            } else {
-                refuse()
-            }
-        }
-        (operators::LOGICAL_NOT | operators::NOT_STRICTLY_FALSE, [a]) => {
-            if a.fits(&Ty::Bool) {
-                Ok(Ty::Bool)
-            } else {
-                refuse()
-            }
-        }
-        (operators::EQUALS | operators::NOT_EQUALS, [a, b]) => {
-            if a.fits(b) {
-                Ok(Ty::Bool)
-            } else {
-                refuse()
-            }
-        }
-        (
-            operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS,
-            [a, b],
-        ) => {
-            let ordered = |ty: &Ty| {
-                !matches!(
-                    ty,
-                    Ty::List(_)
-                        | Ty::Map(_)
-                        | Ty::Object(_)
-                        | Ty::Record(_)
-                        | Ty::Null
-                        | Ty::Optional(_)
-                        | Ty::Named(_)
-                )
-            };
-            if ordered(a) && ordered(b) && (a.fits(b) || (a.is_number() && b.is_number())) {
-                Ok(Ty::Bool)
-            } else {
-                refuse()
-            }
-        }
-        (operators::IN, [_, Ty::Dyn]) => Ok(Ty::Bool),
-        (operators::IN, [item, Ty::Map(_)]) if item.fits(&Ty::String) => Ok(Ty::Bool),
-        (operators::IN, [item, Ty::List(of)]) if item.fits(of) => Ok(Ty::Bool),
-        (operators::INDEX, [Ty::Dyn, _]) => Ok(Ty::Dyn),
-        (operators::INDEX, [Ty::Optional(of), at]) => {
-            let item = operator(operators::INDEX, &[of, at])?;
-            item.map(|item| Ty::Optional(Box::new(item)))
-        }
-        (operators::INDEX, [Ty::List(items), at]) if at.fits(&Ty::Int) => Ok((**items).clone()),
-        (operators::INDEX, [Ty::Map(values), at]) if at.fits(&Ty::String) => Ok((**values).clone()),
-        (operators::NEGATE, [a]) if matches!(a, Ty::Int | Ty::Double | Ty::Dyn) => Ok((*a).clone()),
-        (operators::IN | operators::INDEX | operators::NEGATE, _) => refuse(),
-        (
-            operators::ADD
-            | operators::SUBSTRACT
-            | operators::MULTIPLY
-            | operators::DIVIDE
-            | operators::MODULO,
-            [a, b],
-        ) => {
-            if !known(a) || !known(b) {
-                return Some(Ok(Ty::Dyn));
-            }
-            arithmetic(name, a, b).map_or_else(refuse, Ok)
-        }
-        _ => return None,
-    })
-}
-
-fn arithmetic(name: &str, a: &Ty, b: &Ty) -> Option<Ty> {
-    use Ty::{Bytes, Double, Duration, Int, List, String, Timestamp, Uint};
-    Some(match (name, a, b) {
-        (_, Int, Int) => Int,
-        (_, Uint, Uint) => Uint,
-        (operators::MODULO, ..) => return None,
-        (_, Double, Double) => Double,
-        (operators::ADD, String, String) => String,
-        (operators::ADD, Bytes, Bytes) => Bytes,
-        (operators::ADD, List(x), List(y)) if **x == Ty::Dyn => Ty::List(y.clone()),
-        (operators::ADD, List(x), List(y)) if x.fits(y) => Ty::List(x.clone()),
-        (operators::ADD, Duration, Timestamp)
-        | (operators::ADD | operators::SUBSTRACT, Timestamp, Duration) => Timestamp,
-        (operators::ADD | operators::SUBSTRACT, Duration, Duration)
-        | (operators::SUBSTRACT, Timestamp, Timestamp) => Duration,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -438,7 +366,7 @@ mod tests {
         for (rule, wanted) in [
             ("self.n + 1", Ok(Ty::Int)),
             ("self.l.map(x, size(x))", Ok(Ty::list(Ty::Int))),
-            ("self.l.filter(x, x == 'a')", Ok(Ty::list(Ty::Dyn))),
+            ("self.l.filter(x, x == 'a')", Ok(Ty::list(Ty::String))),
             ("self.m.exists(k, self.m[k] > 1)", Ok(Ty::Bool)),
             ("self.?s.orValue('')", Ok(Ty::String)),
             (

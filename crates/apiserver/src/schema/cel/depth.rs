@@ -1,13 +1,16 @@
 //! How deep expressions go: parser and evaluator are recursive, and a stack that overflows ends the process.
 
-use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, operators};
 
-/// Brackets within brackets, as the parser allows them at most.
-const BRACKETS: usize = 90;
-/// Operators and selections, each of which may be one level.
-const OPERATORS: usize = 2_000;
-/// Levels of what was parsed.
-const LEVELS: usize = 300;
+/// Expressions within expressions, as the reference implementation allows them at most: the outermost one counts, and so
+/// does what is in brackets, and after the colon of a choice. Selections, calls on values, comparisons and arithmetic
+/// within each other are limited by the same number.
+pub(super) const NESTED: u16 = 250;
+/// Operators and selections in a row, each of which may be one level to the parser. The limit above is lower, but known
+/// only when all is parsed.
+const OPERATORS: usize = 5_000;
+/// Levels of what was parsed: both kinds of nesting together, and some that are not counted there.
+const LEVELS: usize = 600;
 /// What has fewer levels runs on any stack.
 const SHALLOW: usize = 24;
 /// Texts that are shorter cannot be deep.
@@ -15,12 +18,23 @@ const SHORT: usize = 64;
 /// The stack for the others; only what is used of it becomes memory.
 const STACK: usize = 128 << 20;
 
+/// What is within one pair of brackets so far.
+#[derive(Default)]
+struct Open {
+    /// Choices that have come to their colon, and choices that have not.
+    chosen: usize,
+    choices: usize,
+    /// Operators since the last thing that ends a row of them.
+    row: usize,
+}
+
 /// The text as the parser understands it, if it is not too deep to be parsed.
 ///
 /// The parser takes an even number of `!` for one: pairs are left out.
 pub(super) fn readable(source: &str) -> Result<String, String> {
     let mut out = String::with_capacity(source.len());
-    let (mut open, mut operators) = (0usize, 0usize);
+    let mut open = vec![Open::default()];
+    let mut last = '(';
     let mut quote: Option<char> = None;
     let mut negations = 0usize;
     let mut characters = source.chars().peekable();
@@ -49,18 +63,32 @@ pub(super) fn readable(source: &str) -> Result<String, String> {
         }
         match character {
             '\'' | '"' => quote = Some(character),
-            '(' | '[' | '{' => open += 1,
-            ')' | ']' | '}' => open = open.saturating_sub(1),
-            '.' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '?' | ':' | '&' | '|' | ',' => {
-                operators += 1;
-            }
+            '(' | '[' | '{' => open.push(Open::default()),
+            ')' | ']' | '}' if open.len() > 1 => drop(open.pop()),
             _ => {}
         }
-        if open > BRACKETS {
-            return Err(format!("expression recursion limit exceeded: {BRACKETS}"));
+        let optional = matches!(last, '(' | '[' | '{' | ',') || characters.peek() == Some(&'.');
+        if let Some(open) = open.last_mut() {
+            match character {
+                '?' if !optional => (open.choices, open.row) = (open.choices + 1, 0),
+                ':' if open.choices > 0 => {
+                    (open.chosen, open.choices, open.row) = (open.chosen + 1, open.choices - 1, 0);
+                }
+                ',' => *open = Open::default(),
+                '&' | '|' => open.row = 0,
+                '.' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '=' | '[' => open.row += 1,
+                _ => {}
+            }
+            if open.row > OPERATORS {
+                return Err(format!("expression has more than {OPERATORS} operators in a row"));
+            }
         }
-        if operators > OPERATORS {
-            return Err(format!("expression has more than {OPERATORS} operators"));
+        if !character.is_whitespace() {
+            last = character;
+        }
+        let nested = open.iter().map(|open| 1 + open.chosen).sum::<usize>();
+        if nested > usize::from(NESTED) {
+            return Err(format!("expression recursion limit exceeded: {NESTED}"));
         }
         out.push(character);
     }
@@ -95,14 +123,51 @@ fn elsewhere<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
 
 /// The levels of an expression, if they are not too many.
 pub(super) fn levels(expression: &IdedExpr) -> Result<usize, String> {
-    let levels = deepest(expression);
+    let levels = deepest(expression, &|_| true);
     if levels > LEVELS {
         return Err(format!("expression has more than {LEVELS} levels"));
     }
     Ok(levels)
 }
 
-fn deepest(expression: &IdedExpr) -> usize {
+/// Whether operators within each other are not too many. To be asked of what the parser gave.
+pub(super) fn nested_operators(expression: &IdedExpr) -> Result<(), String> {
+    let counts = |expr: &Expr| match expr {
+        Expr::Select(_) | Expr::Comprehension(_) => true,
+        Expr::Call(call) => call.target.is_some() || counted(&call.func_name),
+        _ => false,
+    };
+    if deepest(expression, &counts) > usize::from(NESTED) {
+        return Err(format!("expression recursion limit exceeded: {NESTED}"));
+    }
+    Ok(())
+}
+
+fn counted(operator: &str) -> bool {
+    matches!(
+        operator,
+        operators::CONDITIONAL
+            | operators::EQUALS
+            | operators::NOT_EQUALS
+            | operators::LESS
+            | operators::LESS_EQUALS
+            | operators::GREATER
+            | operators::GREATER_EQUALS
+            | operators::IN
+            | operators::ADD
+            | operators::SUBSTRACT
+            | operators::MULTIPLY
+            | operators::DIVIDE
+            | operators::MODULO
+            | operators::INDEX
+            | operators::OPT_INDEX
+            | operators::OPT_SELECT
+    )
+}
+
+/// The most levels that count, one within the other.
+fn deepest(expression: &IdedExpr, counts: &dyn Fn(&Expr) -> bool) -> usize {
+    let deepest = |expression: &IdedExpr| deepest(expression, counts);
     let below = match &expression.expr {
         Expr::Call(call) => {
             let parts = call.target.as_deref().into_iter().chain(&call.args);
@@ -129,7 +194,7 @@ fn deepest(expression: &IdedExpr) -> usize {
         Expr::Select(select) => Some(deepest(&select.operand)),
         Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) | Expr::Unspecified => None,
     };
-    1 + below.unwrap_or(0)
+    usize::from(counts(&expression.expr)) + below.unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -142,13 +207,28 @@ mod tests {
     fn no_expression_overflows_the_stack() {
         for source in [
             format!("{}true{}", "(".repeat(8000), ")".repeat(8000)),
-            format!("{}true{}", "(".repeat(90), ")".repeat(90)),
+            format!("{}true{}", "(".repeat(249), ")".repeat(249)),
+            format!("size({}{}) == 1", "[".repeat(248), "]".repeat(248)),
+            format!("{}1{} == '1'", "string(".repeat(249), ")".repeat(249)),
+            format!("{}a{} == '1'", "string(".repeat(248), ".a)".repeat(248)),
+            format!("{}true{}", "[1].all(x, ".repeat(249), ")".repeat(249)),
             format!("{}true", "!".repeat(16_000)),
             format!("{}1 == 1", "-".repeat(1_900)),
             format!("{}{} == []", "[".repeat(8000), "]".repeat(8000)),
             format!("{}true", "true ? true : ".repeat(900)),
             format!("{}true", "true ? true : ".repeat(40)),
             format!("a{} == 1", ".a".repeat(7000)),
+            format!("a{} == 1", ".a".repeat(4900)),
+            format!("a{} == 1", "[0]".repeat(4900)),
+            format!("{}true", "true || ".repeat(12_000)),
+            format!("size([{}1]) == 1", "1, ".repeat(30_000)),
+            format!("{}1", "1 + ".repeat(4_900)),
+            format!("{}1", "-".repeat(4_900)),
+            format!("a{}", "(".repeat(240)),
+            ")".repeat(90_000),
+            "a b ".repeat(20_000),
+            "[?".repeat(200),
+            "? :".repeat(20_000),
             format!("a{} == 1", ".a".repeat(1900)),
             format!("a{} == 1", ".a".repeat(250)),
             format!("{}true", "true && ".repeat(900)),

@@ -15,8 +15,8 @@ use super::depth;
 use super::macros;
 use super::meter;
 
-/// Longer expressions are refused before they are parsed.
-const MAX_LENGTH: usize = 16 * 1024;
+/// Longer expressions are refused before they are parsed, as there.
+const MAX_LENGTH: usize = 100_000;
 
 thread_local! {
     /// Registering the Kubernetes functions costs more than evaluating a rule, so it is done once per thread.
@@ -122,17 +122,23 @@ impl Activation {
 impl Expression {
     /// Compiles an expression.
     pub fn compile(source: &str) -> Result<Self, String> {
-        if source.len() > MAX_LENGTH {
-            return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
+        let length = source.chars().count();
+        if length > MAX_LENGTH {
+            return Err(format!(
+                "expression code point size exceeds limit: size: {length}, limit {MAX_LENGTH}"
+            ));
         }
         let text = depth::readable(source)?;
         let parse = || -> Result<Self, String> {
             let mut program = Parser::new()
                 .enable_optional_syntax(true)
+                // It allows one more than it is told.
+                .max_recursion_depth(depth::NESTED - 1)
                 .parse(&text)
                 .map_err(|e| e.to_string())?;
             // Before they can become more.
             depth::levels(&program)?;
+            depth::nested_operators(&program)?;
             macros::expand(&mut program)?;
             let lowered = macros::lower(&program);
             Ok(Self {

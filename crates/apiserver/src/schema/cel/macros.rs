@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
 };
+use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
@@ -22,6 +23,9 @@ const RESULT: &str = "@result";
 /// What an optional holds as a list, and the other way round.
 pub(super) const ITEMS: &str = "@items";
 pub(super) const FIRST: &str = "@first";
+/// Sorts a list by the order of another one.
+pub(super) const SORT_BY: &str = "@sortByAssociatedKeys";
+const SORTED: &str = "@__sortBy_input__";
 
 fn node(expr: Expr) -> IdedExpr {
     IdedExpr { id: 0, expr }
@@ -120,6 +124,7 @@ pub(super) fn expand(expression: &mut IdedExpr) -> Result<(), String> {
         ("all" | "exists" | "existsOne" | "exists_one", 3)
         | ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => two_variables,
         ("optMap" | "optFlatMap", 2) => optional,
+        ("sortBy", 2) => sort_by,
         _ => return Ok(()),
     };
     if let Some(target) = called.target.take() {
@@ -227,6 +232,25 @@ fn optional(name: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Result<IdedExp
     Ok(call(FIRST, vec![items]))
 }
 
+/// `l.sortBy(x, f)`: the list under a name, sorted by what `l.map(x, f)` is.
+fn sort_by(_: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Result<IdedExpr, String> {
+    let mut args = args.into_iter();
+    let variable = variable(args.next())?;
+    let body = args.next().unwrap_or_default();
+    let keys = node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: ident(SORTED),
+        iter_var: variable,
+        iter_var2: None,
+        accu_var: RESULT.to_owned(),
+        accu_init: list(Vec::new()),
+        loop_cond: boolean(true),
+        loop_step: call(operators::ADD, vec![ident(RESULT), list(vec![body])]),
+        result: ident(RESULT),
+    })));
+    let sorted = member(Some(ident(SORTED)), SORT_BY, vec![keys]);
+    Ok(bind(SORTED, target, sorted))
+}
+
 /// The same for the evaluator, if it differs: loops over pairs; and `a[?'b']` for `a.?b`, which fails there where it should be
 /// none.
 pub(super) fn lower(expression: &IdedExpr) -> Option<IdedExpr> {
@@ -303,6 +327,22 @@ pub(super) fn register(context: &mut Context<'_>) {
             .map_or_else(OptionalValue::none, OptionalValue::of);
         Ok(Cel::Opaque(Arc::new(optional)))
     });
+    context.add_function(SORT_BY, |This(list): This<Cel>, keys: Cel| match (&list, &keys) {
+        (Cel::List(list), Cel::List(keys)) if list.len() == keys.len() => {
+            let mut pairs: Vec<(&Cel, &Cel)> = keys.iter().zip(list.iter()).collect();
+            let kind = |key: &Cel| std::mem::discriminant(key);
+            let same = |(key, _): &(&Cel, &Cel)| keys.first().is_some_and(|first| kind(first) == kind(key));
+            if !pairs.iter().all(same) {
+                return Err(ExecutionError::NoSuchOverload);
+            }
+            pairs.sort_by(|(a, _), (b, _)| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+            let sorted = pairs.into_iter().map(|(_, item)| item.clone()).collect();
+            Ok(Cel::List(Arc::new(sorted)))
+        }
+        _ => Err(ExecutionError::NoSuchOverload),
+    });
+    context.add_function("unwrapOpt", |This(list): This<Cel>| unwrap(&list));
+    context.add_function("optional.unwrap", |list: Cel| unwrap(&list));
     context.add_function(INSERT, |map: Cel, key: Cel, value: Cel| {
         let key: Key = key.try_into().map_err(|_| ExecutionError::NoSuchOverload)?;
         insert(&map, [(key, value)])
@@ -311,6 +351,18 @@ pub(super) fn register(context: &mut Context<'_>) {
         Cel::Map(more) => insert(&map, more.map.iter().map(|(k, v)| (k.clone(), v.clone()))),
         _ => Err(ExecutionError::NoSuchOverload),
     });
+}
+
+/// What those of a list of optionals hold that hold something.
+fn unwrap(list: &Cel) -> ResolveResult {
+    let Cel::List(list) = list else {
+        return Err(ExecutionError::NoSuchOverload);
+    };
+    let mut held = Vec::new();
+    for optional in list.iter() {
+        held.extend(<&OptionalValue>::try_from(optional)?.value().cloned());
+    }
+    Ok(Cel::List(Arc::new(held)))
 }
 
 fn insert(map: &Cel, entries: impl IntoIterator<Item = (Key, Cel)>) -> Result<Cel, ExecutionError> {
@@ -372,6 +424,13 @@ mod tests {
             ("self.?l.optFlatMap(x, x[?7]).hasValue()", false),
             ("self.?nope.?more.hasValue()", false),
             ("self.?m.?x.hasValue() && !self.?m.?z.hasValue()", true),
+            ("self.l.sortBy(x, -self.l.indexOf(x)) == ['c', 'b', 'a']", true),
+            (
+                "[3, 1, 2].sortBy(x, x) == [1, 2, 3] && [].sortBy(x, x) == []",
+                true,
+            ),
+            ("[self.?l, self.?nope].unwrapOpt() == [self.l]", true),
+            ("optional.unwrap([optional.none(), optional.of(1)]) == [1]", true),
         ] {
             match Expression::compile(rule) {
                 Ok(compiled) => assert_eq!(compiled.evaluate_bool(&values), Ok(wanted), "{rule}"),

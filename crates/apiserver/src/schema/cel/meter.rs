@@ -11,7 +11,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
 use super::expression::call;
-use super::functions;
+use super::signatures;
 
 /// What one evaluation may cost.
 pub(crate) const PER_CALL: u64 = 1_000_000;
@@ -209,9 +209,7 @@ impl Meter {
             Some(IdedExpr {
                 expr: Expr::Ident(prefix),
                 ..
-            }) if scope.find(prefix).is_none() && functions::find(&format!("{prefix}.{name}")).is_some() => {
-                None
-            }
+            }) if scope.find(prefix).is_none() && signatures::known(&format!("{prefix}.{name}")) => None,
             Some(target) => Some(self.value(target, scope)?),
             None => None,
         };

@@ -2,13 +2,19 @@
 //!
 //! A signature is short text: types before `>` are taken, the one after it is given; what a function is called on comes
 //! before a dot. `s` string, `i` int, `u` uint, `d` double, `b` bool, `y` bytes, `D` duration, `T` timestamp, `[x]` a list,
-//! `{x}` a map of texts, `Ox` an optional, `*` anything, `A` the same anything wherever it stands; `Q` quantity, `U` URL,
-//! `P` IP, `C` CIDR, `V` semantic version, `F` format.
+//! `{x}` a map of texts, `Ox` an optional, `*` anything, `-` what is not decided, `A` the same anything wherever it stands; `Q` quantity, `U` URL,
+//! `P` IP, `C` CIDR, `V` semantic version, `F` format, `N` type; `Z` authorizer and its checks, of a path `H`, a group `G`, a
+//! resource `R`, and the decision `X`.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
 use super::types::Ty;
+
+/// The type of `authorizer`.
+pub(crate) const AUTHORIZER: Ty = Ty::Named("kubernetes.authorization.Authorizer");
+/// The type of a question about a resource.
+pub(super) const RESOURCE_CHECK: Ty = Ty::Named("kubernetes.authorization.ResourceCheck");
 
 const TEXT_TEST: &[&str] = &["s.s>b"];
 const TEXT_CHANGE: &[&str] = &["s.>s"];
@@ -26,7 +32,7 @@ const OF_IP: &[&str] = &["P.>b"];
 const OF_VERSION: &[&str] = &["V.>i"];
 const OF_SETS: &[&str] = &["[A][A]>b"];
 
-/// All signatures of a function; nothing if its arguments are not checked.
+/// All signatures of a function; nothing if there is no such function.
 fn signatures(name: &str) -> Option<&'static [&'static str]> {
     Some(match name {
         "contains" | "startsWith" | "endsWith" => TEXT_TEST,
@@ -57,6 +63,8 @@ fn signatures(name: &str) -> Option<&'static [&'static str]> {
         "duration" => &["D>D", "s>D"],
         "timestamp" => &["T>T", "s>T", "i>T"],
         "dyn" => &["*>*"],
+        "type" => &["*>N"],
+        "format" => &["s.[*]>s"],
         "getFullYear" | "getMonth" | "getDate" | "getDayOfMonth" | "getDayOfWeek" | "getDayOfYear" => OF_TIME,
         "getHours" | "getMinutes" | "getSeconds" | "getMilliseconds" => OF_TIME_OR_DURATION,
         "url" => &["s>U"],
@@ -64,7 +72,8 @@ fn signatures(name: &str) -> Option<&'static [&'static str]> {
         "getScheme" | "getHost" | "getHostname" | "getPort" | "getEscapedPath" => OF_URL,
         "getQuery" => &["U.>{[s]}"],
         "quantity" => &["s>Q"],
-        "sign" | "asInteger" => &["Q.>i"],
+        "sign" => &["Q>i"],
+        "asInteger" => &["Q.>i"],
         "isInteger" => &["Q.>b"],
         "asApproximateFloat" => &["Q.>d"],
         "add" | "sub" => SUM_OF_QUANTITIES,
@@ -101,8 +110,26 @@ fn signatures(name: &str) -> Option<&'static [&'static str]> {
         | "format.date"
         | "format.datetime" => &[">F"],
         "validate" => &["F.s>O[s]"],
+        "first" | "last" => &["[A].>OA"],
+        "slice" => &["[A].ii>[A]"],
+        "flatten" => &["[[A]].>[A]", "[*].i>[*]"],
+        "reverse" | "distinct" => &["[A].>[A]"],
+        "sort" => &[
+            "[i].>[i]", "[u].>[u]", "[d].>[d]", "[b].>[b]", "[D].>[D]", "[T].>[T]", "[s].>[s]", "[y].>[y]",
+        ],
+        "lists.range" => &["i>[i]"],
+        "unwrapOpt" => &["[OA].>[A]"],
+        "optional.unwrap" => &["[OA]>[A]"],
+        "path" => &["Z.s>H"],
+        "group" => &["Z.s>G"],
+        "serviceAccount" => &["Z.ss>Z"],
+        "resource" => &["G.s>R"],
+        "subresource" | "namespace" | "name" | "fieldSelector" | "labelSelector" => &["R.s>R"],
+        "check" => &["H.s>X", "R.s>X"],
+        "allowed" | "errored" => &["X.>b"],
+        "reason" | "error" => &["X.>s"],
         "optional.of" | "optional.ofNonZeroValue" => &["A>OA"],
-        "optional.none" => &[">O*"],
+        "optional.none" => &[">O-"],
         "hasValue" => &["O*.>b"],
         "value" => &["OA.>A"],
         "orValue" => &["OA.A>A"],
@@ -116,13 +143,18 @@ pub(super) fn known(name: &str) -> bool {
     signatures(name).is_some()
 }
 
-/// The type that a call gives: nothing if the function's arguments are not checked, an error if none of its signatures
-/// takes these.
+/// The type that a call gives: nothing if there is no such function, an error if none of its signatures takes these.
 pub(super) fn result(name: &str, target: Option<&Ty>, arguments: &[Ty]) -> Option<Result<Ty, ()>> {
-    let found = signatures(name)?
+    let mut found = signatures(name)?
         .iter()
-        .find_map(|signature| apply(signature, target, arguments));
-    Some(found.ok_or(()))
+        .filter_map(|signature| apply(signature, target, arguments));
+    // What may be anything may fit several, which need not agree.
+    let first = found.next();
+    Some(match first {
+        Some(first) if found.all(|other| other == first) => Ok(first),
+        Some(_) => Ok(Ty::Dyn),
+        None => Err(()),
+    })
 }
 
 fn apply(signature: &str, target: Option<&Ty>, arguments: &[Ty]) -> Option<Ty> {
@@ -171,6 +203,13 @@ fn part(text: &mut Peekable<Chars<'_>>) -> Part {
         Some('C') => Ty::Named("net.CIDR"),
         Some('V') => Ty::Named("kubernetes.Semver"),
         Some('F') => Ty::Named("kubernetes.NamedFormat"),
+        Some('-') => Ty::Free,
+        Some('N') => Ty::TYPE,
+        Some('Z') => AUTHORIZER,
+        Some('H') => Ty::Named("kubernetes.authorization.PathCheck"),
+        Some('G') => Ty::Named("kubernetes.authorization.GroupCheck"),
+        Some('R') => RESOURCE_CHECK,
+        Some('X') => Ty::Named("kubernetes.authorization.Decision"),
         Some('A') => return Part::Variable,
         Some('O') => return Part::Optional(Box::new(part(text))),
         Some(open @ ('[' | '{')) => {
@@ -190,12 +229,20 @@ fn part(text: &mut Peekable<Chars<'_>>) -> Part {
 impl Part {
     fn takes(&self, ty: &Ty, variable: &mut Option<Ty>) -> bool {
         match (self, ty) {
-            (_, Ty::Dyn | Ty::Null) => true,
+            (_, Ty::Dyn | Ty::Free) | (Self::Optional(_), Ty::Null) => true,
+            (Self::Map(_), Ty::Keyed(..)) => true,
             (Self::List(inside), Ty::List(of))
             | (Self::Map(inside), Ty::Map(of))
             | (Self::Optional(inside), Ty::Optional(of)) => inside.takes(of, variable),
             (Self::Is(wanted), ty) => ty.fits(wanted),
-            (Self::Variable, ty) => variable.get_or_insert_with(|| ty.clone()).fits(ty),
+            (Self::Variable, ty) => {
+                let bound = variable.get_or_insert_with(|| ty.clone());
+                let fits = bound.fits(ty);
+                if let Some(same) = bound.same(ty) {
+                    *bound = same;
+                }
+                fits
+            }
             _ => false,
         }
     }
@@ -203,7 +250,7 @@ impl Part {
     fn with(&self, variable: Option<&Ty>) -> Ty {
         match self {
             Self::Is(ty) => ty.clone(),
-            Self::Variable => variable.cloned().unwrap_or(Ty::Dyn),
+            Self::Variable => variable.cloned().unwrap_or(Ty::Dyn).decided(),
             Self::List(inside) => Ty::list(inside.with(variable)),
             Self::Map(inside) => Ty::map(inside.with(variable)),
             Self::Optional(inside) => Ty::Optional(Box::new(inside.with(variable))),

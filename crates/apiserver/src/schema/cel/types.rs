@@ -7,6 +7,8 @@ use super::convert::{escape, reserved};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Ty {
     Dyn,
+    /// Not decided: the items of an empty list.
+    Free,
     Null,
     Bool,
     Int,
@@ -18,6 +20,8 @@ pub(crate) enum Ty {
     Timestamp,
     List(Box<Ty>),
     Map(Box<Ty>),
+    /// A map whose keys are no texts.
+    Keyed(Box<Ty>, Box<Ty>),
     /// A value that may be missing.
     Optional(Box<Ty>),
     /// A type of Kubernetes: quantities, URLs, addresses.
@@ -29,6 +33,9 @@ pub(crate) enum Ty {
 }
 
 impl Ty {
+    /// The type of types.
+    pub(super) const TYPE: Self = Self::Named("type");
+
     pub(super) fn list(of: Self) -> Self {
         Self::List(Box::new(of))
     }
@@ -47,22 +54,70 @@ impl Ty {
             (Self::List(a), Self::List(b))
             | (Self::Map(a), Self::Map(b))
             | (Self::Optional(a), Self::Optional(b)) => a.fits(b),
-            // What is null may be anything that is not there. Two objects may be the same type by another way through the
-            // schema, and a map literal may be an object.
-            (Self::Dyn | Self::Null, _)
-            | (_, Self::Dyn | Self::Null)
+            (Self::Keyed(k, a), Self::Keyed(l, b)) => k.fits(l) && a.fits(b),
+            (Self::Keyed(..), Self::Map(values)) | (Self::Map(values), Self::Keyed(..)) => {
+                **values == Self::Free
+            }
+            // Two objects may be the same type by another way through the schema, and a map literal may be an object.
+            (Self::Dyn | Self::Free, _)
+            | (_, Self::Dyn | Self::Free)
             | (
                 Self::Object(_) | Self::Record(_) | Self::Map(_),
                 Self::Object(_) | Self::Record(_) | Self::Map(_),
             ) => true,
+            (Self::Null, other) | (other, Self::Null) => other.nullable(),
             (a, b) => a == b,
+        }
+    }
+
+    /// Whether a value of this type may be null.
+    fn nullable(&self) -> bool {
+        matches!(
+            self,
+            Self::Null
+                | Self::Object(_)
+                | Self::Record(_)
+                | Self::Named(_)
+                | Self::Optional(_)
+                | Self::Duration
+                | Self::Timestamp
+        )
+    }
+
+    /// The type that both are, if they are one: what is not decided is decided by the other.
+    pub(super) fn same(&self, other: &Self) -> Option<Self> {
+        Some(match (self, other) {
+            (Self::Free, ty) | (ty, Self::Free) => ty.clone(),
+            (Self::List(a), Self::List(b)) => Self::list(a.same(b)?),
+            (Self::Map(a), Self::Map(b)) => Self::map(a.same(b)?),
+            (Self::Optional(a), Self::Optional(b)) => Self::Optional(Box::new(a.same(b)?)),
+            (Self::Keyed(k, a), Self::Keyed(l, b)) => Self::Keyed(Box::new(k.same(l)?), Box::new(a.same(b)?)),
+            (keyed @ Self::Keyed(..), Self::Map(values)) | (Self::Map(values), keyed @ Self::Keyed(..))
+                if **values == Self::Free =>
+            {
+                keyed.clone()
+            }
+            (
+                ty @ (Self::Object(_) | Self::Record(_) | Self::Map(_)),
+                Self::Object(_) | Self::Record(_) | Self::Map(_),
+            ) => ty.clone(),
+            (a, b) if a == b => a.clone(),
+            _ => return None,
+        })
+    }
+
+    /// The type of a value: what was not decided may be anything.
+    pub(super) fn decided(self) -> Self {
+        match self {
+            Self::Free => Self::Dyn,
+            ty => ty,
         }
     }
 
     /// As errors name it.
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Dyn => "dyn".into(),
+            Self::Dyn | Self::Free => "dyn".into(),
             Self::Null => "null".into(),
             Self::Bool => "bool".into(),
             Self::Int => "int".into(),
@@ -74,6 +129,7 @@ impl Ty {
             Self::Timestamp => "google.protobuf.Timestamp".into(),
             Self::List(of) => format!("list({})", of.name()),
             Self::Map(of) => format!("map(string, {})", of.name()),
+            Self::Keyed(key, of) => format!("map({}, {})", key.name(), of.name()),
             Self::Optional(of) => format!("optional_type({})", of.name()),
             Self::Named(name) => (*name).into(),
             Self::Object(_) | Self::Record(_) => "object".into(),
