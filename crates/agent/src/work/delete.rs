@@ -80,12 +80,8 @@ pub async fn delete(
     owner: &Owner,
     claim: Claim<'_>,
 ) -> Result<Gone, Error> {
-    let Some(kind) = agent
-        .mapper
-        .find_resource(&resource.group, &resource.version, &resource.resource)
-        .await?
-    else {
-        // Nothing of a kind that is not served can exist.
+    let Some(kind) = agent.recorded_kind(resource).await? else {
+        // Nothing of a kind that is not served can exist, and nothing of a name that no server takes.
         return Ok(Gone::Yes);
     };
     if let Claim::Own(Own {

@@ -339,14 +339,24 @@ impl Agent {
     async fn served(&self, resources: &[AppliedResource]) -> Result<Vec<(Arc<Kind>, Name)>, Error> {
         let mut served = Vec::new();
         for resource in resources {
-            let kind = self
-                .mapper
-                .find_resource(&resource.group, &resource.version, &resource.resource)
-                .await?;
+            let kind = self.recorded_kind(resource).await?;
             let name: Name = (resource.namespace.as_str().into(), resource.name.as_str().into());
             served.extend(kind.map(|kind| (kind, name)));
         }
         Ok(served)
+    }
+
+    /// The kind of a recorded object; `None` if there can be no such object.
+    async fn recorded_kind(&self, resource: &AppliedResource) -> Result<Option<Arc<Kind>>, Error> {
+        if !plan::can_exist(resource) {
+            tracing::warn!(?resource, "a record names what cannot be an object, it is ignored");
+            return Ok(None);
+        }
+        let kind = self
+            .mapper
+            .find_resource(&resource.group, &resource.version, &resource.resource)
+            .await?;
+        Ok(kind.filter(|kind| !kind.namespaced || !resource.namespace.is_empty()))
     }
 
     /// Watches an object whose kind was not served when the pass began.

@@ -107,6 +107,17 @@ pub fn addressable(gvk: &GroupVersionKind) -> Result<(), String> {
     segment::check("the version of apiVersion", &gvk.version)
 }
 
+/// Whether a record names an object that can exist. One that does not is left alone: its name would become part of a
+/// URL, and lead to something that nobody judged.
+pub fn can_exist(resource: &AppliedResource) -> bool {
+    let optional = |text: &str| text.is_empty() || segment::is_plain(text);
+    optional(&resource.group)
+        && segment::is_plain(&resource.version)
+        && segment::is_plain(&resource.resource)
+        && optional(&resource.namespace)
+        && segment::is_plain(&resource.name)
+}
+
 /// What the server said about a kind.
 pub type Kinds = HashMap<GroupVersionKind, Result<Option<Arc<Kind>>, String>>;
 

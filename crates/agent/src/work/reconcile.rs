@@ -137,11 +137,9 @@ impl Agent {
         let owner = applied.uid().unwrap_or_default();
         let mut known = BTreeMap::new();
         for resource in resources {
-            let kind = self
-                .mapper
-                .find_resource(&resource.group, &resource.version, &resource.resource)
-                .await;
-            let Ok(Some(kind)) = kind else { continue };
+            let Ok(Some(kind)) = self.recorded_kind(resource).await else {
+                continue;
+            };
             let name = (resource.namespace.as_str().into(), resource.name.as_str().into());
             let own = self.objects.own(key, &kind.resource, &name, &owner);
             known.extend(own.map(|own| (resource.clone(), own)));

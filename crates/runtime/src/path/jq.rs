@@ -12,7 +12,7 @@ const WAYS: usize = 1000;
 const STEPS: usize = 4000;
 
 /// How large a regular expression may become.
-const PATTERN: usize = 1 << 20;
+const PATTERN: usize = 1 << 18;
 
 const UNDERSTOOD: &str =
     "only paths, `|`, `,`, `..`, `if`, `empty`, `getpath`, `recurse` and `select` are understood";

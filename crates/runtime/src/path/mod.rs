@@ -1,21 +1,30 @@
 //! Paths into JSON, in the three languages that Kubernetes users write: the JSONPath of kubectl, jq's path
 //! expressions, and JSON pointers.
 
+mod evaluate;
 mod jq;
 mod jsonpath;
 mod scan;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::cell::Cell;
 
 use serde_json::Value;
+
+use self::evaluate::{Node, remove_all, walk};
 
 /// How many bytes a path may have.
 const LENGTH: usize = 4096;
 
 /// How deep expressions may nest.
 const DEPTH: usize = 32;
+
+/// How many values all paths of one object may look at: a tenth of a second.
+const BUDGET: usize = 1_000_000;
+
+/// What a regular expression costs that was read, in values.
+const PATTERN_COST: usize = 10_000;
 
 /// Why a path cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,14 +109,34 @@ impl Step {
     fn may_find_many(&self) -> bool {
         !matches!(self, Self::Key(_) | Self::Index(_))
     }
+
+    fn patterns(&self) -> usize {
+        match self {
+            Self::Union(steps) => steps.iter().map(Self::patterns).sum(),
+            Self::Filter(test) | Self::Select(test) => test.patterns(),
+            _ => 0,
+        }
+    }
+}
+
+impl Test {
+    fn patterns(&self) -> usize {
+        let of = |steps: &[Step]| steps.iter().map(Step::patterns).sum::<usize>();
+        match self {
+            Self::Matches(_) => 1,
+            Self::Exists(steps) | Self::Compare(steps, ..) => of(steps),
+            Self::On(steps, test) => of(steps) + test.patterns(),
+            Self::Any(test) | Self::All(test) | Self::Not(test) => test.patterns(),
+            Self::And(a, b) | Self::Or(a, b) => a.patterns() + b.patterns(),
+            _ => 0,
+        }
+    }
 }
 
 /// One step of a place: a key of an object or an index of a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum At {
-    /// A key of an object.
+enum At {
     Key(String),
-    /// An index of a list.
     Index(usize),
 }
 
@@ -162,31 +191,63 @@ impl Path {
     }
 
     /// The values that the path leads to; none if there is nothing there.
-    pub fn select<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        self.places(value).into_iter().map(|(_, value)| value).collect()
+    pub fn select<'v>(&self, value: &'v Value, budget: &Budget) -> Result<Vec<&'v Value>, TooMuch> {
+        let found = self.places(value, budget)?;
+        Ok(found.into_iter().map(|(_, value)| value).collect())
     }
 
     /// Removes everything that the path leads to; returns how much that was.
-    pub fn remove(&self, value: &mut Value) -> usize {
-        let mut places: Vec<Vec<At>> = self.places(value).into_iter().map(|(place, _)| place).collect();
-        // From the end, so that the places that are left stay where they are.
+    pub fn remove(&self, value: &mut Value, budget: &Budget) -> Result<usize, TooMuch> {
+        let found = self.places(value, budget)?;
+        let places = found.iter().map(|(place, _)| Node::path(place.as_ref(), budget));
+        let mut places: Vec<Vec<At>> = places.collect::<Result<_, _>>()?;
         places.sort();
         places.dedup();
-        let count = places.len();
-        for place in places.into_iter().rev() {
-            remove_at(value, &place);
-        }
-        count
+        remove_all(value, &places.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        Ok(places.len())
     }
 
-    /// The values that the path leads to, and where they are.
-    pub fn places<'v>(&self, value: &'v Value) -> Vec<(Vec<At>, &'v Value)> {
-        self.alternatives
-            .iter()
-            .flat_map(|steps| walk(steps, value))
-            .collect()
+    fn places<'v>(&self, value: &'v Value, budget: &Budget) -> Result<evaluate::Found<'v>, TooMuch> {
+        budget.spend(PATTERN_COST.saturating_mul(self.patterns()))?;
+        let mut all = Vec::new();
+        for steps in &self.alternatives {
+            all.extend(walk(steps, value, budget)?);
+        }
+        Ok(all)
+    }
+
+    /// How many regular expressions were read for it.
+    fn patterns(&self) -> usize {
+        self.alternatives.iter().flatten().map(Step::patterns).sum()
     }
 }
+
+/// What following paths may cost. Anybody who may write a work may write a path, and a path of a few characters can be
+/// much work on a large object; one budget is for all paths of one object.
+#[derive(Debug)]
+pub struct Budget(Cell<usize>);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(Cell::new(BUDGET))
+    }
+}
+
+impl Budget {
+    fn spend(&self, cost: usize) -> Result<(), TooMuch> {
+        let left = self.0.get().checked_sub(cost);
+        // What is used up stays used up: the next path does not begin.
+        self.0.set(left.unwrap_or_default());
+        left.map(drop).ok_or(TooMuch)
+    }
+}
+
+/// Following a path was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it takes too many steps in this object: name fewer places, with keys instead of `..`, wildcards and tests"
+)]
+pub struct TooMuch;
 
 /// What is very long is not even looked at: anybody may write a path, and parts of it are copied.
 fn short(language: &'static str, text: &str) -> Result<(), PathError> {
@@ -200,197 +261,4 @@ fn short(language: &'static str, text: &str) -> Result<(), PathError> {
         problem: format!("it is longer than {LENGTH} bytes"),
         position: LENGTH + 1,
     })
-}
-
-fn remove_at(value: &mut Value, place: &[At]) {
-    let Some((last, parents)) = place.split_last() else {
-        *value = Value::Null;
-        return;
-    };
-    let mut current = value;
-    for step in parents {
-        let next = match step {
-            At::Key(key) => current.get_mut(key),
-            At::Index(index) => current.get_mut(index),
-        };
-        match next {
-            Some(next) => current = next,
-            None => return,
-        }
-    }
-    match (current, last) {
-        (Value::Object(map), At::Key(key)) => {
-            map.remove(key);
-        }
-        (Value::Array(elements), At::Index(index)) if *index < elements.len() => {
-            elements.remove(*index);
-        }
-        _ => {}
-    }
-}
-
-type Found<'v> = Vec<(Vec<At>, &'v Value)>;
-
-fn walk<'v>(steps: &[Step], value: &'v Value) -> Found<'v> {
-    let mut found: Found<'v> = vec![(Vec::new(), value)];
-    for step in steps {
-        found = found
-            .into_iter()
-            .flat_map(|(place, value)| {
-                one(step, value).into_iter().map(move |(more, value)| {
-                    let mut place = place.clone();
-                    place.extend(more);
-                    (place, value)
-                })
-            })
-            .collect();
-        if step.may_find_many() {
-            // However often steps lead to a place, it is one place: otherwise a few `..` would be more than there is.
-            let mut seen = HashSet::new();
-            found.retain(|(_, value)| seen.insert(std::ptr::from_ref(*value)));
-        }
-    }
-    found
-}
-
-fn one<'v>(step: &Step, value: &'v Value) -> Found<'v> {
-    match (step, value) {
-        (Step::Key(key), Value::Object(map)) => map
-            .get(key)
-            .map(|value| (vec![At::Key(key.clone())], value))
-            .into_iter()
-            .collect(),
-        (Step::Index(index), Value::Array(list)) => position(*index, list.len())
-            .and_then(|index| Some((vec![At::Index(index)], list.get(index)?)))
-            .into_iter()
-            .collect(),
-        (Step::Slice(from, to, step), Value::Array(list)) => slice(list, *from, *to, *step),
-        (Step::Each, Value::Array(_) | Value::Object(_)) => children(value),
-        (Step::Descend, _) => {
-            let mut all = vec![(Vec::new(), value)];
-            for (place, child) in children(value) {
-                for (more, value) in one(&Step::Descend, child) {
-                    let mut place = place.clone();
-                    place.extend(more);
-                    all.push((place, value));
-                }
-            }
-            all
-        }
-        (Step::Union(steps), _) => steps.iter().flat_map(|step| one(step, value)).collect(),
-        (Step::Filter(test), Value::Array(_)) => children(value)
-            .into_iter()
-            .filter(|(_, element)| holds(test, element))
-            .collect(),
-        (Step::Select(test), _) if holds(test, value) => vec![(Vec::new(), value)],
-        _ => Vec::new(),
-    }
-}
-
-fn children(value: &Value) -> Found<'_> {
-    match value {
-        Value::Array(list) => list
-            .iter()
-            .enumerate()
-            .map(|(index, value)| (vec![At::Index(index)], value))
-            .collect(),
-        Value::Object(map) => map
-            .iter()
-            .map(|(key, value)| (vec![At::Key(key.clone())], value))
-            .collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn position(index: i64, len: usize) -> Option<usize> {
-    let len_signed = i64::try_from(len).ok()?;
-    let index = if index < 0 { index + len_signed } else { index };
-    usize::try_from(index).ok().filter(|index| *index < len)
-}
-
-fn slice(list: &[Value], from: Option<i64>, to: Option<i64>, step: i64) -> Found<'_> {
-    let len = i64::try_from(list.len()).unwrap_or(i64::MAX);
-    let bound = |index: i64| (if index < 0 { index + len } else { index }).clamp(0, len);
-    let (from, to) = (bound(from.unwrap_or(0)), bound(to.unwrap_or(len)));
-    let step = usize::try_from(step).unwrap_or(1).max(1);
-    (from..to)
-        .step_by(step)
-        .filter_map(|index| {
-            let index = usize::try_from(index).ok()?;
-            Some((vec![At::Index(index)], list.get(index)?))
-        })
-        .collect()
-}
-
-fn holds(test: &Test, value: &Value) -> bool {
-    match test {
-        Test::Exists(steps) => walk(steps, value)
-            .iter()
-            .any(|(_, found)| !found.is_null() && **found != Value::Bool(false)),
-        Test::Compare(steps, operator, wanted) => {
-            let found = walk(steps, value);
-            if found.is_empty() {
-                return *operator == Operator::NotEqual || (*operator == Operator::Equal && wanted.is_null());
-            }
-            found.iter().any(|(_, found)| compare(found, *operator, wanted))
-        }
-        Test::On(steps, test) => {
-            let found = walk(steps, value);
-            if found.is_empty() {
-                return !steps.iter().any(Step::may_find_many) && holds(test, &Value::Null);
-            }
-            found.iter().any(|(_, found)| holds(test, found))
-        }
-        Test::Has(Value::String(key)) => value.get(key).is_some(),
-        Test::Has(index) => {
-            let index = index.as_u64().and_then(|index| usize::try_from(index).ok());
-            index.is_some_and(|index| value.get(index).is_some())
-        }
-        Test::StartsWith(part) => value.as_str().is_some_and(|value| value.starts_with(part)),
-        Test::EndsWith(part) => value.as_str().is_some_and(|value| value.ends_with(part)),
-        Test::Contains(part) => match value {
-            Value::String(value) => value.contains(part),
-            Value::Array(list) => list
-                .iter()
-                .any(|element| element.as_str().is_some_and(|value| value.contains(part))),
-            _ => false,
-        },
-        Test::Matches(pattern) => value.as_str().is_some_and(|value| pattern.0.is_match(value)),
-        Test::OneOf(values) => values
-            .iter()
-            .any(|wanted| compare(value, Operator::Equal, wanted)),
-        Test::Length(operator, wanted) => {
-            let length = match value {
-                Value::String(value) => value.chars().count(),
-                Value::Array(_) | Value::Object(_) => children(value).len(),
-                _ => 0,
-            };
-            compare(&Value::from(length), *operator, wanted)
-        }
-        Test::Any(test) => children(value).iter().any(|(_, child)| holds(test, child)),
-        Test::All(test) => children(value).iter().all(|(_, child)| holds(test, child)),
-        Test::Not(test) => !holds(test, value),
-        Test::And(a, b) => holds(a, value) && holds(b, value),
-        Test::Or(a, b) => holds(a, value) || holds(b, value),
-    }
-}
-
-fn compare(found: &Value, operator: Operator, wanted: &Value) -> bool {
-    use std::cmp::Ordering::{Equal, Greater, Less};
-    let order = match (found, wanted) {
-        (Value::Number(a), Value::Number(b)) => {
-            a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b))
-        }
-        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
-        (a, b) if a == b => Some(Equal),
-        _ => None,
-    };
-    match operator {
-        Operator::Equal => order == Some(Equal),
-        Operator::NotEqual => order != Some(Equal),
-        Operator::Less => order == Some(Less),
-        Operator::LessOrEqual => matches!(order, Some(Less | Equal)),
-        Operator::Greater => order == Some(Greater),
-        Operator::GreaterOrEqual => matches!(order, Some(Greater | Equal)),
-    }
 }

@@ -44,9 +44,9 @@ fn jsonpath_leads_where_kubectl_goes() {
         (".spec.ports[9]", json!([])),
     ] {
         let found = Path::jsonpath(path).unwrap();
-        assert_eq!(json!(found.select(&object)), expected, "{path}");
+        assert_eq!(json!(found.select(&object, &Budget::default()).unwrap()), expected, "{path}");
     }
-    assert_eq!(Path::jsonpath(".").unwrap().select(&object), vec![&object]);
+    assert_eq!(Path::jsonpath(".").unwrap().select(&object, &Budget::default()), Ok(vec![&object]));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn jq_removes_what_it_names() {
         ),
     ] {
         let mut object = object();
-        Path::jq(path).unwrap().remove(&mut object);
+        Path::jq(path).unwrap().remove(&mut object, &Budget::default()).unwrap();
         let mut spec = object["spec"].clone();
         if let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) {
             for port in ports {
@@ -210,14 +210,69 @@ fn jq_removes_what_it_names() {
 
 #[test]
 fn a_pointer_names_keys_and_indexes() {
+    let budget = Budget::default();
     let mut object = object();
     assert_eq!(
-        Path::pointer("/metadata/labels/a.b~1c").unwrap().select(&object),
-        vec![&json!("x")]
+        Path::pointer("/metadata/labels/a.b~1c").unwrap().select(&object, &budget),
+        Ok(vec![&json!("x")])
     );
-    assert_eq!(Path::pointer("/spec/ports/1").unwrap().remove(&mut object), 1);
+    assert_eq!(Path::pointer("/spec/ports/1").unwrap().remove(&mut object, &budget), Ok(1));
     assert_eq!(object["spec"]["ports"][1]["name"], "dns");
-    assert_eq!(Path::pointer("/spec/none/x").unwrap().remove(&mut object), 0);
+    assert_eq!(Path::pointer("/spec/none/x").unwrap().remove(&mut object, &budget), Ok(0));
+}
+
+#[test]
+fn removing_much_takes_what_is_named_and_nothing_else() {
+    for (path, left) in [
+        (".a[1:3]", json!({"a": [0, 3, [5, 6]], "b": 1})),
+        (".a[0,4], .a[4][0], .b", json!({"a": [1, 2, 3]})),
+        (".a[4][0], .a[1]", json!({"a": [0, 2, 3, [6]], "b": 1})),
+        ("..", Value::Null),
+    ] {
+        let mut object = json!({"a": [0, 1, 2, 3, [5, 6]], "b": 1});
+        Path::jq(path).unwrap().remove(&mut object, &Budget::default()).unwrap();
+        assert_eq!(object, left, "{path}");
+    }
+}
+
+#[test]
+fn what_is_much_work_on_a_large_object_is_given_up() {
+    let wide = json!({"list": vec![0; 200_000]});
+    let texts = json!({"list": vec!["a".repeat(100); 5_000]});
+    let mut deep = json!(vec![0; 20_000]);
+    for _ in 0..100 {
+        deep = json!({"k".repeat(5_000): deep});
+    }
+    let tests = vec!["(. == 1)"; 100].join(" or ");
+    let patterns = vec![r#"test("(a|b)*c")"#; 60].join(" or ");
+    for (path, object, fits) in [
+        (".list[]".to_owned(), &wide, true),
+        ("..".to_owned(), &wide, true),
+        (format!(".list[] | select({tests})"), &wide, false),
+        (vec![".."; 50].join("|"), &wide, false),
+        (vec![".list[]"; 50].join(","), &wide, false),
+        (".list[] | select(. | test(\"^a\"))".to_owned(), &texts, true),
+        (".list[] | select(. | test(\"(a|b)*c\") or test(\"(a|b)*d\") or test(\"x\"))".to_owned(), &texts, false),
+        (format!(".list[0] | select({patterns})"), &texts, true),
+        (format!(".list[0] | select({patterns} or {patterns})"), &texts, false),
+        ("..".to_owned(), &deep, true),
+    ] {
+        let path = Path::jq(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let begun = std::time::Instant::now();
+        let found = path.select(object, &Budget::default());
+        assert_eq!(found.is_ok(), fits, "{path:?}");
+        // Far from what it would take without a budget.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    }
+    // To remove a place its keys are copied; with long ones that is as much as it is.
+    let descend = Path::jq("..").unwrap();
+    assert_eq!(descend.remove(&mut deep, &Budget::default()), Err(TooMuch));
+    assert!(deep.is_object());
+    // What is used up is used up for all paths of an object.
+    let (budget, each) = (Budget::default(), Path::jsonpath(".list[*]").unwrap());
+    let rounds = (0..10).filter(|_| each.select(&wide, &budget).is_ok()).count();
+    assert!((1..6).contains(&rounds), "{rounds}");
+    assert_eq!(Path::jsonpath(".list").unwrap().select(&wide, &budget), Err(TooMuch));
 }
 
 proptest! {
@@ -233,8 +288,9 @@ proptest! {
         let object = object();
         for path in [Path::jsonpath(&text), Path::jq(&text), Path::pointer(&text)].into_iter().flatten() {
             let mut copy = object.clone();
-            let count = path.select(&object).len();
-            prop_assert!(path.remove(&mut copy) <= count);
+            // A regular expression has its price, so that many of them end a budget.
+            let Ok(found) = path.select(&object, &Budget::default()) else { continue };
+            prop_assert!(path.remove(&mut copy, &Budget::default()).unwrap() <= found.len());
         }
     }
 }

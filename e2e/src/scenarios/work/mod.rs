@@ -14,6 +14,7 @@ mod link;
 mod outage;
 mod promises;
 mod random;
+mod records;
 mod replica_set;
 mod strategies;
 pub mod support;
@@ -70,6 +71,11 @@ pub fn all() -> Vec<Scenario> {
             name: "work/no_name_leads_to_another_object",
             clusters: 1,
             run: |fleet| attacks::redirected(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_record_leads_to_no_other_object",
+            clusters: 1,
+            run: |fleet| records::misled(fleet).boxed(),
         },
         Scenario {
             name: "work/what_an_executor_may_hold_comes_back",

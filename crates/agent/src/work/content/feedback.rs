@@ -1,8 +1,12 @@
 //! The values that feedback rules ask for.
 
+use serde::Serialize;
 use serde_json::Value;
 use writ_api::work::{FeedbackRule, FeedbackType, FeedbackValue, FieldValue, FieldValueType, JsonPath};
-use writ_runtime::{condition::Wanted, path::Path};
+use writ_runtime::{
+    condition::Wanted,
+    path::{Budget, Path},
+};
 
 use super::super::status::FEEDBACK;
 
@@ -17,6 +21,7 @@ pub fn read(object: &Value, rules: &[FeedbackRule]) -> (Vec<FeedbackValue>, Want
     }
     let mut values: Vec<FeedbackValue> = Vec::new();
     let mut problems = Vec::new();
+    let budget = Budget::default();
     let mut add = |name: &str, read: Result<Option<FieldValue>, String>| match read {
         Ok(Some(value)) if values.iter().all(|known| known.name != name) => values.push(FeedbackValue {
             name: name.into(),
@@ -30,7 +35,7 @@ pub fn read(object: &Value, rules: &[FeedbackRule]) -> (Vec<FeedbackValue>, Want
             FeedbackType::WellKnownStatus => match well_known(object) {
                 Some(paths) => {
                     for (name, path) in paths {
-                        add(name, by_path(object, name, path));
+                        add(name, by_path(object, name, path, &budget));
                     }
                 }
                 None => add(
@@ -44,7 +49,7 @@ pub fn read(object: &Value, rules: &[FeedbackRule]) -> (Vec<FeedbackValue>, Want
             },
             FeedbackType::JsonPaths => {
                 for path in &rule.json_paths {
-                    add(&path.name, by_rule(object, path));
+                    add(&path.name, by_rule(object, path, &budget));
                 }
             }
         }
@@ -62,7 +67,7 @@ fn text<'v>(object: &'v Value, key: &str) -> &'v str {
     object.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn by_rule(object: &Value, rule: &JsonPath) -> Result<Option<FieldValue>, String> {
+fn by_rule(object: &Value, rule: &JsonPath, budget: &Budget) -> Result<Option<FieldValue>, String> {
     let version = text(object, "apiVersion").rsplit('/').next().unwrap_or_default();
     if !rule.version.is_empty() && rule.version != version {
         return Err(format!(
@@ -70,18 +75,16 @@ fn by_rule(object: &Value, rule: &JsonPath) -> Result<Option<FieldValue>, String
             rule.name, rule.version
         ));
     }
-    by_path(object, &rule.name, &rule.path)
+    by_path(object, &rule.name, &rule.path, budget)
 }
 
-fn by_path(object: &Value, name: &str, path: &str) -> Result<Option<FieldValue>, String> {
+fn by_path(object: &Value, name: &str, path: &str, budget: &Budget) -> Result<Option<FieldValue>, String> {
     let path = Path::jsonpath(path).map_err(|error| format!("{name}: {error}"))?;
-    match path.select(object).as_slice() {
+    let found = path.select(object, budget);
+    match found.map_err(|error| format!("{name}: {error}"))?.as_slice() {
         [] | [Value::Null] => Ok(None),
         [one] => field(name, one).map(Some),
-        many => {
-            let list = Value::Array(many.iter().map(|value| (*value).clone()).collect());
-            field(name, &list).map(Some)
-        }
+        many => raw(name, &many).map(Some),
     }
 }
 
@@ -106,18 +109,26 @@ fn field(name: &str, value: &Value) -> Result<FieldValue, String> {
             field.type_ = FieldValueType::Integer;
             field.integer = number.as_i64();
         }
-        other => {
-            let raw = other.to_string();
-            if raw.len() > MAX_RAW {
-                return Err(format!(
-                    "{name}: the value has {} bytes of JSON, at most {MAX_RAW} are reported",
-                    raw.len()
-                ));
-            }
-            field.json_raw = Some(raw);
-        }
+        other => return raw(name, other),
     }
     Ok(field)
+}
+
+/// What is no scalar, as JSON. What is too long is not even written: the same part can stand in it again and again.
+fn raw(name: &str, value: &impl Serialize) -> Result<FieldValue, String> {
+    let mut room = [0; MAX_RAW];
+    let mut rest = room.as_mut_slice();
+    let too_long = || format!("{name}: the value has more than {MAX_RAW} bytes of JSON, no more are reported");
+    serde_json::to_writer(&mut rest, value).map_err(|_| too_long())?;
+    let left = rest.len();
+    let written = room.get(..MAX_RAW - left).unwrap_or_default();
+    Ok(FieldValue {
+        type_: FieldValueType::JsonRaw,
+        integer: None,
+        string: None,
+        boolean: None,
+        json_raw: Some(String::from_utf8_lossy(written).into_owned()),
+    })
 }
 
 /// The values of well-known kinds.
@@ -204,6 +215,30 @@ mod tests {
         assert_eq!(values.len(), 1);
         assert_eq!(condition.reason, "StatusFeedbackSyncFailed");
         assert!(condition.message.contains("bad") && condition.message.contains("v1beta1"));
+    }
+
+    #[test]
+    fn a_rule_that_is_much_work_is_given_up_and_named() {
+        let object = json!({"apiVersion": "v1", "kind": "X", "spec": {"list": vec![0; 300_000]}, "status": {"a": 1}});
+        let (values, condition) = read(
+            &object,
+            &rules(&json!([
+                {"name": "first", "path": ".status.a"},
+                {"name": "all", "path": ".spec.list"},
+                {"name": "much", "path": "..*..*..*..*"},
+            ])),
+        );
+        assert_eq!(values.len(), 1);
+        assert_eq!(condition.reason, "StatusFeedbackSyncFailed");
+        let message = condition.message;
+        assert!(message.contains("much: it takes too many steps"), "{message}");
+        assert!(message.contains("all: the value has more than 1024 bytes"), "{message}");
+        // Exactly as much as there is room for is still told.
+        for (length, fits) in [(MAX_RAW - 4, true), (MAX_RAW - 3, false)] {
+            let object = json!({"apiVersion": "v1", "kind": "X", "list": ["x".repeat(length)]});
+            let (values, _) = read(&object, &rules(&json!([{"name": "list", "path": ".list"}])));
+            assert_eq!(values.len() == 1, fits, "{length}");
+        }
     }
 
     #[test]
