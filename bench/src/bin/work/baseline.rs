@@ -56,8 +56,16 @@ pub async fn deliver(works: &Api<ManifestWork>, cluster: &Client, work: &Manifes
     let post = PostParams::default();
     let (_, anchor) = tokio::try_join!(works.patch(&name, &merge, &patch), anchors.create(&post, &anchor))?;
     objects(cluster, work, anchor.uid().as_deref()).await?;
+    report(works, work).await
+}
+
+/// Writes the status of a work.
+pub async fn report(works: &Api<ManifestWork>, work: &ManifestWork) -> Result<()> {
     let status = json!({"status": status(work)});
-    works.patch_status(&name, &merge, &Patch::Merge(&status)).await?;
+    let merge = PatchParams::default();
+    works
+        .patch_status(&work.name_any(), &merge, &Patch::Merge(&status))
+        .await?;
     Ok(())
 }
 

@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::{Api, Client, api::PostParams};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
 use serde_json::json;
 use writ_api::work::ManifestWork;
 use writ_bench::limits::{Figures, Times};
@@ -22,7 +25,11 @@ pub async fn run(figures: &mut Figures) -> Result<()> {
     let stage = Stage::start().await?;
     let _agent = stage.agent(&["work"]).await?;
     let works: Api<ManifestWork> = Api::namespaced(stage.admin.clone(), "cluster1");
-    let (mut by_loop, mut by_agent) = (Times::default(), Times::default());
+    namespace(&stage.admin, "bare").await?;
+    let bare_works: Api<ManifestWork> = Api::namespaced(stage.admin.clone(), "bare");
+    // The manifests alone, and with the one status that must be written.
+    let (mut by_loop, mut with_status) = (Times::default(), Times::default());
+    let mut by_agent = Times::default();
     let mut most_reviews = 0.0_f64;
     for run in 0..=RUNS {
         let (ours, theirs) = (format!("writ{run}"), format!("bare{run}"));
@@ -30,9 +37,13 @@ pub async fn run(figures: &mut Figures) -> Result<()> {
         namespace(&stage.cluster, &theirs).await?;
 
         let bare = baseline::work(&theirs, &theirs, MANIFESTS)?;
+        bare_works.create(&PostParams::default(), &bare).await?;
         let started = Instant::now();
         baseline::objects(&stage.cluster, &bare, None).await?;
         let bare_time = started.elapsed();
+        baseline::report(&bare_works, &bare).await?;
+        let reported_time = started.elapsed();
+        bare_works.delete(&theirs, &DeleteParams::default()).await?;
 
         let mut work = baseline::work(&ours, &ours, MANIFESTS)?;
         work.spec.executor = Some(serde_json::from_value(
@@ -64,6 +75,7 @@ pub async fn run(figures: &mut Figures) -> Result<()> {
         // The first is to warm up.
         if run > 0 {
             by_loop.push(bare_time);
+            with_status.push(reported_time);
             by_agent.push(time);
         }
     }
@@ -75,14 +87,20 @@ pub async fn run(figures: &mut Figures) -> Result<()> {
         "agent, one work of them under an executor, granted to applied",
         by_agent.text(),
     );
+    figures.note("bare loop, the same with one status", with_status.text());
     for percent in [50, 99] {
-        let ratio = by_agent.quantile(percent) / by_loop.quantile(percent);
-        figures.at_most(
-            &format!("granted to applied, p{percent}, agent / bare loop"),
-            ratio,
-            2.0,
-            "",
-        );
+        for (what, loop_times) in [
+            ("bare loop without a status", &by_loop),
+            ("bare loop", &with_status),
+        ] {
+            let ratio = by_agent.quantile(percent) / loop_times.quantile(percent);
+            figures.at_most(
+                &format!("granted to applied, p{percent}, agent / {what}"),
+                ratio,
+                2.0,
+                "",
+            );
+        }
     }
     figures.at_most(
         "reviews from grant to applied, the most of all runs",

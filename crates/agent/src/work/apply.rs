@@ -16,7 +16,7 @@ use writ_api::writ::{ADOPT_ANNOTATION, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUS
 use writ_runtime::{error::status_code, segment};
 
 use super::{
-    hex, ignore,
+    create, hex, ignore,
     mapper::Kind,
     plan::{Target, removal_patch, take_removals},
     read::read,
@@ -138,18 +138,37 @@ pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> 
     }
 }
 
-/// Writes the object; returns it as the server has it now. `None` if it is only to be read and is not there. What
-/// cannot be changed is made anew only if it may be deleted.
+/// What is known of an object before it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// What cannot be changed is made anew only if it may be deleted.
+    pub may_replace: bool,
+    /// What the work did with it.
+    pub past: Past,
+}
+
+/// What a work did with an object before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// Nothing, so that most likely it is not there.
+    Nothing,
+    /// It was written, by an agent that has ended since: most likely it is as it should be.
+    Written,
+    /// It was written, and now something is to be changed.
+    Changes,
+}
+
+/// Writes the object; returns it as the server has it now. `None` if it is only to be read and is not there.
 pub async fn write(
     client: &Client,
     target: &Target,
     owner: &Owner,
-    may_replace: bool,
+    known: Known,
 ) -> Result<Option<DynamicObject>, Failure> {
     let api = api(client, &target.kind, &target.namespace);
     let written = match target.config.strategy.type_ {
         UpdateStrategyType::ReadOnly => return Ok(read(client, target).await?),
-        UpdateStrategyType::Update => update(&api, target, owner, may_replace).await?,
+        UpdateStrategyType::Update => update(client, &api, target, owner, known).await?,
         UpdateStrategyType::CreateOnly => create_only(client, &api, target, owner).await?,
         UpdateStrategyType::ServerSideApply => {
             let options = target
@@ -184,10 +203,8 @@ pub async fn not_foreign(client: &Client, target: &Target, manager: &str) -> Res
     };
     let owners = live.metadata.owner_references.unwrap_or_default();
     let delivered = owners.iter().any(is_delivered);
-    let written = live.metadata.managed_fields.iter().flatten().any(|fields| {
-        fields.manager.as_deref() == Some(manager) && fields.operation.as_deref() == Some("Apply")
-    });
-    if delivered || written {
+    let fields = live.metadata.managed_fields.unwrap_or_default();
+    if delivered || takeover::written_by(&fields, manager).is_some() {
         return Ok(());
     }
     Err(Failure::Foreign(format!(
@@ -199,10 +216,11 @@ pub async fn not_foreign(client: &Client, target: &Target, manager: &str) -> Res
 /// Everything in the manifest is enforced by the server's own merge: fields of others stay, fields that left the
 /// manifest go, and an unchanged object is not written.
 async fn update(
+    client: &Client,
     api: &Api<DynamicObject>,
     target: &Target,
     owner: &Owner,
-    may_replace: bool,
+    known: Known,
 ) -> Result<DynamicObject, Failure> {
     let mut object = target.object.clone();
     if let Some(map) = object.as_object_mut() {
@@ -214,10 +232,29 @@ async fn update(
     {
         metadata.insert("ownerReferences".into(), json!([owner.reference()]));
     }
-    let params = PatchParams::apply(&owner.manager()).force();
+    let manager = owner.manager();
+    if removals.is_empty() && create::is_plain(target, &object) {
+        match known.past {
+            Past::Nothing => {
+                if let Some(created) = create::create(client, api, &object, &manager).await? {
+                    return Ok(created);
+                }
+                // It is there, and came after it was looked for.
+                not_foreign(client, target, &manager).await?;
+            }
+            Past::Written => {
+                let live = read(client, target).await?;
+                if let Some(live) = live.filter(|live| create::is_as_wanted(live, &object, &manager)) {
+                    return Ok(live);
+                }
+            }
+            Past::Changes => {}
+        }
+    }
+    let params = PatchParams::apply(&manager).force();
     let applied = match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
         Err(error)
-            if may_replace
+            if known.may_replace
                 && status_code(&error) == Some(422)
                 && matches!(
                     (
@@ -240,11 +277,7 @@ async fn update(
     let live = serde_json::to_value(&applied).unwrap_or_default();
     match removal_patch(&live, &removals) {
         Some(patch) => Ok(api
-            .patch(
-                &target.name,
-                &PatchParams::apply(&owner.manager()),
-                &Patch::Merge(patch),
-            )
+            .patch(&target.name, &PatchParams::apply(&manager), &Patch::Merge(patch))
             .await?),
         None => Ok(applied),
     }

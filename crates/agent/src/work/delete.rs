@@ -22,6 +22,7 @@ use super::{
     mapper::Kind,
     objects::Own,
     reconcile::{named, recorded},
+    takeover::{as_applied, written_by},
 };
 
 /// What became of one object.
@@ -58,18 +59,15 @@ impl Claim<'_> {
         }
         match self {
             Self::Own(own) => own.uid == uid,
-            Self::Written => !resource.uid.is_empty() && applied_by(live, &owner.manager()).is_some(),
+            Self::Written => !resource.uid.is_empty() && written(live, &owner.manager()).is_some(),
             Self::Reference => false,
         }
     }
 }
 
-/// What a field manager has applied of an object.
-fn applied_by<'a>(live: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
-    let mut entries = live.managed_fields.iter().flatten();
-    entries.find(|entry| {
-        entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")
-    })
+/// What a field manager has written of an object.
+fn written<'a>(live: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
+    written_by(live.managed_fields.as_deref().unwrap_or_default(), manager)
 }
 
 /// Deletes one object, unless somebody else still needs it. Where its exact version is known to be nobody else's,
@@ -234,15 +232,26 @@ async fn release(
     owner: &Owner,
 ) -> Result<(), kube::Error> {
     let name = owner.manager();
-    let Some(entry) = applied_by(seen, &name) else {
+    let entries = seen.managed_fields.as_deref().unwrap_or_default();
+    let Some(entry) = written_by(entries, &name) else {
         return Ok(());
     };
+    let mut version = seen.resource_version.clone();
+    // What was created and never applied is only given up once it counts as applied.
+    if let Some(entries) = as_applied(entries, &name) {
+        let patch =
+            json!({"metadata": {"uid": seen.uid, "resourceVersion": version, "managedFields": entries}});
+        let patched = api
+            .patch_metadata(&resource.name, &PatchParams::apply(&name), &Patch::Merge(&patch))
+            .await?;
+        version = patched.metadata.resource_version;
+    }
     // Applying nothing but the identity removes the manager and what only it owned. Only as it was seen: if the other
     // owner lets go in the same moment, somebody has to delete the object.
     let mut nothing = json!({
         "apiVersion": entry.api_version,
         "kind": kind.resource.kind,
-        "metadata": {"name": resource.name, "resourceVersion": seen.resource_version},
+        "metadata": {"name": resource.name, "resourceVersion": version},
     });
     if kind.namespaced
         && let Some(metadata) = nothing.get_mut("metadata").and_then(Value::as_object_mut)
@@ -266,6 +275,7 @@ mod tests {
             uid: "me".into(),
         };
         let written = json!([{"manager": owner.manager(), "operation": "Apply"}]);
+        let created = json!([{"manager": owner.manager(), "operation": "Update"}]);
         let others = json!([{"manager": "kubectl", "operation": "Apply"}]);
         let referred = json!([{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
             "name": "hub-work", "uid": "me"}]);
@@ -279,6 +289,14 @@ mod tests {
             ("as it was left", reference, "1", &referred, &written, true),
             ("left behind on purpose", reference, "1", &none, &written, false),
             ("stripped", Claim::Written, "1", &none, &written, true),
+            (
+                "created, and stripped",
+                Claim::Written,
+                "1",
+                &none,
+                &created,
+                true,
+            ),
             ("remembered, and stripped of all", claims, "1", &none, &none, true),
             ("never written", Claim::Written, "1", &none, &others, false),
             ("no record of it", Claim::Written, "", &none, &written, false),

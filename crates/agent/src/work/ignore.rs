@@ -50,6 +50,9 @@ mod tests {
         };
         assert_eq!(run(1), Ok(json!({"spec": {"list": [0]}})));
         let problem = run(500_000).unwrap_err();
-        assert!(problem.contains(".. | ..") && problem.contains("too many steps"), "{problem}");
+        assert!(
+            problem.contains(".. | ..") && problem.contains("too many steps"),
+            "{problem}"
+        );
     }
 }

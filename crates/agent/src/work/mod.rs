@@ -12,6 +12,7 @@ pub(crate) mod apply;
 mod cache;
 mod config;
 mod content;
+mod create;
 mod delete;
 pub mod executor;
 mod ignore;
@@ -349,7 +350,10 @@ impl Agent {
     /// The kind of a recorded object; `None` if there can be no such object.
     async fn recorded_kind(&self, resource: &AppliedResource) -> Result<Option<Arc<Kind>>, Error> {
         if !plan::can_exist(resource) {
-            tracing::warn!(?resource, "a record names what cannot be an object, it is ignored");
+            tracing::warn!(
+                ?resource,
+                "a record names what cannot be an object, it is ignored"
+            );
             return Ok(None);
         }
         let kind = self

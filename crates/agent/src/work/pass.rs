@@ -23,7 +23,7 @@ use writ_runtime::{
 
 use super::{
     Agent, Key,
-    apply::{self, Failure, Owner},
+    apply::{self, Failure, Known, Owner, Past},
     cache::version,
     content,
     executor::{Place, Refused, Verdict, bound_role, is_role, place},
@@ -103,6 +103,8 @@ pub struct Pass<'a> {
     pub for_executor: bool,
     /// Whether objects that are to be made are somebody else's, as far as it was looked.
     pub looked: &'a Looked,
+    /// What the work has written before: group, resource, namespace and name.
+    pub recorded: HashSet<(&'a str, &'a str, &'a str, &'a str)>,
 }
 
 /// The manifests, by index, for which it was looked whether the object is there and is somebody else's.
@@ -240,9 +242,29 @@ impl Pass<'_> {
                 apply::not_foreign(&self.agent.spoke, target, &self.owner.manager()).await?;
             }
         }
-        // An executor was asked about the deletion of what is owned, and of nothing else.
-        let may_replace = target.owned || !self.for_executor;
-        apply::write(&self.agent.spoke, target, self.owner, may_replace).await
+        let identity = target.identity();
+        let name = (
+            identity.group,
+            identity.resource,
+            identity.namespace,
+            identity.name,
+        );
+        let marked = || {
+            self.agent
+                .objects
+                .get(self.key, &target.kind.resource, &target.place())
+        };
+        let past = match (self.recorded.contains(&name), marked()) {
+            (false, _) => Past::Nothing,
+            (true, None) => Past::Written,
+            (true, Some(_)) => Past::Changes,
+        };
+        let known = Known {
+            // An executor was asked about the deletion of what is owned, and of nothing else.
+            may_replace: target.owned || !self.for_executor,
+            past,
+        };
+        apply::write(&self.agent.spoke, target, self.owner, known).await
     }
 
     /// Waits until a kind that this very work defines is served; whether it is. If not, the write says so.

@@ -184,6 +184,7 @@ impl Agent {
         } = judged;
         let current = self.unseen.status(work).last;
         let complete = condition::is_true(&current.conditions, status::COMPLETE);
+        let before = recorded(applied);
         let pass = Pass {
             agent: self,
             key,
@@ -193,8 +194,8 @@ impl Agent {
             verdict: &verdict,
             for_executor: work.spec.executor.is_some(),
             looked: &looked,
+            recorded: before.iter().map(named).collect(),
         };
-        let before = recorded(applied);
         // What was taken away goes at once, not after what is new. Only grants go last: what they made stays where this
         // work delivers it now, and the record has to say so first.
         let (grants, others): (Vec<_>, Vec<_>) = plan::prune(before, &items)

@@ -1,34 +1,89 @@
-//! Takes over the fields that OCM's agent wrote. It owns them as `work-agent` by plain updates; as long as it does, the
-//! server keeps a field that left the manifest. Ownership goes to this work's own manager, then applying again decides.
+//! Takes over fields that are owned by a plain write: OCM's agent owns what it wrote as `work-agent`, and a work owns so
+//! what it created. As long as that is so, the server keeps a field that left the manifest. Ownership goes to what the
+//! work's own manager applied, then applying again decides.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value};
 use writ_api::work::DEFAULT_FIELD_MANAGER;
 
-/// Who owns what after the take-over; `None` if there is nothing to take over.
+/// Who owns what after the take-over, once this manager has applied; `None` if there is nothing to take over.
 ///
-/// Owner references alone are none: our own patches of them carry the same name.
+/// Owner references alone are none: our own patches of them carry the name of OCM's agent. Neither is what was created
+/// and is applied now, all of it: that costs requests and changes nothing.
 pub fn merged(entries: &[ManagedFieldsEntry], manager: &str) -> Option<Vec<ManagedFieldsEntry>> {
-    let theirs = |entry: &&ManagedFieldsEntry| {
-        entry.manager.as_deref() == Some(DEFAULT_FIELD_MANAGER)
-            && entry.operation.as_deref() == Some("Update")
-            && entry.subresource.as_deref().unwrap_or_default().is_empty()
-            && entry
-                .fields_v1
-                .as_ref()
-                .is_some_and(|fields| says_something(&fields.0))
+    let applied = entries.iter().find(|entry| is_applied(entry, manager))?;
+    let covered = |entry: &ManagedFieldsEntry| {
+        fields(applied).is_some_and(|all| fields(entry).is_none_or(|some| covers(all, some)))
     };
-    let taken = entries.iter().find(theirs)?;
-    let mut kept: Vec<ManagedFieldsEntry> = entries.iter().filter(|entry| *entry != taken).cloned().collect();
-    let ours = kept.iter_mut().find(|entry| {
-        entry.manager.as_deref() == Some(manager)
-            && entry.operation.as_deref() == Some("Apply")
-            && entry.api_version == taken.api_version
+    let taken = entries.iter().find(|entry| {
+        entry.api_version == applied.api_version
+            && ((is_created(entry, DEFAULT_FIELD_MANAGER) && fields(entry).is_some_and(says_something))
+                || (is_created(entry, manager) && !covered(entry)))
     })?;
-    let mut fields = ours.fields_v1.take().map_or(Value::Null, |fields| fields.0);
-    unite(&mut fields, taken.fields_v1.as_ref().map(|fields| &fields.0)?);
-    ours.fields_v1 = Some(FieldsV1(fields));
-    Some(kept)
+    Some(united(entries, taken, manager))
+}
+
+/// Who owns what once all that this manager has created counts as applied; `None` if it has not created anything.
+pub fn as_applied(entries: &[ManagedFieldsEntry], manager: &str) -> Option<Vec<ManagedFieldsEntry>> {
+    let created = entries.iter().find(|entry| is_created(entry, manager))?;
+    Some(united(entries, created, manager))
+}
+
+/// What a manager has written of an object, by applying it or by creating it.
+pub fn written_by<'a>(entries: &'a [ManagedFieldsEntry], manager: &str) -> Option<&'a ManagedFieldsEntry> {
+    entries.iter().find(|entry| is_written_by(entry, manager))
+}
+
+/// Whether an entry says what a manager has applied or created.
+pub fn is_written_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {
+    is_applied(entry, manager) || is_created(entry, manager)
+}
+
+fn is_applied(entry: &ManagedFieldsEntry, manager: &str) -> bool {
+    entry.manager.as_deref() == Some(manager) && entry.operation.as_deref() == Some("Apply")
+}
+
+fn is_created(entry: &ManagedFieldsEntry, manager: &str) -> bool {
+    entry.manager.as_deref() == Some(manager)
+        && entry.operation.as_deref() == Some("Update")
+        && entry.subresource.as_deref().unwrap_or_default().is_empty()
+}
+
+fn fields(entry: &ManagedFieldsEntry) -> Option<&Value> {
+    entry.fields_v1.as_ref().map(|fields| &fields.0)
+}
+
+/// The entries, with one of them made part of what the manager applied.
+fn united(
+    entries: &[ManagedFieldsEntry],
+    taken: &ManagedFieldsEntry,
+    manager: &str,
+) -> Vec<ManagedFieldsEntry> {
+    let mut kept: Vec<ManagedFieldsEntry> = entries.iter().filter(|entry| *entry != taken).cloned().collect();
+    let ours = kept
+        .iter_mut()
+        .find(|entry| is_applied(entry, manager) && entry.api_version == taken.api_version);
+    if let Some(ours) = ours {
+        let mut all = ours.fields_v1.take().map_or(Value::Null, |fields| fields.0);
+        unite(&mut all, fields(taken).unwrap_or(&Value::Null));
+        ours.fields_v1 = Some(FieldsV1(all));
+    } else {
+        kept.push(ManagedFieldsEntry {
+            manager: Some(manager.into()),
+            operation: Some("Apply".into()),
+            ..taken.clone()
+        });
+    }
+    kept
+}
+
+/// Whether a set of fields holds all of another. That a map is there (`.`) is said by who creates it, and not by who
+/// applies what is in it.
+fn covers(all: &Value, some: &Value) -> bool {
+    let Some(some) = some.as_object() else { return true };
+    some.iter()
+        .filter(|(key, _)| *key != ".")
+        .all(|(key, value)| all.get(key).is_some_and(|all| covers(all, value)))
 }
 
 /// Whether the fields are more than owner references.
@@ -86,6 +141,44 @@ mod tests {
         ]));
         assert_eq!(merged(&before, "work-agent-1"), Some(after.clone()));
         assert_eq!(merged(&after, "work-agent-1"), None);
+    }
+
+    #[test]
+    fn what_was_created_is_taken_over_when_the_manifest_says_less() {
+        let created = json!({"manager": "work-agent-1", "operation": "Update", "apiVersion": "v1",
+            "fieldsV1": {"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:ownerReferences": {".": {}, "k:{}": {}}}}});
+        let applied = |data: Value| {
+            json!({"manager": "work-agent-1", "operation": "Apply", "apiVersion": "v1",
+                "fieldsV1": {"f:data": data, "f:metadata": {"f:ownerReferences": {"k:{}": {}}}}})
+        };
+        let all = applied(json!({"f:a": {}, "f:b": {}, "f:c": {}}));
+        let less = applied(json!({"f:a": {}}));
+        assert_eq!(merged(&entries(json!([created])), "work-agent-1"), None);
+        assert_eq!(merged(&entries(json!([created, all])), "work-agent-1"), None);
+        let after = merged(&entries(json!([created, less])), "work-agent-1").unwrap();
+        assert_eq!(after.len(), 1);
+        assert_eq!(
+            after[0].fields_v1.as_ref().unwrap().0,
+            json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:ownerReferences": {".": {}, "k:{}": {}}}})
+        );
+        // Others, and those of a similar name, keep what is theirs.
+        assert_eq!(merged(&entries(json!([created, less])), "work-agent"), None);
+        // Who goes gives up what he created: it counts as applied first.
+        let mut alone = created.clone();
+        alone["operation"] = json!("Apply");
+        assert_eq!(
+            as_applied(&entries(json!([created])), "work-agent-1"),
+            Some(entries(json!([alone])))
+        );
+        assert_eq!(
+            as_applied(&entries(json!([created, less])), "work-agent-1"),
+            Some(after)
+        );
+        assert_eq!(as_applied(&entries(json!([less])), "work-agent-1"), None);
+        assert_eq!(as_applied(&entries(json!([created])), "work-agent-2"), None);
+        assert!(written_by(&entries(json!([created])), "work-agent-1").is_some());
+        assert!(written_by(&entries(json!([less])), "work-agent-1").is_some());
+        assert!(written_by(&entries(json!([created])), "work-agent-2").is_none());
     }
 
     #[test]

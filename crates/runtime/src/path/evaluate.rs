@@ -213,10 +213,7 @@ fn value_cost(value: &Value, budget: &Budget) -> Result<(), TooMuch> {
     }
 }
 
-fn any(
-    found: &Found<'_>,
-    mut test: impl FnMut(&Value) -> Result<bool, TooMuch>,
-) -> Result<bool, TooMuch> {
+fn any(found: &Found<'_>, mut test: impl FnMut(&Value) -> Result<bool, TooMuch>) -> Result<bool, TooMuch> {
     for (_, value) in found {
         if test(value)? {
             return Ok(true);

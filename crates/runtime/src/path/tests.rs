@@ -44,9 +44,16 @@ fn jsonpath_leads_where_kubectl_goes() {
         (".spec.ports[9]", json!([])),
     ] {
         let found = Path::jsonpath(path).unwrap();
-        assert_eq!(json!(found.select(&object, &Budget::default()).unwrap()), expected, "{path}");
+        assert_eq!(
+            json!(found.select(&object, &Budget::default()).unwrap()),
+            expected,
+            "{path}"
+        );
     }
-    assert_eq!(Path::jsonpath(".").unwrap().select(&object, &Budget::default()), Ok(vec![&object]));
+    assert_eq!(
+        Path::jsonpath(".").unwrap().select(&object, &Budget::default()),
+        Ok(vec![&object])
+    );
 }
 
 #[test]
@@ -197,7 +204,10 @@ fn jq_removes_what_it_names() {
         ),
     ] {
         let mut object = object();
-        Path::jq(path).unwrap().remove(&mut object, &Budget::default()).unwrap();
+        Path::jq(path)
+            .unwrap()
+            .remove(&mut object, &Budget::default())
+            .unwrap();
         let mut spec = object["spec"].clone();
         if let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) {
             for port in ports {
@@ -213,12 +223,24 @@ fn a_pointer_names_keys_and_indexes() {
     let budget = Budget::default();
     let mut object = object();
     assert_eq!(
-        Path::pointer("/metadata/labels/a.b~1c").unwrap().select(&object, &budget),
+        Path::pointer("/metadata/labels/a.b~1c")
+            .unwrap()
+            .select(&object, &budget),
         Ok(vec![&json!("x")])
     );
-    assert_eq!(Path::pointer("/spec/ports/1").unwrap().remove(&mut object, &budget), Ok(1));
+    assert_eq!(
+        Path::pointer("/spec/ports/1")
+            .unwrap()
+            .remove(&mut object, &budget),
+        Ok(1)
+    );
     assert_eq!(object["spec"]["ports"][1]["name"], "dns");
-    assert_eq!(Path::pointer("/spec/none/x").unwrap().remove(&mut object, &budget), Ok(0));
+    assert_eq!(
+        Path::pointer("/spec/none/x")
+            .unwrap()
+            .remove(&mut object, &budget),
+        Ok(0)
+    );
 }
 
 #[test]
@@ -230,7 +252,10 @@ fn removing_much_takes_what_is_named_and_nothing_else() {
         ("..", Value::Null),
     ] {
         let mut object = json!({"a": [0, 1, 2, 3, [5, 6]], "b": 1});
-        Path::jq(path).unwrap().remove(&mut object, &Budget::default()).unwrap();
+        Path::jq(path)
+            .unwrap()
+            .remove(&mut object, &Budget::default())
+            .unwrap();
         assert_eq!(object, left, "{path}");
     }
 }
@@ -252,9 +277,17 @@ fn what_is_much_work_on_a_large_object_is_given_up() {
         (vec![".."; 50].join("|"), &wide, false),
         (vec![".list[]"; 50].join(","), &wide, false),
         (".list[] | select(. | test(\"^a\"))".to_owned(), &texts, true),
-        (".list[] | select(. | test(\"(a|b)*c\") or test(\"(a|b)*d\") or test(\"x\"))".to_owned(), &texts, false),
+        (
+            ".list[] | select(. | test(\"(a|b)*c\") or test(\"(a|b)*d\") or test(\"x\"))".to_owned(),
+            &texts,
+            false,
+        ),
         (format!(".list[0] | select({patterns})"), &texts, true),
-        (format!(".list[0] | select({patterns} or {patterns})"), &texts, false),
+        (
+            format!(".list[0] | select({patterns} or {patterns})"),
+            &texts,
+            false,
+        ),
         ("..".to_owned(), &deep, true),
     ] {
         let path = Path::jq(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -272,7 +305,10 @@ fn what_is_much_work_on_a_large_object_is_given_up() {
     let (budget, each) = (Budget::default(), Path::jsonpath(".list[*]").unwrap());
     let rounds = (0..10).filter(|_| each.select(&wide, &budget).is_ok()).count();
     assert!((1..6).contains(&rounds), "{rounds}");
-    assert_eq!(Path::jsonpath(".list").unwrap().select(&wide, &budget), Err(TooMuch));
+    assert_eq!(
+        Path::jsonpath(".list").unwrap().select(&wide, &budget),
+        Err(TooMuch)
+    );
 }
 
 proptest! {

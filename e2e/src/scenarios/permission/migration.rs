@@ -190,7 +190,10 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
     wait::until_true("the grants have let go", || async {
         let bindings: Api<RoleBinding> = Api::namespaced(spoke(&fleet).await?, "c");
         let owners = bindings.get("p").await?.metadata.owner_references;
-        Ok(owners.iter().flatten().all(|owner| owner.kind != "NamespaceGrant"))
+        Ok(owners
+            .iter()
+            .flatten()
+            .all(|owner| owner.kind != "NamespaceGrant"))
     })
     .await?;
     ensure!(identities(&fleet).await? == before, "nothing was made again");

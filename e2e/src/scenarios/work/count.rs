@@ -44,14 +44,15 @@ impl Requests {
     }
 }
 
-/// A client that sends patches of paths with this text only so many at once: whoever waits for the answer of one
+/// A client that sends writes to paths with this text only so many at once: whoever waits for the answer of one
 /// before it sends the next waits for ever.
 pub fn together(client: Client, text: &'static str, many: usize) -> Client {
     let barrier = Arc::new(Barrier::new(many));
     let service = service_fn(move |request: Request<Body>| {
         let (client, barrier) = (client.clone(), barrier.clone());
         async move {
-            if request.method() == Method::PATCH && request.uri().path().contains(text) {
+            let writes = [Method::POST, Method::PATCH].contains(request.method());
+            if writes && request.uri().path().contains(text) {
                 barrier.wait().await;
             }
             client.send(request).await.map_err(BoxError::from)

@@ -7,6 +7,7 @@ use crate::Scenario;
 mod admission;
 mod attacks;
 mod count;
+mod created;
 mod delivery;
 mod executor;
 mod healing;
@@ -71,6 +72,11 @@ pub fn all() -> Vec<Scenario> {
             name: "work/no_name_leads_to_another_object",
             clusters: 1,
             run: |fleet| attacks::redirected(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_is_created_is_owned_like_what_is_applied",
+            clusters: 1,
+            run: |fleet| created::created(fleet).boxed(),
         },
         Scenario {
             name: "work/a_record_leads_to_no_other_object",

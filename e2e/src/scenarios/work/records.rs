@@ -45,8 +45,10 @@ pub async fn misled(fleet: Fleet) -> Result<()> {
         ("", "configmaps", "", "victim"),
         ("apps/../../api", "configmaps", "kube-public", "victim"),
     ] {
-        resources.push(serde_json::from_value(json!({"group": group, "version": "v1", "resource": resource,
-            "namespace": namespace, "name": name, "uid": ""}))?);
+        resources.push(serde_json::from_value(
+            json!({"group": group, "version": "v1", "resource": resource,
+            "namespace": namespace, "name": name, "uid": ""}),
+        )?);
     }
     let patch = json!({"status": {"appliedResources": resources}});
     records

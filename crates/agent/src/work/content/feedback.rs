@@ -118,7 +118,8 @@ fn field(name: &str, value: &Value) -> Result<FieldValue, String> {
 fn raw(name: &str, value: &impl Serialize) -> Result<FieldValue, String> {
     let mut room = [0; MAX_RAW];
     let mut rest = room.as_mut_slice();
-    let too_long = || format!("{name}: the value has more than {MAX_RAW} bytes of JSON, no more are reported");
+    let too_long =
+        || format!("{name}: the value has more than {MAX_RAW} bytes of JSON, no more are reported");
     serde_json::to_writer(&mut rest, value).map_err(|_| too_long())?;
     let left = rest.len();
     let written = room.get(..MAX_RAW - left).unwrap_or_default();
@@ -219,7 +220,8 @@ mod tests {
 
     #[test]
     fn a_rule_that_is_much_work_is_given_up_and_named() {
-        let object = json!({"apiVersion": "v1", "kind": "X", "spec": {"list": vec![0; 300_000]}, "status": {"a": 1}});
+        let object =
+            json!({"apiVersion": "v1", "kind": "X", "spec": {"list": vec![0; 300_000]}, "status": {"a": 1}});
         let (values, condition) = read(
             &object,
             &rules(&json!([
@@ -232,7 +234,10 @@ mod tests {
         assert_eq!(condition.reason, "StatusFeedbackSyncFailed");
         let message = condition.message;
         assert!(message.contains("much: it takes too many steps"), "{message}");
-        assert!(message.contains("all: the value has more than 1024 bytes"), "{message}");
+        assert!(
+            message.contains("all: the value has more than 1024 bytes"),
+            "{message}"
+        );
         // Exactly as much as there is room for is still told.
         for (length, fits) in [(MAX_RAW - 4, true), (MAX_RAW - 3, false)] {
             let object = json!({"apiVersion": "v1", "kind": "X", "list": ["x".repeat(length)]});

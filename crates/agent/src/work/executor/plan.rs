@@ -113,6 +113,8 @@ pub struct Lookup<'a> {
     groups: Vec<String>,
     open: BTreeSet<Question>,
     unsettled: bool,
+    /// What was said about all names of a kind in a namespace: a work often has a thousand of them.
+    broadly: HashMap<Question, Option<bool>>,
 }
 
 impl<'a> Lookup<'a> {
@@ -123,6 +125,7 @@ impl<'a> Lookup<'a> {
             groups: inputs.executor.groups(),
             open: BTreeSet::new(),
             unsettled: false,
+            broadly: HashMap::new(),
         }
     }
 
@@ -172,7 +175,12 @@ impl<'a> Lookup<'a> {
             return None;
         }
         let broad = question.broad();
-        self.by_rbac(&broad).then(|| self.allowed(&broad))
+        if let Some(said) = self.broadly.get(&broad) {
+            return *said;
+        }
+        let said = self.by_rbac(&broad).then(|| self.allowed(&broad));
+        self.broadly.insert(broad, said);
+        said
     }
 }
 
