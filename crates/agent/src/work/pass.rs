@@ -172,7 +172,7 @@ impl Pass<'_> {
                         available: None,
                         content: None,
                     },
-                    applied: mark.map(|mark| target.applied(&mark.uid)),
+                    applied: mark.map(|mark| target.applied(&mark.uid.to_string())),
                     failed: false,
                     wait: None,
                 };

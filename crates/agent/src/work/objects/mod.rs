@@ -4,13 +4,14 @@
 //! change is ours, whether it can be drift, and whether it can change what is reported.
 
 mod fights;
+mod mark;
 mod scope;
 #[cfg(test)]
 mod tests;
+mod uid;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -18,91 +19,18 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
 
-use self::fights::Fights;
-pub use self::scope::Scope;
-use super::{Key, apply::is_delivered, cache::version, mapper::Kind};
+use self::{
+    fights::Fights,
+    mark::{Seen, hash_of},
+};
+pub use self::{mark::Mark, scope::Scope};
+use super::{Key, mapper::Kind};
 
 /// Who has to look, and after which delay.
 pub type Wake = (Key, Duration);
 
 /// Namespace (empty for a cluster-scoped object) and name. An object's name is held by everybody who asks about it.
 pub type Name = (Arc<str>, Arc<str>);
-
-/// What was last written or read of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The hash of what the work wants.
-    pub wanted: u64,
-    /// The object's uid.
-    pub uid: Box<str>,
-    seen: Seen,
-    /// The hash of the uid of its AppliedManifestWork, if it belongs to exactly one.
-    sole_owner: Option<u64>,
-    /// Whether it belonged to the work's own AppliedManifestWork.
-    owned: bool,
-    /// Whether any change of the content matters, not only one that can be drift.
-    reads_content: bool,
-}
-
-/// What a version of an object looks like from outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
-    version: u64,
-    generation: Option<i64>,
-    metadata: u64,
-}
-
-impl Seen {
-    fn of(metadata: &ObjectMeta) -> Self {
-        let mut hasher = DefaultHasher::new();
-        metadata.labels.hash(&mut hasher);
-        metadata.annotations.hash(&mut hasher);
-        metadata.finalizers.hash(&mut hasher);
-        metadata.uid.hash(&mut hasher);
-        metadata.deletion_timestamp.is_some().hash(&mut hasher);
-        for owner in metadata.owner_references.iter().flatten() {
-            owner.uid.hash(&mut hasher);
-        }
-        Self {
-            version: version(metadata.resource_version.as_deref()),
-            generation: metadata.generation,
-            metadata: hasher.finish(),
-        }
-    }
-
-    /// Whether only the status can differ: the server counts changes of anything else.
-    fn same_spec(&self, other: &Self) -> bool {
-        self.generation.is_some() && self.generation == other.generation && self.metadata == other.metadata
-    }
-}
-
-impl Mark {
-    /// What the server answered to a write or a read.
-    pub fn of(metadata: &ObjectMeta, wanted: u64, reads_content: bool, owner: &str) -> Self {
-        let mut references = metadata.owner_references.iter().flatten();
-        Self {
-            wanted,
-            uid: metadata.uid.clone().unwrap_or_default().into(),
-            seen: Seen::of(metadata),
-            sole_owner: sole_owner(metadata),
-            owned: references.any(|reference| reference.uid == owner),
-            reads_content,
-        }
-    }
-}
-
-fn sole_owner(metadata: &ObjectMeta) -> Option<u64> {
-    let references = metadata.owner_references.iter().flatten();
-    let mut works = references.filter(|reference| is_delivered(reference));
-    let only = works.next()?;
-    works.next().is_none().then(|| hash_of(&only.uid))
-}
-
-fn hash_of(uid: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    uid.hash(&mut hasher);
-    hasher.finish()
-}
 
 /// An object that a work owned when it was last written or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +102,8 @@ struct OfKind {
     objects: HashMap<Name, Keys>,
     /// Those who wait for any change of this kind.
     any: HashSet<Key>,
+    /// The namespace that was named last: the next one is mostly the same.
+    namespace: Option<Arc<str>>,
 }
 
 /// What matters to one key.
@@ -208,26 +138,35 @@ impl Objects {
             any: any.iter().cloned().collect(),
         };
         let mut known = self.lock();
-        let old = known.interests.remove(key).unwrap_or_default();
-        let changed = old != new;
+        let mut interest = known.interests.remove(key).unwrap_or_default();
+        let changed = interest != new;
         if changed {
-            for (kind, name) in old.objects.difference(&new.objects) {
+            for (kind, name) in interest.objects.difference(&new.objects) {
                 known.drop_object(key, &kind.resource, name);
             }
-            for kind in old.any.difference(&new.any) {
+            for kind in interest.any.difference(&new.any) {
                 known.drop_any(key, &kind.resource);
             }
-            for (kind, name) in new.objects.difference(&old.objects) {
+            // What is known stays as it is: a name is kept once, however often it is named.
+            interest.objects.retain(|object| new.objects.contains(object));
+            for (kind, name) in new.objects {
+                if interest.objects.contains(&(kind.clone(), name.clone())) {
+                    continue;
+                }
+                let name = known.shared(&kind.resource, name);
                 let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
                 of_kind.objects.entry(name.clone()).or_default().add(key);
+                interest.objects.insert((kind, name));
             }
+            interest.objects.shrink_to_fit();
             for kind in &new.any {
                 let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
                 of_kind.any.insert(key.clone());
             }
+            interest.any = new.any;
         }
-        if new != Interest::default() {
-            known.interests.insert(key.clone(), new);
+        if interest != Interest::default() {
+            known.interests.insert(key.clone(), interest);
         }
         changed
     }
@@ -235,6 +174,7 @@ impl Objects {
     /// One more object matters to a key. Returns whether that is new.
     pub fn also(&self, key: &Key, kind: &Arc<Kind>, name: Name) -> bool {
         let mut known = self.lock();
+        let name = known.shared(&kind.resource, name);
         let interest = known.interests.entry(key.clone()).or_default();
         if !interest.objects.insert((kind.clone(), name.clone())) {
             return false;
@@ -453,6 +393,24 @@ impl Objects {
 }
 
 impl Known {
+    /// The same name, as far as it is kept already: by whoever else the object matters to, or for its namespace by the
+    /// last one of the kind that was named.
+    fn shared(&mut self, resource: &ApiResource, name: Name) -> Name {
+        let Some(of_kind) = self.kinds.get_mut(resource) else {
+            return name;
+        };
+        if let Some((kept, _)) = of_kind.objects.get_key_value(&name) {
+            return kept.clone();
+        }
+        match &of_kind.namespace {
+            Some(namespace) if *namespace == name.0 => (namespace.clone(), name.1),
+            _ => {
+                of_kind.namespace = Some(name.0.clone());
+                name
+            }
+        }
+    }
+
     fn watched(&mut self, key: &Key, resource: &ApiResource, name: &Name) -> Option<&mut Watched> {
         self.kinds.get_mut(resource)?.objects.get_mut(name)?.get_mut(key)
     }

@@ -254,3 +254,27 @@ fn the_echo_of_our_own_write_wakes_nobody_and_a_change_under_way_is_not_lost() {
     assert!(objects.mark(&key, resource, &web, Some(mark)));
     assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
 }
+
+#[test]
+fn a_name_is_kept_once_however_often_it_is_named() {
+    let (objects, key) = (Objects::default(), Key::work("w"));
+    let names = |all: &[&str]| -> Vec<(Arc<Kind>, Name)> {
+        all.iter().map(|object| (kind(), name("shop", object))).collect()
+    };
+    assert!(objects.interest(&key, &names(&["a", "b"]), &[]));
+    assert!(!objects.interest(&key, &names(&["a", "b"]), &[]));
+    assert!(objects.interest(&key, &names(&["b", "c"]), &[]));
+    assert!(objects.interest(&Key::work("other"), &names(&["c"]), &[]));
+    let known = objects.lock();
+    let kept = &known.kinds.get(&kind().resource).unwrap().objects;
+    assert_eq!(kept.len(), 2);
+    let named = known.interests.values().flat_map(|interest| &interest.objects);
+    let mut count = 0;
+    for (_, name) in named {
+        let (kept, _) = kept.get_key_value(name).unwrap();
+        assert!(Arc::ptr_eq(&kept.1, &name.1), "{name:?}");
+        assert!(Arc::ptr_eq(&kept.0, &name.0), "{name:?}");
+        count += 1;
+    }
+    assert_eq!(count, 3);
+}
