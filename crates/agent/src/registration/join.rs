@@ -39,8 +39,9 @@ const AGENT_ACCOUNT: &str = "managed-cluster-agent";
 const BETWEEN_RENEWALS: Duration = Duration::from_secs(5);
 /// How long the hub may take to say whether the cluster is still there.
 const HUB_ANSWERS: Duration = Duration::from_secs(5);
-/// How long a renewed token lives.
-const TOKEN_SECONDS: i64 = 3600;
+/// How long a token lives: the last fifth of it is longer than a day, so that a hub that is away for a day takes no
+/// agent's identity. Denying or detaching the cluster ends it at once.
+pub(super) const TOKEN_SECONDS: i64 = 6 * 24 * 3600;
 
 /// How the hub lets agents prove who they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,8 +91,12 @@ pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
     let ensured = ensure_cluster(&hub, joining).await;
     if joining.driver == Driver::Token {
         // A token that was handed over is of a cluster that is there, and may count some moments later.
-        ensured.or_else(|error| if error.is_code(403) { Ok(()) } else { Err(error) })?;
-        let config = with_token(joining, &mut kept, &first_token(&hub, &joining.cluster).await?).await?;
+        let first = match ensured {
+            Err(error) if !error.is_code(403) => Err(error),
+            _ => first_token(&hub, &joining.cluster).await,
+        };
+        let first = first.map_err(|error| ended(error, &joining.cluster))?;
+        let config = with_token(joining, &mut kept, &first).await?;
         wait_accepted(&hub, &client(&config).await?, &joining.cluster).await;
         return Ok(config);
     }
@@ -116,6 +121,17 @@ pub async fn joined_before(store: &Store, cluster: &str) -> Result<Option<Kubeco
     Ok(kept
         .kubeconfig
         .filter(|config| is_of(config, cluster) && is_alive(config, Timestamp::now())))
+}
+
+/// What to do about an identity to start with that the hub does not know any more.
+fn ended(error: Error, cluster: &str) -> Error {
+    if error.is_code(401) {
+        return Error::Invalid(format!(
+            "the hub does not know this identity any more ({error}); `writ accept {cluster} --hub-kubeconfig-out FILE` on \
+             the hub writes a new one: start the agent with that"
+        ));
+    }
+    error
 }
 
 /// Waits for a token of the cluster's own account: it is there once the cluster is accepted.
@@ -219,7 +235,7 @@ async fn renew(joining: &Joining, config: &Kubeconfig, hub: &Client) {
     }
 }
 
-/// Tells the hub what became of a renewal. A token is renewed every hour, and nothing is told of it.
+/// Tells the hub what became of a renewal. A token is renewed every few days, and nothing is told of it.
 async fn report_renewal(
     joining: &Joining,
     hub: &Client,

@@ -262,6 +262,13 @@ fn an_identity_is_renewed_after_most_of_its_life() {
     assert_eq!(life.renew_at(0.7), at(1_700));
     assert_eq!(life.renew_at(0.1), at(1_700));
     assert_eq!(life.renew_at(0.99), at(1_800));
+    // A hub that is away for a day takes no token: whenever it goes, a day is left.
+    let token = Lifetime {
+        from: at(0),
+        until: at(super::join::TOKEN_SECONDS),
+    };
+    let left = token.until.duration_since(token.renew_at(0.8));
+    assert!(left.as_hours() > 24, "{left}");
     let payload = URL_SAFE_NO_PAD.encode(r#"{"iat": 1000, "exp": 2000}"#);
     assert_eq!(identity::token(&format!("h.{payload}.s")), Some(life));
     assert_eq!(identity::token("nonsense"), None);

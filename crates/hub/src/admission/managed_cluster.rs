@@ -19,7 +19,8 @@ use crate::{
 };
 
 /// Annotations that only somebody who may accept the cluster writes.
-pub const ACCEPT_ANNOTATIONS: [&str; 4] = [
+pub const ACCEPT_ANNOTATIONS: [&str; 5] = [
+    crate::registration::AGENT_USER_ANNOTATION,
     crate::registration::ACCEPT_CSR_ANNOTATION,
     crate::registration::FORCE_ANNOTATION,
     crate::registration::ISSUED_ANNOTATION,

@@ -311,7 +311,7 @@ impl State {
     /// One cluster: rights first when they grow, last when everything else of it is gone.
     async fn reconcile(&self, name: &str) -> Result<Option<Duration>, Error> {
         let Some(cluster) = self.seen.clusters.get(name) else {
-            self.write_rights(name, rights::Level::Nothing).await?;
+            self.write_rights(name, None, rights::Level::Nothing).await?;
             return Ok(None);
         };
         let mut observed = Observed {
@@ -333,7 +333,7 @@ impl State {
         if plan.home {
             self.write_home(name, observed.silent_for.is_some()).await?;
         }
-        self.write_rights(name, plan.level).await?;
+        self.write_rights(name, Some(cluster), plan.level).await?;
         self.write_taints(&mut latest, plan.taints.as_deref()).await?;
         self.write_conditions(&mut latest, &plan.conditions).await?;
         self.delete(name, plan.delete).await?;

@@ -9,7 +9,7 @@ use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster, managed_cluster::CON
 use writ_runtime::condition;
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer};
 
-use super::{ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION};
+use super::{ACCEPT_CSR_ANNOTATION, AGENT_USER_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION};
 use crate::{
     admission::access::{Requester, cluster_identity},
     pem,
@@ -149,6 +149,15 @@ pub enum Choice {
     Ambiguous(Vec<String>),
 }
 
+/// The user of the agent that was let in for this very cluster, if that is on record. Only a name that an agent of this
+/// cluster can have counts.
+pub fn agent_user(cluster: &ManagedCluster) -> Option<&str> {
+    let user = cluster.annotations().get(AGENT_USER_ANNOTATION)?;
+    let of_cluster = format!("system:open-cluster-management:{}:", cluster.name_any());
+    let agent = user.strip_prefix(&of_cluster)?;
+    (!agent.is_empty() && !agent.contains(':')).then_some(user)
+}
+
 /// Whether an agent has come in for this very cluster as far as the hub knows itself, so that it may renew its
 /// certificate. What an agent reports is not enough: see [`TAKEN_OVER_ANNOTATION`].
 pub fn may_renew(cluster: &ManagedCluster) -> bool {
@@ -163,7 +172,7 @@ pub fn may_renew(cluster: &ManagedCluster) -> bool {
 pub fn approved_by_hand<'a>(
     cluster: &ManagedCluster,
     requests: impl IntoIterator<Item = &'a CertificateSigningRequest>,
-) -> Option<String> {
+) -> Option<Asked> {
     // Whom a person chose comes first.
     if may_renew(cluster) || cluster.annotations().contains_key(ACCEPT_CSR_ANNOTATION) {
         return None;
@@ -177,9 +186,7 @@ pub fn approved_by_hand<'a>(
         .into_iter()
         .filter(approved)
         .filter_map(|r| recognise(r).ok());
-    asked
-        .find(|asked| !asked.is_renewal() && cluster_identity(&asked.requester).is_none())
-        .map(|asked| asked.id)
+    asked.find(|asked| !asked.is_renewal() && cluster_identity(&asked.requester).is_none())
 }
 
 /// Whether an agent has come in, or says so: no other one is let in by itself.

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject},
 };
 use kube::{ResourceExt, api::ObjectMeta};
-use writ_api::cluster::{CLUSTER_NAME_LABEL, GROUP};
+use writ_api::cluster::{CLUSTER_NAME_LABEL, GROUP, ManagedCluster};
 
 use crate::{
     admission::access::AGENT_ACCOUNT,
@@ -67,12 +67,30 @@ pub fn is_for(role: &ClusterRole, cluster: &str) -> bool {
     )
 }
 
-/// What grants the agent of `cluster` this level.
-pub fn of(cluster: &str, level: Level, kind: AgentRights, driver: RegistrationDriver) -> Rights {
+/// On the account of a cluster's agent: the uid of the ManagedCluster that it was made for.
+pub const CLUSTER_UID_ANNOTATION: &str = "writ.dev/cluster-uid";
+
+/// Whether the account of an agent was made for this very cluster, and not for a former one of its name or by somebody
+/// before. One that says nothing was, if it is younger.
+pub fn is_account_of(account: &ServiceAccount, cluster: &ManagedCluster) -> bool {
+    account.annotations().get(CLUSTER_UID_ANNOTATION).map_or_else(
+        || account.metadata.creation_timestamp > cluster.metadata.creation_timestamp,
+        |uid| Some(uid) == cluster.metadata.uid.as_ref(),
+    )
+}
+
+/// What grants the agent of `cluster` this level: the user `agent`, or, while nobody knows that, the cluster's group.
+pub fn of(
+    cluster: &str,
+    level: Level,
+    kind: AgentRights,
+    driver: RegistrationDriver,
+    agent: Option<&str>,
+) -> Rights {
     if level == Level::Nothing {
         return Rights::default();
     }
-    let subjects = subjects(cluster, driver);
+    let subjects = subjects(cluster, driver, agent);
     let own = format!("{PREFIX}{cluster}");
     let mut verbs = vec!["get", "list", "watch"];
     if kind == AgentRights::Ocm {
@@ -136,7 +154,7 @@ pub fn of(cluster: &str, level: Level, kind: AgentRights, driver: RegistrationDr
     rights
 }
 
-fn subjects(cluster: &str, driver: RegistrationDriver) -> Vec<Subject> {
+fn subjects(cluster: &str, driver: RegistrationDriver, agent: Option<&str>) -> Vec<Subject> {
     if driver == RegistrationDriver::Token {
         return vec![Subject {
             kind: "ServiceAccount".into(),
@@ -145,18 +163,19 @@ fn subjects(cluster: &str, driver: RegistrationDriver) -> Vec<Subject> {
             api_group: None,
         }];
     }
-    [
-        format!("system:open-cluster-management:{cluster}"),
-        format!("open-cluster-management:{cluster}"),
-    ]
-    .into_iter()
-    .map(|name| Subject {
-        kind: "Group".into(),
+    let subject = |kind: &str, name: String| Subject {
+        kind: kind.into(),
         name,
         namespace: None,
         api_group: Some("rbac.authorization.k8s.io".into()),
-    })
-    .collect()
+    };
+    if let Some(agent) = agent {
+        return vec![subject("User", agent.into())];
+    }
+    vec![
+        subject("Group", format!("system:open-cluster-management:{cluster}")),
+        subject("Group", format!("open-cluster-management:{cluster}")),
+    ]
 }
 
 fn role_ref(name: &str) -> RoleRef {

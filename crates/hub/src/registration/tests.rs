@@ -1,10 +1,11 @@
 use std::time::Duration;
 
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::{core::v1::ServiceAccount, rbac::v1::ClusterRole};
 use serde_json::{Value, json};
 use writ_api::cluster::ManagedCluster;
 
 use super::{
+    csr,
     plan::{Delete, Observed, plan},
     rights::{self, Level},
 };
@@ -140,35 +141,71 @@ fn denied_clusters_lose_everything_and_leaving_ones_finish_first() {
 
 #[test]
 fn an_agent_gets_what_it_needs() {
+    let (minimal, ocm) = (AgentRights::Minimal, AgentRights::Ocm);
+    let by_certificate = |level, kind| rights::of("prod", level, kind, RegistrationDriver::Csr, None);
     let verbs = |kind| {
-        let rights = rights::of("prod", Level::Member, kind, RegistrationDriver::Csr);
+        let rights = by_certificate(Level::Member, kind);
         rights.roles[0].rules.as_ref().unwrap()[0].verbs.clone()
     };
-    assert_eq!(verbs(AgentRights::Minimal), ["get", "list", "watch"]);
-    assert_eq!(verbs(AgentRights::Ocm), ["get", "list", "watch", "update"]);
-    let leaving = rights::of(
-        "prod",
-        Level::Leaving,
-        AgentRights::Minimal,
-        RegistrationDriver::Csr,
-    );
+    assert_eq!(verbs(minimal), ["get", "list", "watch"]);
+    assert_eq!(verbs(ocm), ["get", "list", "watch", "update"]);
+    let leaving = by_certificate(Level::Leaving, minimal);
     assert_eq!(leaving.bindings.len(), 1);
     assert_eq!(
         leaving.bindings[0].role_ref.name,
         "open-cluster-management:managedcluster:work"
     );
-    let token = rights::of(
-        "prod",
-        Level::Member,
-        AgentRights::Minimal,
-        RegistrationDriver::Token,
-    );
+    let token = rights::of("prod", Level::Member, minimal, RegistrationDriver::Token, None);
     assert!(token.account.is_some());
     for binding in &token.bindings {
         assert_eq!(binding.subjects.as_ref().unwrap()[0].kind, "ServiceAccount");
     }
-    let none = rights::of("prod", Level::Nothing, AgentRights::Ocm, RegistrationDriver::Csr);
-    assert_eq!(none, rights::Rights::default());
+    assert_eq!(by_certificate(Level::Nothing, ocm), rights::Rights::default());
+}
+
+/// Once it is known who was let in, the rights are that user's alone: a certificate of a former agent has the same groups.
+#[test]
+fn a_known_agent_has_the_rights_and_nobody_else_of_its_group() {
+    let user = "system:open-cluster-management:prod:abc";
+    let known = |user: &str| cluster(json!({}), json!({"annotations": {"writ.dev/agent-user": user}}));
+    assert_eq!(csr::agent_user(&known(user)), Some(user));
+    for other in [
+        "",
+        "kubernetes-admin",
+        "system:open-cluster-management:prod:",
+        "system:open-cluster-management:prod",
+        "system:open-cluster-management:prod2:abc",
+        "system:open-cluster-management:prod:abc:def",
+    ] {
+        assert_eq!(csr::agent_user(&known(other)), None, "{other}");
+    }
+    assert_eq!(csr::agent_user(&cluster(json!({}), json!({}))), None);
+    for (agent, expected) in [
+        (Some(user), vec![("User", user)]),
+        (
+            None,
+            vec![
+                ("Group", "system:open-cluster-management:prod"),
+                ("Group", "open-cluster-management:prod"),
+            ],
+        ),
+    ] {
+        let csr = RegistrationDriver::Csr;
+        let rights = rights::of("prod", Level::Member, AgentRights::Ocm, csr, agent);
+        let cluster_wide = rights
+            .cluster_bindings
+            .into_iter()
+            .map(|binding| binding.subjects);
+        let all = cluster_wide.chain(rights.bindings.into_iter().map(|binding| binding.subjects));
+        for subjects in all {
+            let subjects = subjects.unwrap();
+            let found: Vec<_> = subjects
+                .iter()
+                .map(|s| (s.kind.as_str(), s.name.as_str()))
+                .collect();
+            assert_eq!(found, expected);
+        }
+    }
 }
 
 /// The role of a cluster never takes the place of one that all clusters share, nor of anybody else's.
@@ -209,5 +246,31 @@ fn a_clusters_own_role_is_nobody_elses() {
         (role(json!({}), json!(null)), false),
     ] {
         assert_eq!(rights::is_for(&there, "prod"), expected, "{there:?}");
+    }
+}
+
+#[test]
+fn an_account_is_of_the_very_cluster_that_it_was_made_for() {
+    let prod = cluster(
+        json!({"hubAcceptsClient": true}),
+        json!({"uid": "u2", "creationTimestamp": "2026-01-02T00:00:00Z"}),
+    );
+    let account = |uid: Option<&str>, created: &str| -> ServiceAccount {
+        let annotations = uid.map(|uid| json!({"writ.dev/cluster-uid": uid}));
+        serde_json::from_value(
+            json!({"metadata": {"annotations": annotations, "creationTimestamp": created}}),
+        )
+        .unwrap()
+    };
+    for (uid, created, own) in [
+        (Some("u2"), "2026-01-02T00:00:00Z", true),
+        (Some("u1"), "2026-01-02T00:00:01Z", false),
+        (Some(""), "2026-01-02T00:00:01Z", false),
+        (None, "2026-01-02T00:00:01Z", true),
+        (None, "2026-01-02T00:00:00Z", false),
+        (None, "2026-01-01T00:00:00Z", false),
+    ] {
+        let account = account(uid, created);
+        assert_eq!(rights::is_account_of(&account, &prod), own, "{uid:?} {created}");
     }
 }

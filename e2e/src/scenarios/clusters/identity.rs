@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
     config::{AuthInfo, Kubeconfig},
 };
 use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
@@ -329,18 +329,7 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
     })
     .await?;
     people::accept(&admin, "cluster1", None).await?;
-    // An account that was there before is taken over.
-    fleet.hub.namespace("cluster2").await?;
-    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "cluster2");
-    let account = serde_json::from_value(json!({"metadata": {"name": "managed-cluster-agent"}}))?;
-    accounts.create(&PostParams::default(), &account).await?;
-    create(&admin, "cluster2", json!({})).await?;
-    people::accept(&admin, "cluster2", None).await?;
-    wait::until_true("the account is marked", || async {
-        let account = accounts.get("managed-cluster-agent").await?;
-        Ok(account.labels().contains_key(CLUSTER_NAME_LABEL))
-    })
-    .await?;
+    account_of_before(&fleet, &admin).await?;
     let token = wait::until("the first token", || async {
         Ok(people::first_token(&admin, "cluster1", 3600).await.ok())
     })
@@ -407,6 +396,40 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
     })
     .await?;
     hub.stop().await
+}
+
+/// An account that was there before the cluster is replaced: whoever holds a token of it does not become the agent. What
+/// somebody takes off the new one comes back.
+async fn account_of_before(fleet: &Fleet, admin: &Client) -> Result<()> {
+    fleet.hub.namespace("cluster2").await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "cluster2");
+    let account = serde_json::from_value(json!({"metadata": {"name": "managed-cluster-agent"}}))?;
+    let before = accounts.create(&PostParams::default(), &account).await?;
+    let former = people::first_token(admin, "cluster2", 3600).await?;
+    create(admin, "cluster2", json!({})).await?;
+    people::accept(admin, "cluster2", None).await?;
+    let marked = || async {
+        let account = accounts.get_opt("managed-cluster-agent").await?;
+        let marked = account.filter(|account| account.labels().contains_key(CLUSTER_NAME_LABEL));
+        Ok(marked.filter(|account| account.uid() != before.uid()))
+    };
+    wait::until("an account of the new cluster's own", marked).await?;
+    let own: Api<Lease> = Api::namespaced(fleet.hub.with_token(&former).await?, "cluster2");
+    wait::until_true("a token of the former account is nobody's", || async {
+        let answer = own.get("managed-cluster-lease").await;
+        Ok(matches!(answer, Err(kube::Error::Api(status)) if status.code == 401))
+    })
+    .await?;
+    let (params, name) = (PatchParams::default(), "managed-cluster-agent");
+    let bare = json!({"metadata": {"labels": {CLUSTER_NAME_LABEL: null}}});
+    accounts.patch(name, &params, &Patch::Merge(&bare)).await?;
+    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
+    let touched = json!({"metadata": {"annotations": {"example.com/touched": "true"}}});
+    clusters
+        .patch("cluster2", &params, &Patch::Merge(&touched))
+        .await?;
+    wait::until("the account is marked again", marked).await?;
+    Ok(())
 }
 
 /// A bootstrap identity of one cluster gets the first token itself, once the cluster is accepted, and of no other cluster.

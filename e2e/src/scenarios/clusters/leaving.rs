@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use writ_agent::registration::identity;
 use writ_api::{
     addon::ManagedClusterAddOn,
+    authentication::ManagedServiceAccount,
     cluster::{ManagedCluster, ManagedClusterSet},
     work::ManifestWork,
 };
@@ -391,7 +392,10 @@ pub async fn former(fleet: Fleet) -> Result<()> {
     moved.spec.hub_accepts_client = true;
     clusters.create(&PostParams::default(), &moved).await?;
     report_joined(&admin, "moved").await?;
-    let hub = run_hub(&fleet, |_| {}).await?;
+    let hub = run_hub(&fleet, |options| {
+        options.controllers.push("managed_service_account".into());
+    })
+    .await?;
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let renewal = wait::until("the agent of a cluster that was taken over renews", || async {
         let agent = fleet.agent_identity("moved").await?;
@@ -422,6 +426,7 @@ pub async fn former(fleet: Fleet) -> Result<()> {
         matches!(&accepted, Accepted::Again(others) if others.iter().any(|p| p.name == waiting)),
         "{accepted:?}"
     );
+    let former = agent.clone();
     let leases: Api<Lease> = Api::namespaced(agent, "roam");
     wait::until_true("the agent has its rights again", || async {
         Ok(leases.get("managed-cluster-lease").await.is_ok())
@@ -435,6 +440,27 @@ pub async fn former(fleet: Fleet) -> Result<()> {
     people::accept(&admin, "roam", None).await?;
     wait::until_true("the request that a person chose is approved", || async {
         Ok(is_approved(&requests.get(&waiting).await?))
+    })
+    .await?;
+    // From then on the cluster is that one's: the certificate of before is worth nothing, though it names the group.
+    let accounts: Api<ManagedServiceAccount> = Api::namespaced(former, "roam");
+    wait::until_true("the former agent has no rights any more", || async {
+        Ok(leases.get("managed-cluster-lease").await.is_err()
+            && accounts.list(&ListParams::default()).await.is_err())
+    })
+    .await?;
+    let chosen = fleet
+        .hub
+        .user(
+            "system:open-cluster-management:roam:other",
+            &["system:open-cluster-management:roam", "system:authenticated"],
+        )
+        .await?;
+    let leases: Api<Lease> = Api::namespaced(chosen.clone(), "roam");
+    let accounts: Api<ManagedServiceAccount> = Api::namespaced(chosen, "roam");
+    wait::until_true("the one that was chosen has them", || async {
+        Ok(leases.get("managed-cluster-lease").await.is_ok()
+            && accounts.list(&ListParams::default()).await.is_ok())
     })
     .await?;
     hub.stop().await

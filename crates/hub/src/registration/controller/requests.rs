@@ -20,7 +20,7 @@ use super::State;
 use crate::{
     options::RegistrationDriver,
     registration::{
-        ACCEPT_CSR_ANNOTATION, ISSUED_ANNOTATION,
+        ACCEPT_CSR_ANNOTATION, AGENT_USER_ANNOTATION, ISSUED_ANNOTATION,
         csr::{self, Asked, Choice},
     },
 };
@@ -36,9 +36,9 @@ impl State {
         if !cluster.spec.hub_accepts_client {
             return Ok(());
         }
-        if !by_token && let Some(id) = csr::approved_by_hand(cluster, self.requests(&name)) {
+        if !by_token && let Some(asked) = csr::approved_by_hand(cluster, self.requests(&name)) {
             // The event of this write brings the cluster back.
-            return self.record(cluster, &id).await;
+            return self.record(cluster, &asked).await;
         }
         if pending.is_empty() {
             return Ok(());
@@ -102,7 +102,9 @@ impl State {
                 if !self.may_join(cluster, &pending, &id).await? {
                     return Ok(());
                 }
-                self.record(cluster, &id).await?;
+                if let Some(asked) = pending.iter().find(|asked| asked.id == id) {
+                    self.record(cluster, asked).await?;
+                }
             }
             Choice::Approve(id) => {
                 if self.may_join(cluster, &pending, &id).await? {
@@ -115,12 +117,13 @@ impl State {
         Ok(())
     }
 
-    /// Records the request that the agent of a cluster came in with: no other is ever chosen by itself.
-    async fn record(&self, cluster: &ManagedCluster, id: &str) -> Result<(), Error> {
+    /// Records the request that the agent of a cluster came in with: no other is ever chosen by itself. From then on the
+    /// rights are of its user.
+    async fn record(&self, cluster: &ManagedCluster, asked: &Asked) -> Result<(), Error> {
         let name = cluster.name_any();
         let patch = json!({"metadata": {
             "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
-            "annotations": {ISSUED_ANNOTATION: id, ACCEPT_CSR_ANNOTATION: null},
+            "annotations": {ISSUED_ANNOTATION: asked.id, AGENT_USER_ANNOTATION: asked.user, ACCEPT_CSR_ANNOTATION: null},
         }});
         self.clusters()
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))

@@ -35,7 +35,7 @@ use crate::{
     MANAGER,
     admission::{access::AGENT_ACCOUNT, managed_cluster::reserved},
     registration::{
-        LEASE, TAKEN_OVER_ANNOTATION,
+        LEASE, TAKEN_OVER_ANNOTATION, csr,
         plan::{self, Delete, FINALIZER},
         rights::{self, Level},
     },
@@ -123,9 +123,21 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn write_rights(&self, cluster: &str, level: Level) -> Result<(), Error> {
+    pub(super) async fn write_rights(
+        &self,
+        cluster: &str,
+        of: Option<&ManagedCluster>,
+        level: Level,
+    ) -> Result<(), Error> {
         let options = &self.context.options;
-        let wanted = rights::of(cluster, level, options.agent_rights, options.registration_driver);
+        let agent = of.and_then(csr::agent_user);
+        let wanted = rights::of(
+            cluster,
+            level,
+            options.agent_rights,
+            options.registration_driver,
+            agent,
+        );
         let client = &self.context.client;
         let roles: Api<ClusterRole> = Api::all(client.clone());
         let cluster_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
@@ -134,13 +146,8 @@ impl State {
             let current = self.seen.roles.get(&role.name_any());
             upsert_if(&roles, current, role, |there| rights::is_for(there, cluster)).await?;
         }
-        if let Some(account) = &wanted.account {
-            let accounts: Api<ServiceAccount> = apply::namespaced(client, cluster);
-            let current = accounts
-                .get_opt(&account.name_any())
-                .await
-                .context(|| format!("read the account of cluster {cluster}"))?;
-            apply::ensure(&accounts, current.as_ref(), account, MANAGER).await?;
+        if let (Some(account), Some(of)) = (wanted.account, of) {
+            self.write_account(of, account).await?;
         }
         for binding in &wanted.cluster_bindings {
             let current = self.seen.cluster_bindings.get(&binding.name_any());
@@ -177,6 +184,30 @@ impl State {
                 apply::delete(&roles, name, role.uid().as_deref()).await?;
             }
         }
+        Ok(())
+    }
+
+    /// The account of a cluster's agent, for this very cluster: of one that was there before somebody may hold tokens,
+    /// and with it they die.
+    async fn write_account(&self, cluster: &ManagedCluster, mut wanted: ServiceAccount) -> Result<(), Error> {
+        let name = cluster.name_any();
+        let accounts: Api<ServiceAccount> = apply::namespaced(&self.context.client, &name);
+        let mut current = accounts
+            .get_opt(AGENT_ACCOUNT)
+            .await
+            .context(|| format!("read the account of cluster {name}"))?;
+        if let Some(former) = current.take_if(|account| !rights::is_account_of(account, cluster)) {
+            tracing::info!(
+                cluster = name,
+                "replacing the account of a former cluster of that name"
+            );
+            apply::delete(&accounts, AGENT_ACCOUNT, former.uid().as_deref()).await?;
+        }
+        let uid = cluster.uid().unwrap_or_default();
+        wanted
+            .annotations_mut()
+            .insert(rights::CLUSTER_UID_ANNOTATION.into(), uid);
+        apply::ensure(&accounts, current.as_ref(), &wanted, MANAGER).await?;
         Ok(())
     }
 
