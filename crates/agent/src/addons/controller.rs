@@ -1,4 +1,4 @@
-//! Watches the add-on on the hub and its Secret here; asks for a certificate whenever the Secret holds no good one.
+//! Watches the add-on on the hub and its Secret here; asks for a credential whenever the Secret holds no good one.
 
 use std::time::Duration;
 
@@ -21,16 +21,19 @@ use writ_runtime::{
     backoff::{Backoff, jitter},
     clock::Clock,
     error::Context as _,
+    token,
     watching::{Mirror, events},
 };
 
-use super::plan::{ADDON, NAMESPACE, Registration, SECRET, is_ours, registration};
+use super::plan::{ACCOUNT, ADDON, Given, NAMESPACE, Proof, Registration, SECRET, is_ours, registration};
 use crate::{
     Context, MANAGER,
     registration::{certificate, identity},
 };
 
-/// The least time between two certificates.
+/// How long a token lives.
+const TOKEN_SECONDS: i64 = 3600;
+/// The least time between two credentials.
 const BETWEEN: Duration = Duration::from_secs(5);
 
 /// Runs until shutdown.
@@ -115,7 +118,7 @@ async fn remove(context: &Context, namespace: &str) {
     }
 }
 
-/// Keeps a good certificate in the Secret, for ever.
+/// Keeps a good credential in the Secret, for ever.
 async fn keep(context: &Context, hub: &Cluster, wanted: &Registration) {
     let one = watcher::Config::default().fields(&format!("metadata.name={SECRET}"));
     let mut watched = events(apply::namespaced(&context.spoke, &wanted.namespace), one);
@@ -165,7 +168,7 @@ fn pauses() -> Backoff {
     Backoff::new(Duration::from_secs(1), Duration::from_mins(2))
 }
 
-/// Writes a new certificate: the one that was given before, or one that is asked for.
+/// Writes a new credential: the one that was given before, or one that is asked for.
 async fn replace(
     context: &Context,
     hub: &Cluster,
@@ -181,11 +184,25 @@ async fn replace(
     Ok(())
 }
 
-/// Asks the hub for a certificate and waits for the answer.
+/// Asks the hub for a credential.
 async fn ask(context: &Context, hub: &Cluster, wanted: &Registration) -> Result<Secret, Error> {
+    let given = match &wanted.proof {
+        Proof::Certificate { groups } => certified(context, wanted, groups).await?,
+        Proof::Token { .. } => {
+            let cluster = &context.options.cluster_name;
+            let token = token::request(&context.hub, cluster, ACCOUNT, Some(TOKEN_SECONDS)).await?;
+            tracing::info!(until = %token.ends, "a token of the add-on {ADDON}");
+            Given::Token(token.text)
+        }
+    };
+    wanted.secret(hub, &given)
+}
+
+/// Asks the hub for a certificate and waits for the answer.
+async fn certified(context: &Context, wanted: &Registration, groups: &[String]) -> Result<Given, Error> {
     let api: Api<CertificateSigningRequest> = Api::all(context.hub.clone());
     let key = identity::new_key()?;
-    let request = wanted.request(&context.options.cluster_name, &key)?;
+    let request = wanted.request(&context.options.cluster_name, groups, &key)?;
     let created = api
         .create(&PostParams::default(), &request)
         .await
@@ -194,7 +211,7 @@ async fn ask(context: &Context, hub: &Cluster, wanted: &Registration) -> Result<
     tracing::info!(request = %name, key = identity::fingerprint(&key)?, "waiting for the certificate of the add-on {ADDON}");
     let certificate = certificate::answer(&api, &name).await?;
     let certificate = certificate.ok_or_else(|| certificate::none_given(&name))?;
-    wanted.secret(hub, &certificate, &key)
+    Ok(Given::Certificate { certificate, key })
 }
 
 /// Writes the Secret by its name: that is all that the right to create it covers.

@@ -13,12 +13,14 @@ use writ_api::{
     addon::{LABEL_ADDON, ManagedClusterAddOn},
     cluster::CLUSTER_NAME_LABEL,
 };
-use writ_runtime::{Error, yaml};
+use writ_runtime::{Error, condition, yaml};
 
 use crate::registration::identity::{self, Lifetime, SIGNER};
 
 /// The one add-on that is registered.
 pub const ADDON: &str = "managed-serviceaccount";
+/// The account of the add-on in the cluster's namespace on the hub, where the hub hands out tokens.
+pub const ACCOUNT: &str = "managed-serviceaccount-agent";
 /// Where the add-on finds its hub credential.
 pub const SECRET: &str = "managed-serviceaccount-hub-kubeconfig";
 /// Where the add-on is installed if nobody says otherwise.
@@ -30,6 +32,8 @@ const KUBECONFIG: &str = "kubeconfig";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
+const TOKEN: &str = "token";
+
 /// What the hub wants the add-on to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
@@ -37,8 +41,36 @@ pub struct Registration {
     pub namespace: String,
     /// Its user on the hub.
     pub user: String,
-    /// The groups of that user.
-    pub groups: Vec<String>,
+    /// How it proves to be that user.
+    pub proof: Proof,
+}
+
+/// How the add-on proves to the hub who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// By a certificate, with these groups.
+    Certificate {
+        /// The groups.
+        groups: Vec<String>,
+    },
+    /// By a token of the add-on's account on the hub.
+    Token {
+        /// The uid of the account: tokens of another one of that name are of no use.
+        uid: String,
+    },
+}
+
+/// What the hub gave.
+pub enum Given {
+    /// A certificate for a key, both in PEM.
+    Certificate {
+        /// The certificate.
+        certificate: String,
+        /// The key.
+        key: String,
+    },
+    /// A token.
+    Token(String),
 }
 
 /// What the add-on's status asks this agent for; nothing if the accounts are kept otherwise.
@@ -51,34 +83,62 @@ pub fn registration(addon: Option<&ManagedClusterAddOn>) -> Option<Registration>
         .as_ref()
         .filter(|subject| !subject.user.is_empty())?;
     let namespace = status.namespace.as_deref().filter(|name| !name.is_empty());
+    let proof = if status.kube_client_driver.as_deref() == Some("token") {
+        // Only the account of this add-on, and only once the hub says that it is there.
+        let account = format!(
+            "system:serviceaccount:{}:{ACCOUNT}",
+            addon.namespace().unwrap_or_default()
+        );
+        let uid = condition::find(&status.conditions, "TokenInfrastructureReady")
+            .filter(|said| said.status == "True" && subject.user == account)
+            .and_then(|said| said.message.split_once("(UID: ")?.1.split_once(')'))
+            .map(|(uid, _)| uid.to_owned())
+            .filter(|uid| !uid.is_empty())?;
+        Proof::Token { uid }
+    } else {
+        Proof::Certificate {
+            groups: subject.groups.clone(),
+        }
+    };
     Some(Registration {
         namespace: namespace.unwrap_or_else(|| addon.wished_namespace()).to_owned(),
         user: subject.user.clone(),
-        groups: subject.groups.clone(),
+        proof,
     })
 }
 
 impl Registration {
     /// The certificate request, named and labelled as upstream's agents do.
-    pub fn request(&self, cluster: &str, key: &str) -> Result<CertificateSigningRequest, Error> {
+    pub fn request(
+        &self,
+        cluster: &str,
+        groups: &[String],
+        key: &str,
+    ) -> Result<CertificateSigningRequest, Error> {
         let labels = [(CLUSTER_NAME_LABEL, cluster), (LABEL_ADDON, ADDON)];
         let meta = ObjectMeta {
             generate_name: Some(format!("addon-{cluster}-{ADDON}-")),
             labels: Some(labels.map(|(key, value)| (key.into(), value.into())).into()),
             ..ObjectMeta::default()
         };
-        identity::request_for(meta, &self.user, &self.groups, key)
+        identity::request_for(meta, &self.user, groups, key)
     }
 
-    /// The Secret with this certificate and key.
-    pub fn secret(&self, hub: &Cluster, certificate: &str, key: &str) -> Result<Secret, Error> {
-        let config = serde_json::to_vec_pretty(&kubeconfig(hub))
+    /// The Secret with what the hub gave.
+    pub fn secret(&self, hub: &Cluster, given: &Given) -> Result<Secret, Error> {
+        let config = serde_json::to_vec_pretty(&kubeconfig(hub, &self.proof))
             .map_err(|e| Error::Invalid(format!("the kubeconfig cannot be written: {e}")))?;
-        let data = [
-            (KUBECONFIG, config),
-            (CERTIFICATE, certificate.as_bytes().to_vec()),
-            (KEY, key.as_bytes().to_vec()),
-        ];
+        let mut data = vec![(KUBECONFIG, config)];
+        match given {
+            Given::Certificate { certificate, key } => data.extend([
+                (CERTIFICATE, certificate.as_bytes().to_vec()),
+                (KEY, key.as_bytes().to_vec()),
+            ]),
+            Given::Token(token) => data.push((TOKEN, token.as_bytes().to_vec())),
+        }
+        let data = data
+            .into_iter()
+            .map(|(key, value)| (key.into(), ByteString(value)));
         Ok(Secret {
             metadata: ObjectMeta {
                 name: Some(SECRET.into()),
@@ -86,28 +146,38 @@ impl Registration {
                 labels: Some([(LABEL.to_owned(), "true".to_owned())].into()),
                 ..ObjectMeta::default()
             },
-            data: Some(data.map(|(key, value)| (key.into(), ByteString(value))).into()),
+            data: Some(data.collect()),
             type_: Some("Opaque".into()),
             ..Secret::default()
         })
     }
 
-    /// The life of the certificate in a Secret, if that Secret is all that the add-on needs.
+    /// The life of the credential in a Secret, if that Secret is all that the add-on needs.
     pub fn life(&self, hub: &Cluster, secret: Option<&Secret>) -> Option<Lifetime> {
         let data = secret?.data.as_ref()?;
         let text = |key: &str| std::str::from_utf8(&data.get(key)?.0).ok();
-        let (certificate, key) = (text(CERTIFICATE)?, text(KEY)?);
-        let (life, subject) = identity::certificate(certificate)?;
-        let mut groups = subject.groups;
-        let mut wanted = self.groups.clone();
-        groups.sort_unstable();
-        wanted.sort_unstable();
         let config: Kubeconfig = yaml::from_str(text(KUBECONFIG)?).ok()?;
-        let is_right = subject.user == self.user
-            && groups == wanted
-            && identity::belong_together(certificate, key)
-            && same(&config, &kubeconfig(hub));
-        is_right.then_some(life)
+        if !same(&config, &kubeconfig(hub, &self.proof)) {
+            return None;
+        }
+        match &self.proof {
+            Proof::Certificate { groups } => {
+                let (certificate, key) = (text(CERTIFICATE)?, text(KEY)?);
+                let (life, subject) = identity::certificate(certificate)?;
+                let (mut has, mut wanted) = (subject.groups, groups.clone());
+                has.sort_unstable();
+                wanted.sort_unstable();
+                let is_right =
+                    subject.user == self.user && has == wanted && identity::belong_together(certificate, key);
+                is_right.then_some(life)
+            }
+            Proof::Token { uid } => {
+                let token = text(TOKEN)?;
+                let is_right = identity::token_subject(token).as_ref() == Some(&self.user)
+                    && identity::token_account_uid(token).as_ref() == Some(uid);
+                identity::token(token).filter(|_| is_right)
+            }
+        }
     }
 }
 
@@ -122,12 +192,18 @@ fn same(one: &Kubeconfig, other: &Kubeconfig) -> bool {
     value(one) == value(other)
 }
 
-/// The kubeconfig of the add-on: certificate and key lie beside it, as upstream's agents write it.
-fn kubeconfig(hub: &Cluster) -> Kubeconfig {
-    let auth = AuthInfo {
-        client_certificate: Some(CERTIFICATE.into()),
-        client_key: Some(KEY.into()),
-        ..AuthInfo::default()
+/// The kubeconfig of the add-on: what proves who it is lies beside it, as upstream's agents write it.
+fn kubeconfig(hub: &Cluster, proof: &Proof) -> Kubeconfig {
+    let auth = match proof {
+        Proof::Certificate { .. } => AuthInfo {
+            client_certificate: Some(CERTIFICATE.into()),
+            client_key: Some(KEY.into()),
+            ..AuthInfo::default()
+        },
+        Proof::Token { .. } => AuthInfo {
+            token_file: Some(TOKEN.into()),
+            ..AuthInfo::default()
+        },
     };
     identity::kubeconfig_of(hub.clone(), auth)
 }

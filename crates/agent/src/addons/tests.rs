@@ -1,10 +1,11 @@
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::config::Cluster;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use writ_api::addon::ManagedClusterAddOn;
 
-use super::plan::{Registration, registration};
+use super::plan::{Given, Proof, Registration, registration};
 use crate::registration::identity;
 
 const USER: &str = "system:open-cluster-management:cluster:c1:addon:managed-serviceaccount:agent:addon-agent";
@@ -31,7 +32,9 @@ fn wanted() -> Registration {
     Registration {
         namespace: "there".into(),
         user: USER.into(),
-        groups: vec![GROUP.into()],
+        proof: Proof::Certificate {
+            groups: vec![GROUP.into()],
+        },
     }
 }
 
@@ -53,6 +56,80 @@ fn a_registration_is_what_the_status_says() {
     assert_eq!(namespace, "open-cluster-management-agent-addon");
 }
 
+const ACCOUNT: &str = "system:serviceaccount:c1:managed-serviceaccount-agent";
+
+fn by_token(uid: &str) -> Registration {
+    Registration {
+        user: ACCOUNT.into(),
+        proof: Proof::Token { uid: uid.into() },
+        ..wanted()
+    }
+}
+
+#[test]
+fn a_token_is_asked_for_once_the_hub_says_that_its_account_is_there() {
+    let status = |user: &str, ready: &str, message: &str| {
+        let mut status = asked(json!({ "user": user }));
+        status["kubeClientDriver"] = json!("token");
+        status["conditions"] = json!([{"type": "TokenInfrastructureReady", "status": ready, "reason": "r",
+            "message": message, "lastTransitionTime": "1970-01-01T00:00:00Z"}]);
+        registration(Some(&addon(status)))
+    };
+    let there = "ServiceAccount c1/managed-serviceaccount-agent (UID: u1) is ready";
+    assert_eq!(status(ACCOUNT, "True", there), Some(by_token("u1")));
+    assert_eq!(status(ACCOUNT, "False", there), None);
+    assert_eq!(status(ACCOUNT, "True", "it is ready"), None);
+    assert_eq!(status(ACCOUNT, "True", "(UID: )"), None);
+    // Of no other account.
+    for other in [USER, "system:serviceaccount:c2:managed-serviceaccount-agent"] {
+        assert_eq!(status(other, "True", there), None, "{other}");
+    }
+}
+
+/// A token as a server writes it, as far as it is read here.
+fn token(user: &str, uid: &str) -> String {
+    let claims =
+        json!({"sub": user, "iat": 100, "exp": 3700, "kubernetes.io": {"serviceaccount": {"uid": uid}}});
+    format!("h.{}.s", URL_SAFE_NO_PAD.encode(claims.to_string()))
+}
+
+#[test]
+fn a_secret_with_a_token_is_good_only_for_this_account() {
+    let here = hub("https://hub");
+    let secret = |token: String| by_token("u1").secret(&here, &Given::Token(token)).unwrap();
+    let good = secret(token(ACCOUNT, "u1"));
+    let life = by_token("u1").life(&here, Some(&good)).unwrap();
+    assert_eq!(life.until.duration_since(life.from).as_secs(), 3600);
+    let data = good.data.clone().unwrap();
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["kubeconfig", "token"]);
+    let config = String::from_utf8(data["kubeconfig"].0.clone()).unwrap();
+    assert!(
+        config.contains("\"tokenFile\": \"token\"") && !config.contains("h."),
+        "{config}"
+    );
+    let anew = by_token("u2");
+    assert!(
+        anew.life(&here, Some(&good)).is_none(),
+        "the account was made anew"
+    );
+    assert!(
+        wanted().life(&here, Some(&good)).is_none(),
+        "a certificate is asked for"
+    );
+    for bad in [
+        token(ACCOUNT, "u2"),
+        token("system:serviceaccount:c1:default", "u1"),
+        "nonsense".into(),
+    ] {
+        assert!(
+            by_token("u1").life(&here, Some(&secret(bad.clone()))).is_none(),
+            "{bad}"
+        );
+    }
+    let elsewhere = hub("https://elsewhere");
+    assert!(by_token("u1").life(&elsewhere, Some(&good)).is_none());
+}
+
 fn hub(server: &str) -> Cluster {
     serde_json::from_value(json!({"server": server, "certificate-authority-data": "Y2E="})).unwrap()
 }
@@ -72,8 +149,13 @@ fn signed(user: &str, groups: &[&str], key: &KeyPair) -> String {
 fn a_secret_is_good_only_with_all_that_the_addon_needs() {
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let here = hub("https://hub");
-    let secret =
-        |certificate: &str, key: &KeyPair| wanted().secret(&here, certificate, &key.serialize_pem()).unwrap();
+    let secret = |certificate: &str, key: &KeyPair| {
+        let given = Given::Certificate {
+            certificate: certificate.into(),
+            key: key.serialize_pem(),
+        };
+        wanted().secret(&here, &given).unwrap()
+    };
     let certificate = signed(USER, &[GROUP], &key);
     let good = secret(&certificate, &key);
     assert!(wanted().life(&here, Some(&good)).is_some());
@@ -118,7 +200,7 @@ fn a_secret_is_good_only_with_all_that_the_addon_needs() {
 #[test]
 fn a_request_is_named_as_upstreams() {
     let key = identity::new_key().unwrap();
-    let request = wanted().request("c1", &key).unwrap();
+    let request = wanted().request("c1", &[GROUP.into()], &key).unwrap();
     assert_eq!(
         request.metadata.generate_name.as_deref(),
         Some("addon-c1-managed-serviceaccount-")

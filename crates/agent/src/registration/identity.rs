@@ -187,6 +187,13 @@ pub fn token_subject(token: &str) -> Option<String> {
     Some(claims(token)?.get("sub")?.as_str()?.to_owned())
 }
 
+/// The uid of the account of a ServiceAccount token, as it says itself.
+pub fn token_account_uid(token: &str) -> Option<String> {
+    let claims = claims(token)?;
+    let uid = claims.pointer("/kubernetes.io/serviceaccount/uid")?;
+    Some(uid.as_str()?.to_owned())
+}
+
 /// The lifetime of a ServiceAccount token, as it says itself.
 pub fn token(token: &str) -> Option<Lifetime> {
     let claims = claims(token)?;

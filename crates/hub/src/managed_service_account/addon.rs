@@ -44,6 +44,22 @@ pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// The condition that says whether somebody has asked for the credential, where our own agent does not.
 const CREDENTIAL: &str = "CredentialRequested";
 
+/// The condition that says whether the account of the add-on's agent is there, as upstream's, which our agents and
+/// klusterlets wait for.
+const TOKEN_READY: &str = "TokenInfrastructureReady";
+
+/// How the add-on's agent comes to its credential for the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    /// By a certificate; whether somebody on the cluster has asked for it.
+    Certificate {
+        /// Somebody has.
+        requested: bool,
+    },
+    /// By tokens of an account on the hub: its uid, or why it has none.
+    Token(Result<String, String>),
+}
+
 /// The namespace of our own agent where it does not say another one.
 const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 
@@ -99,7 +115,7 @@ pub fn status(
     addon: &ManagedClusterAddOn,
     cluster: &ManagedCluster,
     work: Option<&ManifestWork>,
-    requested: bool,
+    credential: &Credential,
     now: Timestamp,
 ) -> ManagedClusterAddOnStatus {
     let mut status = addon.status.clone().unwrap_or_default();
@@ -117,6 +133,7 @@ pub fn status(
     if ours {
         status.namespace = Some(agent_namespace(cluster).to_owned());
         status.registrations = Vec::new();
+        forget_token(&mut status);
         let conditions = cluster
             .status
             .as_ref()
@@ -131,37 +148,12 @@ pub fn status(
         condition::remove(&mut status.conditions, "ManifestApplied");
         condition::remove(&mut status.conditions, CREDENTIAL);
     } else {
-        // Somebody must ask for the credential, or the delivered Deployment waits for ever.
-        let asked = requested || condition::is_true(&status.conditions, CREDENTIAL);
-        if cluster.agent_runs("registration") != Some(true) {
-            condition::remove(&mut status.conditions, CREDENTIAL);
-        } else if asked {
-            wanted.push(Wanted::new(CREDENTIAL, true, "Requested", ""));
-        } else if cluster.agent_runs("addons") == Some(true) {
-            wanted.push(Wanted::new(
-                CREDENTIAL,
-                false,
-                "NotRequestedYet",
-                "the cluster's own agent has not asked for the credential of the add-on; if that lasts, its log says why",
-            ));
-        } else {
-            wanted.push(Wanted::new(
-                CREDENTIAL,
-                false,
-                "NobodyRegistersAddOns",
-                "the cluster's own agent runs without the controllers tokens and addons; run it with one of them, or let \
-                 a klusterlet register this add-on",
-            ));
-        }
-        let user = rights::addon_user(&cluster.name_any());
+        let (subject, said) = registration(&mut status, cluster, credential);
+        wanted.extend(said);
         status.namespace = Some(addon.wished_namespace().to_owned());
         status.registrations = vec![Registration {
             signer_name: SIGNER.into(),
-            subject: Some(RegistrationSubject {
-                user,
-                groups: vec![rights::addon_group(&cluster.name_any())],
-                organization_units: Vec::new(),
-            }),
+            subject: Some(subject),
         }];
         let reported = work.and_then(|work| work.status.as_ref());
         let applied = reported.and_then(|status| condition::find(&status.conditions, "Applied"));
@@ -200,6 +192,88 @@ pub fn status(
     };
     condition::set_ignored(&mut status.conditions, ignored, generation, now);
     status
+}
+
+/// Whose the credential of a delivered add-on is, and what is said about how it comes to it.
+fn registration(
+    status: &mut ManagedClusterAddOnStatus,
+    cluster: &ManagedCluster,
+    credential: &Credential,
+) -> (RegistrationSubject, Vec<Wanted>) {
+    let name = cluster.name_any();
+    let user = |user: String, groups: Vec<String>| RegistrationSubject {
+        user,
+        groups,
+        organization_units: Vec::new(),
+    };
+    let registered_by_us = cluster.agent_runs("registration") == Some(true);
+    let nobody = || {
+        Wanted::new(
+            CREDENTIAL,
+            false,
+            "NobodyRegistersAddOns",
+            "the cluster's own agent runs without the controllers tokens and addons; run it with one of them, or let a \
+             klusterlet register this add-on",
+        )
+    };
+    match credential {
+        Credential::Token(account) => {
+            status.kube_client_driver = Some("token".into());
+            // Tokens are asked for without a trace: only that nobody will is known.
+            let mut said = Vec::new();
+            if registered_by_us && cluster.agent_runs("addons") != Some(true) {
+                said.push(nobody());
+            } else {
+                condition::remove(&mut status.conditions, CREDENTIAL);
+            }
+            said.push(match account {
+                Ok(uid) => Wanted::new(
+                    TOKEN_READY,
+                    true,
+                    "TokenInfrastructureReady",
+                    format!(
+                        "ServiceAccount {name}/{} (UID: {uid}) is ready",
+                        rights::ADDON_ACCOUNT
+                    ),
+                ),
+                Err(why) => Wanted::new(TOKEN_READY, false, "TokenInfrastructureNotReady", why.clone()),
+            });
+            (user(rights::addon_account_user(&name), Vec::new()), said)
+        }
+        Credential::Certificate { requested } => {
+            forget_token(status);
+            // Somebody must ask for the credential, or the delivered Deployment waits for ever.
+            let asked = *requested || condition::is_true(&status.conditions, CREDENTIAL);
+            let said = if !registered_by_us {
+                condition::remove(&mut status.conditions, CREDENTIAL);
+                None
+            } else if asked {
+                Some(Wanted::new(CREDENTIAL, true, "Requested", ""))
+            } else if cluster.agent_runs("addons") == Some(true) {
+                Some(Wanted::new(
+                    CREDENTIAL,
+                    false,
+                    "NotRequestedYet",
+                    "the cluster's own agent has not asked for the credential of the add-on; if that lasts, its log says why",
+                ))
+            } else {
+                Some(nobody())
+            };
+            let groups = vec![rights::addon_group(&name)];
+            (
+                user(rights::addon_user(&name), groups),
+                said.into_iter().collect(),
+            )
+        }
+    }
+}
+
+/// Takes back what was said about tokens, where this hub said it: a klusterlet may have chosen the driver, too.
+fn forget_token(status: &mut ManagedClusterAddOnStatus) {
+    if condition::find(&status.conditions, TOKEN_READY).is_some() {
+        status.kube_client_driver = None;
+        condition::remove(&mut status.conditions, TOKEN_READY);
+    }
 }
 
 fn value_of(condition: Option<&Condition>) -> condition::Status {

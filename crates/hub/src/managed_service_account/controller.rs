@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     certificates::v1::CertificateSigningRequest,
-    core::v1::{ObjectReference, Secret},
+    core::v1::{ObjectReference, Secret, ServiceAccount},
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
@@ -96,6 +96,8 @@ pub struct World {
     pub roles: Mirror<Role>,
     /// Their bindings.
     pub role_bindings: Mirror<RoleBinding>,
+    /// The accounts of add-on agents, where the token driver is used.
+    pub identities: Mirror<ServiceAccount>,
 }
 
 impl World {
@@ -113,6 +115,7 @@ impl World {
             && self.policy_bindings.is_ready()
             && self.roles.is_ready()
             && self.role_bindings.is_ready()
+            && self.identities.is_ready()
     }
 
     /// The accounts outside of cluster namespaces: those that may have children.
@@ -384,6 +387,12 @@ fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
         }),
         watch::<RoleBinding>(client, named(rights::NAME), |world, event| {
             let ids = world.role_bindings.take(event, without_managed_fields);
+            ids.into_iter()
+                .map(|(cluster, _)| Key::Cluster(cluster))
+                .collect()
+        }),
+        watch::<ServiceAccount>(client, named(rights::ADDON_ACCOUNT), |world, event| {
+            let ids = world.identities.take(event, without_managed_fields);
             ids.into_iter()
                 .map(|(cluster, _)| Key::Cluster(cluster))
                 .collect()

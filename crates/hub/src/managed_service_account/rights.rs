@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+        core::v1::ServiceAccount,
         rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
@@ -24,6 +25,15 @@ pub use writ_api::authentication::AGENT_ROLE as NAME;
 
 /// The policy on Secrets that agents write.
 pub const POLICY: &str = "managed-serviceaccount-secrets.writ.dev";
+
+/// The ServiceAccount of the add-on's agent in its cluster's namespace, where the token driver is used. Upstream names
+/// it so.
+pub const ADDON_ACCOUNT: &str = "managed-serviceaccount-agent";
+
+/// The user of the add-on's agent of a cluster, where the token driver is used.
+pub fn addon_account_user(cluster: &str) -> String {
+    format!("system:serviceaccount:{cluster}:{ADDON_ACCOUNT}")
+}
 
 /// The user of the add-on's agent of a cluster.
 pub fn addon_user(cluster: &str) -> String {
@@ -129,14 +139,61 @@ pub fn role(cluster: &str, owner: &OwnerReference, granted: &Granted) -> Role {
     }
 }
 
-/// Binds the Role to the identities of this one cluster: to the one that its agent has with this driver, and to no
-/// other that somebody could come by.
-pub fn role_binding(cluster: &str, owner: &OwnerReference, driver: RegistrationDriver) -> RoleBinding {
+/// The account of the add-on's agent, labelled as upstream's.
+pub fn addon_account(cluster: &str, owner: &OwnerReference) -> ServiceAccount {
+    let labels = [
+        ("addon.open-cluster-management.io/token-infrastructure", "true"),
+        ("addon.open-cluster-management.io/name", super::addon::NAME),
+    ];
+    ServiceAccount {
+        metadata: ObjectMeta {
+            labels: Some(labels.map(|(key, value)| (key.into(), value.into())).into()),
+            ..metadata(ADDON_ACCOUNT, cluster, owner)
+        },
+        ..ServiceAccount::default()
+    }
+}
+
+/// Whether an account of that name was made for this add-on. Of another one somebody may hold tokens.
+pub fn is_addon_account(account: &ServiceAccount, owner: &OwnerReference) -> bool {
+    account.owner_references().iter().any(|o| o.uid == owner.uid)
+}
+
+/// Binds the Role to the identities of this one cluster: to the one that its agent has with this driver (the user `agent`
+/// where that is known), to that of the add-on's agent, and to no other that somebody could come by. With the token driver the add-on's is an account, which
+/// has the right only while it is `given` to the add-on.
+pub fn role_binding(
+    cluster: &str,
+    owner: &OwnerReference,
+    driver: RegistrationDriver,
+    agent: Option<&str>,
+    given: bool,
+) -> RoleBinding {
     let subject = |kind: &str, name: String| Subject {
         api_group: Some("rbac.authorization.k8s.io".into()),
         kind: kind.into(),
         name,
         namespace: None,
+    };
+    let account = |name: &str| Subject {
+        api_group: None,
+        kind: "ServiceAccount".into(),
+        name: name.into(),
+        namespace: Some(cluster.into()),
+    };
+    let subjects = match driver {
+        RegistrationDriver::Csr => vec![
+            agent.map_or_else(
+                || subject("Group", cluster_group(cluster)),
+                |agent| subject("User", agent.into()),
+            ),
+            subject("User", addon_user(cluster)),
+        ],
+        RegistrationDriver::Token => {
+            let mut subjects = vec![account(AGENT_ACCOUNT)];
+            subjects.extend(given.then(|| account(ADDON_ACCOUNT)));
+            subjects
+        }
     };
     RoleBinding {
         metadata: metadata(NAME, cluster, owner),
@@ -145,18 +202,7 @@ pub fn role_binding(cluster: &str, owner: &OwnerReference, driver: RegistrationD
             kind: "Role".into(),
             name: NAME.into(),
         },
-        subjects: Some(vec![
-            match driver {
-                RegistrationDriver::Csr => subject("Group", cluster_group(cluster)),
-                RegistrationDriver::Token => Subject {
-                    api_group: None,
-                    kind: "ServiceAccount".into(),
-                    name: AGENT_ACCOUNT.into(),
-                    namespace: Some(cluster.into()),
-                },
-            },
-            subject("User", addon_user(cluster)),
-        ]),
+        subjects: Some(subjects),
     }
 }
 
@@ -194,6 +240,8 @@ pub fn policy() -> Result<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyB
                     ('system:open-cluster-management:' + request.namespace in request.userInfo.groups || \
                     'open-cluster-management:' + request.namespace in request.userInfo.groups)) || \
                     request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':managed-cluster-agent' || \
+                    request.userInfo.username == 'system:serviceaccount:' + request.namespace + \
+                    ':managed-serviceaccount-agent' || \
                     request.userInfo.username == 'system:open-cluster-management:cluster:' + request.namespace + \
                     ':addon:managed-serviceaccount:agent:addon-agent'",
             }],

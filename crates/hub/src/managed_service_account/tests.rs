@@ -373,11 +373,16 @@ fn rights_name_every_secret_and_never_all() {
         reads(&rules(&["b", "a"])),
         [Some(vec!["a".to_owned(), "b".to_owned()])]
     );
-    for (driver, kind) in [
-        (RegistrationDriver::Csr, "Group"),
-        (RegistrationDriver::Token, "ServiceAccount"),
+    let (csr, token) = (RegistrationDriver::Csr, RegistrationDriver::Token);
+    let known = Some("system:open-cluster-management:c1:abc");
+    for (driver, agent, given, expected) in [
+        (csr, None, false, ["Group", "User"].as_slice()),
+        (csr, known, false, &["User", "User"]),
+        (token, known, false, &["ServiceAccount"]),
+        (token, None, true, &["ServiceAccount", "ServiceAccount"]),
     ] {
-        let subjects = rights::role_binding("c1", &owner, driver).subjects.unwrap();
+        let binding = rights::role_binding("c1", &owner, driver, agent, given);
+        let subjects = binding.subjects.unwrap();
         assert!(
             subjects
                 .iter()
@@ -385,11 +390,7 @@ fn rights_name_every_secret_and_never_all() {
             "of this one cluster only: {subjects:?}"
         );
         let kinds: Vec<_> = subjects.iter().map(|subject| subject.kind.as_str()).collect();
-        assert_eq!(
-            kinds,
-            [kind, "User"],
-            "and only the identity that this driver gives"
-        );
+        assert_eq!(kinds, expected, "and only the identities that this driver gives");
     }
 }
 

@@ -8,11 +8,14 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::{
+    certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
+    core::v1::ServiceAccount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -20,7 +23,8 @@ use writ_api::{authentication::ManagedServiceAccount, proxy, work::ManifestWork}
 use writ_runtime::{Error, apply, error::Context as _};
 
 use super::{
-    addon, clusters,
+    addon::{self, Credential},
+    clusters,
     controller::{Key, Shared, read},
     mirror::Id,
     plan::{self, Place},
@@ -30,7 +34,9 @@ use super::{
 };
 use crate::{
     MANAGER,
+    admission::managed_cluster::reserved,
     options::{AccountOptions, RegistrationDriver},
+    registration::csr,
 };
 
 /// Does the work.
@@ -128,7 +134,7 @@ impl Worker {
     }
 
     async fn cluster(&self, name: &str) -> Due {
-        let (cluster, addon, role, role_binding, work) = {
+        let (cluster, addon, role, role_binding, work, account) = {
             let world = read(&self.world);
             (
                 world.clusters.get("", name).cloned(),
@@ -136,10 +142,14 @@ impl Worker {
                 world.roles.get(name, rights::NAME).cloned(),
                 world.role_bindings.get(name, rights::NAME).cloned(),
                 world.works.get(name, addon::WORK).cloned(),
+                world.identities.get(name, rights::ADDON_ACCOUNT).cloned(),
             )
         };
+        // One of a reserved name, from before admission knew it, is no cluster: its namespace is somebody else's.
         let accepted = cluster.filter(|cluster| {
-            cluster.spec.hub_accepts_client && cluster.metadata.deletion_timestamp.is_none()
+            cluster.spec.hub_accepts_client
+                && cluster.metadata.deletion_timestamp.is_none()
+                && reserved(name).is_none()
         });
         let addon = addon.filter(|addon| addon.metadata.deletion_timestamp.is_none());
         let (Some(cluster), Some(addon)) = (&accepted, &addon) else {
@@ -149,6 +159,12 @@ impl Worker {
             }
             if let Some(role) = role {
                 self.forget(name, &role).await?;
+            }
+            // With the account its tokens die: a cluster that is accepted again gets new ones.
+            if let (Some(addon), Some(account)) = (&addon, account)
+                && rights::is_addon_account(&account, &addon::owner(addon))
+            {
+                self.forget(name, &account).await?;
             }
             if accepted.is_some() && addon.is_none() && self.options.install_everywhere {
                 let api = apply::namespaced(&self.client, name);
@@ -181,29 +197,88 @@ impl Worker {
             // Without the policy on Secrets no agent may create any; its watch brings every cluster back.
             return Ok(None);
         }
+        let ours = addon::runs_our_agent(cluster);
+        let delivered = !ours && (work.is_some() || addon::has_joined(cluster));
+        let credential = self.credential(name, &owner, delivered, account).await?;
+        let given = matches!(credential, Credential::Token(Ok(_)));
         let api = apply::namespaced(&self.client, name);
         write::ensure(
             &api,
             role_binding.as_ref(),
-            &rights::role_binding(name, &owner, self.driver),
+            &rights::role_binding(name, &owner, self.driver, csr::agent_user(cluster), given),
             &[],
         )
         .await?;
 
         let works: Api<ManifestWork> = apply::namespaced(&self.client, name);
-        if addon::runs_our_agent(cluster) {
+        if ours {
             if let Some(work) = &work {
                 apply::delete(&works, addon::WORK, work.uid().as_deref()).await?;
             }
-        } else if work.is_some() || addon::has_joined(cluster) {
+        } else if delivered {
             let wanted = addon::work(addon, name, &self.options.agent_image);
             write::ensure(&works, work.as_ref(), &wanted, &[]).await?;
         }
-        let requested = read(&self.world).has_requested(name);
-        let status = addon::status(addon, cluster, work.as_ref(), requested, self.options.clock.now());
+        let status = addon::status(
+            addon,
+            cluster,
+            work.as_ref(),
+            &credential,
+            self.options.clock.now(),
+        );
         apply::ensure_status(&apply::namespaced(&self.client, name), addon, &status, MANAGER).await?;
         let followed = self.strangers.follow(&self.client, name, &refused);
         Ok((!followed).then(|| later(self.options.clock.now(), RECHECK)))
+    }
+
+    /// How the add-on's agent comes to its credential. With the token driver that is an account of its own, which is
+    /// there as long as the add-on is delivered.
+    async fn credential(
+        &self,
+        cluster: &str,
+        owner: &OwnerReference,
+        delivered: bool,
+        there: Option<ServiceAccount>,
+    ) -> Result<Credential, Error> {
+        let made_for_it = |there: &ServiceAccount| rights::is_addon_account(there, owner);
+        let by_token = self.driver == RegistrationDriver::Token;
+        if !by_token || !delivered {
+            if let Some(there) = there.filter(made_for_it) {
+                self.forget(cluster, &there).await?;
+            }
+            return Ok(if by_token {
+                Credential::Token(Err("no agent has joined yet".into()))
+            } else {
+                let requested = read(&self.world).has_requested(cluster);
+                Credential::Certificate { requested }
+            });
+        }
+        let api: Api<ServiceAccount> = apply::namespaced(&self.client, cluster);
+        let what = || format!("ServiceAccount {cluster}/{}", rights::ADDON_ACCOUNT);
+        // The watch may not have shown yet what was made a moment ago.
+        let there = match there {
+            Some(there) => Some(there),
+            None => api
+                .get_opt(rights::ADDON_ACCOUNT)
+                .await
+                .context(|| format!("read {}", what()))?,
+        };
+        let there = match there {
+            Some(there) => there,
+            None => api
+                .create(&PostParams::default(), &rights::addon_account(cluster, owner))
+                .await
+                .context(|| format!("create {}", what()))?,
+        };
+        let why = if !made_for_it(&there) {
+            // Whoever made it may hold tokens of it, which would become the add-on's.
+            "exists and was not made for this add-on; delete it"
+        } else if there.metadata.deletion_timestamp.is_some() {
+            "is being deleted"
+        } else {
+            return Ok(Credential::Token(Ok(there.uid().unwrap_or_default())));
+        };
+        Ok(Credential::Token(Err(format!("{} {why}", what()))))
     }
 
     async fn forget<K>(&self, namespace: &str, object: &K) -> Result<(), Error>
@@ -227,6 +302,10 @@ impl Worker {
             .and_then(|status| status.conditions.as_ref())
             .is_some_and(|conditions| !conditions.is_empty());
         if decided {
+            return Ok(None);
+        }
+        if self.driver == RegistrationDriver::Token {
+            // The rights are the account's: a certificate would be of no use, and would be a way in once they are not.
             return Ok(None);
         }
         let cluster = match addon::may_approve(&request) {

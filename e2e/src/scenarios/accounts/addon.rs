@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Where the add-on is installed by default.
-const NAMESPACE: &str = "open-cluster-management-agent-addon";
+pub(super) const NAMESPACE: &str = "open-cluster-management-agent-addon";
 
 /// A stage on which the agents deliver works and keep no accounts.
 async fn stage(fleet: Fleet, controllers: &[&str]) -> Result<Stage> {
@@ -348,7 +348,7 @@ async fn moves(stage: &Stage, addons: &Api<ManagedClusterAddOn>, token: &str) ->
     Ok(())
 }
 
-async fn run(stage: &Stage, hub: Client) -> Result<Running> {
+pub(super) async fn run(stage: &Stage, hub: Client) -> Result<Running> {
     let cluster = stage.fleet.cluster(1)?;
     // The credential may be there before the work that brings the account of the pod.
     let spoke = until("the add-on's account", || async {

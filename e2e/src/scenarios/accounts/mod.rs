@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod addon;
+mod addon_token;
 mod input;
 mod isolation;
 mod lifecycle;
@@ -82,6 +83,11 @@ pub fn all() -> Vec<Scenario> {
             name: "accounts/our_agent_without_tokens_registers_the_delivered_addon",
             clusters: 2,
             run: |fleet| addon::registered(fleet).boxed(),
+        },
+        Scenario {
+            name: "accounts/a_hub_that_hands_out_tokens_gives_the_delivered_addon_its_own",
+            clusters: 2,
+            run: |fleet| addon_token::by_token(fleet).boxed(),
         },
         Scenario {
             name: "accounts/by_hand_a_cluster_has_accounts_from_when_it_has_the_addon",

@@ -6,13 +6,18 @@ use k8s_openapi::{
 };
 use kube::api::ObjectMeta;
 use serde_json::json;
-use writ_api::cluster::ManagedCluster;
+use writ_api::{addon::ManagedClusterAddOnStatus, cluster::ManagedCluster};
 use writ_runtime::condition;
 
 use super::{
-    super::{addon, rights},
+    super::{
+        addon::{self, Credential},
+        rights,
+    },
     at,
 };
+
+const NOT_ASKED: Credential = Credential::Certificate { requested: false };
 
 fn request(
     change: impl FnOnce(&mut CertificateSigningRequest),
@@ -138,22 +143,79 @@ fn only_the_exact_request_for_the_credential_is_granted() {
     );
 }
 
+/// A cluster whose agent says that it runs these controllers.
+fn cluster(claim: &str) -> ManagedCluster {
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+        "metadata": { "name": "c1" }, "spec": { "hubAcceptsClient": true },
+        "status": { "clusterClaims": [{ "name": "agent.writ.dev", "value": claim }],
+            "conditions": [{ "type": "ManagedClusterConditionAvailable", "status": "True", "reason": "r",
+                "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z" }] },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn with_tokens_the_addon_is_an_account_that_is_there() {
+    let mca = addon::wanted("c1");
+    let said = |status: &ManagedClusterAddOnStatus, kind: &str| {
+        let found = condition::find(&status.conditions, kind)?;
+        Some((found.status.clone(), found.message.clone()))
+    };
+    let status = |mca: &_, runs: &str, account: Result<&str, &str>, now| {
+        let account = account.map(str::to_owned).map_err(str::to_owned);
+        addon::status(mca, &cluster(runs), None, &Credential::Token(account), at(now))
+    };
+    let ready = status(&mca, "addons,registration,work", Ok("u1"), 1);
+    assert_eq!(ready.kube_client_driver.as_deref(), Some("token"));
+    let subject = ready.registrations[0].subject.clone().unwrap();
+    assert_eq!(
+        subject.user,
+        "system:serviceaccount:c1:managed-serviceaccount-agent"
+    );
+    assert!(subject.groups.is_empty());
+    assert_eq!(
+        said(&ready, "TokenInfrastructureReady"),
+        Some((
+            "True".into(),
+            "ServiceAccount c1/managed-serviceaccount-agent (UID: u1) is ready".into()
+        ))
+    );
+    assert_eq!(said(&ready, "CredentialRequested"), None, "nobody can see it");
+    let not = status(&mca, "addons,registration,work", Err("no"), 1);
+    assert_eq!(
+        said(&not, "TokenInfrastructureReady"),
+        Some(("False".into(), "no".into()))
+    );
+    // Nobody would ask for it, and that is said once.
+    let nobody = status(&mca, "registration,work", Ok("u1"), 1);
+    assert_eq!(said(&nobody, "CredentialRequested").unwrap().0, "False");
+    let mut known = mca.clone();
+    known.status = Some(nobody.clone());
+    assert_eq!(status(&known, "registration,work", Ok("u1"), 2), nobody);
+    // Another driver, or an agent that keeps the accounts: nothing of it is left. What a klusterlet chose stays.
+    for runs in ["registration,work", "tokens"] {
+        let later = addon::status(&known, &cluster(runs), None, &NOT_ASKED, at(2));
+        assert_eq!(
+            (
+                &later.kube_client_driver,
+                said(&later, "TokenInfrastructureReady")
+            ),
+            (&None, None)
+        );
+    }
+    let mut theirs = mca.clone();
+    theirs.status.get_or_insert_default().kube_client_driver = Some("csr".into());
+    let kept = addon::status(&theirs, &cluster("work"), None, &NOT_ASKED, at(1));
+    assert_eq!(kept.kube_client_driver.as_deref(), Some("csr"));
+}
+
 #[test]
 fn where_our_agent_runs_nothing_is_installed() {
-    let cluster = |claim: &str| -> ManagedCluster {
-        serde_json::from_value(json!({
-            "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
-            "metadata": { "name": "c1" }, "spec": { "hubAcceptsClient": true },
-            "status": { "clusterClaims": [{ "name": "agent.writ.dev", "value": claim }],
-                "conditions": [{ "type": "ManagedClusterConditionAvailable", "status": "True", "reason": "r",
-                    "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z" }] },
-        }))
-        .unwrap()
-    };
     assert!(addon::runs_our_agent(&cluster("work,tokens")));
     assert!(!addon::runs_our_agent(&cluster("work,tokens2")));
     let mca = addon::wanted("c1");
-    let ours = addon::status(&mca, &cluster("tokens"), None, false, at(1));
+    let ours = addon::status(&mca, &cluster("tokens"), None, &NOT_ASKED, at(1));
     assert_eq!(ours.namespace.as_deref(), Some("open-cluster-management-agent"));
     assert!(ours.registrations.is_empty() && condition::is_true(&ours.conditions, "Available"));
     let mut elsewhere = cluster("tokens");
@@ -161,9 +223,9 @@ fn where_our_agent_runs_nothing_is_installed() {
     claims.push(
         serde_json::from_value(json!({ "name": "namespace.agent.writ.dev", "value": "agents" })).unwrap(),
     );
-    let elsewhere = addon::status(&mca, &elsewhere, None, false, at(1));
+    let elsewhere = addon::status(&mca, &elsewhere, None, &NOT_ASKED, at(1));
     assert_eq!(elsewhere.namespace.as_deref(), Some("agents"));
-    let theirs = addon::status(&mca, &cluster("work"), None, false, at(1));
+    let theirs = addon::status(&mca, &cluster("work"), None, &NOT_ASKED, at(1));
     assert_eq!(
         theirs.namespace.as_deref(),
         Some("open-cluster-management-agent-addon")
@@ -175,7 +237,8 @@ fn where_our_agent_runs_nothing_is_installed() {
     );
     // Where our own agent registers the cluster and keeps no accounts, somebody must ask for the credential.
     let credential = |mca: &_, requested| {
-        let status = addon::status(mca, &cluster("registration,work"), None, requested, at(1));
+        let certificate = Credential::Certificate { requested };
+        let status = addon::status(mca, &cluster("registration,work"), None, &certificate, at(1));
         let said = condition::find(&status.conditions, "CredentialRequested").cloned();
         (status, said.unwrap())
     };
@@ -184,7 +247,13 @@ fn where_our_agent_runs_nothing_is_installed() {
         (said.status.as_str(), said.reason.as_str()),
         ("False", "NobodyRegistersAddOns")
     );
-    let ours = addon::status(&mca, &cluster("addons,registration,work"), None, false, at(1));
+    let ours = addon::status(
+        &mca,
+        &cluster("addons,registration,work"),
+        None,
+        &NOT_ASKED,
+        at(1),
+    );
     let said = condition::find(&ours.conditions, "CredentialRequested").unwrap();
     assert_eq!(
         (said.status.as_str(), said.reason.as_str()),
