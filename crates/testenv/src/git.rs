@@ -24,6 +24,8 @@ pub enum Content {
     Link(String),
     /// Another repository, at a commit that this one does not have.
     Submodule,
+    /// So many layers of folders, each ten times the same one; in the innermost ones is an empty file of that name.
+    Folders(u32, String),
 }
 
 impl From<&str> for Content {
@@ -166,6 +168,7 @@ impl Folder {
                 Content::File(data) => (EntryKind::Blob, repository.write_blob(data)?.detach()),
                 Content::Link(target) => (EntryKind::Link, repository.write_blob(target)?.detach()),
                 Content::Submodule => (EntryKind::Commit, ObjectId::from_hex(&[b'1'; 40])?),
+                Content::Folders(layers, name) => (EntryKind::Tree, layered(repository, layers, name)?),
             };
             entries.push(Entry {
                 mode: mode.into(),
@@ -183,4 +186,33 @@ impl Folder {
         entries.sort();
         Ok(repository.write_object(&Tree { entries })?.detach())
     }
+}
+
+fn layered(repository: &gix::Repository, layers: u32, name: String) -> Result<ObjectId> {
+    let mut inner = Entry {
+        mode: EntryKind::Blob.into(),
+        filename: name.into(),
+        oid: repository.write_blob([])?.detach(),
+    };
+    let mut copies = 1;
+    for _ in 0..=layers {
+        let entries = (0..copies).map(|number| Entry {
+            filename: if copies == 1 {
+                inner.filename.clone()
+            } else {
+                format!("f{number}").into()
+            },
+            ..inner.clone()
+        });
+        let tree = Tree {
+            entries: entries.collect(),
+        };
+        inner = Entry {
+            mode: EntryKind::Tree.into(),
+            filename: "f".into(),
+            oid: repository.write_object(&tree)?.detach(),
+        };
+        copies = 10;
+    }
+    Ok(inner.oid)
 }

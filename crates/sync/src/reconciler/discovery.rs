@@ -13,6 +13,9 @@ use writ_runtime::{Error, error::Context as _};
 /// How long it is believed that there is no such kind: thousands of objects ask for the same one.
 const BELIEVED: Duration = Duration::from_millis(500);
 
+/// How many group versions are remembered with those that are not served, of which anybody can make up more.
+const MAX_KNOWN: usize = 1000;
+
 /// One kind.
 #[derive(Clone, Debug)]
 pub struct Kind {
@@ -81,6 +84,9 @@ impl Discovery {
         }
         let asked = ask(client, group, version).await;
         let mut known = self.lock();
+        if known.versions.len() >= MAX_KNOWN {
+            known.versions.retain(|_, answer| !answer.kinds.is_empty());
+        }
         let answer = known.versions.entry(place).or_default();
         match asked {
             Ok(kinds) => {
@@ -273,6 +279,15 @@ mod tests {
         assert!(resolve("Other").await.unwrap_err().is_code(401));
         code.store(200, Ordering::SeqCst);
         assert!(resolve("Other").await.unwrap().is_none());
+        // Whoever makes up groups fills no memory, and makes nobody forget those that there are.
+        code.store(404, Ordering::SeqCst);
+        for number in 0..2 * MAX_KNOWN {
+            let group = format!("{number}.example.com");
+            let found = discovery.resolve(&client, &group, "v1", "One").await;
+            assert!(found.unwrap().is_none());
+        }
+        assert!(discovery.lock().versions.len() <= MAX_KNOWN);
+        assert!(resolve("One").await.unwrap().is_some());
         // A kind that went away is asked for again.
         code.store(404, Ordering::SeqCst);
         discovery.forget("example.com", "v1");

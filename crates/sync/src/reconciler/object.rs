@@ -1,6 +1,10 @@
 //! One declared object: who it is, what is asked of it, and in which order it comes.
 
-use std::{fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -325,46 +329,41 @@ pub fn rank(key: &Key) -> u8 {
 ///
 /// Objects that wait for each other in a circle are returned on their own.
 pub fn waves(objects: &[&Declared]) -> (Vec<Vec<usize>>, Vec<usize>) {
-    let at: std::collections::HashMap<&Key, usize> =
-        objects.iter().enumerate().map(|(i, o)| (&o.key, i)).collect();
+    let at: HashMap<&Key, usize> = objects.iter().enumerate().map(|(i, o)| (&o.key, i)).collect();
     let mut level: Vec<usize> = objects.iter().map(|o| usize::from(rank(&o.key))).collect();
-    let edges: Vec<(usize, usize)> = objects
-        .iter()
-        .enumerate()
-        .flat_map(|(i, o)| o.depends_on.iter().map(move |key| (i, key)))
-        .filter_map(|(i, key)| Some((i, *at.get(key)?)))
-        .collect();
-    let limit = objects.len() + 8;
-    for _ in 0..limit {
-        let mut moved = false;
-        for &(after, before) in &edges {
-            let needed = level.get(before).copied().unwrap_or_default() + 1;
-            if let Some(level) = level.get_mut(after)
-                && *level < needed
-                && needed <= limit
-            {
-                *level = needed;
-                moved = true;
+    // Each object is looked at once, when nothing that it waits for is left: a long chain, or a circle of all that a
+    // repository can hold, takes no longer than the objects alone.
+    let mut waits: Vec<usize> = vec![0; objects.len()];
+    let mut after: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (index, object) in objects.iter().enumerate() {
+        for &before in object.depends_on.iter().filter_map(|key| at.get(key)) {
+            after.entry(before).or_default().push(index);
+            if let Some(waits) = waits.get_mut(index) {
+                *waits += 1;
             }
         }
-        if !moved {
-            break;
+    }
+    let free = |waits: &[usize]| -> Vec<usize> {
+        let all = waits.iter().enumerate();
+        all.filter(|(_, waits)| **waits == 0).map(|(i, _)| i).collect()
+    };
+    let mut ready = free(&waits);
+    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    while let Some(index) = ready.pop() {
+        let own = level.get(index).copied().unwrap_or_default();
+        groups.entry(own).or_default().push(index);
+        for &later in after.get(&index).into_iter().flatten() {
+            if let (Some(level), Some(waits)) = (level.get_mut(later), waits.get_mut(later)) {
+                *level = (*level).max(own + 1);
+                *waits -= 1;
+                if *waits == 0 {
+                    ready.push(later);
+                }
+            }
         }
     }
-    let stuck: Vec<usize> = edges
-        .iter()
-        .filter(|(after, before)| {
-            level.get(*after) <= level.get(*before) || level.get(*after) >= Some(&limit)
-        })
-        .map(|(after, _)| *after)
-        .collect();
-    let mut groups: std::collections::BTreeMap<usize, Vec<usize>> = std::collections::BTreeMap::new();
-    for (i, level) in level.into_iter().enumerate() {
-        if !stuck.contains(&i) {
-            groups.entry(level).or_default().push(i);
-        }
-    }
-    (groups.into_values().collect(), stuck)
+    let stuck = waits.iter().enumerate().filter(|(_, waits)| **waits > 0);
+    (groups.into_values().collect(), stuck.map(|(i, _)| i).collect())
 }
 
 /// Whether everything in `want` is in `have`. What the server or others added does not matter.

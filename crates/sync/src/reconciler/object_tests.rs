@@ -48,6 +48,29 @@ fn dependencies_come_first_and_circles_are_found() {
     assert_eq!(names, ["one", "two"]);
 }
 
+/// A tenant can declare sixty thousand objects that wait for each other; all others wait for whoever sorts them.
+#[test]
+fn long_chains_and_large_circles_are_sorted_in_one_go() {
+    let many = 30_000;
+    let chain: Vec<Declared> = (0..many)
+        .map(|n| {
+            declared(
+                "ConfigMap",
+                &format!("c{n}"),
+                &format!("/namespaces/ns/ConfigMap/c{}", n + 1),
+            )
+        })
+        .collect();
+    let objects: Vec<&Declared> = chain.iter().collect();
+    let (groups, circle) = waves(&objects);
+    assert_eq!((groups.len(), circle.len()), (many, 0));
+    assert_eq!(groups[0], [many - 1]);
+    let last = declared("ConfigMap", &format!("c{many}"), "/namespaces/ns/ConfigMap/c0");
+    let closed: Vec<&Declared> = chain.iter().chain([&last]).collect();
+    let (groups, circle) = waves(&closed);
+    assert_eq!((groups.len(), circle.len()), (0, many + 1));
+}
+
 #[test]
 fn what_others_add_is_no_drift_and_what_they_change_is() {
     let object = declared("ConfigMap", "a", "");

@@ -8,6 +8,8 @@ use super::object::Key;
 const MAX_LISTED: usize = 100;
 /// The most that a status says about one: what the API server answers may quote a whole schema.
 const MAX_LENGTH: usize = 2048;
+/// The most that it says of a path: a hundred long ones are more than the API server stores.
+const MAX_PATH: usize = 1024;
 
 /// One thing that went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +56,10 @@ impl Problem {
 
     fn report(&self) -> SyncError {
         let resource = ErrorResource {
-            source_path: self.path.clone(),
+            source_path: self
+                .path
+                .as_ref()
+                .map(|path| writ_runtime::condition::clip(path, MAX_PATH)),
             name: self.object.as_ref().map(|o| o.name.clone()),
             namespace: self
                 .object

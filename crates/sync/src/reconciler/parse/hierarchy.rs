@@ -8,6 +8,10 @@ use serde_json::Value;
 use super::Parsed;
 use crate::reconciler::{object::Raw, problem::Problem};
 
+/// How many bytes objects may have in all that folders pass on, counted for each namespace that gets them: a few files
+/// in each other's reach stand for more than any machine can hold.
+const MAX_INHERITED: usize = 64 * 1024 * 1024;
+
 /// Puts each object where its folder says. `dir` is the folder that holds `system/`.
 pub fn place(parsed: &mut Parsed, dir: &str) {
     let objects = std::mem::take(&mut parsed.objects);
@@ -93,20 +97,33 @@ pub fn place(parsed: &mut Parsed, dir: &str) {
             "system/ must declare a Repo (configmanagement.gke.io/v1); for files without this layout set spec.sourceFormat to unstructured",
         ));
     }
+    let mut left = MAX_INHERITED;
     for (folder, raw) in below {
-        inherit(&folder, raw, &namespaces, parsed);
+        inherit(&folder, raw, &namespaces, &mut left, parsed);
     }
 }
 
-fn inherit(folder: &str, raw: Raw, namespaces: &BTreeMap<String, String>, parsed: &mut Parsed) {
+/// Puts an object into its namespace, or into each below its folder as long as there is room `left`.
+fn inherit(
+    folder: &str,
+    raw: Raw,
+    namespaces: &BTreeMap<String, String>,
+    left: &mut usize,
+    parsed: &mut Parsed,
+) {
     if let Some(namespace) = namespaces.get(folder) {
         push(raw, namespace, parsed);
         return;
     }
-    let prefix = format!("{folder}/");
-    let heirs: BTreeSet<&String> = namespaces
-        .iter()
-        .filter(|(path, _)| folder.is_empty() || path.starts_with(&prefix))
+    let prefix = if folder.is_empty() {
+        String::new()
+    } else {
+        format!("{folder}/")
+    };
+    // They are in order: those below a folder are next to each other.
+    let below = namespaces.range(prefix.clone()..);
+    let heirs: BTreeSet<&String> = below
+        .take_while(|(path, _)| path.starts_with(&prefix))
         .map(|(_, name)| name)
         .collect();
     if heirs.is_empty() {
@@ -118,6 +135,22 @@ fn inherit(folder: &str, raw: Raw, namespaces: &BTreeMap<String, String>, parsed
             .at(&raw.path),
         );
     }
+    let size = serde_json::to_vec(&raw.value).map_or(usize::MAX, |text| text.len());
+    let Some(rest) = left.checked_sub(size.saturating_mul(heirs.len())) else {
+        *left = 0;
+        parsed.problems.push(
+            Problem::new(
+                "2001",
+                format!(
+                    "{}: what folders pass on to the namespaces below them has more than {MAX_INHERITED} bytes in all",
+                    raw.name()
+                ),
+            )
+            .at(&raw.path),
+        );
+        return;
+    };
+    *left = rest;
     for namespace in heirs {
         push(raw.clone(), namespace, parsed);
     }

@@ -2,7 +2,10 @@
 
 mod hierarchy;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use serde_json::Value;
 use writ_runtime::yaml::{self, Aliases};
@@ -12,6 +15,9 @@ use super::{
     problem::Problem,
     source::Files,
 };
+
+/// How many of the places are told that declare one object.
+const MAX_PLACES: usize = 10;
 
 /// How files are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,18 +132,20 @@ fn read_object(path: &Arc<str>, value: Value, parsed: &mut Parsed) {
     parsed.objects.push(raw);
 }
 
+/// The longest name that Kubernetes takes. A longer one is told where it is, and not by a status that nobody can store.
+const MAX_NAME: usize = 253;
+
 /// Whether a text can be one part of a request's path, and means nothing else there.
 fn addressable(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:@!$&'()*+,;=".contains(c);
-    !matches!(text, "" | "." | "..") && text.chars().all(plain)
+    !matches!(text, "" | "." | "..") && text.len() <= MAX_NAME && text.chars().all(plain)
 }
 
 fn refuse(raw: &Raw) -> Option<Problem> {
     let problem = |code, reason: &str| {
-        let name = if raw.name().is_empty() {
-            "an object"
-        } else {
-            raw.name()
+        let name = match raw.name() {
+            name if name.is_empty() || name.len() > MAX_NAME => "an object",
+            name => name,
         };
         Some(Problem::new(code, format!("{name}: {reason}")).at(&raw.path))
     };
@@ -147,23 +155,29 @@ fn refuse(raw: &Raw) -> Option<Problem> {
     if raw.api_version().is_empty() || raw.kind().is_empty() {
         return problem("1006", "apiVersion or kind is missing");
     }
+    if raw.kind().len() > MAX_NAME {
+        return problem("1006", "no kind has a name of that length");
+    }
     if raw.name().is_empty() {
         return problem("1031", "metadata.name is missing");
     }
     let mut version = raw.api_version().splitn(2, '/');
     if !version.all(addressable) {
-        return problem("1006", "apiVersion has characters that no API version has");
+        return problem(
+            "1006",
+            "apiVersion is too long, or has characters that no API version has",
+        );
     }
     if !addressable(raw.name()) {
         return problem(
             "1036",
-            "metadata.name has characters that cannot be in an address",
+            "metadata.name is too long, or has characters that cannot be in an address",
         );
     }
     if !raw.namespace().is_empty() && !addressable(raw.namespace()) {
         return problem(
             "1055",
-            "metadata.namespace has characters that cannot be in an address",
+            "metadata.namespace is too long, or has characters that cannot be in an address",
         );
     }
     for field in ["labels", "annotations"] {
@@ -198,26 +212,26 @@ fn refuse(raw: &Raw) -> Option<Problem> {
 }
 
 /// Finds objects that are declared more than once; none of them is applied.
-pub fn duplicates(keys: &[(Key, Arc<str>)]) -> (Vec<Problem>, Vec<Key>) {
+pub fn duplicates(keys: &[(Key, Arc<str>)]) -> (Vec<Problem>, HashSet<Key>) {
     let mut places: HashMap<&Key, Vec<&str>> = HashMap::new();
     for (key, path) in keys {
         places.entry(key).or_default().push(path);
     }
     let mut problems = Vec::new();
-    let mut found = Vec::new();
+    let mut found = HashSet::new();
     for (key, paths) in places {
         if paths.len() > 1 {
             let mut paths = paths;
             paths.sort_unstable();
+            paths.dedup();
+            let shown = paths.get(..MAX_PLACES).unwrap_or(&paths).join(", ");
+            let more = if paths.len() > MAX_PLACES { ", ..." } else { "" };
             problems.push(
-                Problem::new(
-                    "1029",
-                    format!("{key} is declared more than once: {}", paths.join(", ")),
-                )
-                .at(paths.first().copied().unwrap_or_default())
-                .about(key),
+                Problem::new("1029", format!("{key} is declared more than once: {shown}{more}"))
+                    .at(paths.first().copied().unwrap_or_default())
+                    .about(key),
             );
-            found.push(key.clone());
+            found.insert(key.clone());
         }
     }
     (problems, found)

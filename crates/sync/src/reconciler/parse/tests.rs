@@ -60,12 +60,14 @@ fn names_that_cannot_be_asked_for_are_refused() {
         ("name: 'a?b'", "1036"),
         ("name: ..", "1036"),
         ("{name: a, namespace: b/../c}", "1055"),
+        (&*format!("name: {}", "a".repeat(1 << 20)), "1036"),
     ];
     for (metadata, code) in cases {
         let metadata = metadata.trim_start_matches('{').trim_end_matches('}');
         let text = format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{{metadata}}}}}");
         let parsed = parse(files(&[("a.yaml", &text)]), Format::Unstructured, "");
         assert_eq!(codes(&parsed), [code], "{metadata}");
+        assert!(parsed.problems[0].message.len() < 500);
         assert!(parsed.objects.is_empty(), "{metadata}");
     }
     for version in ["v1?x", "a b/v1", "a/b/v1", "a/", "/v1"] {
@@ -205,6 +207,32 @@ fn what_is_declared_twice_is_named_with_both_places() {
         (key("b"), "y.yaml".into()),
         (key("a"), "z.yaml".into()),
     ]);
-    assert_eq!(found, [key("a")]);
+    assert_eq!(found, [key("a")].into());
     assert!(problems[0].message.contains("x.yaml, z.yaml"));
+    // Again and again in the same file, and in many.
+    let place = |number: usize| (key("a"), format!("{}.yaml", number / 2).into());
+    let many: Vec<_> = (0..100_000).map(place).collect();
+    let (problems, _) = duplicates(&many);
+    assert!(problems[0].message.len() < 500, "{}", problems[0].message);
+}
+
+#[test]
+fn what_folders_pass_on_has_an_end() {
+    let repo = "apiVersion: configmanagement.gke.io/v1\nkind: Repo\nmetadata: {name: repo}\n";
+    let mut all = vec![("system/repo.yaml".to_owned(), repo.to_owned())];
+    for number in 0..1000 {
+        let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: n{number}}}\n");
+        all.push((format!("namespaces/n{number}/namespace.yaml"), namespace));
+    }
+    let large = map("large", &format!("data: {{a: {}}}\n", "x".repeat(100_000)));
+    all.push(("namespaces/a-small.yaml".into(), map("small", "")));
+    all.push(("namespaces/b-large.yaml".into(), large));
+    let borrowed: Vec<(&str, &str)> = all.iter().map(|(path, text)| (&**path, &**text)).collect();
+    let parsed = parse(files(&borrowed), Format::Hierarchy, "");
+    assert_eq!(codes(&parsed), ["2001"]);
+    assert_eq!(
+        parsed.objects.len(),
+        2000,
+        "the namespaces, and the small one in each"
+    );
 }

@@ -184,6 +184,38 @@ fn a_commit_that_is_too_large_is_not_read() {
     assert!(error.contains("bytes in all"), "{error}");
 }
 
+#[test]
+fn what_stands_for_more_than_it_is_has_an_end() {
+    let repository = Repository::new().unwrap();
+    for name in ["a.yaml", "a.txt"] {
+        let layers = Content::Folders(6, name.into());
+        repository.commit("main", &[("f", layers)]).unwrap();
+        let error = open(&git(&repository.url()), None).unwrap_err().to_string();
+        assert!(error.contains("more than 250000 files"), "{name}: {error}");
+    }
+    let files = [
+        ("good.yaml", Content::from("a: 1")),
+        ("link.yaml", Content::Link("x".repeat(10_000))),
+        (&*format!("{}.yaml", "n".repeat(300)), Content::from("a: 1")),
+        ("few", Content::Folders(2, "a.yaml".into())),
+    ];
+    repository.commit("main", &files).unwrap();
+    let read = open(&git(&repository.url()), None).unwrap().files.unwrap();
+    assert_eq!(read.files.len(), 101);
+    let told: Vec<&str> = read
+        .problems
+        .iter()
+        .map(|problem| problem.reason.as_str())
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "the link has 10000 bytes, the limit is 4096",
+            "a name in it has more than 255 bytes"
+        ]
+    );
+}
+
 /// A server that has a revision, then only one whose name begins like it, then a branch of the same name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_revision_that_vanished_is_noticed() {

@@ -8,6 +8,16 @@ use super::{Files, Request, SourceError, budget::Budget, last_cause};
 pub const MAX_FILE: u64 = 5 * 1024 * 1024;
 /// How deep folders are followed.
 const MAX_DEPTH: usize = 64;
+/// How many files and folders are looked at. A dozen trees that hold each other stand for more than anybody can count.
+const MAX_ENTRIES: usize = 250_000;
+/// How many bytes of folders are read, each as often as it is looked into.
+const MAX_FOLDERS: u64 = 256 * 1024 * 1024;
+/// The longest name of a file or folder, as on a disk.
+const MAX_NAME: usize = 255;
+/// The longest path that a link may lead to.
+const MAX_TARGET: u64 = 4096;
+/// How many refused files are told; one is enough to stop pruning.
+const MAX_PROBLEMS: usize = 1000;
 
 /// One file.
 #[derive(Debug)]
@@ -31,9 +41,13 @@ struct Reader<'a> {
     repository: &'a Repository,
     root: ObjectId,
     request: &'a Request,
-    /// How many bytes the files have in all that were found so far.
+    /// How many bytes the files that were found so far have in all, their paths included.
     total: u64,
     limit: u64,
+    /// How many files and folders were looked at.
+    entries: usize,
+    /// How many bytes of folders were read.
+    folders: u64,
     found: Vec<(ObjectId, String)>,
     problems: Vec<FileProblem>,
 }
@@ -75,6 +89,8 @@ pub fn read(
         request,
         total: 0,
         limit: budget.limit(),
+        entries: 0,
+        folders: 0,
         found: Vec::new(),
         problems: Vec::new(),
     };
@@ -100,7 +116,7 @@ pub fn read(
     })
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn folder(&mut self, id: ObjectId, path: &str, depth: usize) -> Result<(), SourceError> {
         let request = self.request;
         let fail = |error: gix::error::Error| request.failed(last_cause(&error));
@@ -108,9 +124,17 @@ impl Reader<'_> {
             self.refuse(path, format!("folders are followed {MAX_DEPTH} deep"));
             return Ok(());
         }
-        let tree = self.repository.find_tree(id).map_err(fail)?;
+        let tree = self.tree(id)?;
         for entry in tree.iter() {
             let entry = entry.map_err(fail)?;
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                return Err(self.too_much(&format!("more than {MAX_ENTRIES} files and folders")));
+            }
+            if entry.filename().len() > MAX_NAME {
+                self.refuse(path, format!("a name in it has more than {MAX_NAME} bytes"));
+                continue;
+            }
             let name = entry.filename().to_string();
             let path = if path.is_empty() {
                 name.clone()
@@ -143,6 +167,25 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Reads a folder, as long as there is something left to spend on it.
+    fn tree(&mut self, id: ObjectId) -> Result<gix::Tree<'a>, SourceError> {
+        let (repository, request) = (self.repository, self.request);
+        let fail = |error: gix::error::Error| request.failed(last_cause(&error));
+        self.folders += repository.find_header(id).map_err(fail)?.size();
+        if self.folders > MAX_FOLDERS {
+            return Err(self.too_much("folders without end"));
+        }
+        repository.find_tree(id).map_err(fail)
+    }
+
+    fn too_much(&self, what: &str) -> SourceError {
+        SourceError::Directory(format!(
+            "there are {what} below {:?} of {}: set spec.git.dir to a smaller part of it",
+            self.request.dir,
+            self.request.shown()
+        ))
+    }
+
     fn file(&mut self, id: ObjectId, path: &str) -> Result<(), SourceError> {
         let request = self.request;
         let fail = |error: gix::error::Error| request.failed(last_cause(&error));
@@ -154,7 +197,8 @@ impl Reader<'_> {
             );
             return Ok(());
         }
-        self.total += size;
+        // An empty one has a path all the same.
+        self.total += size + u64::try_from(path.len()).unwrap_or_default();
         if self.total > self.limit {
             return Err(SourceError::Directory(format!(
                 "the files below {:?} have more than {} bytes in all",
@@ -169,21 +213,25 @@ impl Reader<'_> {
     fn link(&mut self, id: ObjectId, path: &str) -> Result<(), SourceError> {
         let request = self.request;
         let fail = |error: gix::error::Error| request.failed(last_cause(&error));
+        let length = self.repository.find_header(id).map_err(fail)?.size();
+        if length > MAX_TARGET {
+            self.refuse(
+                path,
+                format!("the link has {length} bytes, the limit is {MAX_TARGET}"),
+            );
+            return Ok(());
+        }
         let target = self.repository.find_object(id).map_err(fail)?.detach().data;
         let target = String::from_utf8_lossy(&target).into_owned();
         let Some(resolved) = inside(path, &target) else {
             self.refuse(path, format!("the link to {target:?} leaves the repository"));
             return Ok(());
         };
-        let root = self.repository.find_tree(self.root).map_err(fail)?;
-        let found = root
-            .lookup_entry(resolved.iter().map(String::as_bytes))
-            .map_err(fail)?;
-        match found {
-            Some(entry) if entry.mode().is_blob() && declares(path) => {
-                return self.file(entry.object_id(), path);
+        match self.find(&resolved)? {
+            Some((EntryKind::Blob | EntryKind::BlobExecutable, id)) if declares(path) => {
+                return self.file(id, path);
             }
-            Some(entry) if entry.mode().is_blob() => {}
+            Some((EntryKind::Blob | EntryKind::BlobExecutable, _)) => {}
             // Whatever the link is called, objects may be behind it.
             Some(_) => self.refuse(
                 path,
@@ -197,7 +245,27 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// What is at a path of the repository.
+    fn find(&mut self, parts: &[String]) -> Result<Option<(EntryKind, ObjectId)>, SourceError> {
+        let mut found = (EntryKind::Tree, self.root);
+        for part in parts {
+            if found.0 != EntryKind::Tree {
+                return Ok(None);
+            }
+            let tree = self.tree(found.1)?;
+            let entry = tree.find_entry(part.as_str());
+            let Some(entry) = entry.map(|entry| (entry.mode().kind(), entry.object_id())) else {
+                return Ok(None);
+            };
+            found = entry;
+        }
+        Ok(Some(found))
+    }
+
     fn refuse(&mut self, path: &str, reason: String) {
+        if self.problems.len() >= MAX_PROBLEMS {
+            return;
+        }
         self.problems.push(FileProblem {
             path: path.to_owned(),
             reason,
