@@ -40,6 +40,8 @@ pub enum Cause {
     Unanswered,
     /// The kind is not served in this version (any more).
     Unserved,
+    /// There is no such namespace.
+    Homeless,
 }
 
 impl Failure {
@@ -249,6 +251,15 @@ fn unserved(error: &kube::Error) -> bool {
     status.code == 404 && !(status.reason == "NotFound" && named)
 }
 
+/// Whether it is not the object that is not there, but its namespace.
+fn homeless(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let about = status.details.as_ref().map(|details| details.kind.as_str());
+    status.code == 404 && about == Some("namespaces")
+}
+
 async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(answer) => answer,
@@ -296,11 +307,45 @@ pub fn failure(verb: &str, kind: &Kind, key: &Key, path: Option<&str>, error: &k
     if unsendable(error) {
         return Failure::refused(problem);
     }
-    if unserved(error) {
-        return Failure {
-            problem,
-            cause: Cause::Unserved,
+    let cause = if unserved(error) {
+        Cause::Unserved
+    } else if homeless(error) && !key.namespace.is_empty() {
+        Cause::Homeless
+    } else {
+        return Failure::of(problem, code);
+    };
+    Failure { problem, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::{ApiResource, GroupVersionKind, Status};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_namespace_is_told_from_what_is_missing_in_it() {
+        let kind = Kind {
+            resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")),
+            namespaced: true,
         };
+        let key = Key {
+            kind: "ConfigMap".into(),
+            namespace: "gone".into(),
+            name: "a".into(),
+            ..Key::default()
+        };
+        let cause = |code: u16, details: Value| {
+            let status = json!({ "status": "Failure", "code": code, "message": "no", "reason": "NotFound", "details": details });
+            let status: Status = serde_json::from_value(status).unwrap();
+            failure("patch", &kind, &key, None, &kube::Error::Api(Box::new(status))).cause
+        };
+        let named = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
+        assert_eq!(cause(404, named("namespaces", "gone")), Cause::Homeless);
+        assert_eq!(cause(404, named("configmaps", "a")), Cause::Refused);
+        assert_eq!(cause(404, json!({})), Cause::Unserved);
+        // It is there, and goes away: what is in it is refused until it is gone.
+        assert_eq!(cause(403, named("namespaces", "gone")), Cause::Refused);
     }
-    Failure::of(problem, code)
 }

@@ -116,6 +116,8 @@ pub(super) struct Engine {
     pub held_back: BTreeSet<Key>,
     /// The namespaces of what failed, which are to be looked for again.
     pub namespaces_due: BTreeSet<String>,
+    /// The namespaces that were not there when something was applied to them.
+    pub homeless: BTreeSet<String>,
     /// Kinds that may not be watched in all namespaces at once.
     pub refused_everywhere: BTreeSet<Scope>,
     /// Whether a watch on all namespaces was just refused.
@@ -270,6 +272,7 @@ impl Engine {
             fresh: BTreeSet::new(),
             held_back: BTreeSet::new(),
             namespaces_due: BTreeSet::new(),
+            homeless: BTreeSet::new(),
             refused_everywhere: BTreeSet::new(),
             split: false,
         }

@@ -26,14 +26,16 @@ pub fn implicit(kind: SyncKind, spec: &RootSyncSpec) -> bool {
 }
 
 impl Engine {
-    /// Declares those of the namespaces that are neither declared nor there. That one may not be read is no error.
-    pub(super) async fn imply_namespaces(&mut self, mut used: BTreeSet<String>) {
+    /// Declares those of the namespaces that are neither declared nor there; returns whether there were any. That one may
+    /// not be read is no error.
+    pub(super) async fn imply_namespaces(&mut self, mut used: BTreeSet<String>) -> bool {
         let Some(ask) = self.asked.as_ref().filter(|ask| ask.implicit) else {
-            return;
+            return false;
         };
         let context = ask.context.clone();
         used.remove("");
         let api = Api::<Namespace>::all(self.client.clone());
+        let mut any = false;
         for name in used {
             let raw = Raw {
                 path: "".into(),
@@ -46,8 +48,10 @@ impl Engine {
             let key = raw.key("");
             if !self.declared.contains_key(&key) && self.implies(&api, &name).await {
                 self.put(vec![(raw, key)], &context);
+                any = true;
             }
         }
+        any
     }
 
     /// Whether a namespace that nobody has declared is to be made, or was.

@@ -33,7 +33,14 @@ impl Engine {
     pub(super) async fn pass(&mut self) {
         self.general.clear();
         if self.commit.is_some() && self.state.rendering.is_empty() {
+            self.homeless.clear();
             self.sync_objects().await;
+            // A namespace that was there when the source was read, and is not any more, is made in this very pass.
+            let homeless = std::mem::take(&mut self.homeless);
+            if !homeless.is_empty() && self.imply_namespaces(homeless.clone()).await {
+                self.held_back.retain(|key| !homeless.contains(&key.namespace));
+                self.sync_objects().await;
+            }
         }
         self.state.busy = false;
         self.report().await;

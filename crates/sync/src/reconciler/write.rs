@@ -115,6 +115,9 @@ impl Engine {
                 }
                 Err(failure) => {
                     self.unauthorized |= failure.cause == Cause::Unauthorized;
+                    if failure.cause == Cause::Homeless {
+                        self.homeless.insert(key.namespace.clone());
+                    }
                     self.drifted.remove(&key);
                     self.known.remove(&key);
                     self.held_back.insert(key.clone());
@@ -244,7 +247,7 @@ impl Engine {
     /// Whether an object is left behind that cannot be taken away for this reason: any, as long as somebody gave one.
     pub(super) fn abandons(&self, failure: &Failure) -> bool {
         self.sync.annotation(ABANDON) == Some("true")
-            && matches!(failure.cause, Cause::Refused | Cause::Unserved)
+            && matches!(failure.cause, Cause::Refused | Cause::Unserved | Cause::Homeless)
     }
 
     async fn prune_one(&self, key: &Key, kind: &Kind) -> Result<(), Failure> {
