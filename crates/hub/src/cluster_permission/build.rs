@@ -19,8 +19,9 @@ use writ_api::{
 
 pub use super::id::Id;
 use super::{
+    grant_names::GrantNames,
     manifest::{self, Asked, Content},
-    names,
+    named::hub_role_id,
     plan::{AddOn, HubRole, Observation},
     validate::{self, Problem, filled},
 };
@@ -80,6 +81,7 @@ pub fn build(seen: &Observation<'_>) -> Built {
             .annotations()
             .get(ADOPT_ANNOTATION)
             .is_some_and(|v| v == "true"),
+        grants: GrantNames::assign(seen.permission, seen.works),
         out: Built::default(),
         taken: BTreeMap::new(),
     };
@@ -109,6 +111,7 @@ pub(super) struct Builder<'a> {
     pub(super) seen: &'a Observation<'a>,
     pub(super) name: String,
     adopt: bool,
+    grants: GrantNames,
     pub(super) out: Built,
     /// Which entry made an object.
     pub(super) taken: BTreeMap<Id, String>,
@@ -223,12 +226,8 @@ impl<'a> Builder<'a> {
                 self.out.problems.extend(problems);
                 continue;
             }
-            let namespace = filled(reference.namespace.as_deref()).unwrap_or_default();
-            let id = Id {
-                kind: reference.kind.clone(),
-                namespace: namespace.into(),
-                name: reference.name.clone(),
-            };
+            let id = hub_role_id(reference);
+            let namespace = id.namespace.as_str();
             match self.seen.hub_roles.get(&id) {
                 None if self.seen.unread.roles => {
                     self.out.unread.insert("Roles and ClusterRoles");
@@ -325,7 +324,7 @@ impl<'a> Builder<'a> {
     fn place(
         &mut self,
         field: &str,
-        kind: &str,
+        kind: &'static str,
         name: &str,
         namespace: Option<&str>,
         labels: Option<&LabelSelector>,
@@ -354,12 +353,22 @@ impl<'a> Builder<'a> {
     }
 
     /// A grant that the agent expands where the namespaces are.
-    fn grant(&mut self, field: &str, kind: &str, name: &str, labels: &LabelSelector, content: Content<'_>) {
-        let suffix = manifest::grant_suffix(kind, name, labels);
+    fn grant(
+        &mut self,
+        field: &str,
+        kind: &'static str,
+        name: &str,
+        labels: &LabelSelector,
+        content: Content<'_>,
+    ) {
+        // There is one for every entry with a selector.
+        let Some(grant) = self.grants.of(kind, name, labels) else {
+            return;
+        };
         let id = Id {
             kind: "NamespaceGrant".into(),
             namespace: String::new(),
-            name: format!("{}-{suffix}", names::work(self.permission(), 1)),
+            name: grant.clone(),
         };
         if is_built_in(kind, name) {
             self.built_in(field, &format!("{kind} {name}"));

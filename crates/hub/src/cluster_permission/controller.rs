@@ -33,12 +33,11 @@ use super::{
     build::Id,
     cluster::{agent_selects, is_available},
     expected::Expected,
-    named::{account_names, add_on_namespace, hub_role, uses_selector},
+    named::{account_names, add_on_namespace, hub_role, hub_role_id, uses_selector},
     names::{self, MAX_PARTS},
     plan::{self, HubRole, Observation, Plan},
     split::Limits,
     status::{self, Refused},
-    validate::filled,
     watches::{Key, Watches, owner_of},
 };
 use crate::{Context, MANAGER, upsert::will_try_again};
@@ -141,7 +140,10 @@ impl Reconciler {
         let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
         let by_agent = agent_selects(self.context.options.namespace_selector, cluster.as_deref());
         let unread = self.watches.unread(&permission, by_agent);
-        if unread.any()
+        let neighbours = self.neighbours(key);
+        let selects = uses_selector(&permission) || neighbours.iter().any(uses_selector);
+        let namespaces = selects.then(|| self.watches.namespaces()).flatten();
+        if (unread.any() || (selects && !by_agent && namespaces.is_none()))
             && let Some(left) = READ_WITHIN.checked_sub(self.started.elapsed())
         {
             // A process that starts has not read everything, and says nothing of it yet.
@@ -153,9 +155,6 @@ impl Reconciler {
             .watches
             .add_ons
             .get(&ObjectRef::new(ADD_ON).within(&key.namespace));
-        let namespaces = uses_selector(&permission)
-            .then(|| self.watches.namespaces())
-            .flatten();
         let seen = Observation {
             permission: &permission,
             works: &borrowed,
@@ -166,6 +165,7 @@ impl Reconciler {
             by_agent,
             hub_namespaces: namespaces.as_deref(),
             unread,
+            neighbours: &neighbours,
             executor: self.executor.as_ref(),
             limits: Limits::within(self.context.options.admission.manifest_limit),
             now: Timestamp::now(),
@@ -376,6 +376,14 @@ impl Reconciler {
         works
     }
 
+    /// The other permissions of the cluster that name an object of the same kind and name, and stay.
+    fn neighbours(&self, key: &Key) -> Vec<ClusterPermission> {
+        let keys = self.watches.permissions.neighbours(key).into_iter();
+        keys.filter_map(|key| self.watches.permissions.get(&key.namespace, &key.name))
+            .filter(|other| other.metadata.deletion_timestamp.is_none())
+            .collect()
+    }
+
     fn accounts(&self, permission: &ClusterPermission) -> BTreeSet<String> {
         let namespace = permission.namespace().unwrap_or_default();
         account_names(permission)
@@ -391,12 +399,7 @@ impl Reconciler {
     fn hub_roles(&self, permission: &ClusterPermission) -> BTreeMap<Id, HubRole> {
         let mut roles = BTreeMap::new();
         for reference in &permission.spec.role_refs {
-            let namespace = filled(reference.namespace.as_deref()).unwrap_or_default();
-            let id = Id {
-                kind: reference.kind.clone(),
-                namespace: namespace.into(),
-                name: reference.name.clone(),
-            };
+            let id = hub_role_id(reference);
             let role = if reference.kind == "ClusterRole" {
                 let role = self.watches.cluster_roles.get(&ObjectRef::new(&reference.name));
                 role.map(|role| hub_role(role.as_ref(), role.rules.as_deref()))
@@ -404,7 +407,7 @@ impl Reconciler {
                 let role = self
                     .watches
                     .roles
-                    .get(&ObjectRef::new(&reference.name).within(namespace));
+                    .get(&ObjectRef::new(&reference.name).within(&id.namespace));
                 role.map(|role| hub_role(role.as_ref(), role.rules.as_deref()))
             };
             roles.extend(role.map(|role| (id, role)));

@@ -18,7 +18,8 @@ pub fn held(old: &Value, new: &Value) -> Option<Value> {
     } else {
         &mut kept
     };
-    if content.get("roleRef") != wanted.get("roleRef") {
+    let differs = |part: &str| content.get(part) != wanted.get(part);
+    if differs("roleRef") || differs("namespaceSelector") {
         return None;
     }
     if let Some(subjects) = content.get_mut("subjects").and_then(Value::as_array_mut) {
@@ -87,6 +88,12 @@ mod tests {
                 grant(binding("r", &["a", "b"])),
                 grant(binding("r", &["b", "c", "d"])),
                 Some(grant(binding("r", &["b"]))),
+            ),
+            (
+                "another selector",
+                json!({"spec": {"namespaceSelector": {}, "subjects": [{"name": "a"}]}}),
+                json!({"spec": {"namespaceSelector": {"matchLabels": {"a": "b"}}, "subjects": [{"name": "a"}]}}),
+                None,
             ),
             (
                 "rules",

@@ -102,12 +102,15 @@ pub fn grant(
     })
 }
 
-/// Eight hexadecimal digits that tell one grant of a permission from another: what it selects and what it makes,
-/// not its place in the list, so that entries can be inserted and removed without a gap.
-pub fn grant_suffix(kind: &str, name: &str, labels: &LabelSelector) -> String {
+/// Eight hexadecimal digits that tell a new grant of a permission from the others: what it selects and what it makes, not
+/// its place in the list, so that entries can be inserted and removed without a gap.
+pub fn grant_suffix(kind: &str, name: &str, labels: &LabelSelector, salt: u32) -> String {
     let mut hash = Sha256::new();
     hash.update(json!(labels).to_string());
     hash.update(format!("\n{kind}\n{name}"));
+    if salt > 0 {
+        hash.update(format!("\n{salt}"));
+    }
     let mut digits = String::new();
     for byte in hash.finalize().iter().take(4) {
         // Writing to a String cannot fail.

@@ -5,6 +5,7 @@
 //! * Each entry of a spec is built on its own. One that cannot be built is a condition and is revoked; the rest
 //!   is delivered.
 //! * A ManagedServiceAccount becomes the ServiceAccount that its agent keeps. When it goes, so does its grant.
+//! * An object that two permissions of a cluster name is the older one's; the other shares it or reports the conflict.
 //! * A namespace selector is expanded by the agent, where the namespaces are, if the agent says that it can.
 //! * Nothing is called applied before the agent has said so of exactly this content.
 //!
@@ -16,12 +17,14 @@ mod checks;
 mod cluster;
 pub mod controller;
 mod expected;
+mod grant_names;
 mod handover;
 mod held;
 pub mod id;
 pub mod manifest;
 pub mod named;
 pub mod names;
+mod neighbours;
 mod packed;
 pub mod plan;
 pub mod report;

@@ -1,13 +1,17 @@
 //! Pure: what a permission names.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use kube::Resource;
+use kube::{Resource, ResourceExt as _};
 use writ_api::{
     addon::ManagedClusterAddOn,
-    rbac::{ClusterPermission, cluster_permission::MANAGED_SERVICE_ACCOUNT_KIND},
+    rbac::{
+        ClusterPermission,
+        cluster_permission::{HubRoleRef, MANAGED_SERVICE_ACCOUNT_KIND},
+    },
 };
 
 use super::{
+    build::Id,
     plan::{AddOn, HubRole},
     validate::{self, filled},
 };
@@ -35,6 +39,34 @@ pub fn account_names(permission: &ClusterPermission) -> impl Iterator<Item = &st
         .flat_map(|(single, list)| validate::subject_entries("", single, list))
         .filter(|(_, subject)| subject.kind == MANAGED_SERVICE_ACCOUNT_KIND)
         .map(|(_, subject)| subject.name.as_str())
+}
+
+/// The kinds and names of the objects that a permission names, wherever they are.
+pub fn object_names(permission: &ClusterPermission) -> impl Iterator<Item = (&str, String)> {
+    let spec = &permission.spec;
+    let own = permission.name_any();
+    let named = move |name: Option<&str>| filled(name).unwrap_or(&own).to_owned();
+    let cluster_role = spec
+        .cluster_role
+        .iter()
+        .map(|_| ("ClusterRole", permission.name_any()));
+    let roles = spec.roles.iter().take(1).map(|_| ("Role", permission.name_any()));
+    let hub_roles = spec.role_refs.iter().map(|r| (r.kind.as_str(), r.name.clone()));
+    let wide = validate::cluster_role_bindings(permission)
+        .map(|(_, binding)| ("ClusterRoleBinding", binding.name.as_deref()));
+    let bindings = spec.role_bindings.iter();
+    let bindings = bindings.map(|binding| ("RoleBinding", binding.name.as_deref()));
+    let bindings = wide.chain(bindings).map(move |(kind, name)| (kind, named(name)));
+    cluster_role.chain(roles).chain(hub_roles).chain(bindings)
+}
+
+/// The role of the hub that is referred to.
+pub fn hub_role_id(reference: &HubRoleRef) -> Id {
+    Id {
+        kind: reference.kind.clone(),
+        namespace: filled(reference.namespace.as_deref()).unwrap_or_default().into(),
+        name: reference.name.clone(),
+    }
 }
 
 /// What the add-on says of the namespace of ServiceAccounts.

@@ -15,7 +15,7 @@ use writ_runtime::condition;
 
 use super::{
     build::{self, Built, Id},
-    handover, names, report,
+    handover, names, neighbours, report,
     split::{self, Carried, Limits, Part},
     validate::{self, Problem},
 };
@@ -43,6 +43,8 @@ pub struct Observation<'a> {
     pub hub_namespaces: Option<&'a [(String, BTreeMap<String, String>)]>,
     /// What could not be read.
     pub unread: Unread,
+    /// Other permissions of the cluster that name an object of the same kind and name.
+    pub neighbours: &'a [ClusterPermission],
     /// The executor of every work.
     pub executor: Option<&'a Executor>,
     /// How much a work may carry.
@@ -106,7 +108,10 @@ pub fn plan(seen: &Observation<'_>) -> Plan {
         );
         built.items.clear();
     }
-    let lingering = handover::lingering(seen, &built);
+    let problems = neighbours::withhold(seen, &mut built.items);
+    built.problems.extend(problems);
+    let mut lingering = handover::lingering(seen, &built);
+    neighbours::withhold(seen, &mut lingering);
     built.items.extend(lingering);
     let carried: Vec<Carried<'_>> = seen
         .works

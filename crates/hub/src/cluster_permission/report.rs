@@ -95,7 +95,8 @@ pub fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelectio
                     let words = "the selector selects no namespace of the managed cluster";
                     (Selected::Done, Some(words.to_owned()))
                 }
-                (true, Some(_)) if selected == ready && selected != Some(0) => (Selected::Done, summary),
+                // It also fails where it could not be removed from a namespace that is not selected any more.
+                (true, Some(_)) if selected == ready && summary.is_none() => (Selected::Done, None),
                 (true, Some(_)) => (Selected::Failing, summary),
                 _ => (Selected::Pending, None),
             };

@@ -1,6 +1,7 @@
 //! Tables against the plan: a world that tests change, and what becomes of it.
 
 mod delivery;
+mod neighbours;
 mod safety;
 mod spec;
 
@@ -33,6 +34,7 @@ struct World {
     by_agent: bool,
     hub_namespaces: Option<Vec<(String, BTreeMap<String, String>)>>,
     unread: Unread,
+    neighbours: Vec<ClusterPermission>,
     limits: Limits,
     now: i64,
 }
@@ -55,6 +57,7 @@ impl World {
             by_agent: true,
             hub_namespaces: None,
             unread: Unread::default(),
+            neighbours: Vec::new(),
             limits: Limits::within(512_000),
             now: 1_800_000_000,
         }
@@ -72,6 +75,7 @@ impl World {
             by_agent: self.by_agent,
             hub_namespaces: self.hub_namespaces.as_deref(),
             unread: self.unread,
+            neighbours: &self.neighbours,
             executor: None,
             limits: self.limits,
             now: Timestamp::from_second(self.now).unwrap(),

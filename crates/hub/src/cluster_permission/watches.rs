@@ -40,6 +40,7 @@ use writ_runtime::{guarded::guarded, queue::Queue};
 use super::{
     named::{account_names, uses_selector},
     names,
+    neighbours::signs,
     packed::Packed,
     plan::Unread,
     validate::filled,
@@ -146,19 +147,21 @@ impl Watches {
     /// Starts every watch; each change puts the permissions that it concerns into the queue.
     pub fn start(context: &Context, queue: &Queue<Key>) -> Self {
         let index = Arc::new(Mutex::new(Index::default()));
+        let permissions = Packed::new(|_: &ClusterPermission| None, signs);
         let starter = Starter {
             context,
             queue,
             index: index.clone(),
+            permissions: permissions.clone(),
             ready: Readiness::default(),
         };
         let cluster = |namespace: Option<String>| Dependency::Cluster(namespace.unwrap_or_default());
         let own_index = index.clone();
         let ended: Arc<Mutex<HashMap<Key, String>>> = Arc::default();
         let ends = ended.clone();
-        let permissions = starter.follow_packed(
+        starter.follow_packed(
             PERMISSIONS,
-            |_: &ClusterPermission| None,
+            &permissions,
             |_: &mut ClusterPermission| {},
             move |permission, gone| {
                 let key = key_of(permission);
@@ -173,7 +176,8 @@ impl Watches {
                 Concerned::Keys(vec![key])
             },
         );
-        let works = starter.follow_packed(WORKS, owner, prune_work, |work, _| owners(work));
+        let works = Packed::new(owner, |_| Box::default());
+        starter.follow_packed(WORKS, &works, prune_work, |work, _| owners(work));
         let clusters = starter.follow(
             CLUSTERS,
             |_: &mut ManagedCluster| {},
@@ -293,6 +297,7 @@ struct Starter<'a> {
     context: &'a Context,
     queue: &'a Queue<Key>,
     index: Arc<Mutex<Index>>,
+    permissions: Packed<ClusterPermission>,
     ready: Readiness,
 }
 
@@ -310,7 +315,7 @@ impl Starter<'_> {
     {
         let (store, writer) = reflector::store::<K>();
         let stream = reflector::reflector(writer, self.events(prune)).default_backoff();
-        self.spawn(what, stream, concerned);
+        self.spawn(what, stream, |_| Vec::new(), concerned);
         store
     }
 
@@ -318,23 +323,16 @@ impl Starter<'_> {
     fn follow_packed<K>(
         &self,
         what: &'static str,
-        owner: fn(&K) -> Option<&String>,
+        store: &Packed<K>,
         prune: impl Fn(&mut K) + Send + 'static,
         concerned: impl Fn(&K, bool) -> Concerned + Send + 'static,
-    ) -> Packed<K>
-    where
+    ) where
         K: Resource + Clone + Debug + Serialize + DeserializeOwned + Default + Send + Sync + 'static,
         K::DynamicType: Default + Clone + Eq + Hash + Debug + Send + Sync,
     {
-        let store = Packed::new(owner);
         let sink = store.clone();
-        let stream = self.events(prune).default_backoff().inspect(move |event| {
-            if let Ok(event) = event {
-                sink.take(event);
-            }
-        });
-        self.spawn(what, stream, concerned);
-        store
+        let stream = self.events(prune).default_backoff();
+        self.spawn(what, stream, move |event| sink.take(event), concerned);
     }
 
     fn events<K>(
@@ -359,6 +357,7 @@ impl Starter<'_> {
         &self,
         what: &'static str,
         stream: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send + 'static,
+        take: impl Fn(&Event<K>) -> Vec<Key> + Send + 'static,
         concerned: impl Fn(&K, bool) -> Concerned + Send + 'static,
     ) {
         let flag = Arc::new(AtomicBool::new(false));
@@ -368,7 +367,7 @@ impl Starter<'_> {
             .context
             .health
             .gate(format!("cluster_permission: watch {what}"));
-        let (queue, index) = (self.queue.clone(), self.index.clone());
+        let (queue, index, permissions) = (self.queue.clone(), self.index.clone(), self.permissions.clone());
         let shutdown = self.context.shutdown.clone();
         tokio::spawn(async move {
             let mut stream = std::pin::pin!(stream);
@@ -377,6 +376,9 @@ impl Starter<'_> {
                     () = shutdown.cancelled() => return,
                     event = stream.next() => event,
                 };
+                if let Some(Ok(event)) = &event {
+                    add_all(&queue, take(event));
+                }
                 let (object, gone) = match event {
                     None => return,
                     Some(Err(error)) => {
@@ -408,6 +410,9 @@ impl Starter<'_> {
                             .get(&dependency)
                             .cloned()
                             .unwrap_or_default();
+                        for key in &keys {
+                            add_all(&queue, permissions.neighbours(key));
+                        }
                         add_all(&queue, keys);
                     }
                 }
