@@ -51,12 +51,24 @@ impl Events {
 
     /// The same for an object that is known by reference only.
     pub async fn publish(&self, about: &ObjectReference, type_: EventType, reason: &str, note: String) {
+        self.publish_with(about, None, type_, reason, note).await;
+    }
+
+    /// The same, with the other object that it happened to. Events about different ones are not counted as one.
+    pub async fn publish_with(
+        &self,
+        about: &ObjectReference,
+        related: Option<ObjectReference>,
+        type_: EventType,
+        reason: &str,
+        note: String,
+    ) {
         let event = Event {
             type_,
             reason: reason.into(),
             note: Some(clip(&note, MAX_NOTE)),
             action: reason.into(),
-            secondary: None,
+            secondary: related,
         };
         if let Err(error) = self.recorder.publish(&event, about).await {
             tracing::debug!(%error, reason, "an event could not be published");

@@ -11,7 +11,7 @@ use std::{
 use futures::StreamExt as _;
 use k8s_openapi::{
     api::{
-        core::v1::Namespace,
+        core::v1::{Namespace, ObjectReference},
         rbac::v1::{Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -22,6 +22,7 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::{
         WatchStreamExt as _,
+        events::EventType,
         wait::{await_condition, conditions},
         watcher::{self, Event},
     },
@@ -29,10 +30,14 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::sync::oneshot;
-use writ_api::{work::AppliedManifestWork, writ::NamespaceGrant};
+use writ_api::{
+    work::{AppliedManifestWork, ManifestWork},
+    writ::NamespaceGrant,
+};
 use writ_runtime::{
     Error, apply, crds,
     error::{Context as _, status_code},
+    events::Events,
     queue::{Next, Queue},
 };
 
@@ -67,7 +72,13 @@ pub async fn run(context: Context) -> Result<(), Error> {
         }
     }
     let (shutdown, meter) = (context.shutdown.clone(), context.health.meter("grants"));
-    let (worker, more) = (Arc::new(Worker { context, known }), queue.clone());
+    let events = Events::new(context.hub.clone(), "writ-agent/grants");
+    let worker = Arc::new(Worker {
+        context,
+        events,
+        known,
+    });
+    let more = queue.clone();
     queue
         .run(CONCURRENCY, &shutdown, &meter, move |key| {
             let (worker, queue) = (worker.clone(), more.clone());
@@ -173,6 +184,8 @@ where
 
 struct Worker {
     context: Context,
+    /// Events on the hub.
+    events: Events,
     known: Arc<Known>,
 }
 
@@ -199,11 +212,23 @@ impl Worker {
         let mut failed = None;
         for (step, grants) in plan.steps {
             if let Err(error) = self.step(name, &step).await {
+                let (Step::Create(object)
+                | Step::Change { to: object, .. }
+                | Step::Release(object)
+                | Step::Empty(object)
+                | Step::Delete(object)) = &step;
+                // Somebody wrote it in the same moment; what he wrote brings us back.
+                if grants.is_empty() && !error.is_code(409) {
+                    plan.left.push((object.clone(), error.to_string()));
+                }
                 for grant in grants {
                     plan.outcomes.insert(grant, Some(error.to_string()));
                 }
                 failed = Some(error);
             }
+        }
+        for (object, why) in &plan.left {
+            self.tell(object, why).await;
         }
         let mut state = self.known.lock();
         for (grant, generation) in generations {
@@ -275,6 +300,9 @@ impl Worker {
                 }
                 change(&bindings, binding.as_ref()).await
             }
+            // What our field manager says counts, and nobody else has a say in what goes.
+            Step::Empty(Object::Role(role)) => change(&roles, role.as_ref()).await,
+            Step::Empty(Object::RoleBinding(binding)) => change(&bindings, binding.as_ref()).await,
             Step::Release(Object::Role(role)) => release(&roles, role.as_ref()).await,
             Step::Release(Object::RoleBinding(binding)) => release(&bindings, binding.as_ref()).await,
             // A work may have taken it over since, and no grant's end takes it away then.
@@ -283,6 +311,38 @@ impl Worker {
                 apply::delete_as_seen(&bindings, binding.as_ref()).await
             }
         }
+    }
+
+    /// The grant is gone that would report it, and so may be the permission: its work on the hub is told.
+    async fn tell(&self, object: &Object, why: &str) {
+        let Some(work) = plan::former_work(object) else {
+            return;
+        };
+        let meta = object.meta();
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        let what = format!(
+            "{} {}/{} is not revoked yet: {why}",
+            object.kind(),
+            namespace.unwrap_or_default(),
+            name.unwrap_or_default()
+        );
+        tracing::warn!("{what}");
+        let about = ObjectReference {
+            api_version: Some(ManifestWork::api_version(&()).into_owned()),
+            kind: Some(ManifestWork::kind(&()).into_owned()),
+            namespace: Some(self.context.options.cluster_name.clone()),
+            name: Some(work),
+            ..ObjectReference::default()
+        };
+        let left = ObjectReference {
+            kind: Some(object.kind().to_string()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            ..ObjectReference::default()
+        };
+        self.events
+            .publish_with(&about, Some(left), EventType::Warning, "RevocationPending", what)
+            .await;
     }
 
     /// Writes the status of one grant, once every namespace that it selects has been worked on.

@@ -8,12 +8,15 @@
 //! * An object that no grant made is left alone and reported, unless the grant adopts.
 //! * An object that a work delivers with the same content is shared: neither takes it away from the other. With another
 //!   content it is the work's, because a work names the namespace, and the grant reports the overlap.
+//! * What nobody wants any more and somebody's finalizer keeps is emptied, so that it grants nothing while it stays. What is
+//!   not revoked yet is in the status of the grant that made it, or, if that is gone, an event on the hub.
 //! * Taking owner or label off an object does not take it away from its grant.
 //! * The status counts namespaces and names the failing ones; it is about the generation that it says.
 //!
 //! [`plan`] decides for one namespace, [`status`] says what a grant reports, [`controller`] watches and writes differences.
 
 pub mod controller;
+mod object;
 pub mod plan;
 pub mod status;
 mod watches;

@@ -15,6 +15,7 @@ use writ_api::{
     writ::{GRANTED_LABEL, NamespaceGrant, namespace_grant::NamespaceGrantSpec},
 };
 
+pub use super::object::Object;
 use crate::work::apply::{is_applied_work, is_grant};
 
 /// The API group of roles.
@@ -141,6 +142,13 @@ pub fn works(object: &Object) -> impl Iterator<Item = &OwnerReference> {
     owners.filter(|owner| is_applied_work(owner))
 }
 
+/// The work that carried the grant which made an object: grants are named after it.
+pub fn former_work(object: &Object) -> Option<String> {
+    let mut owners = object.meta().owner_references.iter().flatten();
+    let grant = owners.find(|owner| is_grant(owner))?;
+    grant.name.rsplit_once('-').map(|(work, _)| work.to_owned())
+}
+
 /// Whether the server says that this controller wrote fields of the object.
 pub fn written(fields: Option<&[ManagedFieldsEntry]>) -> bool {
     let mut entries = fields.into_iter().flatten();
@@ -213,7 +221,8 @@ fn is_owned(meta: &ObjectMeta) -> bool {
     meta.owner_references.iter().flatten().any(is_grant)
 }
 
-fn granted_label(meta: &ObjectMeta) -> Option<&str> {
+/// What the label says that marks what grants make.
+pub(super) fn granted_label(meta: &ObjectMeta) -> Option<&str> {
     let labels = meta.labels.as_ref()?;
     labels.get(GRANTED_LABEL).map(String::as_str)
 }
@@ -232,62 +241,10 @@ pub enum Step {
     },
     /// Leave what was shared to the work.
     Release(Object),
+    /// Make it grant nothing: somebody's finalizer keeps it from going, and until it goes it would grant what it did.
+    Empty(Object),
     /// Remove it, as it was seen.
     Delete(Object),
-}
-
-/// A Role or RoleBinding as it shall be.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Object {
-    /// A Role.
-    Role(Box<Role>),
-    /// A RoleBinding.
-    RoleBinding(Box<RoleBinding>),
-}
-
-impl Object {
-    /// Its metadata.
-    pub fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::Role(role) => &role.metadata,
-            Self::RoleBinding(binding) => &binding.metadata,
-        }
-    }
-
-    fn resource(&self) -> &'static str {
-        match self {
-            Self::Role(_) => "roles",
-            Self::RoleBinding(_) => "rolebindings",
-        }
-    }
-
-    /// Its metadata, to change.
-    pub fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Role(role) => &mut role.metadata,
-            Self::RoleBinding(binding) => &mut binding.metadata,
-        }
-    }
-
-    fn same_content(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Role(a), Self::Role(b)) => {
-                a.rules.as_deref().unwrap_or_default() == b.rules.as_deref().unwrap_or_default()
-            }
-            (Self::RoleBinding(a), Self::RoleBinding(b)) => {
-                a.role_ref == b.role_ref
-                    && a.subjects.as_deref().unwrap_or_default() == b.subjects.as_deref().unwrap_or_default()
-            }
-            _ => false,
-        }
-    }
-
-    fn same_role(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::RoleBinding(a), Self::RoleBinding(b)) => a.role_ref == b.role_ref,
-            _ => true,
-        }
-    }
 }
 
 /// What one namespace shall become.
@@ -295,8 +252,11 @@ impl Object {
 pub struct NamespacePlan {
     /// The steps: what grants first, what revokes last. Each with the grants that it serves.
     pub steps: Vec<(Step, Vec<String>)>,
-    /// For each grant in force here: nothing, or why it cannot have its object.
+    /// For each grant in force here: nothing, or why it cannot have its object. For others: why what they made is still
+    /// here.
     pub outcomes: BTreeMap<String, Option<String>>,
+    /// What is still here of grants that are gone, and why.
+    pub left: Vec<(Object, String)>,
     /// The grants that ask for it and bind a Role which is not here.
     pub roleless: BTreeSet<String>,
 }
@@ -374,11 +334,41 @@ pub fn namespace(
         match object {
             Live::Foreign => {}
             Live::Delivered { object, .. } => plan.steps.extend(release(object)),
-            Live::Granted(object) if object.meta().deletion_timestamp.is_some() => {}
-            Live::Granted(object) => plan.steps.push((Step::Delete(object.clone()), Vec::new())),
+            Live::Granted(object) => plan.revoke(object, grants),
         }
     }
     plan
+}
+
+impl NamespacePlan {
+    /// Takes away what nobody wants any more. Where it stays, whoever made it says so.
+    fn revoke(&mut self, object: &Object, grants: &[&Active]) {
+        let meta = object.meta();
+        let makers = grants.iter().filter(|active| {
+            let uid = active.grant.metadata.uid.as_deref().unwrap_or_default();
+            let mut owners = meta.owner_references.iter().flatten();
+            active.grant.metadata.deletion_timestamp.is_none() && owners.any(|owner| owner.uid == uid)
+        });
+        let makers: Vec<String> = makers.map(|active| active.grant.name_any()).collect();
+        if meta.deletion_timestamp.is_none() {
+            self.steps.push((Step::Delete(object.clone()), makers));
+            return;
+        }
+        let why = format!(
+            "the {} {} is being deleted, and grants nothing any more, but stays until its finalizers are gone: {}",
+            object.kind(),
+            meta.name.as_deref().unwrap_or_default(),
+            meta.finalizers.as_deref().unwrap_or_default().join(", ")
+        );
+        if makers.is_empty() {
+            self.left.push((object.clone(), why.clone()));
+        }
+        self.outcomes
+            .extend(makers.iter().map(|maker| (maker.clone(), Some(why.clone()))));
+        if let Some(emptied) = object.emptied() {
+            self.steps.push((Step::Empty(emptied), makers));
+        }
+    }
 }
 
 /// The step that leaves an object to its work, if it was shared.

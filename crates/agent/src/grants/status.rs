@@ -24,7 +24,7 @@ pub struct Outcome {
     pub roleless: bool,
 }
 
-/// The status of a grant, or `None` while a namespace that it selects has not been worked on.
+/// The status of a grant, or `None` while a namespace that it selects or selected has not been worked on.
 pub fn status(
     active: &Active,
     selected: &BTreeSet<String>,
@@ -41,6 +41,19 @@ pub fn status(
             message: outcome.failure.as_deref().map(|why| clip(why, 300)),
         });
     }
+    let total = namespaces.len();
+    let ready = namespaces.iter().filter(|n| n.ready).count();
+    for (name, outcome) in outcomes.iter().filter(|(name, _)| !selected.contains(*name)) {
+        if outcome.generation < generation {
+            return None;
+        }
+        let Some(why) = &outcome.failure else { continue };
+        namespaces.push(GrantedNamespace {
+            name: name.clone(),
+            ready: false,
+            message: Some(clip(&format!("it is not selected any more, but {why}"), 300)),
+        });
+    }
     namespaces.sort_by_key(|n| n.ready);
     let roles_missing = active.grant.spec.validate.filter(|asked| *asked).map(|_| {
         let without = selected
@@ -53,7 +66,6 @@ pub fn status(
         clip(&names.join(", "), MAX_SUMMARY)
     });
     let count = |n: usize| i64::try_from(n).ok();
-    let total = namespaces.len();
     let failed = namespaces.iter().filter(|n| !n.ready).count();
     // The hub reads the summary only: what is wrong with the whole grant has to be there too.
     let summary = active
@@ -79,12 +91,12 @@ pub fn status(
         generation,
         now,
     );
-    let omitted = total.saturating_sub(MAX_NAMESPACES);
+    let omitted = namespaces.len().saturating_sub(MAX_NAMESPACES);
     namespaces.truncate(MAX_NAMESPACES);
     Some(NamespaceGrantStatus {
         observed_generation: generation,
         selected: count(total),
-        ready: count(total - failed),
+        ready: count(ready),
         failed: count(failed),
         summary,
         roles_missing,

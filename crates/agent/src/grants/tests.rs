@@ -81,6 +81,7 @@ fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut
             Step::Change { to, replace: false } => ("change", to),
             Step::Change { to, replace: true } => ("replace", to),
             Step::Release(object) => ("release", object),
+            Step::Empty(object) => ("empty", object),
         };
         let key = key(&object);
         words.push(format!("{verb} {} {}", key.0, key.1));
@@ -268,6 +269,98 @@ fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
         .unwrap();
     assert!(
         summary.len() <= 900 && summary.ends_with("1500 of 1500 namespaces fail"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn what_a_finalizer_keeps_grants_nothing_and_is_told() {
+    let grant = role_grant("g", "get");
+    let mut live = Objects::new();
+    act(Some(&team("a")), &[&grant], &mut live);
+    let meta = &mut role(&mut live).metadata;
+    meta.uid = Some("1".into());
+    meta.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    meta.finalizers = Some(vec!["example.com/keep".into()]);
+    let other = team("b");
+    let look = |grants: &[&Active], live: &Objects| plan::namespace("n", Some(&other), grants, live);
+    let plan = look(&[&grant], &live);
+    let why = plan.outcomes["g"].as_deref().unwrap();
+    assert!(
+        why.contains("Role p") && why.contains("example.com/keep"),
+        "{why}"
+    );
+    assert!(plan.left.is_empty(), "its grant says it");
+    let [(Step::Empty(Object::Role(emptied)), makers)] = &plan.steps[..] else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(
+        (emptied.rules.as_deref(), makers.as_slice()),
+        (Some(&[][..]), &["g".to_owned()][..])
+    );
+    assert_eq!(
+        emptied.metadata.uid.as_deref(),
+        Some("1"),
+        "this one and no other"
+    );
+    assert_eq!(
+        emptied.metadata.owner_references.as_ref().unwrap().len(),
+        1,
+        "it stays the grant's"
+    );
+    // It is empty: nothing more to do, and still told. When its grant is gone, somebody else has to tell.
+    role(&mut live).rules = Some(Vec::new());
+    let plan = look(&[&grant], &live);
+    assert!(
+        plan.steps.is_empty() && plan.outcomes.contains_key("g"),
+        "{plan:?}"
+    );
+    let plan = look(&[], &live);
+    assert_eq!(plan.left.len(), 1);
+    let grant = role_grant("p-abcde-0a1b2c3d", "get");
+    let mut live = Objects::new();
+    act(Some(&team("a")), &[&grant], &mut live);
+    let made = Object::Role(Box::new(role(&mut live).clone()));
+    assert_eq!(plan::former_work(&made).as_deref(), Some("p-abcde"));
+    // Wanted again: it gets its content back.
+    let mut live = Objects::new();
+    act(Some(&team("a")), &[&grant], &mut live);
+    role(&mut live).rules = Some(Vec::new());
+    assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
+}
+
+#[test]
+fn a_deletion_that_fails_is_the_makers_failure() {
+    let grant = role_grant("g", "get");
+    let mut live = Objects::new();
+    act(Some(&team("a")), &[&grant], &mut live);
+    let plan = plan::namespace("n", Some(&team("b")), &[&grant], &live);
+    assert!(
+        matches!(&plan.steps[..], [(Step::Delete(_), makers)] if makers == &["g"]),
+        "{plan:?}"
+    );
+    let outcome = |generation| Outcome {
+        generation: Some(generation),
+        failure: Some("delete Role p: denied".into()),
+        roleless: false,
+    };
+    let look = |generation| {
+        let outcomes = BTreeMap::from([("n".to_owned(), outcome(generation))]);
+        status::status(&grant, &BTreeSet::new(), &outcomes, Timestamp::UNIX_EPOCH)
+    };
+    assert!(
+        look(1).is_none(),
+        "nobody has looked there since the grant was changed"
+    );
+    let status = look(2).unwrap();
+    assert_eq!(
+        (status.selected, status.ready, status.failed),
+        (Some(0), Some(0), Some(1))
+    );
+    assert_eq!(status.conditions[0].reason, "NamespacesFailing");
+    let summary = status.summary.unwrap();
+    assert!(
+        summary.starts_with("n: it is not selected any more, but delete Role p"),
         "{summary}"
     );
 }

@@ -77,7 +77,7 @@ pub struct NamespaceGrantStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<i64>,
 
-    /// In how many of them it is not.
+    /// In how many it is not, or could not be taken away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<i64>,
 
