@@ -159,6 +159,7 @@ async fn attempt(
         return Ok(Gone::Yes);
     }
     if live.metadata.deletion_timestamp.is_some() {
+        empty(&api, kind, resource, &live.metadata).await.context(what)?;
         return Ok(Gone::Pending);
     }
     let same = Preconditions {
@@ -209,6 +210,37 @@ async fn makes(
             && grant.metadata.deletion_timestamp.is_none()
             && grant.spec.name == resource.name
     }))
+}
+
+/// What somebody's finalizer keeps from going would grant what it did until it goes. It can be made to grant nothing.
+async fn empty(
+    api: &Api<DynamicObject>,
+    kind: &Kind,
+    resource: &AppliedResource,
+    seen: &ObjectMeta,
+) -> Result<(), kube::Error> {
+    let Some(content) = granting(kind).filter(|_| seen.finalizers.is_some()) else {
+        return Ok(());
+    };
+    let nothing = json!({
+        "metadata": {"uid": seen.uid, "resourceVersion": seen.resource_version},
+        content: [],
+    });
+    let params = PatchParams::apply(writ_api::work::DEFAULT_FIELD_MANAGER);
+    let emptied = api.patch(&resource.name, &params, &Patch::Merge(&nothing)).await;
+    match emptied {
+        Err(error) if status_code(&error) == Some(404) => Ok(()),
+        emptied => emptied.map(drop),
+    }
+}
+
+/// The field by which objects of a kind grant something, if they do.
+fn granting(kind: &Kind) -> Option<&'static str> {
+    match (&*kind.resource.group, &*kind.resource.kind) {
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => Some("rules"),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => Some("subjects"),
+        _ => None,
+    }
 }
 
 async fn remove(api: &Api<DynamicObject>, name: &str, same: Preconditions) -> Result<Gone, kube::Error> {
