@@ -6,10 +6,12 @@ use crate::Scenario;
 
 mod account;
 mod conflict;
+mod edited;
 mod executor;
 mod grant;
 mod large;
 mod migration;
+mod neighbours;
 mod overlap;
 mod revoked;
 mod selector;
@@ -88,6 +90,26 @@ pub fn all() -> Vec<Scenario> {
             name: "permission/a_namespace_is_named_and_selected",
             clusters: 1,
             run: |fleet| overlap::overlap(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/an_object_that_two_permissions_name_is_the_older_ones",
+            clusters: 1,
+            run: |fleet| neighbours::older_first(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_selector_is_edited_without_a_gap",
+            clusters: 1,
+            run: |fleet| edited::no_gap(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_revocation_that_is_held_up_revokes_and_is_told",
+            clusters: 1,
+            run: |fleet| edited::held_up(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_finalizer_on_what_a_work_delivers_keeps_no_access",
+            clusters: 1,
+            run: |fleet| edited::held_up_by_name(fleet).boxed(),
         },
         Scenario {
             name: "permission/hub_and_agent_change_places_as_selectors_without_a_gap",

@@ -1,12 +1,6 @@
 //! Where works and grants meet: the same object wanted by both, and selectors that change hands.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
@@ -21,8 +15,8 @@ use serde_json::{Value, json};
 use writ_api::rbac::ClusterPermission;
 
 use super::support::{
-    agent_options, allowed, allowed_on, annotated, condition, delete, hub_controllers, join, may, permission,
-    pods, spoke, start, start_all, user,
+    Always, agent_options, allowed, allowed_on, annotated, condition, delete, hub_controllers, join,
+    permission, pods, spoke, start, start_all, user,
 };
 use crate::{Fleet, wait};
 
@@ -162,14 +156,7 @@ pub async fn change_hands(fleet: Fleet) -> Result<()> {
         Ok((roles.get("p").await?.uid(), bindings.get("p").await?.uid()))
     };
     let before = identities().await?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (asking, asked) = (client.clone(), stop.clone());
-    let always = tokio::spawn(async move {
-        while !asked.load(Ordering::Relaxed) {
-            ensure!(may(&asking, "alice", "get", "one").await?, "alice lost access");
-        }
-        Ok(())
-    });
+    let always = Always::may(&client, "alice", "get", "one");
     parts.agent.stop().await?;
     let agent = join(&fleet, 1, agent_options(&WITH)).await?;
     selected_by("agent").await?;
@@ -190,8 +177,7 @@ pub async fn change_hands(fleet: Fleet) -> Result<()> {
     let _agent = join(&fleet, 1, agent_options(&WITHOUT)).await?;
     selected_by("hub").await?;
     ensure!(identities().await? == before, "an object was made again");
-    stop.store(true, Ordering::Relaxed);
-    always.await??;
+    always.end().await?;
     let selections = others
         .get("p")
         .await?

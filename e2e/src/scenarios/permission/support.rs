@@ -1,12 +1,18 @@
 //! What the scenarios of permissions share.
 
-use anyhow::{Result, anyhow};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Result, anyhow, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use writ_api::{
     cluster::{ManagedCluster, cluster_claim::CLAIM_AGENT},
     rbac::ClusterPermission,
@@ -184,6 +190,33 @@ pub async fn may(client: &Client, user: &str, verb: &str, namespace: &str) -> Re
         .create(&PostParams::default(), &review)
         .await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// Asks all the time whether somebody may do something, and remembers the first "no".
+pub struct Always {
+    stop: Arc<AtomicBool>,
+    asking: JoinHandle<Result<()>>,
+}
+
+impl Always {
+    /// Starts to ask about pods in a namespace.
+    pub fn may(client: &Client, user: &'static str, verb: &'static str, namespace: &'static str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (client, stopped) = (client.clone(), stop.clone());
+        let asking = tokio::spawn(async move {
+            while !stopped.load(Ordering::Relaxed) {
+                ensure!(may(&client, user, verb, namespace).await?, "{user} lost access");
+            }
+            Ok(())
+        });
+        Self { stop, asking }
+    }
+
+    /// Ends it; an error if the answer was ever "no".
+    pub async fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.asking.await?
+    }
 }
 
 /// A client of `cluster1` with all rights.
