@@ -139,6 +139,19 @@ mod tests {
         }
     }
 
+    /// Wrapping is a feature of the parser, which other crates of a workspace build can switch on for this one.
+    #[test]
+    fn help_fits_the_terminal() {
+        for command in Arguments::command().get_subcommands().cloned() {
+            let name = command.get_name().to_owned();
+            // Examples are typed as they stand.
+            let help = command.after_help("").term_width(70).render_long_help();
+            let help = help.to_string();
+            let wide: Vec<&str> = help.lines().filter(|line| line.chars().count() > 70).collect();
+            assert!(wide.is_empty(), "{name}: {wide:#?}");
+        }
+    }
+
     #[test]
     fn every_help_shows_an_example_and_says_how_to_print() {
         let mut all = Vec::new();
