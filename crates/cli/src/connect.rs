@@ -11,7 +11,7 @@ use kube::{
     core::Status,
     runtime::{wait, watcher},
 };
-use writ_api::cluster::ManagedCluster;
+use writ_api::cluster::{ManagedCluster, Placement};
 
 /// The flags of every command that talks to an API server.
 #[derive(Clone, Debug, Default, Args)]
@@ -201,10 +201,18 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
                 "{what}: the server does not serve this kind; is it a hub? `writ crds | kubectl apply --server-side -f -` installs the definitions"
             )
         }
-        kube::Error::Api(status) if status.code == 404 && is_about_clusters(status) => anyhow!(
-            "{what}: {}\n`writ get clusters` lists those that this hub has",
-            status.message
-        ),
+        kube::Error::Api(status) if status.code == 404 && is_about(status, &ManagedCluster::plural(&())) => {
+            anyhow!(
+                "{what}: {}\n`writ get clusters` lists those that this hub has",
+                status.message
+            )
+        }
+        kube::Error::Api(status) if status.code == 404 && is_about(status, &Placement::plural(&())) => {
+            anyhow!(
+                "{what}: {}\n`writ get placements -A` lists those that this hub has",
+                status.message
+            )
+        }
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
         // Not its words: they quote the answer, which may hold a token.
         kube::Error::SerdeError(_) => anyhow!(
@@ -217,9 +225,9 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
     }
 }
 
-fn is_about_clusters(status: &Status) -> bool {
+fn is_about(status: &Status, plural: &str) -> bool {
     let details = status.details.as_ref();
-    details.is_some_and(|details| details.kind == ManagedCluster::plural(&()))
+    details.is_some_and(|details| details.kind == plural)
 }
 
 /// Why a request got no answer.

@@ -13,6 +13,7 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use writ_api::{addon::ManagedClusterAddOn, authentication::ManagedServiceAccount, cluster::ManagedCluster};
+use writ_fleet::fleet::context_name;
 use writ_hub::managed_service_account::addon;
 
 use crate::{
@@ -22,6 +23,8 @@ use crate::{
 
 /// How the cluster of the current context is called.
 pub const HERE: &str = "this cluster";
+/// How a fleet calls its hub.
+const HUB: &str = "hub";
 /// How many clusters are asked at a time.
 const AT_ONCE: usize = 16;
 /// A hint is not worth a longer wait.
@@ -146,20 +149,23 @@ pub async fn account_namespace(hub: &Client, cluster: &str) -> Result<String> {
 /// A client of a managed cluster: by a context `NAME` or `writ-NAME`, else by the token of an account.
 async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) -> Result<Client> {
     let kubeconfig = connection.read_if_any()?;
-    let context = kubeconfig
-        .contexts
-        .iter()
-        .map(|context| &context.name)
-        .find(|name| *name == cluster || **name == format!("writ-{cluster}"));
-    if let Some(context) = context {
+    if let Some(context) = context_of(&kubeconfig, cluster) {
         return Connection {
-            context: Some(context.clone()),
+            context: Some(context.to_owned()),
             ..connection.clone()
         }
         .client()
         .await;
     }
     match account {
+        None if cluster == HUB => bail!(
+            "hub is no managed cluster of this fleet, it is the hub itself: leave --cluster out{}",
+            if kubeconfig.current_context.as_deref() == Some(&context_name(HUB)) {
+                "".into()
+            } else {
+                format!(", and say --context {}", context_name(HUB))
+            }
+        ),
         Some(account) => with_token(connection, cluster, account).await,
         None => bail!(
             "cluster {cluster} cannot be reached: the kubeconfig has no context {cluster:?} or \"writ-{cluster}\"; \
@@ -167,6 +173,13 @@ async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) ->
             accounts(connection, cluster).await
         ),
     }
+}
+
+/// The context of a managed cluster. That of a fleet's hub looks like one, and would answer for a cluster that is not there.
+fn context_of<'a>(kubeconfig: &'a Kubeconfig, cluster: &str) -> Option<&'a str> {
+    let mut names = kubeconfig.contexts.iter().map(|context| context.name.as_str());
+    let of_fleet = Some(context_name(cluster)).filter(|_| cluster != HUB);
+    names.find(|name| *name == cluster || of_fleet.as_deref() == Some(name))
 }
 
 /// The accounts that could be named, for a hint; nothing if they cannot be read.
@@ -256,4 +269,26 @@ fn kubeconfig(url: &str, ca: Option<&str>, auth: AuthInfo) -> Kubeconfig {
         user.auth_info = Some(auth);
     }
     kubeconfig
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hub_of_a_fleet_is_no_managed_cluster() {
+        let of = |names: &[&str]| -> Kubeconfig {
+            let contexts: Vec<_> = names
+                .iter()
+                .map(|name| serde_json::json!({ "name": name }))
+                .collect();
+            serde_json::from_value(serde_json::json!({ "contexts": contexts })).unwrap()
+        };
+        let fleet = of(&["writ-hub", "writ-cluster1"]);
+        assert_eq!(context_of(&fleet, "cluster1"), Some("writ-cluster1"));
+        assert_eq!(context_of(&fleet, "cluster2"), None);
+        assert_eq!(context_of(&fleet, "hub"), None);
+        // Somebody's own context may be called anything.
+        assert_eq!(context_of(&of(&["hub", "writ-hub"]), "hub"), Some("hub"));
+    }
 }

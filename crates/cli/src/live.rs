@@ -145,7 +145,8 @@ fn name(object: &DynamicObject) -> String {
     }
 }
 
-/// The conditions in short: those that hold by name, those that do not with their reason.
+/// The conditions in short: those that do not hold with their reason, then those that do by name. The one that sums up the
+/// others usually comes last, and lines are cut at the end of the screen: so the last one is told first.
 fn state(object: &DynamicObject) -> String {
     let conditions = object
         .data
@@ -158,9 +159,10 @@ fn state(object: &DynamicObject) -> String {
             .unwrap_or_default()
             .to_owned()
     };
-    let words: Vec<String> = conditions
+    let mut words: Vec<String> = conditions
         .into_iter()
         .flatten()
+        .rev()
         // `Stalled=False` without a reason is as it should be.
         .filter(|condition| text(condition, "status") == "True" || !text(condition, "reason").is_empty())
         .map(|condition| match text(condition, "status").as_str() {
@@ -172,6 +174,7 @@ fn state(object: &DynamicObject) -> String {
             ),
         })
         .collect();
+    words.sort_by_key(|word| !word.contains('='));
     if conditions.is_none_or(Vec::is_empty) {
         "no conditions yet".into()
     } else if words.is_empty() {
@@ -251,6 +254,28 @@ mod tests {
         let logged = super::picture(greeting, &rows, &logs, 24, 80);
         assert!(logged.ends_with("WARN something\nWARN else\n"), "{logged}");
         assert_eq!(logged.lines().count(), 23);
+    }
+
+    #[test]
+    fn what_counts_is_told_first() {
+        let told = |conditions: &[(&str, &str, &str)]| {
+            let conditions: Vec<Value> = conditions
+                .iter()
+                .map(|(kind, status, reason)| serde_json::json!({"type": kind, "status": status, "reason": reason}))
+                .collect();
+            let object = serde_json::json!({"metadata": {}, "status": {"conditions": conditions}});
+            state(&serde_json::from_value(object).unwrap())
+        };
+        let made = ("Created", "True", "Made");
+        assert_eq!(
+            told(&[made, ("Sent", "True", "Sent"), ("Ready", "True", "All")]),
+            "Ready, Sent, Created"
+        );
+        assert_eq!(
+            told(&[made, ("Sent", "False", "Refused"), ("Stalled", "False", "")]),
+            "Sent=False (Refused), Created"
+        );
+        assert_eq!(told(&[]), "no conditions yet");
     }
 
     #[test]

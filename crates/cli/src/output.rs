@@ -36,7 +36,10 @@ pub fn cluster(name: &str) -> String {
 /// Text for a terminal. What clusters and people write may hold sequences that move the cursor, or worse; they are
 /// shown, not obeyed.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    let harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    // The others turn the direction of what follows, so that it reads as something else.
+    let turns =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harmless = |c: char| (!c.is_control() && !turns(c)) || c == '\n' || c == '\t';
     if text.chars().all(harmless) {
         return text.into();
     }
@@ -125,6 +128,8 @@ mod tests {
     fn what_is_shown_cannot_move_the_cursor() {
         assert_eq!(clean("a\nb\tc"), "a\nb\tc");
         assert_eq!(clean("\u{1b}[2Jx\u{7}\r"), "\\u{1b}[2Jx\\u{7}\\r");
+        // A name that ends in "nimda" reads as one that ends in "admin".
+        assert_eq!(clean("x\u{202e}nimda"), "x\\u{202e}nimda");
         let row = vec!["\u{1b}[1A".to_owned()];
         assert!(!table(&["URL"], &[row]).contains('\u{1b}'));
     }

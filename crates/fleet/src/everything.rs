@@ -113,6 +113,21 @@ impl Fleet {
                 here,
                 None,
             ),
+            // These come with another binding than the works, maybe after it.
+            of(
+                "addon.open-cluster-management.io",
+                "managedclusteraddons",
+                "watch",
+                here,
+                Some("managed-serviceaccount"),
+            ),
+            of(
+                "coordination.k8s.io",
+                "leases",
+                "patch",
+                here,
+                Some("managed-cluster-lease"),
+            ),
         ];
         for what in needed {
             wait::until_true(&format!("the rights of the agent of {cluster}: {what:?}"), || {

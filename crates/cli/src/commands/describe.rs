@@ -23,6 +23,11 @@ use crate::{
     output::{self, Format},
 };
 
+/// Texts that are longer are cut short for people.
+const MAX_TEXT: usize = 200;
+/// How much of them is shown.
+const SHOWN: usize = 40;
+
 /// Show one object: its conditions and events, what each cluster says, what to do next.
 #[derive(Debug, Args)]
 #[command(
@@ -264,6 +269,7 @@ impl Description {
         };
         let mut spec = self.object.get("spec").cloned();
         spec.iter_mut().for_each(hide_secrets);
+        spec.iter_mut().for_each(shorten);
         let spec = spec.and_then(|spec| writ_runtime::yaml::to_string(&spec).ok());
         section(
             "Spec",
@@ -336,6 +342,19 @@ impl Description {
                 format!("{:<11}{key}={value}", "Label")
             }))
             .collect()
+    }
+}
+
+/// Certificates and the like, which nobody reads, would take the screen.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::String(text) if text.len() > MAX_TEXT => {
+            let begin: String = text.chars().take(SHOWN).collect();
+            *text = format!("{begin}... ({} bytes, see -o yaml)", text.len());
+        }
+        Value::Array(items) => items.iter_mut().for_each(shorten),
+        Value::Object(map) => map.values_mut().for_each(shorten),
+        _ => {}
     }
 }
 

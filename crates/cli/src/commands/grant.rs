@@ -23,7 +23,7 @@ use writ_runtime::condition;
 use crate::{
     connect::{Connection, explain},
     grant::{self, Grant as Wanted},
-    output::{self, Format},
+    output::{self, Format, clean},
     progress,
 };
 
@@ -271,7 +271,10 @@ fn told(permission: &ClusterPermission) -> Told {
     }
     match current("Ready") {
         None => Told::Waiting("the hub has not looked at it yet".into()),
-        Some(ready) if ready.status != "True" => Told::Waiting(ready.message.clone()),
+        Some(ready) if ready.status != "True" => {
+            // What follows is a command for kubectl; `writ describe` says more.
+            Told::Waiting(ready.message.lines().next().unwrap_or_default().to_owned())
+        }
         Some(_) => Told::Ready,
     }
 }
@@ -280,13 +283,19 @@ fn told(permission: &ClusterPermission) -> Told {
 /// lacks.
 async fn wait(api: &Api<ClusterPermission>, cluster: &str, name: &str) -> Result<Option<String>> {
     let last = Mutex::new(Told::Waiting(String::new()));
+    let bar = progress::spinner(format!("waiting for {cluster}"));
     let is_told = |permission: Option<&ClusterPermission>| {
         let now = permission.map_or(Told::Waiting("it is gone".into()), told);
+        // Whoever mistyped a namespace does not want to hear of it after a minute.
+        if let Told::Waiting(reason) = &now {
+            bar.set_message(clean(&format!("waiting for {cluster}: {reason}")).into_owned());
+        }
         let settled = !matches!(now, Told::Waiting(_));
         *last.lock().unwrap_or_else(PoisonError::into_inner) = now;
         settled
     };
     let waited = wait_until(api, cluster, name, is_told).await;
+    bar.finish_and_clear();
     match last.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Told::Waiting(last) => {
             waited.with_context(|| format!("{cluster} does not have it: {last}"))?;
@@ -304,9 +313,7 @@ async fn wait_until(
     name: &str,
     is: impl Condition<ClusterPermission>,
 ) -> Result<()> {
-    let bar = progress::spinner(format!("waiting for {cluster}"));
     let answer = tokio::time::timeout(Duration::from_mins(1), await_condition(api.clone(), name, is)).await;
-    bar.finish_and_clear();
     match answer {
         Ok(answer) => answer
             .map(drop)
@@ -385,7 +392,9 @@ impl Revoke {
                 let api: Api<ClusterPermission> = Api::namespaced(client.clone(), &cluster);
                 if grant::is_empty(&one.permission.spec) {
                     let uid = one.permission.uid().unwrap_or_default();
+                    let bar = progress::spinner(format!("waiting for {cluster}"));
                     let gone = wait_until(&api, &cluster, &name, conditions::is_deleted(&uid)).await;
+                    bar.finish_and_clear();
                     gone.with_context(|| format!("{cluster} still has it"))?;
                 } else {
                     // What else it grants is another matter.

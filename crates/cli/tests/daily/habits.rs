@@ -271,7 +271,7 @@ fn look(child: &mut Child) -> Result<()> {
             "export KUBECONFIG=",
             "WHERE",
             "alice-reads-web",
-            "Applied, Available",
+            "Available, Applied",
         ]
         .iter()
         .all(|part| last.contains(part))

@@ -53,6 +53,7 @@ fn main() {
         plain("a_terminal_shows_a_table_until_it_is_left", habits::table),
         plain("up_shows_the_example_and_stops_on_a_signal", up_stops),
         plain("up_continues_from_its_folder_after_a_kill", up_continues),
+        plain("many_clusters_start_without_complaint", mistakes::quiet),
         plain("a_folder_keeps_its_clusters", mistakes::fewer),
         plain("a_mistyped_name_is_told", mistakes::names),
         plain("rows_are_as_with_kubectl", mistakes::rows),
@@ -216,6 +217,10 @@ fn descriptions() -> Result<()> {
         work.out
     );
     let cluster = ok(writ("describe cluster cluster1")?)?;
+    ensure!(
+        cluster.contains(" bytes, see -o yaml)") && cluster.lines().all(|line| line.len() < 300),
+        "a certificate takes the screen: {cluster}"
+    );
     ensure!(
         cluster.contains("ManagedClusterJoined") && cluster.contains("claim"),
         "{cluster}"

@@ -54,6 +54,9 @@ pub fn names() -> Result<()> {
         || writ("describe permission account-nobody -n cluster1"),
         |told| told.out.contains("A ManagedServiceAccount is missing") && !told.out.contains("cluster1 says"),
     )?;
+    // The hub is no managed cluster, though it has a context like theirs.
+    let hub = "can-i list pods --as user:gina --cluster hub";
+    says(hub, 2, "hub is no managed cluster")?;
     for command in ["accept", "deny", "detach", "detach --force"] {
         says(&format!("{command} nope"), 2, "`writ get clusters` lists")?;
     }
@@ -62,6 +65,7 @@ pub fn names() -> Result<()> {
         2,
         "`writ get syncs --cluster cluster1` lists them",
     )?;
+    says("placement explain nope", 2, "`writ get placements -A` lists")?;
     says("describe clusters", 2, "which one?")?;
     says("get clusters/cluster1 cluster1", 2, "KIND/NAME")?;
     says(
@@ -191,6 +195,20 @@ fn follow(
         all.push(line);
     }
     bail!("it ended: {all:?}")
+}
+
+/// Agents that begin before the hub has given them their rights would be refused, and say so.
+pub fn quiet() -> Result<()> {
+    let up = Up::start(&["--clusters", "6", "--example", "none"])?;
+    eventually(
+        "all agents answer",
+        || writ(&up.kubeconfig, &["get", "clusters"]),
+        |output| output.out.matches(" True ").count() >= 6,
+    )?;
+    let log = up.log()?;
+    ensure!(log.is_empty(), "{log}");
+    ensure!(up.signal("INT")?.success());
+    Ok(())
 }
 
 /// A folder with two clusters is not continued with one.

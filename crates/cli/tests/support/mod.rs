@@ -23,6 +23,7 @@ pub struct Up {
     pub greeting: String,
     output: std::sync::mpsc::Receiver<String>,
     seen: Vec<String>,
+    log: fs::File,
     /// What it leaves behind when it is killed.
     scratch: TempDir,
 }
@@ -39,7 +40,7 @@ impl Up {
             .env_remove("KUBECONFIG")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log)
+            .stderr(log.try_clone()?)
             .spawn()?;
         let lines = BufReader::new(child.stdout.take().context("its output")?).lines();
         let (send, output) = std::sync::mpsc::channel();
@@ -74,6 +75,7 @@ impl Up {
             greeting,
             output,
             seen: Vec::new(),
+            log,
             scratch,
         })
     }
@@ -90,6 +92,16 @@ impl Up {
             }
             self.seen.extend(self.output.recv_timeout(Duration::from_secs(1)));
         }
+    }
+
+    /// What it logged so far: warnings and errors.
+    pub fn log(&self) -> Result<String> {
+        use std::os::unix::fs::FileExt as _;
+        // Without moving its end, where the process writes on.
+        let length = usize::try_from(self.log.metadata()?.len())?;
+        let mut text = vec![0; length];
+        self.log.read_exact_at(&mut text, 0)?;
+        Ok(String::from_utf8(text)?)
     }
 
     /// Sends a signal, by name.
