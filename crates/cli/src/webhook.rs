@@ -1,11 +1,11 @@
 //! Where webhooks are served, and how API servers reach them: the flags of `writ hub` and `writ sync`.
 
 use std::{
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
     path::PathBuf,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use kube::Config;
 
@@ -28,10 +28,11 @@ pub struct WebhookFlags {
 }
 
 impl WebhookFlags {
-    /// The address for the webhook configurations; `None` means the Service, inside a cluster.
+    /// The address for the webhook configurations; `None` means the Service, inside a cluster, or a port that is not known
+    /// before it is taken.
     pub fn address(&self, server: &Config) -> Result<Option<String>> {
         let inside = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-        if self.url.is_some() || inside {
+        if self.url.is_some() || inside || self.listen.port() == 0 {
             return Ok(self.url.clone());
         }
         let ip = match self.listen.ip() {
@@ -52,9 +53,22 @@ impl WebhookFlags {
 fn address_towards(server: &Config) -> Result<IpAddr> {
     let host = server.cluster_url.host().context("the API server has no host")?;
     let port = server.cluster_url.port_u16().unwrap_or(443);
-    let socket = UdpSocket::bind(("0.0.0.0", 0))?;
-    socket.connect((host.trim_matches(['[', ']']), port))?;
-    Ok(socket.local_addr()?.ip())
+    let mut failed = None;
+    for server in (host.trim_matches(['[', ']']), port).to_socket_addrs()? {
+        let any: IpAddr = match server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let found = UdpSocket::bind((any, 0)).and_then(|socket| {
+            socket.connect(server)?;
+            Ok(socket.local_addr()?.ip())
+        });
+        match found {
+            Ok(own) => return Ok(own),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.map_or_else(|| anyhow!("{host} has no address"), Into::into))
 }
 
 #[cfg(test)]
@@ -62,18 +76,30 @@ mod tests {
     use super::*;
 
     fn url(listen: &str, given: Option<&str>) -> Option<String> {
+        reached("https://127.0.0.1:6443", listen, given)
+    }
+
+    fn reached(server: &str, listen: &str, given: Option<&str>) -> Option<String> {
         let flags = WebhookFlags {
             url: given.map(str::to_owned),
             listen: listen.parse().unwrap(),
             certs: None,
         };
-        let server = Config::new("https://127.0.0.1:6443".parse().unwrap());
+        let server = Config::new(server.parse().unwrap());
         flags.address(&server).unwrap()
+    }
+
+    #[test]
+    fn a_server_with_a_new_address_is_reached_from_one() {
+        let found = reached("https://[::1]:6443", "[::]:9443", None);
+        assert_eq!(found.unwrap(), "https://[::1]:9443");
     }
 
     #[test]
     fn outside_of_a_cluster_the_webhooks_are_reached_at_this_machine() {
         assert_eq!(url("0.0.0.0:9443", None).unwrap(), "https://127.0.0.1:9443");
+        // The address of nobody would be asked, and no answer refuses everything.
+        assert_eq!(url("127.0.0.1:0", None), None);
         assert_eq!(url("10.1.2.3:9443", None).unwrap(), "https://10.1.2.3:9443");
         assert_eq!(
             url("0.0.0.0:9443", Some("https://hub:1")).unwrap(),

@@ -10,17 +10,35 @@
 
 mod support;
 
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration,
+    apps::v1::Deployment,
+    authentication::v1::TokenRequest,
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, ServiceAccount},
+};
+use kube::{
+    Api,
+    api::{DynamicObject, PostParams},
+    config::AuthInfo,
+    core::{ApiResource, GroupVersionKind},
+};
 use serde_json::Value;
-use writ_testenv::{ControlPlane, Options, harness};
+use writ_fleet::wait::until;
+use writ_testenv::{ControlPlane, Options, git::Repository, harness};
 
 fn main() {
     harness::run(vec![
         harness::plain("manifests_are_rendered", "binary", rendered),
         harness::real("a_real_server_takes_them", applied),
         harness::real("an_installed_hub_leads_and_keeps_leading", leads),
+        harness::real("installed_syncs_sync_and_guard_roles", syncs),
     ]);
 }
 
@@ -114,44 +132,53 @@ async fn applied() -> Result<()> {
             );
         }
     }
-    let deployments: kube::Api<k8s_openapi::api::apps::v1::Deployment> = kube::Api::all(plane.client()?);
+    let deployments: Api<Deployment> = Api::all(plane.client()?);
     let found = deployments.list(&kube::api::ListParams::default()).await?;
     ensure!(found.items.len() == 3);
     Ok(())
 }
 
-/// The hub as it is installed: its account, its roles, its election.
-async fn leads() -> Result<()> {
+/// A control plane on which a part is installed.
+async fn installed(part: &str) -> Result<(ControlPlane, kube::Client)> {
     let plane = ControlPlane::start(Options {
         controllers: false,
         ..Options::default()
     })
     .await?;
     let config = plane.kubeconfig_file().to_str().unwrap().to_owned();
-    let output = install(&["hub", "--apply", "--kubeconfig", &config])?;
+    let output = install(&[part, "--apply", "--kubeconfig", &config])?;
     ensure!(output.code == 0, "{}", output.err);
     let client = plane.client()?;
-    let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
-        kube::Api::namespaced(client.clone(), "open-cluster-management-hub");
-    let request = k8s_openapi::api::authentication::v1::TokenRequest::default();
+    Ok((plane, client))
+}
+
+/// A kubeconfig file with the token of that account and nothing else.
+async fn as_account(plane: &ControlPlane, folder: &Path, namespace: &str, name: &str) -> Result<PathBuf> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(plane.client()?, namespace);
     let token = accounts
-        .create_token_request("writ-hub", &kube::api::PostParams::default(), &request)
+        .create_token_request(name, &PostParams::default(), &TokenRequest::default())
         .await?;
-    let token = token.status.unwrap().token.unwrap();
-    let auth = kube::config::AuthInfo {
-        token: Some(token.into()),
-        ..kube::config::AuthInfo::default()
+    let auth = AuthInfo {
+        token: Some(token.status.unwrap().token.unwrap().into()),
+        ..AuthInfo::default()
     };
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("hub");
+    let file = folder.join(name);
     std::fs::write(&file, serde_json::to_vec(&plane.kubeconfig_with(auth))?)?;
+    Ok(file)
+}
+
+/// The hub as it is installed: its account, its roles, its election.
+async fn leads() -> Result<()> {
+    let (plane, client) = installed("hub").await?;
+    let folder = tempfile::tempdir()?;
+    let namespace = "open-cluster-management-hub";
+    let file = as_account(&plane, folder.path(), namespace, "writ-hub").await?;
     let mut hub = Command::new(support::WRIT)
         .args(["hub", "--webhooks", "off", "--kubeconfig"])
         .arg(&file)
         .env("WRIT_LOG", "warn")
         .spawn()?;
-    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> =
-        kube::Api::namespaced(client, "open-cluster-management-hub");
+    let leases: Api<Lease> = Api::namespaced(client, namespace);
     let renewals = async {
         let mut seen = Vec::new();
         while seen.len() < 3 {
@@ -168,4 +195,90 @@ async fn leads() -> Result<()> {
     hub.kill()?;
     hub.wait()?;
     renewed.map_err(|_| anyhow::anyhow!("the lease is not renewed"))?
+}
+
+/// The syncs as they are installed: what the Deployment says is started with its account, and a RootSync syncs. With
+/// `--require-bind` added, as an administrator adds it, nobody gives a RootSync more than he could bind himself.
+async fn syncs() -> Result<()> {
+    let (plane, client) = installed("sync").await?;
+    let folder = tempfile::tempdir()?;
+    let system = "config-management-system";
+    let file = as_account(&plane, folder.path(), system, "writ-sync").await?;
+    let deployment = Api::<Deployment>::namespaced(client.clone(), system)
+        .get("writ-sync")
+        .await?;
+    let pod = deployment.spec.unwrap().template.spec.unwrap();
+    // The pod's volume is a folder here, and its ports are free ones.
+    let cache = format!("--cache={}", folder.path().join("cache").display());
+    let args = pod.containers[0].args.clone().unwrap().into_iter().map(|arg| {
+        match arg.split_once('=').map_or(&*arg, |(flag, _)| flag) {
+            "--cache" => cache.clone(),
+            flag @ ("--health-address" | "--webhook-listen") => format!("{flag}=127.0.0.1:0"),
+            _ => arg,
+        }
+    });
+    let mut sync = Command::new(support::WRIT)
+        .args(args)
+        .args(["--require-bind", "--kubeconfig"])
+        .arg(&file)
+        .env("WRIT_LOG", "warn")
+        .spawn()?;
+    let synced = a_root_sync(&plane, client).await;
+    sync.kill()?;
+    sync.wait()?;
+    synced
+}
+
+async fn a_root_sync(plane: &ControlPlane, admin: kube::Client) -> Result<()> {
+    let system = "config-management-system";
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: made}\n";
+    let repository = Repository::new()?;
+    let commit = repository.commit("main", &[("a.yaml", map)])?;
+    let kind = GroupVersionKind::gvk("configsync.gke.io", "v1beta1", "RootSync");
+    let resource = ApiResource::from_gvk(&kind);
+    let root_sync: DynamicObject = serde_json::from_value(serde_json::json!({
+        "apiVersion": "configsync.gke.io/v1beta1", "kind": "RootSync",
+        "metadata": { "name": "first", "namespace": system },
+        "spec": { "sourceFormat": "unstructured",
+            "git": { "repo": repository.url(), "branch": "main", "auth": "none" }},
+    }))?;
+    // The gate is up before anything is worked on.
+    let gates: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
+    until("the gate", || async {
+        let gate = gates.get_opt("writ-sync").await?;
+        let hooks = gate.and_then(|gate| gate.webhooks).unwrap_or_default();
+        Ok(hooks
+            .iter()
+            .any(|hook| hook.client_config.ca_bundle.is_some())
+            .then_some(()))
+    })
+    .await?;
+    let rules = serde_json::json!([{ "apiGroups": ["configsync.gke.io"], "resources": ["rootsyncs"], "verbs": ["*"] }]);
+    let subjects =
+        serde_json::json!([{ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "erin" }]);
+    for object in [
+        serde_json::json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "erin" }, "rules": rules }),
+        serde_json::json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "erin" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "erin" }, "subjects": subjects }),
+    ] {
+        writ_fleet::manifests::apply(&admin, &object.to_string()).await?;
+    }
+    let erin = plane.client_as("erin", &["system:authenticated"])?;
+    let hers: Api<DynamicObject> = Api::namespaced_with(erin, system, &resource);
+    let refused = hers.create(&PostParams::default(), &root_sync).await.err();
+    let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+    ensure!(
+        refused.contains("erin may not bind ClusterRole cluster-admin"),
+        "{refused}"
+    );
+    let syncs: Api<DynamicObject> = Api::namespaced_with(admin.clone(), system, &resource);
+    syncs.create(&PostParams::default(), &root_sync).await?;
+    until("the commit is applied", || async {
+        let status = syncs.get("first").await?.data["status"].clone();
+        Ok((status["lastSyncedCommit"] == commit.as_str()).then_some(()))
+    })
+    .await?;
+    let maps: Api<ConfigMap> = Api::namespaced(admin, "made");
+    ensure!(maps.get_opt("a").await?.is_some());
+    Ok(())
 }

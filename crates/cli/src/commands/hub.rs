@@ -117,7 +117,11 @@ enum NamespaceSelector {
 impl Hub {
     pub async fn run(self) -> Result<ExitCode> {
         let config = self.connection.config().await?;
-        let url = self.webhook.address(&config)?;
+        // Nobody needs to know where this machine is as long as it serves nothing.
+        let url = match self.webhooks {
+            Switch::On => self.webhook.address(&config)?,
+            Switch::Off => None,
+        };
         let client = client::connect(config).context("set up a client of the hub")?;
         let admission = AdmissionOptions::default();
         let options = writ_hub::Options {
@@ -127,7 +131,11 @@ impl Hub {
                 webhooks: self.webhooks == Switch::On,
                 server: webhook::Options {
                     listen: self.webhook.listen,
-                    target: url.map_or(admission.server.target, |url| Target::Url(Some(url))),
+                    target: match url {
+                        None if self.webhook.listen.port() != 0 => admission.server.target,
+                        // A port that the system picks is known to nobody else.
+                        url => Target::Url(url),
+                    },
                     source: self.webhook.certs.map_or(admission.server.source, Source::Folder),
                     ..admission.server
                 },

@@ -79,7 +79,11 @@ impl Sync {
                 Isolation::Pod => writ_sync::Isolation::Pod,
             },
             require_bind: self.require_bind,
-            webhook_url: self.webhook.address(&config)?,
+            // Nobody needs to know where this machine is as long as it serves nothing.
+            webhook_url: match self.require_bind {
+                true => self.webhook.address(&config)?,
+                false => None,
+            },
             webhook_listen: self.webhook.listen,
             webhook_certs: self.webhook.certs,
             cache: self.cache.unwrap_or(defaults.cache),
