@@ -120,7 +120,12 @@ pub fn rows() -> Result<()> {
         bare.starts_with("cluster1 ") && bare.lines().count() == 1,
         "{bare}"
     );
-    ensure!(ok(writ("describe cluster/cluster1")?)?.contains("Name       cluster1"));
+    let cluster = ok(writ("describe cluster/cluster1")?)?;
+    ensure!(cluster.contains("Name       cluster1"), "{cluster}");
+    ensure!(
+        cluster.contains(" bytes, see -o yaml)") && cluster.lines().all(|line| line.len() < 300),
+        "a certificate takes the screen: {cluster}"
+    );
 
     // Whoever may ask to join writes what the admin reads: it is shown, not obeyed; and it stops no other answer.
     tokio::runtime::Handle::current().block_on(stranger(&up))?;
