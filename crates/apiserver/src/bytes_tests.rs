@@ -92,6 +92,7 @@ fn manager(name: &str) -> Manager<'_> {
         force: name.is_empty(),
         api_version: "v1",
         ignored: &[],
+        versions: &[],
     }
 }
 

@@ -30,7 +30,23 @@ fn ignored(call: &Call) -> &'static [&'static str] {
     }
 }
 
-fn manager<'a>(call: &'a Call, options: &'a Options, api_version: &'a str) -> Manager<'a> {
+/// The versions of a custom resource.
+fn versions(call: &Call) -> Vec<String> {
+    if call.resource.builtin.is_some() {
+        return Vec::new();
+    }
+    let versions = call.resource.versions.iter();
+    versions
+        .map(|version| call.resource.api_version(&version.name))
+        .collect()
+}
+
+fn manager<'a>(
+    call: &'a Call,
+    options: &'a Options,
+    api_version: &'a str,
+    versions: &'a [String],
+) -> Manager<'a> {
     Manager {
         name: &options.manager,
         subresource: &call.target.subresource,
@@ -38,6 +54,7 @@ fn manager<'a>(call: &'a Call, options: &'a Options, api_version: &'a str) -> Ma
         force: options.force,
         api_version,
         ignored: ignored(call),
+        versions,
     }
 }
 
@@ -49,7 +66,9 @@ pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &m
         super::meta::edit(new, |metadata| metadata.remove("managedFields"));
         return Ok(());
     }
-    ssa::track_update(old, new, &manager(call, options, &api_version), &schema(call)?);
+    let versions = versions(call);
+    let manager = manager(call, options, &api_version, &versions);
+    ssa::track_update(old, new, &manager, &schema(call)?);
     Ok(())
 }
 
@@ -60,13 +79,13 @@ pub(super) fn scale_schema() -> Schema {
 
 /// Records who wrote what in a Scale, of which `old` says who wrote it before.
 pub(super) fn track_scale(call: &Call, options: &Options, old: &Value, new: &mut Value) {
-    let manager = manager(call, options, ssa::SCALE_VERSION);
+    let manager = manager(call, options, ssa::SCALE_VERSION, &[]);
     ssa::track_update(Some(old), new, &manager, &scale_schema());
 }
 
 /// Applies a configuration to a Scale.
 pub(super) fn apply_scale(call: &Call, options: &Options, live: &Value, config: &Value) -> Result<Value> {
-    let manager = manager(call, options, ssa::SCALE_VERSION);
+    let manager = manager(call, options, ssa::SCALE_VERSION, &[]);
     let schema = scale_schema();
     let custom = call.resource.builtin.is_none();
     // The real server has no way to make a Scale of what was merged into that of a custom resource, or of the empty
@@ -119,7 +138,9 @@ pub(super) fn apply(
     schema: &Schema,
 ) -> Result<Value> {
     let api_version = call.api_version();
-    let merged = ssa::apply(live, config, &manager(call, options, &api_version), schema).map_err(refusal)?;
+    let versions = versions(call);
+    let manager = manager(call, options, &api_version, &versions);
+    let merged = ssa::apply(live, config, &manager, schema).map_err(refusal)?;
     if call.resource.builtin.is_none() {
         return Ok(merged);
     }

@@ -172,16 +172,10 @@ pub(super) fn configuration(bytes: &Bytes, api_version: &str, kind: &str) -> Res
 }
 
 async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::update::Done> {
-    let (mut config, problems) = configuration(bytes, &call.api_version(), &call.resource.kind)?;
+    let (config, problems) = configuration(bytes, &call.api_version(), &call.resource.kind)?;
     let unnamed = meta::text(&config, "name").is_empty();
-    if unnamed {
-        let name = call.target.name.clone();
-        meta::edit(&mut config, |metadata| {
-            metadata.insert("name".into(), name.into())
-        });
-    }
     if call.resource.namespaced {
-        write::check_place(call, &mut config)?;
+        write::check_place(call, &mut config.clone())?;
     }
     if config
         .pointer("/metadata/managedFields")
@@ -201,7 +195,10 @@ async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::u
                 call.target.name
             )));
         }
-        let new = ownership::apply(call, options, live, &config, &schema)?;
+        let mut new = ownership::apply(call, options, live, &config, &schema)?;
+        if call.resource.namespaced {
+            write::check_place(call, &mut new)?;
+        }
         let name = meta::text(&new, "name");
         if name == call.target.name {
             return Ok(new);

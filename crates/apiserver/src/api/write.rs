@@ -186,16 +186,20 @@ fn check_kind(call: &Call, value: &mut Value, body: &Bytes) -> Result<()> {
 pub(super) fn shape(call: &Call, value: &mut Value) -> Result<Vec<String>> {
     let version = call.version()?;
     let mut problems = Vec::new();
+    // Of a custom resource, the metadata alone is typed.
+    let error = match (call.resource.builtin, &version.schema) {
+        (None, _) => object_meta::decode_error(value),
+        (Some(_), Some(schema)) => schema.decode_error(value),
+        (Some(_), None) => None,
+    };
+    if let Some(error) = error {
+        return Err(Failure::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: {error}",
+            call.target.version,
+            kind = call.resource.kind
+        )));
+    }
     if let Some(schema) = &version.schema {
-        if call.resource.builtin.is_some()
-            && let Some(error) = schema.decode_error(value)
-        {
-            return Err(Failure::bad_request(format!(
-                "{kind} in version {:?} cannot be handled as a {kind}: {error}",
-                call.target.version,
-                kind = call.resource.kind
-            )));
-        }
         problems = schema
             .prune(value)
             .iter()

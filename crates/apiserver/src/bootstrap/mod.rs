@@ -51,6 +51,7 @@ fn own(object: &mut Value, schema: &Schema, name: &str, time: Timestamp) {
         force: false,
         api_version: &api_version,
         ignored: &["status"],
+        versions: &[],
     };
     ssa::track_update(None, object, &manager, schema);
 }

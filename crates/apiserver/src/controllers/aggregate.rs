@@ -113,6 +113,7 @@ pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
         force: true,
         api_version: API,
         ignored: &[],
+        versions: &[],
     };
     let schema = crate::builtin::find("rbac.authorization.k8s.io", "v1", "clusterroles")
         .map_or_else(Schema::anything, crate::builtin::Kind::schema);

@@ -63,6 +63,7 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
                 force: false,
                 api_version: "apiextensions.k8s.io/v1",
                 ignored: &["spec"],
+                versions: &[],
             };
             if let Some(kind) =
                 crate::builtin::find("apiextensions.k8s.io", "v1", "customresourcedefinitions")

@@ -253,6 +253,7 @@ fn store_as(
             } else {
                 &["status"]
             },
+            versions: &[],
         };
         let schema = schema.unwrap_or_else(crate::schema::Schema::anything);
         crate::ssa::track_update(Some(&current.value()), &mut value, &manager, &schema);

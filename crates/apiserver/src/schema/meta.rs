@@ -1,5 +1,7 @@
 //! Object metadata: what every object's `metadata` must look like.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::cause::{Cause, child, index, key};
@@ -18,6 +20,16 @@ pub enum NameRule {
     Dns1035,
     /// One path segment: RBAC kinds.
     PathSegment,
+}
+
+/// What a typed decoder would refuse in the metadata of an object, described as it would.
+pub(crate) fn decode_error(object: &Value) -> Option<String> {
+    static META: LazyLock<Schema> = LazyLock::new(crate::builtin::object_meta);
+    match object.get("metadata")? {
+        Value::Null => None,
+        metadata @ Value::Object(_) => META.decode_error_of(metadata, "ObjectMeta"),
+        _ => Some("json: cannot unmarshal into Go value of type v1.ObjectMeta".into()),
+    }
 }
 
 impl NameRule {

@@ -65,7 +65,12 @@ impl Schema {
     /// The first value that a typed decoder would refuse, described as it would.
     pub fn decode_error(&self, object: &Value) -> Option<String> {
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or("Object");
-        decode_error(&self.arena, object, self.root, kind, "")
+        self.decode_error_of(object, kind)
+    }
+
+    /// The same for a part of an object, whose type has this name.
+    pub(crate) fn decode_error_of(&self, object: &Value, owner: &str) -> Option<String> {
+        decode_error(&self.arena, object, self.root, owner, "")
     }
 }
 
@@ -210,6 +215,15 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
                 .checks
                 .as_deref()
                 .is_some_and(|c| c.format.as_deref() == Some("byte"));
+            let time = node
+                .checks
+                .as_deref()
+                .is_some_and(|c| c.format.as_deref() == Some("date-time"));
+            if time && !is_time(text, path) {
+                return Some(format!(
+                    "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?}"
+                ));
+            }
             let bad = byte.then(|| STANDARD.decode(text).err()).flatten();
             bad.map(|e| match e {
                 base64::DecodeError::InvalidByte(at, _) => format!("illegal base64 data at input byte {at}"),
@@ -259,6 +273,21 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
             refuse(found, wanted)
         }
     }
+}
+
+/// Fields whose times have microseconds, exactly.
+const FINE_TIMES: [&str; 4] = ["acquireTime", "eventTime", "lastObservedTime", "renewTime"];
+
+fn is_time(text: &str, path: &str) -> bool {
+    let name = path.rsplit('.').next().unwrap_or_default();
+    let fine = || {
+        let fraction = text.split_once('.').map(|(_, fraction)| fraction);
+        let digits = fraction.map(|fraction| fraction.bytes().take_while(u8::is_ascii_digit).count());
+        digits == Some(6)
+    };
+    text.as_bytes().get(10) == Some(&b'T')
+        && text.parse::<jiff::Timestamp>().is_ok()
+        && (!FINE_TIMES.contains(&name) || fine())
 }
 
 /// Quantities are texts that may be written as numbers.

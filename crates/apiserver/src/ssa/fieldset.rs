@@ -18,17 +18,20 @@ pub(super) enum Element {
 }
 
 impl Element {
-    fn parse(text: &str) -> Option<Self> {
-        let (kind, rest) = text.split_once(':')?;
+    /// Reads a step; the inner nothing is a kind of step that is not known, which newer servers may know.
+    fn parse(text: &str) -> Option<Option<Self>> {
+        let kind = text.get(..1)?;
+        let rest = text.get(1..)?.strip_prefix(':')?;
         // Re-encoded, so that equal keys compare equal whatever their spelling.
         let json = || serde_json::from_str::<Value>(rest).ok();
-        match kind {
+        let known = match kind {
             "f" => Some(Self::Field(rest.to_owned())),
             "k" => json().filter(Value::is_object).map(|v| Self::Key(v.to_string())),
             "v" => json().map(|v| Self::Value(v.to_string())),
             "i" => rest.parse().ok().map(Self::Index),
-            _ => None,
-        }
+            _ => return Some(None),
+        };
+        known.map(Some)
     }
 
     fn encode(&self) -> String {
@@ -199,7 +202,9 @@ impl Set {
             if name == "." {
                 continue;
             }
-            let element = Element::parse(name)?;
+            let Some(element) = Element::parse(name)? else {
+                continue;
+            };
             let map = below.as_object()?;
             if map.is_empty() || map.contains_key(".") {
                 out.members.insert(element.clone());

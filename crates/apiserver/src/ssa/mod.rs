@@ -5,6 +5,7 @@
 //! server would.
 
 mod fieldset;
+mod last_applied;
 mod managed;
 mod merge;
 mod scale;
@@ -41,6 +42,17 @@ pub struct Manager<'a> {
     /// Top-level fields that this write cannot change: `status` on the object itself when there is a
     /// status subresource, `spec` on the status subresource.
     pub ignored: &'a [&'a str],
+    /// The versions that owners may have written; empty if any. The real server cannot compare custom resources in a
+    /// version that is gone.
+    pub versions: &'a [String],
+}
+
+impl Manager<'_> {
+    fn lost(&self, managers: &Managers) -> Option<String> {
+        let known = |owned: &&Owned| self.versions.is_empty() || self.versions.contains(&owned.api_version);
+        let lost = managers.fields.values().find(|owned| !known(owned))?;
+        Some(lost.api_version.clone())
+    }
 }
 
 /// A field that somebody else owns with another value.
@@ -121,6 +133,30 @@ pub fn apply(
     manager: &Manager<'_>,
     schema: &Schema,
 ) -> Result<Value, ApplyError> {
+    let mut applied = match (merge_into(live, config, manager, schema), live) {
+        (Err(ApplyError::Conflicts(conflicts)), Some(live)) => {
+            let conflicts = last_applied::remaining(conflicts, live, manager, schema);
+            if !conflicts.is_empty() {
+                return Err(ApplyError::Conflicts(conflicts));
+            }
+            let forced = Manager {
+                force: true,
+                ..*manager
+            };
+            merge_into(Some(live), config, &forced, schema)?
+        }
+        (applied, _) => applied?,
+    };
+    last_applied::keep_note(&mut applied, config, manager);
+    Ok(applied)
+}
+
+fn merge_into(
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    schema: &Schema,
+) -> Result<Value, ApplyError> {
     if config
         .pointer("/metadata/managedFields")
         .is_some_and(|m| !m.is_null())
@@ -169,6 +205,11 @@ pub fn apply(
     let entries = live.and_then(|l| l.pointer("/metadata/managedFields"));
     let mut managers = Managers::decode(entries)
         .ok_or_else(|| ApplyError::Type("failed to decode managed fields".into()))?;
+    if let Some(version) = manager.lost(&managers) {
+        return Err(ApplyError::Type(format!(
+            "failed to convert live object to proper version: request to convert CR to an invalid group/version: {version}"
+        )));
+    }
     let live = without_managed_fields(live.unwrap_or(&empty));
     if managers.fields.is_empty() {
         // Whoever wrote the object before anybody applied owns what is there.
@@ -227,7 +268,9 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
     let stripped = without_managed_fields(new);
     // Objects that lost their managers stay without until somebody applies.
     let created = old.is_none_or(|o| o.pointer("/metadata/uid").is_none());
-    if !managers.fields.is_empty() || created {
+    if manager.lost(&managers).is_some() {
+        managers = Managers::default();
+    } else if !managers.fields.is_empty() || created {
         let empty = empty_object(schema);
         let before = old.map_or_else(|| empty.clone(), without_managed_fields);
         update(&mut managers, &before, &stripped, manager, ty);

@@ -17,6 +17,7 @@ fn manager(name: &str) -> Manager<'_> {
         force: false,
         api_version: "v1",
         ignored: &[],
+        versions: &[],
     }
 }
 
