@@ -268,6 +268,9 @@ impl Call {
     }
 
     fn get(&self) -> Result<Response<Body>> {
+        if let Some(rv) = list::resource_version(self)? {
+            list::check_reached(&self.state.store, rv)?;
+        }
         self.respond(StatusCode::OK, &*self.current()?)
     }
 

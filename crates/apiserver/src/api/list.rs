@@ -132,8 +132,8 @@ pub(super) fn resource_version(call: &Call) -> Result<Option<u64>> {
         let why = format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
         );
-        // The real server does not classify the error of a watch.
-        if call.target.verb(&call.method, &call.query) == "watch" {
+        // The real server does not classify the error of a watch, or of one object.
+        if matches!(call.target.verb(&call.method, &call.query), "get" | "watch") {
             Failure::new(500, "", why)
         } else {
             Failure::bad_request(format!("invalid resource version: {why}"))

@@ -228,7 +228,15 @@ pub(crate) fn add(state: &State, manager: &str, table: &str, mut object: Value) 
     if let Some(kind) = resource.and_then(|resource| resource.builtin)
         && object.pointer("/metadata/managedFields").is_none()
     {
+        // Nobody owns what a namespace waits for: the server adds it to what was asked for.
+        let spec = object
+            .as_object_mut()
+            .filter(|_| kind.kind == "Namespace")
+            .and_then(|map| map.remove("spec"));
         own(&mut object, &kind.schema(), manager, state.clock.now());
+        if let (Some(spec), Some(map)) = (spec, object.as_object_mut()) {
+            map.insert("spec".into(), spec);
+        }
     }
     let table: TableId = resource.map_or_else(|| table.into(), |resource| resource.table.clone());
     // Somebody else may have made it at the same moment; then it is there, which is what we want.

@@ -45,7 +45,7 @@ pub(crate) struct Decoded {
 
 /// Parses JSON or YAML by the content type.
 pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Result<Decoded, String>> {
-    match media_type(headers) {
+    match media_type(headers).to_ascii_lowercase().as_str() {
         "application/json" => Ok(json(body)),
         "application/yaml" => Ok(yaml(body)),
         "application/vnd.kubernetes.protobuf" => Ok(super::protobuf::decode(body).map(|value| Decoded {

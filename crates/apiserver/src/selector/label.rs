@@ -337,11 +337,8 @@ impl Parser {
         if open != Token::Symbol("(") {
             return Err(format!("found '{}' expected: '('", open.text()));
         }
+        // Between no brackets there is one value, an empty one: the loop sees it so.
         let mut values = BTreeSet::new();
-        if self.peek() == Token::Symbol(")") {
-            self.take();
-            return Ok(values);
-        }
         loop {
             match self.peek() {
                 Token::Word(word) => {

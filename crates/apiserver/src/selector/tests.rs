@@ -36,8 +36,7 @@ fn label_selectors_match_as_kubernetes_says() {
 #[test]
 fn bad_label_selectors_are_refused() {
     for text in [
-        "=x", "a=b,", ",", "a in", "a in ()", "a in (b", "a in b", "a>x", "a b", "!a=b", "a=b=c", "a/b/c=d",
-        "a=-",
+        "=x", "a=b,", ",", "a in", "a in (b", "a in b", "a>x", "a b", "!a=b", "a=b=c", "a/b/c=d", "a=-",
     ] {
         assert!(LabelSelector::parse(text).is_err(), "{text}");
     }
