@@ -23,6 +23,12 @@ pub const DELETING: &str = "Deleting";
 pub const RULE_PREFIX: &str = "ConditionRule";
 const AGGREGATED: &str = "ConditionRulesAggregated";
 
+/// What a value takes besides its name and itself.
+const FRAME: usize = 64;
+
+/// How many bytes the feedback of all manifests may have.
+const MAX_FEEDBACK: usize = 256 * 1024;
+
 /// What is known about one manifest after a pass.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -106,13 +112,14 @@ pub fn status(
         .iter()
         .map(|manifest| (identity(&manifest.resource_meta), manifest))
         .collect();
-    let manifests: Vec<ManifestCondition> = reports
+    let mut manifests: Vec<ManifestCondition> = reports
         .iter()
         .map(|report| {
             let old = before.get(&identity(&report.meta)).copied();
             manifest(report, old, generation, now)
         })
         .collect();
+    bound_feedback(&mut manifests, generation, now);
     let mut conditions = current.conditions.clone();
     for wanted in work_conditions(&manifests, refusal) {
         condition::set(&mut conditions, &wanted, generation, now);
@@ -125,6 +132,32 @@ pub fn status(
     ManifestWorkStatus {
         conditions,
         resource_status: ManifestResourceStatus { manifests },
+    }
+}
+
+/// Leaves out the values of manifests for which there is no room left: a status that is too large is never written, and
+/// who may write one object on the cluster would silence the work.
+fn bound_feedback(manifests: &mut [ManifestCondition], generation: Option<i64>, now: Timestamp) {
+    let mut total = 0_usize;
+    for manifest in manifests {
+        let values = manifest.status_feedback.values.iter();
+        let size: usize = values
+            .map(|value| {
+                let texts = [&value.value.string, &value.value.json_raw];
+                FRAME + value.name.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+            })
+            .sum();
+        if total.saturating_add(size) <= MAX_FEEDBACK {
+            total += size;
+            continue;
+        }
+        manifest.status_feedback.values.clear();
+        let message = format!(
+            "Sync status feedback failed with error all values of this work have more than {MAX_FEEDBACK} bytes, \
+             those of this manifest are left out"
+        );
+        let dropped = Wanted::new(FEEDBACK, false, "StatusFeedbackSyncFailed", message);
+        condition::set(&mut manifest.conditions, &dropped, generation, now);
     }
 }
 
@@ -257,4 +290,49 @@ fn aggregate(manifests: &[ManifestCondition]) -> Vec<Wanted> {
             Wanted::new(type_, status, AGGREGATED, message)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_object_makes_a_status_too_large() {
+        let report = |name: usize, length: usize| Report {
+            meta: ManifestResourceMeta {
+                kind: "ConfigMap".into(),
+                name: format!("m{name}"),
+                ..ManifestResourceMeta::default()
+            },
+            applied: applied(),
+            available: Some(available()),
+            content: Some(Content {
+                values: serde_json::from_value(
+                    json!([{"name": "v", "fieldValue": {"type": "String", "string": "x".repeat(length)}}]),
+                )
+                .unwrap(),
+                feedback: Wanted::new(FEEDBACK, true, "StatusFeedbackSynced", ""),
+                rules: Vec::new(),
+            }),
+        };
+        let mut reports: Vec<Report> = (0..100).map(|name| report(name, 16 * 1024)).collect();
+        reports.push(report(100, 10));
+        let status = status(
+            &ManifestWorkStatus::default(),
+            &reports,
+            None,
+            Some(1),
+            Timestamp::UNIX_EPOCH,
+        );
+        let manifests = &status.resource_status.manifests;
+        assert!(serde_json::to_vec(&status).unwrap().len() < 400_000);
+        let told = |at: usize| !manifests[at].status_feedback.values.is_empty();
+        let synced = |at: usize| condition::is_true(&manifests[at].conditions, FEEDBACK);
+        assert!(told(0) && synced(0) && !told(99) && !synced(99));
+        // What is small finds room after what is large.
+        assert!(told(100) && synced(100));
+        assert!(condition::is_true(&status.conditions, APPLIED));
+    }
 }

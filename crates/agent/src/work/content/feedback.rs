@@ -13,6 +13,9 @@ use super::super::status::FEEDBACK;
 /// The longest value that is not a scalar: the API's limit.
 const MAX_RAW: usize = 1024;
 
+/// The longest text: who may write an object on the cluster must not be able to make a status too large to be written.
+const MAX_TEXT: usize = 16 * 1024;
+
 /// The values, and whether all could be read.
 pub fn read(object: &Value, rules: &[FeedbackRule]) -> (Vec<FeedbackValue>, Wanted) {
     if rules.is_empty() {
@@ -100,6 +103,12 @@ fn field(name: &str, value: &Value) -> Result<FieldValue, String> {
         Value::Bool(value) => {
             field.type_ = FieldValueType::Boolean;
             field.boolean = Some(*value);
+        }
+        Value::String(value) if value.len() > MAX_TEXT => {
+            return Err(format!(
+                "{name}: the text has {} bytes, at most {MAX_TEXT} are reported",
+                value.len()
+            ));
         }
         Value::String(value) => {
             field.type_ = FieldValueType::String;
@@ -238,6 +247,11 @@ mod tests {
             message.contains("all: the value has more than 1024 bytes"),
             "{message}"
         );
+        for (length, fits) in [(MAX_TEXT, true), (MAX_TEXT + 1, false)] {
+            let object = json!({"apiVersion": "v1", "kind": "X", "text": "x".repeat(length)});
+            let (values, condition) = read(&object, &rules(&json!([{"name": "text", "path": ".text"}])));
+            assert_eq!(values.len() == 1, fits, "{condition:?}");
+        }
         // Exactly as much as there is room for is still told.
         for (length, fits) in [(MAX_RAW - 4, true), (MAX_RAW - 3, false)] {
             let object = json!({"apiVersion": "v1", "kind": "X", "list": ["x".repeat(length)]});

@@ -4,8 +4,11 @@ use serde_json::Value;
 use writ_api::work::{ConditionRule, ConditionRuleType};
 use writ_runtime::{
     cel::{Answer, Expression, Variable},
-    condition::{Status, Wanted},
+    condition::{Status, Wanted, clip},
 };
+
+/// The longest message that is computed: a thousand of them have to fit into one status.
+const MAX_MESSAGE: usize = 1024;
 
 /// One condition per rule.
 pub fn evaluate(object: &Value, rules: &[ConditionRule]) -> Vec<Wanted> {
@@ -40,7 +43,7 @@ fn by_cel(object: &Value, rule: &ConditionRule) -> Wanted {
     if !rule.message_expression.is_empty() {
         let variables = [("object", &object), ("result", &Variable::from(result))];
         match run(&rule.message_expression, &variables) {
-            Ok(Answer::Text(text)) if !text.is_empty() => message = text,
+            Ok(Answer::Text(text)) if !text.is_empty() => message = clip(&text, MAX_MESSAGE),
             Ok(Answer::Text(_)) => {}
             Ok(_) => message = format!("messageExpression {:?} is not a text", rule.message_expression),
             Err(problem) => message = format!("messageExpression {:?}: {problem}", rule.message_expression),
@@ -134,6 +137,22 @@ mod tests {
             json!({"condition": "Fine", "type": "CEL", "message": "no", "celExpressions": ["object.status.ready == 2"]}),
         );
         assert_eq!((status, message.as_str()), ("False", "no"));
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let object = json!({"status": {"text": "x".repeat(20_000)}});
+        let (_, status, _, message) = one(
+            &object,
+            json!({"condition": "Fine", "type": "CEL", "celExpressions": ["true"], "messageExpression": "object.status.text"}),
+        );
+        assert_eq!(
+            (status, message.len() <= MAX_MESSAGE),
+            ("True", true),
+            "{}",
+            message.len()
+        );
+        assert!(message.starts_with("xxx"));
     }
 
     #[test]
