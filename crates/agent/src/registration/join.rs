@@ -30,6 +30,7 @@ use super::{
     certificate,
     identity::{self, Lifetime},
     plan,
+    refused::{is_refused, noticed, refused},
     store::{self, Kept, PendingRequest, Store, auth_of},
 };
 
@@ -39,6 +40,8 @@ const AGENT_ACCOUNT: &str = "managed-cluster-agent";
 const BETWEEN_RENEWALS: Duration = Duration::from_secs(5);
 /// How long the hub may take to say whether the cluster is still there.
 const HUB_ANSWERS: Duration = Duration::from_secs(5);
+/// How often the hub may refuse a new identity before it is given up.
+const REFUSALS: u32 = 6;
 /// How long a token lives: the last fifth of it is longer than a day, so that a hub that is away for a day takes no
 /// agent's identity. Denying or detaching the cluster ends it at once.
 pub(super) const TOKEN_SECONDS: i64 = 6 * 24 * 3600;
@@ -79,10 +82,14 @@ pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
     let mut kept = joining.store.load().await?;
     let hub = client(&joining.bootstrap).await?;
     if let Some(config) = kept.kubeconfig.take().filter(|c| is_good(c, joining)) {
-        if !is_detached(&hub, &joining.cluster).await {
+        let why = if is_detached(&hub, &joining.cluster).await {
+            "the cluster is not on the hub any more"
+        } else if is_refused(&client(&config).await?, &joining.cluster).await {
+            "the hub does not know the identity of before any more"
+        } else {
             return Ok(config);
-        }
-        tracing::info!(cluster = %joining.cluster, "the cluster is not on the hub any more: joining anew");
+        };
+        tracing::info!(cluster = %joining.cluster, "{why}: joining anew");
         kept.pending = None;
     }
     if joining.driver == Driver::Csr {
@@ -97,13 +104,13 @@ pub async fn join(joining: &Joining) -> Result<Kubeconfig, Error> {
         };
         let first = first.map_err(|error| ended(error, &joining.cluster))?;
         let config = with_token(joining, &mut kept, &first).await?;
-        wait_accepted(&hub, &client(&config).await?, &joining.cluster).await;
+        wait_accepted(&hub, &client(&config).await?, &joining.cluster).await?;
         return Ok(config);
     }
     ensured?;
     let certificate = obtain(&hub, joining, &mut kept).await?;
     let config = finish(joining, &mut kept, &certificate).await?;
-    wait_accepted(&hub, &client(&config).await?, &joining.cluster).await;
+    wait_accepted(&hub, &client(&config).await?, &joining.cluster).await?;
     Ok(config)
 }
 
@@ -194,13 +201,14 @@ where
             }
         };
         backoff.reset();
-        let hub = client(&config).await?;
+        let (hub, told) = noticed(client(&config).await?);
         let round = shutdown.child_token();
         let running = agent(hub.clone(), round.clone());
         tokio::pin!(running);
         tokio::select! {
             ended = &mut running => return ended,
             () = renew(joining, &config, &hub) => round.cancel(),
+            () = refused(&told, &hub, &joining.cluster) => round.cancel(),
         }
         running.await?;
         if shutdown.is_cancelled() {
@@ -380,17 +388,26 @@ async fn ensure_cluster(hub: &Client, joining: &Joining) -> Result<(), Error> {
 }
 
 /// Waits until the own identity can read its cluster, which it can once the cluster is accepted. Until then it may do
-/// nothing at all: the identity to start with is the one that watches.
-async fn wait_accepted(bootstrap: &Client, own: &Client, cluster: &str) {
+/// nothing at all: the identity to start with is the one that watches. An identity that the hub does not know any more is
+/// not waited with.
+async fn wait_accepted(bootstrap: &Client, own: &Client, cluster: &str) -> Result<(), Error> {
     let watched: Api<ManagedCluster> = Api::all(bootstrap.clone());
     let api: Api<ManagedCluster> = Api::all(own.clone());
     let mut pauses = pauses();
-    while !api
-        .get(cluster)
-        .await
-        .is_ok_and(|cluster| cluster.spec.hub_accepts_client)
-    {
-        watching::until(&watched, cluster, is_accepted, &mut pauses).await;
+    let mut refusals = 0;
+    loop {
+        match api.get(cluster).await {
+            Ok(found) if found.spec.hub_accepts_client => return Ok(()),
+            // A new one may be known some moments later.
+            Err(kube::Error::Api(status)) if status.code == 401 && refusals < REFUSALS => {
+                refusals += 1;
+                tokio::time::sleep(pauses.next_delay()).await;
+            }
+            Err(error @ kube::Error::Api(_)) if refusals >= REFUSALS => {
+                return Err(error).context(|| "use the identity that the hub gave".into());
+            }
+            _ => watching::until(&watched, cluster, is_accepted, &mut pauses).await,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod controller;
 pub mod identity;
 mod join;
 pub mod plan;
+mod refused;
 pub mod store;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,8 @@
-//! The add-on `managed-serviceaccount` on one cluster: what its ManagedClusterAddOn says, what is delivered where
-//! no agent of ours runs, and which requests for its credential are granted.
+//! The add-on `managed-serviceaccount` on one cluster: what its ManagedClusterAddOn says, and what is delivered where
+//! no agent of ours runs.
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::certificates::v1::CertificateSigningRequest,
-    apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::{Resource, ResourceExt, api::ObjectMeta};
 use serde_json::{Value, json};
 use writ_api::{
@@ -14,29 +11,27 @@ use writ_api::{
         Registration, RegistrationSubject,
     },
     cluster::{
-        CLUSTER_NAME_LABEL, ManagedCluster,
+        ManagedCluster,
         cluster_claim::CLAIM_AGENT_NAMESPACE,
         managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ClientConfig},
     },
     work::{
-        DeleteOption, Manifest, ManifestWork, ManifestWorkSpec, OrphaningRule, PropagationPolicy,
-        SelectivelyOrphan, Workload,
+        DeleteOption, FeedbackRule, FeedbackType, Manifest, ManifestConfig, ManifestWork, ManifestWorkSpec,
+        OrphaningRule, PropagationPolicy, ResourceIdentifier, SelectivelyOrphan, Workload,
     },
 };
 use writ_runtime::condition::{self, Wanted};
-use x509_parser::{
-    certification_request::X509CertificationRequest,
-    prelude::{FromDer, X509Name},
-};
 
 use super::rights;
-use crate::pem;
 
 /// The add-on's name.
 pub const NAME: &str = "managed-serviceaccount";
 
 /// The ManifestWork that delivers it.
 pub const WORK: &str = "addon-managed-serviceaccount-deploy-0";
+
+/// The Deployment that it delivers.
+const DEPLOYMENT: &str = "managed-serviceaccount-addon-agent";
 
 /// Who signs its credential.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -110,7 +105,7 @@ pub fn owner(addon: &ManagedClusterAddOn) -> OwnerReference {
 }
 
 /// The status of the add-on. It is available where our agent runs and its cluster is available, and elsewhere when
-/// the cluster reports the delivered objects as available.
+/// the cluster reports that the delivered Deployment is.
 pub fn status(
     addon: &ManagedClusterAddOn,
     cluster: &ManagedCluster,
@@ -157,13 +152,7 @@ pub fn status(
         }];
         let reported = work.and_then(|work| work.status.as_ref());
         let applied = reported.and_then(|status| condition::find(&status.conditions, "Applied"));
-        let available = reported.and_then(|status| condition::find(&status.conditions, "Available"));
-        wanted.push(Wanted {
-            type_: "Available".into(),
-            status: value_of(available),
-            reason: "ReportedByTheWork".into(),
-            message: "as the work that delivers the add-on reports".into(),
-        });
+        wanted.push(available(cluster, work));
         wanted.push(match applied {
             Some(applied) if applied.status == "True" => {
                 Wanted::new("ManifestApplied", true, "AddonManifestApplied", "")
@@ -192,6 +181,48 @@ pub fn status(
     };
     condition::set_ignored(&mut status.conditions, ignored, generation, now);
     status
+}
+
+/// Whether a delivered add-on runs: as upstream's probe of its Deployment, by what the work reports of it.
+fn available(cluster: &ManagedCluster, work: Option<&ManifestWork>) -> Wanted {
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let silent = conditions
+        .filter(|condition| condition.type_ == CONDITION_AVAILABLE)
+        .any(|condition| condition.status == "Unknown");
+    let manifests = work
+        .and_then(|work| work.status.as_ref())
+        .map_or(&[] as &[_], |status| &status.resource_status.manifests);
+    let deployment = manifests
+        .iter()
+        .find(|manifest| {
+            manifest.resource_meta.kind == "Deployment" && manifest.resource_meta.name == DEPLOYMENT
+        })
+        .filter(|_| !silent);
+    let Some(deployment) = deployment else {
+        let why = if silent {
+            "the cluster's agent does not report any more"
+        } else {
+            "the cluster has not reported the add-on's Deployment yet"
+        };
+        return Wanted::new("Available", condition::Status::Unknown, "NoProbeResult", why);
+    };
+    let values = &deployment.status_feedback.values;
+    // One that has none does not say so.
+    let ready = values
+        .iter()
+        .find(|value| value.name == "ReadyReplicas")
+        .and_then(|value| value.value.integer)
+        .unwrap_or_default();
+    if ready > 0 {
+        Wanted::new("Available", true, "ProbeAvailable", "")
+    } else {
+        Wanted::new(
+            "Available",
+            false,
+            "ProbeUnavailable",
+            format!("the Deployment {DEPLOYMENT} has no pod that is ready"),
+        )
+    }
 }
 
 /// Whose the credential of a delivered add-on is, and what is said about how it comes to it.
@@ -315,6 +346,19 @@ pub fn work(addon: &ManagedClusterAddOn, cluster: &str, image: &str) -> Manifest
                 }),
                 ..DeleteOption::default()
             }),
+            manifest_configs: vec![ManifestConfig {
+                resource_identifier: ResourceIdentifier {
+                    group: "apps".into(),
+                    resource: "deployments".into(),
+                    name: DEPLOYMENT.into(),
+                    namespace: namespace.into(),
+                },
+                feedback_rules: vec![FeedbackRule {
+                    type_: FeedbackType::WellKnownStatus,
+                    json_paths: Vec::new(),
+                }],
+                ..ManifestConfig::default()
+            }],
             ..ManifestWorkSpec::default()
         },
         status: None,
@@ -355,7 +399,7 @@ fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
         }),
         json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": { "name": "managed-serviceaccount-addon-agent", "namespace": namespace },
+            "metadata": { "name": DEPLOYMENT, "namespace": namespace },
             "spec": {
                 "replicas": 1,
                 "selector": { "matchLabels": { "addon-agent": NAME } },
@@ -387,69 +431,4 @@ fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
             },
         }),
     ]
-}
-
-/// Why a request for the add-on's credential is not granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied(pub &'static str);
-
-/// The cluster for which this request asks for the add-on's credential, if it may have it: exactly the user, the
-/// group, the signer and the usages that the registration names, asked for by exactly that cluster's agent.
-pub fn may_approve(csr: &CertificateSigningRequest) -> Result<String, Denied> {
-    let cluster = csr
-        .labels()
-        .get(CLUSTER_NAME_LABEL)
-        .ok_or(Denied("it names no cluster"))?;
-    let spec = &csr.spec;
-    if spec.signer_name != SIGNER {
-        return Err(Denied("it asks another signer"));
-    }
-    let group = rights::cluster_group(cluster);
-    let by_its_agent = spec
-        .username
-        .as_deref()
-        .and_then(|user| user.strip_prefix(&group)?.strip_prefix(':'))
-        .is_some_and(|agent| !agent.is_empty() && !agent.contains(':'));
-    if !by_its_agent || !spec.groups.iter().flatten().any(|g| *g == group) {
-        return Err(Denied("it was not made by the agent of its cluster"));
-    }
-    let allowed = ["digital signature", "key encipherment", "client auth"];
-    let usages = spec.usages.as_deref().unwrap_or_default();
-    if !usages.iter().any(|usage| usage == "client auth")
-        || usages.iter().any(|usage| !allowed.contains(&usage.as_str()))
-    {
-        return Err(Denied("it asks for other usages than a client's"));
-    }
-    let (common_name, organizations, attributes) =
-        subject(&spec.request.0).ok_or(Denied("it is not a certificate request"))?;
-    if common_name != rights::addon_user(cluster) {
-        return Err(Denied("it asks for another user"));
-    }
-    if organizations != [rights::addon_group(cluster)] {
-        return Err(Denied("it asks for other groups"));
-    }
-    if attributes != organizations.len() + 1 {
-        return Err(Denied("its subject has more than a user and groups"));
-    }
-    Ok(cluster.clone())
-}
-
-/// The one common name and the organizations of a request in PEM, and how many attributes its subject has in all.
-fn subject(pem: &[u8]) -> Option<(String, Vec<String>, usize)> {
-    let der = pem::certificate_request(pem).ok()?;
-    let (rest, request) = X509CertificationRequest::from_der(&der).ok()?;
-    if !rest.is_empty() {
-        return None;
-    }
-    let name: &X509Name<'_> = &request.certification_request_info.subject;
-    let mut common = name.iter_common_name();
-    let user = common.next()?.as_str().ok()?.to_owned();
-    if common.next().is_some() {
-        return None;
-    }
-    let organizations = name
-        .iter_organization()
-        .map(|attribute| attribute.as_str().ok().map(str::to_owned))
-        .collect::<Option<Vec<_>>>()?;
-    Some((user, organizations, name.iter_attributes().count()))
 }

@@ -41,7 +41,7 @@ use super::{
     addon, clusters,
     mirror::{Id, Mirror},
     plan::SeenSecret,
-    rights,
+    request, rights,
     strangers::Strangers,
     work::Worker,
 };
@@ -161,7 +161,7 @@ impl World {
     pub fn has_requested(&self, cluster: &str) -> bool {
         self.requests.iter().any(|(_, request)| {
             request.labels().get(CLUSTER_NAME_LABEL).map(String::as_str) == Some(cluster)
-                && addon::may_approve(request).is_ok()
+                && request::may_approve(request).is_ok()
         })
     }
 

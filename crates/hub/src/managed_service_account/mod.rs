@@ -15,6 +15,7 @@ mod clusters;
 mod controller;
 pub mod mirror;
 pub mod plan;
+pub mod request;
 pub mod rights;
 mod secrets;
 mod strangers;

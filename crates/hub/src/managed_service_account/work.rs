@@ -28,6 +28,7 @@ use super::{
     controller::{Key, Shared, read},
     mirror::Id,
     plan::{self, Place},
+    request,
     rights::{self, Granted},
     strangers::{RECHECK, Strangers},
     write,
@@ -308,9 +309,9 @@ impl Worker {
             // The rights are the account's: a certificate would be of no use, and would be a way in once they are not.
             return Ok(None);
         }
-        let cluster = match addon::may_approve(&request) {
+        let cluster = match request::may_approve(&request) {
             Ok(cluster) => cluster,
-            Err(addon::Denied(why)) => {
+            Err(request::Denied(why)) => {
                 tracing::warn!(
                     request = name,
                     why,

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     certificates::v1::CertificateSigningRequest,
     coordination::v1::Lease,
-    core::v1::Namespace,
+    core::v1::{Namespace, ServiceAccount},
     rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding},
 };
 use kube::{Api, Resource, ResourceExt, core::PartialObjectMeta, runtime::watcher};
@@ -36,7 +36,7 @@ use super::{
     plan::{Observed, grace, has_finalizer, plan},
     rights,
 };
-use crate::{Context, upsert::will_try_again};
+use crate::{Context, admission::access::AGENT_ACCOUNT, upsert::will_try_again};
 
 /// How many clusters are worked on at once.
 const CONCURRENCY: usize = 8;
@@ -53,6 +53,7 @@ enum Event {
     Role(watcher::Event<ClusterRole>),
     ClusterBinding(watcher::Event<ClusterRoleBinding>),
     Binding(watcher::Event<RoleBinding>),
+    Account(watcher::Event<Meta<ServiceAccount>>),
 }
 
 /// What is kept of a lease: its content and when this process saw it change. Clocks of others are not trusted.
@@ -74,6 +75,7 @@ struct Seen {
     roles: Mirror<ClusterRole>,
     cluster_bindings: Mirror<ClusterRoleBinding>,
     bindings: Mirror<RoleBinding>,
+    accounts: Mirror<()>,
 }
 
 struct State {
@@ -125,6 +127,7 @@ fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> 
     let ours = || watcher::Config::default().labels(rights::LABEL);
     let of_clusters = || watcher::Config::default().labels(CLUSTER_NAME_LABEL);
     let leases = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
+    let accounts = watcher::Config::default().fields(&format!("metadata.name={AGENT_ACCOUNT}"));
     stream::select_all([
         events(Api::all(client.clone()), all())
             .map(Event::Cluster)
@@ -150,6 +153,9 @@ fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> 
         events(Api::all(client.clone()), ours())
             .map(Event::Binding)
             .boxed(),
+        metadata_events(Api::all(client.clone()), accounts)
+            .map(Event::Account)
+            .boxed(),
     ])
 }
 
@@ -164,6 +170,7 @@ impl Seen {
             && self.roles.is_ready()
             && self.cluster_bindings.is_ready()
             && self.bindings.is_ready()
+            && self.accounts.is_ready()
     }
 }
 
@@ -273,6 +280,11 @@ impl State {
             Event::Binding(event) => {
                 let changes = seen.bindings.apply(event, |binding| binding);
                 touched.extend(changes.into_iter().map(|c| namespace_of(&c.key)));
+            }
+            Event::Account(event) => {
+                let changes = seen.accounts.apply(event, |_| ());
+                let of_clusters = changes.into_iter().map(|c| namespace_of(&c.key));
+                touched.extend(of_clusters.filter(|name| seen.clusters.get(name).is_some()));
             }
         }
         for cluster in touched {

@@ -113,6 +113,13 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
     })
     .await?;
     ensure!(status.namespace.as_deref() == Some(NAMESPACE));
+    // There is no node: no pod is ready, and the add-on does not say otherwise.
+    until("the add-on to be reported as not available", || async {
+        let status = addons.get("managed-serviceaccount").await?.status;
+        let said = condition::find(&status.unwrap_or_default().conditions, "Available").cloned();
+        Ok(said.filter(|said| said.reason == "ProbeUnavailable"))
+    })
+    .await?;
     ensure!(status.registrations.len() == 1, "{:?}", status.registrations);
     // This agent registers no add-ons: until somebody has asked for the credential, that is said.
     let credential = async |wanted: &'static str| {

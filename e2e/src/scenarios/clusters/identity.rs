@@ -423,11 +423,6 @@ async fn account_of_before(fleet: &Fleet, admin: &Client) -> Result<()> {
     let (params, name) = (PatchParams::default(), "managed-cluster-agent");
     let bare = json!({"metadata": {"labels": {CLUSTER_NAME_LABEL: null}}});
     accounts.patch(name, &params, &Patch::Merge(&bare)).await?;
-    let clusters: Api<ManagedCluster> = Api::all(admin.clone());
-    let touched = json!({"metadata": {"annotations": {"example.com/touched": "true"}}});
-    clusters
-        .patch("cluster2", &params, &Patch::Merge(&touched))
-        .await?;
     wait::until("the account is marked again", marked).await?;
     Ok(())
 }

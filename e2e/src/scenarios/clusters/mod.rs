@@ -16,7 +16,7 @@
 //! | a key that cannot be kept; an interrupted join | `registration::one_request` |
 //! | renewal by the own identity only; a bootstrap request for an accepted cluster | `identity::renewal` |
 //! | an agent that came in some other way, denied and accepted; one of a former cluster of the name | `leaving::former` |
-//! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver`, `tokens::at_work` |
+//! | the token driver; the shared bootstrap identity never gets a token | `identity::token_driver`, `tokens::at_work`, `tokens::made_anew` |
 //! | deny, detach, detach by force | `registration::lifecycle`, `leaving::detach` |
 //! | an agent with `--cluster-label`, refused and then allowed; silence | `leaving::label_and_silence` |
 //! | `--guard-default-key`, `--guard-selector-sets`; selectors that widen | `sets::guards` |
@@ -134,6 +134,11 @@ pub fn all() -> Vec<Scenario> {
             name: "clusters/an_agent_with_a_token_does_all_its_work",
             clusters: 1,
             run: |fleet| tokens::at_work(fleet).boxed(),
+        },
+        Scenario {
+            name: "clusters/an_agent_whose_account_was_made_anew_comes_back",
+            clusters: 0,
+            run: |fleet| tokens::made_anew(fleet).boxed(),
         },
         Scenario {
             name: "clusters/upstreams_agents_may_update_their_cluster_a_little",

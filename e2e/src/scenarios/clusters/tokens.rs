@@ -1,21 +1,34 @@
 //! An agent whose only identity is the token of its account.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
     certificates::v1::CertificateSigningRequest,
-    core::v1::{ConfigMap, Secret},
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Secret, ServiceAccount},
 };
 use kube::{
-    Api, ResourceExt,
-    api::{ListParams, PostParams},
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
     config::AuthInfo,
 };
 use serde_json::json;
-use writ_agent::registration::identity;
+use tokio_util::sync::CancellationToken;
+use writ_agent::registration::{
+    Driver, identity, keep,
+    store::{self, Store, auth_of},
+};
 use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster, work::ManifestWork};
 use writ_hub::{options::RegistrationDriver, registration::people};
 
-use super::{create, identity::is_approved, refused, registration::condition, told};
+use super::{
+    create,
+    identity::is_approved,
+    refused,
+    registration::{condition, joining},
+    told,
+};
 use crate::{
     Fleet,
     cluster::client,
@@ -121,5 +134,67 @@ pub async fn at_work(fleet: Fleet) -> Result<()> {
         "a certificate was approved"
     );
     running.stop().await?;
+    hub.stop().await
+}
+
+/// The account of an agent is deleted: the hub makes it anew, its tokens are refused, and the agent, which learns of
+/// that, comes back with the identity to start with, long before the token would have been renewed.
+pub async fn made_anew(fleet: Fleet) -> Result<()> {
+    let hub = fleet
+        .run_hub(writ_hub::Options {
+            controllers: vec!["registration".into()],
+            registration_driver: RegistrationDriver::Token,
+            ..writ_hub::Options::default()
+        })
+        .await?;
+    let admin = fleet.hub.admin().await?;
+    create(&admin, "cluster1", json!({})).await?;
+    people::accept(&admin, "cluster1", None).await?;
+    let folder = tempfile::tempdir()?;
+    let store = Store::File(folder.path().join("own"));
+    let mut wanted = joining(&fleet, "cluster1", store.clone()).await?;
+    wanted.driver = Driver::Token;
+    // Somebody who may ask for tokens of the account; `identity::one_cluster` shows with which rights.
+    wanted.bootstrap = fleet.hub.kubeconfig().clone();
+    let shutdown = CancellationToken::new();
+    let agent = |hub: Client, until: CancellationToken| async move {
+        let leases: Api<Lease> = Api::namespaced(hub, "cluster1");
+        while until
+            .run_until_cancelled(tokio::time::sleep(Duration::from_millis(100)))
+            .await
+            .is_some()
+        {
+            // As its heartbeat does, it goes on whatever the hub says.
+            let _ = leases.get("managed-cluster-lease").await;
+        }
+        Ok(())
+    };
+    let kept = tokio::spawn({
+        let (wanted, shutdown) = (wanted.clone(), shutdown.clone());
+        async move { keep(&wanted, shutdown, agent).await }
+    });
+    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "cluster1");
+    let in_with =
+        async |not: Option<String>| {
+            wait::until("the agent is in with a token of the account", || async {
+                let Some(account) = accounts.get_opt("managed-cluster-agent").await? else {
+                    return Ok(None);
+                };
+                let uid = account.uid().filter(|uid| Some(uid) != not.as_ref());
+                let kept = store.load().await?.kubeconfig;
+                let token = kept.as_ref().and_then(auth_of).and_then(store::token);
+                Ok(uid.filter(|uid| {
+                    token.as_deref().and_then(identity::token_account_uid).as_ref() == Some(uid)
+                }))
+            })
+            .await
+        };
+    let first = in_with(None).await?;
+    accounts
+        .delete("managed-cluster-agent", &DeleteParams::default())
+        .await?;
+    in_with(Some(first)).await?;
+    shutdown.cancel();
+    kept.await??;
     hub.stop().await
 }

@@ -6,20 +6,20 @@ use k8s_openapi::{
 };
 use kube::api::ObjectMeta;
 use serde_json::json;
-use writ_api::{addon::ManagedClusterAddOnStatus, cluster::ManagedCluster};
+use writ_api::{addon::ManagedClusterAddOnStatus, cluster::ManagedCluster, work::ManifestWork};
 use writ_runtime::condition;
 
 use super::{
     super::{
         addon::{self, Credential},
-        rights,
+        request, rights,
     },
     at,
 };
 
 const NOT_ASKED: Credential = Credential::Certificate { requested: false };
 
-fn request(
+fn csr(
     change: impl FnOnce(&mut CertificateSigningRequest),
     user: &str,
     groups: &[&str],
@@ -71,50 +71,44 @@ fn only_the_exact_request_for_the_credential_is_granted() {
     let (user, group) = (rights::addon_user("prod"), rights::addon_group("prod"));
     let good = [group.as_str()];
     let nothing = |_: &mut CertificateSigningRequest| {};
-    let check = |csr: &CertificateSigningRequest| addon::may_approve(csr).map_err(|denied| denied.0);
-    assert_eq!(check(&request(nothing, &user, &good)).as_deref(), Ok("prod"));
+    let check = |csr: &CertificateSigningRequest| request::may_approve(csr).map_err(|denied| denied.0);
+    assert_eq!(check(&csr(nothing, &user, &good)).as_deref(), Ok("prod"));
     let other = rights::addon_user("prod-2");
     assert_eq!(
-        check(&request(nothing, &other, &good)),
+        check(&csr(nothing, &other, &good)),
         Err("it asks for another user")
     );
     assert_eq!(
-        check(&request(nothing, "kubernetes-admin", &good)),
+        check(&csr(nothing, "kubernetes-admin", &good)),
         Err("it asks for another user")
     );
     assert_eq!(
-        check(&request(nothing, &user, &[&group, "system:masters"])),
+        check(&csr(nothing, &user, &[&group, "system:masters"])),
         Err("it asks for other groups")
     );
-    assert_eq!(
-        check(&request(nothing, &user, &[])),
-        Err("it asks for other groups")
-    );
+    assert_eq!(check(&csr(nothing, &user, &[])), Err("it asks for other groups"));
     let signer =
         |csr: &mut CertificateSigningRequest| csr.spec.signer_name = "kubernetes.io/kubelet-serving".into();
-    assert_eq!(
-        check(&request(signer, &user, &good)),
-        Err("it asks another signer")
-    );
+    assert_eq!(check(&csr(signer, &user, &good)), Err("it asks another signer"));
     // A cluster whose name only begins like this one is another cluster.
     let neighbour = |csr: &mut CertificateSigningRequest| {
         csr.spec.username = Some("system:open-cluster-management:prod-2:agent1".into());
     };
     assert_eq!(
-        check(&request(neighbour, &user, &good)),
+        check(&csr(neighbour, &user, &good)),
         Err("it was not made by the agent of its cluster")
     );
     let bootstrap =
         |csr: &mut CertificateSigningRequest| csr.spec.groups = Some(vec!["system:bootstrappers".into()]);
     assert_eq!(
-        check(&request(bootstrap, &user, &good)),
+        check(&csr(bootstrap, &user, &good)),
         Err("it was not made by the agent of its cluster")
     );
     let serving = |csr: &mut CertificateSigningRequest| {
         csr.spec.usages = Some(vec!["client auth".into(), "server auth".into()]);
     };
     assert_eq!(
-        check(&request(serving, &user, &good)),
+        check(&csr(serving, &user, &good)),
         Err("it asks for other usages than a client's")
     );
     // What else a subject says may mean something to whoever reads the certificate: a uid, for one.
@@ -133,12 +127,12 @@ fn only_the_exact_request_for_the_credential_is_granted() {
         csr.spec.request = ByteString(pem.into_bytes());
     };
     assert_eq!(
-        check(&request(more, &user, &good)),
+        check(&csr(more, &user, &good)),
         Err("its subject has more than a user and groups")
     );
     let broken = |csr: &mut CertificateSigningRequest| csr.spec.request = ByteString(b"x".to_vec());
     assert_eq!(
-        check(&request(broken, &user, &good)),
+        check(&csr(broken, &user, &good)),
         Err("it is not a certificate request")
     );
 }
@@ -208,6 +202,53 @@ fn with_tokens_the_addon_is_an_account_that_is_there() {
     theirs.status.get_or_insert_default().kube_client_driver = Some("csr".into());
     let kept = addon::status(&theirs, &cluster("work"), None, &NOT_ASKED, at(1));
     assert_eq!(kept.kube_client_driver.as_deref(), Some("csr"));
+}
+
+#[test]
+fn a_delivered_addon_is_available_when_a_pod_of_it_is_ready() {
+    let mca = addon::wanted("c1");
+    let work = |ready: Option<i64>| {
+        let values = ready.map(
+            |ready| json!({"name": "ReadyReplicas", "fieldValue": {"type": "Integer", "integer": ready}}),
+        );
+        let values: Vec<_> = values.into_iter().collect();
+        let mut work = addon::work(&mca, "c1", "img");
+        work.status = serde_json::from_value(json!({"resourceStatus": {"manifests": [
+            {"resourceMeta": {"ordinal": 0, "kind": "Deployment", "name": "other"}, "statusFeedback": {"values": [
+                {"name": "ReadyReplicas", "fieldValue": {"type": "Integer", "integer": 1}}]}},
+            {"resourceMeta": {"ordinal": 6, "kind": "Deployment", "name": "managed-serviceaccount-addon-agent"},
+                "statusFeedback": {"values": values}},
+        ]}}))
+        .unwrap();
+        work
+    };
+    let said = |cluster: &ManagedCluster, work: Option<&ManifestWork>| {
+        let status = addon::status(&mca, cluster, work, &NOT_ASKED, at(1));
+        let said = condition::find(&status.conditions, "Available").unwrap();
+        (said.status.clone(), said.reason.clone())
+    };
+    let expect = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+    let up = cluster("work");
+    assert_eq!(said(&up, None), expect("Unknown", "NoProbeResult"));
+    for ready in [None, Some(0)] {
+        assert_eq!(
+            said(&up, Some(&work(ready))),
+            expect("False", "ProbeUnavailable"),
+            "{ready:?}"
+        );
+    }
+    assert_eq!(said(&up, Some(&work(Some(1)))), expect("True", "ProbeAvailable"));
+    let mut silent = up;
+    silent.status.as_mut().unwrap().conditions[0].status = "Unknown".into();
+    assert_eq!(
+        said(&silent, Some(&work(Some(1)))),
+        expect("Unknown", "NoProbeResult")
+    );
+    let configs = addon::work(&mca, "c1", "img").spec.manifest_configs;
+    assert_eq!(
+        configs[0].resource_identifier.namespace,
+        "open-cluster-management-agent-addon"
+    );
 }
 
 #[test]
