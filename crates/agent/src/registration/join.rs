@@ -398,13 +398,13 @@ async fn wait_accepted(bootstrap: &Client, own: &Client, cluster: &str) -> Resul
     loop {
         match api.get(cluster).await {
             Ok(found) if found.spec.hub_accepts_client => return Ok(()),
-            // A new one may be known some moments later.
-            Err(kube::Error::Api(status)) if status.code == 401 && refusals < REFUSALS => {
+            Err(error) if matches!(&error, kube::Error::Api(status) if status.code == 401) => {
+                // A new one may be known some moments later.
+                if refusals == REFUSALS {
+                    return Err(error).context(|| "use the identity that the hub gave".into());
+                }
                 refusals += 1;
                 tokio::time::sleep(pauses.next_delay()).await;
-            }
-            Err(error @ kube::Error::Api(_)) if refusals >= REFUSALS => {
-                return Err(error).context(|| "use the identity that the hub gave".into());
             }
             _ => watching::until(&watched, cluster, is_accepted, &mut pauses).await,
         }
