@@ -161,7 +161,7 @@ async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) ->
         None if cluster == HUB => bail!(
             "hub is no managed cluster of this fleet, it is the hub itself: leave --cluster out{}",
             if kubeconfig.current_context.as_deref() == Some(&context_name(HUB)) {
-                "".into()
+                String::new()
             } else {
                 format!(", and say --context {}", context_name(HUB))
             }

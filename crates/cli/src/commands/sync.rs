@@ -80,9 +80,10 @@ impl Sync {
             },
             require_bind: self.require_bind,
             // Nobody needs to know where this machine is as long as it serves nothing.
-            webhook_url: match self.require_bind {
-                true => self.webhook.address(&config)?,
-                false => None,
+            webhook_url: if self.require_bind {
+                self.webhook.address(&config)?
+            } else {
+                None
             },
             webhook_listen: self.webhook.listen,
             webhook_certs: self.webhook.certs,
