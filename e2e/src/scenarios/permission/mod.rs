@@ -16,6 +16,7 @@ mod overlap;
 mod revoked;
 mod selector;
 mod support;
+mod unsaid;
 mod writers;
 
 /// The scenarios of this folder.
@@ -60,6 +61,11 @@ pub fn all() -> Vec<Scenario> {
             name: "permission/with_namespace_selector_hub_the_namespaces_of_the_hub_are_selected",
             clusters: 1,
             run: |fleet| selector::by_hub(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/what_the_hub_would_not_hear_it_is_told_later",
+            clusters: 1,
+            run: |fleet| unsaid::later(fleet).boxed(),
         },
         Scenario {
             name: "permission/validate_looks_behind_selectors",
