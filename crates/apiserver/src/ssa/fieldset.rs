@@ -18,20 +18,24 @@ pub(super) enum Element {
 }
 
 impl Element {
-    /// Reads a step; the inner nothing is a kind of step that is not known, which newer servers may know.
-    fn parse(text: &str) -> Option<Option<Self>> {
+    /// Whether a step is of a kind that only newer servers know.
+    fn newer(text: &str) -> bool {
+        let mut bytes = text.bytes();
+        bytes.next().is_some_and(|kind| !b"fkvi".contains(&kind)) && bytes.next() == Some(b':')
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         let kind = text.get(..1)?;
         let rest = text.get(1..)?.strip_prefix(':')?;
         // Re-encoded, so that equal keys compare equal whatever their spelling.
         let json = || serde_json::from_str::<Value>(rest).ok();
-        let known = match kind {
+        match kind {
             "f" => Some(Self::Field(rest.to_owned())),
             "k" => json().filter(Value::is_object).map(|v| Self::Key(v.to_string())),
             "v" => json().map(|v| Self::Value(v.to_string())),
             "i" => rest.parse().ok().map(Self::Index),
-            _ => return Some(None),
-        };
-        known.map(Some)
+            _ => None,
+        }
     }
 
     fn encode(&self) -> String {
@@ -199,12 +203,10 @@ impl Set {
     pub(super) fn decode(fields: &Value) -> Option<Self> {
         let mut out = Self::default();
         for (name, below) in fields.as_object()? {
-            if name == "." {
+            if name == "." || Element::newer(name) {
                 continue;
             }
-            let Some(element) = Element::parse(name)? else {
-                continue;
-            };
+            let element = Element::parse(name)?;
             let map = below.as_object()?;
             if map.is_empty() || map.contains_key(".") {
                 out.members.insert(element.clone());

@@ -336,14 +336,13 @@ fn plain(ty: &Ty) -> &Ty {
 
 /// Lists and maps are of one type throughout, and what may be of any type is another than one that is known.
 fn alike(common: &mut Option<Ty>, ty: Ty) -> Result<(), String> {
-    let same = common
-        .as_ref()
-        .map_or_else(|| Some(ty.clone()), |before| before.same(&ty));
-    if same.is_none() {
-        let before = common.as_ref().unwrap_or(&Ty::Dyn).name();
-        return Err(format!("expected type '{before}' but found '{}'", ty.name()));
-    }
-    *common = same;
+    let same = match common.take() {
+        None => ty,
+        Some(before) => before
+            .same(&ty)
+            .ok_or_else(|| format!("expected type '{}' but found '{}'", before.name(), ty.name()))?,
+    };
+    *common = Some(same);
     Ok(())
 }
 

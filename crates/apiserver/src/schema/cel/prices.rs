@@ -253,8 +253,7 @@ fn extension(estimate: &Estimate<'_>, call: &Called<'_, '_>) -> Option<Price> {
             making(1.0, Range::fixed(end.wrapping_sub(start)))
         }
         ("lists.range", None, [to]) => making(1.0, Range::fixed(number(to).unwrap_or(u64::MAX))),
-        ("reverse", Some(of), []) => making(1.0, size(estimate, of)),
-        ("flatten", Some(of), []) => making(1.0, size(estimate, of)),
+        ("reverse" | "flatten", Some(of), []) => making(1.0, size(estimate, of)),
         ("flatten", Some(of), [depth]) => {
             #[expect(clippy::cast_precision_loss, reason = "it is reckoned so there, too")]
             let depth = number(depth).unwrap_or(u64::MAX) as f64;

@@ -229,8 +229,7 @@ fn part(text: &mut Peekable<Chars<'_>>) -> Part {
 impl Part {
     fn takes(&self, ty: &Ty, variable: &mut Option<Ty>) -> bool {
         match (self, ty) {
-            (_, Ty::Dyn | Ty::Free) | (Self::Optional(_), Ty::Null) => true,
-            (Self::Map(_), Ty::Keyed(..)) => true,
+            (_, Ty::Dyn | Ty::Free) | (Self::Optional(_), Ty::Null) | (Self::Map(_), Ty::Keyed(..)) => true,
             (Self::List(inside), Ty::List(of))
             | (Self::Map(inside), Ty::Map(of))
             | (Self::Optional(inside), Ty::Optional(of)) => inside.takes(of, variable),

@@ -70,6 +70,11 @@ impl Ty {
         }
     }
 
+    /// Whether values of this type have fields.
+    fn has_fields(&self) -> bool {
+        matches!(self, Self::Object(_) | Self::Record(_) | Self::Map(_))
+    }
+
     /// Whether a value of this type may be null.
     fn nullable(&self) -> bool {
         matches!(
@@ -92,16 +97,12 @@ impl Ty {
             (Self::Map(a), Self::Map(b)) => Self::map(a.same(b)?),
             (Self::Optional(a), Self::Optional(b)) => Self::Optional(Box::new(a.same(b)?)),
             (Self::Keyed(k, a), Self::Keyed(l, b)) => Self::Keyed(Box::new(k.same(l)?), Box::new(a.same(b)?)),
-            (keyed @ Self::Keyed(..), Self::Map(values)) | (Self::Map(values), keyed @ Self::Keyed(..))
+            (ty @ Self::Keyed(..), Self::Map(values)) | (Self::Map(values), ty @ Self::Keyed(..))
                 if **values == Self::Free =>
             {
-                keyed.clone()
+                ty.clone()
             }
-            (
-                ty @ (Self::Object(_) | Self::Record(_) | Self::Map(_)),
-                Self::Object(_) | Self::Record(_) | Self::Map(_),
-            ) => ty.clone(),
-            (a, b) if a == b => a.clone(),
+            (a, b) if a == b || (a.has_fields() && b.has_fields()) => a.clone(),
             _ => return None,
         })
     }
