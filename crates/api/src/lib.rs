@@ -50,6 +50,7 @@ fn generate() -> Vec<CustomResourceDefinition> {
     .concat()
     .into_iter()
     .map(schema::without_null)
+    .map(schema::without_status_defaults)
     .collect::<Vec<_>>();
     all.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
     all

@@ -8,15 +8,24 @@ use serde_json::Value;
 /// The fields that upstream stores as `null`, by kind.
 const NULLABLE: [(&str, &[&str]); 3] = [
     ("ManagedCluster", &["timeAdded"]),
-    // Not `override`: a rule looks into it, and a `null` there would be refused instead of stored.
-    (
-        "RepoSync",
-        &["lastTransitionTime", "lastUpdate", "lastUpdateTime"],
-    ),
-    (
-        "RootSync",
-        &["lastTransitionTime", "lastUpdate", "lastUpdateTime", "override"],
-    ),
+    ("RepoSync", SYNC_NULLABLE),
+    ("RootSync", SYNC_NULLABLE),
+];
+const SYNC_NULLABLE: &[&str] = &[
+    "caCertSecretRef",
+    "lastTransitionTime",
+    "lastUpdate",
+    "lastUpdateTime",
+    "override",
+    "secretRef",
+];
+
+/// The fields of a status that upstream fills in, by kind.
+const FILLED_IN: [(&str, &str); 4] = [
+    ("ClusterManagementAddOn", "group"),
+    ("ManagedClusterAddOn", "group"),
+    ("ManagedClusterAddOn", "mode"),
+    ("Placement", "clusterCount"),
 ];
 
 /// Serves the one version of `crd` under more names. The schema is the same, so nothing needs conversion.
@@ -64,6 +73,33 @@ pub(crate) fn without_null(mut crd: CustomResourceDefinition) -> CustomResourceD
     crd
 }
 
+/// Fills in nothing of a status but what upstream does: what is stored is what was reported. Our types read what is
+/// absent as empty, and the derive would make that a default of the definition.
+pub(crate) fn without_status_defaults(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let kind = crd.spec.names.kind.clone();
+    for root in roots(&mut crd) {
+        if let Some(status) = root.properties.as_mut().and_then(|p| p.get_mut("status")) {
+            forget_defaults(status, &kind);
+        }
+    }
+    crd
+}
+
+fn forget_defaults(schema: &mut JSONSchemaProps, kind: &str) {
+    for (name, property) in schema.properties.iter_mut().flatten() {
+        forget_defaults(property, kind);
+        if !FILLED_IN.contains(&(kind, name.as_str())) {
+            property.default = None;
+        }
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        forget_defaults(items, kind);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        forget_defaults(values, kind);
+    }
+}
+
 fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
     crd.spec
         .versions
@@ -97,14 +133,33 @@ mod tests {
             let text = serde_json::to_string(crd).unwrap();
             let kind = crd.spec.names.kind.as_str();
             assert!(!text.contains("\"default\":null"), "{kind}");
-            // Once for each version; a sync has five times in its status.
+            // Once for each version; a sync has five times in its status, and its source five Secrets.
             let wanted = match kind {
                 "ManagedCluster" => 1,
-                "RepoSync" => 2 * 5,
-                "RootSync" => 2 * 6,
+                "RepoSync" | "RootSync" => 2 * (5 + 1 + 5),
                 _ => 0,
             };
             assert_eq!(text.matches("\"nullable\":true").count(), wanted, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_stored_as_it_was_reported() {
+        for crd in crate::crds() {
+            let kind = crd.spec.names.kind.as_str();
+            // A kind of configuration stands in two lists of each; a key of a list must be there or be filled in.
+            let wanted = match kind {
+                "ClusterManagementAddOn" => 2,
+                "ManagedClusterAddOn" => 3,
+                "Placement" => 1,
+                _ => 0,
+            };
+            for version in &crd.spec.versions {
+                let schema = serde_json::to_value(&version.schema).unwrap();
+                let status = schema.pointer("/openAPIV3Schema/properties/status");
+                let text = status.map(ToString::to_string).unwrap_or_default();
+                assert_eq!(text.matches("\"default\":").count(), wanted, "{kind}");
+            }
         }
     }
 }

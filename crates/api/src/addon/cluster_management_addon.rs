@@ -4,6 +4,9 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{DefaultConfigReference, InstallProgression};
+use crate::work::RolloutStrategy;
+
 /// What an add-on is and where it shall be installed.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -15,6 +18,7 @@ use serde::{Deserialize, Serialize};
     derive = "Default",
     derive = "PartialEq",
     shortname = "cma",
+    shortname = "cmas",
     printcolumn = r#"{"name": "DISPLAY NAME", "type": "string", "jsonPath": ".spec.addOnMeta.displayName"}"#,
     printcolumn = r#"{"name": "CRD NAME", "type": "string", "jsonPath": ".spec.addOnConfiguration.crdName"}"#
 )]
@@ -119,8 +123,8 @@ pub struct PlacementStrategy {
     pub configs: Vec<super::AddOnConfig>,
     /// How changes reach those clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "anything")]
-    pub rollout_strategy: Option<serde_json::Value>,
+    #[schemars(extend("default" = {"type": "All"}))]
+    pub rollout_strategy: Option<RolloutStrategy>,
 }
 
 /// What is true of an add-on as a whole.
@@ -129,27 +133,12 @@ pub struct PlacementStrategy {
 pub struct ClusterManagementAddOnStatus {
     /// The configuration where no placement says otherwise.
     #[serde(rename = "defaultconfigReferences", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "list_of_anything")]
-    pub default_config_references: Vec<serde_json::Value>,
+    pub default_config_references: Vec<DefaultConfigReference>,
     /// How the installation proceeds, per placement.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "list_of_anything")]
-    pub install_progressions: Vec<serde_json::Value>,
+    pub install_progressions: Vec<InstallProgression>,
 }
 
 fn manual() -> String {
     "Manual".into()
-}
-
-/// An object whose fields others define.
-pub(super) fn anything(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
-}
-
-/// A list of objects whose fields others define.
-pub(super) fn list_of_anything(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
-        "type": "array",
-        "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
-    })
 }

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AddOnMeta, ConfigCoordinates, cluster_management_addon::list_of_anything};
+use super::{AddOnMeta, ConfigCoordinates, ConfigKind, ConfigReference, RelatedObject};
 
 /// How an add-on is installed on one cluster.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -19,6 +19,7 @@ use super::{AddOnMeta, ConfigCoordinates, cluster_management_addon::list_of_anyt
     derive = "Default",
     derive = "PartialEq",
     shortname = "mca",
+    shortname = "mcas",
     printcolumn = r#"{"name": "Available", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Available\")].status"}"#,
     printcolumn = r#"{"name": "Degraded", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Degraded\")].status"}"#,
     printcolumn = r#"{"name": "Progressing", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Progressing\")].status"}"#
@@ -102,16 +103,14 @@ pub struct ManagedClusterAddOnStatus {
     pub add_on_configuration: Option<ConfigCoordinates>,
     /// The kinds that may configure the add-on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "list_of_anything")]
-    pub supported_configs: Vec<serde_json::Value>,
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "resource"]))]
+    pub supported_configs: Vec<ConfigKind>,
     /// The configuration that is in force.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "list_of_anything")]
-    pub config_references: Vec<serde_json::Value>,
+    pub config_references: Vec<ConfigReference>,
     /// Objects that are of interest to people who look at the add-on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "list_of_anything")]
-    pub related_objects: Vec<serde_json::Value>,
+    pub related_objects: Vec<RelatedObject>,
 }
 
 /// A credential for the hub.

@@ -2,6 +2,7 @@
 
 pub mod cluster_management_addon;
 pub mod managed_cluster_addon;
+pub mod reports;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -12,6 +13,10 @@ pub use cluster_management_addon::{
 pub use managed_cluster_addon::{
     AddOnConfig, HealthCheck, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus,
     Registration, RegistrationSubject,
+};
+pub use reports::{
+    ConfigAsOf, ConfigKind, ConfigReference, DefaultConfigReference, InstallConfigReference,
+    InstallProgression, RelatedObject,
 };
 
 /// The API group.

@@ -30,6 +30,7 @@ pub struct Override {
     pub enable_shell_in_rendering: Option<bool>,
     /// Log levels per container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["containerName"]))]
     pub log_levels: Option<Vec<ContainerLogLevel>>,
     /// Whether namespaces that objects use but the source does not declare are made: `implicit` (the default) or
     /// `explicit`.

@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Git, Helm, Oci, Override, Overrides, RootSyncSpec, SourceType, SyncStatus};
 
+/// Why `roleRefs` are refused. The rules sit on the fields themselves: they are not asked about a `null`, which upstream
+/// stores.
+const NO_ROLES: &str = "a RepoSync has no roleRefs: whoever may edit it could give himself more rights than he has; \
+                        bind roles to its ServiceAccount instead";
+
 /// What to sync into the RepoSync's own namespace.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -15,8 +20,6 @@ use super::{Git, Helm, Oci, Override, Overrides, RootSyncSpec, SourceType, SyncS
     status = "SyncStatus",
     derive = "PartialEq",
     doc = "A RepoSync makes its own namespace look like a folder of a repository, with the rights that are bound to its ServiceAccount.",
-    validation = ("!has(self.spec) || !has(self.spec.override) || !has(self.spec.override.roleRefs)", "a RepoSync has no roleRefs: whoever may edit it could give himself more rights than he has; bind roles to its ServiceAccount instead"),
-    validation = ("!has(self.spec) || !has(self.spec.overrides) || !has(self.spec.overrides.roleRefs)", "a RepoSync has no roleRefs: whoever may edit it could give himself more rights than he has; bind roles to its ServiceAccount instead"),
     printcolumn = r#"{"name":"RenderingCommit","type":"string","jsonPath":".status.rendering.commit"}"#,
     printcolumn = r#"{"name":"RenderingErrorCount","type":"integer","jsonPath":".status.rendering.errorSummary.totalCount"}"#,
     printcolumn = r#"{"name":"SourceCommit","type":"string","jsonPath":".status.source.commit"}"#,
@@ -44,9 +47,11 @@ pub struct RepoSyncSpec {
     pub helm: Option<Helm>,
     /// Settings of the reconciler. `roleRefs` is declared here only so that it can be refused.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("!has(self.roleRefs)").message(NO_ROLES))]
     pub override_: Option<Override>,
     /// Declared only so that `roleRefs` can be refused in this spelling too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("!has(self.roleRefs)").message(NO_ROLES))]
     pub overrides: Option<Overrides>,
 }
 

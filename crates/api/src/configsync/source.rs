@@ -216,7 +216,8 @@ pub struct Helm {
 #[serde(rename_all = "camelCase")]
 pub struct ValuesFileRef {
     /// The ConfigMap's name.
-    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Its key; `values.yaml` when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_key: Option<String>,

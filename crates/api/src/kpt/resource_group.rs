@@ -14,8 +14,11 @@ use serde::{Deserialize, Serialize};
     shortname = "rg",
     namespaced,
     status = "ResourceGroupStatus",
+    derive = "Default",
     derive = "PartialEq",
     doc = "A ResourceGroup is the inventory of a sync: every object that it made and has not yet given up.",
+    printcolumn = r#"{"name": "Reconciling", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Reconciling\")].status"}"#,
+    printcolumn = r#"{"name": "Stalled", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Stalled\")].status"}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 pub struct ResourceGroupSpec {

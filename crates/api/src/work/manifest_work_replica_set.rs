@@ -80,6 +80,7 @@ pub struct ManifestWorkReplicaSetStatus {
 #[serde(rename_all = "camelCase")]
 pub struct PlacementSummary {
     /// The placement's name.
+    #[serde(default)]
     pub name: String,
     /// How many decision groups, and how many of their clusters are applied.
     #[serde(default)]

@@ -7,7 +7,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_api::{
+    addon::ClusterManagementAddOn,
     configsync::{RepoSync, RootSync},
+    kpt::ResourceGroup,
     rbac::ClusterPermission,
     work::{AppliedManifestWork, ManifestWork, ManifestWorkReplicaSet},
 };
@@ -31,8 +33,14 @@ pub async fn accepted(fleet: Fleet) -> Result<()> {
     let nulls = json!({"spec": {"override": null, "git": null}});
     let kept = json!({"override": null, "sourceType": "git"});
     let filled = json!({"sourceType": "git"});
-    stored::<RootSync>(&client, "nulls", nulls.clone(), kept).await?;
-    stored::<RepoSync>(&client, "nulls", nulls, filled.clone()).await?;
+    stored::<RootSync>(&client, "nulls", nulls.clone(), kept.clone()).await?;
+    stored::<RepoSync>(&client, "nulls", nulls, kept).await?;
+    let source = json!({"sourceType": "helm", "helm": {
+        "repo": "oci://charts", "chart": "web", "auth": "none", "secretRef": null, "caCertSecretRef": null,
+        "valuesFileRefs": [{"dataKey": "values.yaml"}],
+    }});
+    stored::<RootSync>(&client, "chart", json!({"spec": source}), source.clone()).await?;
+    stored::<RepoSync>(&client, "chart", json!({"spec": source}), source).await?;
     let long = "a-name-of-more-than-thirty-eight-characters";
     stored::<RootSync>(&client, long, json!({}), filled.clone()).await?;
     stored::<RepoSync>(&client, "bare", json!({}), filled).await?;
@@ -41,7 +49,15 @@ pub async fn accepted(fleet: Fleet) -> Result<()> {
 
     stored::<ManifestWork>(&client, "bare", json!({}), json!({})).await?;
     stored::<ManifestWorkReplicaSet>(&client, "bare", json!({}), Value::Null).await?;
-    stored::<AppliedManifestWork>(&client, "bare", json!({}), Value::Null).await
+    stored::<AppliedManifestWork>(&client, "bare", json!({}), Value::Null).await?;
+    stored::<ResourceGroup>(&client, "bare", json!({}), json!({})).await?;
+
+    let installed =
+        |placement: Value| json!({"installStrategy": {"type": "Placements", "placements": [placement]}});
+    let asked = installed(json!({"namespace": "default", "name": "all"}));
+    let filled =
+        installed(json!({"namespace": "default", "name": "all", "rolloutStrategy": {"type": "All"}}));
+    stored::<ClusterManagementAddOn>(&client, "rollout", json!({"spec": asked}), filled).await
 }
 
 /// Creates an object and compares its spec.
@@ -50,10 +66,9 @@ where
     K: Resource<DynamicType = ()>,
 {
     let resource = ApiResource::erase::<K>(&());
-    let api: Api<DynamicObject> = if resource.kind == "AppliedManifestWork" {
-        Api::all_with(client.clone(), &resource)
-    } else {
-        Api::namespaced_with(client.clone(), "cluster1", &resource)
+    let api: Api<DynamicObject> = match resource.kind.as_str() {
+        "AppliedManifestWork" | "ClusterManagementAddOn" => Api::all_with(client.clone(), &resource),
+        _ => Api::namespaced_with(client.clone(), "cluster1", &resource),
     };
     let object = DynamicObject::new(name, &resource).data(data);
     let what = format!("{} {name}", resource.kind);
