@@ -249,12 +249,11 @@ impl Pass<'_> {
             identity.namespace,
             identity.name,
         );
-        let marked = || {
-            self.agent
-                .objects
-                .get(self.key, &target.kind.resource, &target.place())
-        };
-        let past = match (self.recorded.contains(&name), marked()) {
+        let mark = self
+            .agent
+            .objects
+            .get(self.key, &target.kind.resource, &target.place());
+        let past = match (self.recorded.contains(&name), mark) {
             (false, _) => Past::Nothing,
             (true, None) => Past::Written,
             (true, Some(_)) => Past::Changes,

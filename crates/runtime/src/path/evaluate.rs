@@ -26,9 +26,9 @@ enum Last<'v> {
 }
 
 impl<'v> Node<'v> {
-    fn below(before: Option<&Rc<Self>>, last: Last<'v>) -> Option<Rc<Self>> {
+    fn below(before: Option<&Rc<Self>>, last: Last<'v>) -> Rc<Self> {
         let before = before.cloned();
-        Some(Rc::new(Self { before, last }))
+        Rc::new(Self { before, last })
     }
 
     /// All steps to a place, from the first to the last.
@@ -118,30 +118,30 @@ fn one<'v>(
     match (step, value) {
         (Step::Key(key), Value::Object(map)) => {
             let found = map.get_key_value(key);
-            into.extend(found.map(|(key, value)| (Node::below(place, Last::Key(key)), value)));
+            into.extend(found.map(|(key, value)| (Some(Node::below(place, Last::Key(key))), value)));
         }
         (Step::Index(index), Value::Array(list)) => {
             let index = position(*index, list.len());
             let found = index.and_then(|index| Some((index, list.get(index)?)));
-            into.extend(found.map(|(index, value)| (Node::below(place, Last::Index(index)), value)));
+            into.extend(found.map(|(index, value)| (Some(Node::below(place, Last::Index(index))), value)));
         }
         (Step::Slice(from, to, step), Value::Array(list)) => {
             for (index, value) in slice(list, *from, *to, *step) {
                 budget.spend(1)?;
-                into.push((Node::below(place, Last::Index(index)), value));
+                into.push((Some(Node::below(place, Last::Index(index))), value));
             }
         }
         (Step::Each, Value::Array(_) | Value::Object(_)) => {
             for (last, child) in children(value) {
                 budget.spend(1)?;
-                into.push((Node::below(place, last), child));
+                into.push((Some(Node::below(place, last)), child));
             }
         }
         (Step::Descend, _) => {
             into.push((place.cloned(), value));
             for (last, child) in children(value) {
                 let place = Node::below(place, last);
-                one(step, place.as_ref(), child, budget, into)?;
+                one(step, Some(&place), child, budget, into)?;
             }
         }
         (Step::Union(steps), _) => {
@@ -152,7 +152,7 @@ fn one<'v>(
         (Step::Filter(test), Value::Array(_)) => {
             for (last, element) in children(value) {
                 if holds(test, element, budget)? {
-                    into.push((Node::below(place, last), element));
+                    into.push((Some(Node::below(place, last)), element));
                 }
             }
         }
@@ -213,7 +213,10 @@ fn value_cost(value: &Value, budget: &Budget) -> Result<(), TooMuch> {
     }
 }
 
-fn any(found: &Found<'_>, mut test: impl FnMut(&Value) -> Result<bool, TooMuch>) -> Result<bool, TooMuch> {
+fn any(
+    found: &[(Option<Rc<Node<'_>>>, &Value)],
+    mut test: impl FnMut(&Value) -> Result<bool, TooMuch>,
+) -> Result<bool, TooMuch> {
     for (_, value) in found {
         if test(value)? {
             return Ok(true);
