@@ -146,7 +146,7 @@ impl<'a> Builder<'a> {
                 binding.subjects.as_deref(),
                 false,
             );
-            if bad || subjects.is_empty() {
+            if bad {
                 continue;
             }
             let own = RoleRef {
@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
                 binding.subjects.as_deref(),
                 true,
             );
-            if bad || subjects.is_empty() {
+            if bad {
                 continue;
             }
             let role = RoleRef {
@@ -378,8 +378,9 @@ impl<'a> Builder<'a> {
         let Some(id) = self.claim(field, id, &what) else {
             return;
         };
+        // Also one whose subjects are not there has the name: it would take it from another when they come.
         let before = self.as_before(&id, content);
-        let Some(content) = content.with(before.as_deref()) else {
+        let Some(content) = content.with(before.as_deref()).filter(Content::grants) else {
             return;
         };
         self.out.items.push(Item {
@@ -415,7 +416,7 @@ impl<'a> Builder<'a> {
             return;
         };
         let before = self.as_before(&id, content);
-        let Some(content) = content.with(before.as_deref()) else {
+        let Some(content) = content.with(before.as_deref()).filter(Content::grants) else {
             return;
         };
         self.out.items.push(Item {

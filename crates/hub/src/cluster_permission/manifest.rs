@@ -29,6 +29,11 @@ pub enum Content<'a> {
 }
 
 impl<'a> Content<'a> {
+    /// Whether it grants anything to anybody.
+    pub fn grants(&self) -> bool {
+        !matches!(self, Self::Binding(_, []))
+    }
+
     /// The same with these subjects, if any are given; `None` if it then grants nothing.
     pub fn with(self, subjects: Option<&'a [Subject]>) -> Option<Self> {
         match (self, subjects) {

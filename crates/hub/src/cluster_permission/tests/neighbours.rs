@@ -244,3 +244,30 @@ fn a_binding_that_gets_another_name_leaves_when_the_new_one_is_there() {
         assert_eq!(world.ids().len(), 1, "{:?}", world.ids());
     }
 }
+
+#[test]
+fn a_name_does_not_change_hands_when_an_account_comes() {
+    let unnamed = |subject: &Value| {
+        let mut entry = binding("a", "", subject);
+        entry.as_object_mut().unwrap().remove("name");
+        entry
+    };
+    let mut world = World::new(json!({"roleBindings": [unnamed(&account("bot")), unnamed(&user("alice"))]}));
+    world.add_on = Some("addons");
+    for there in [false, true] {
+        world.accounts = there.then(|| "bot".to_owned()).into_iter().collect();
+        let subjects: Vec<Value> = world
+            .plan()
+            .works
+            .values()
+            .flat_map(|work| &work.spec.workload.manifests)
+            .map(|manifest| manifest.0["subjects"][0]["name"].clone())
+            .collect();
+        assert_eq!(subjects, if there { vec![json!("bot")] } else { vec![] });
+        let message = world.condition("Ready").2;
+        assert!(
+            message.contains("spec.roleBindings[0] and spec.roleBindings[1] both make"),
+            "{message}"
+        );
+    }
+}
