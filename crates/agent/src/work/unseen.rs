@@ -119,8 +119,10 @@ mod tests {
     }
 
     fn status(reason: &str) -> ManifestWorkStatus {
-        serde_json::from_value(json!({"conditions": [{"type": "Applied", "status": "True", "reason": reason,
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+        serde_json::from_value(
+            json!({"conditions": [{"type": "Applied", "status": "True", "reason": reason,
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+        )
         .unwrap()
     }
 
@@ -147,7 +149,11 @@ mod tests {
         assert_eq!(reasons(&work("u", "10", "Old")), ["New", "Newer"]);
         assert_eq!(reasons(&work("u", "11", "New")), ["New", "Newer"]);
         unseen.settled("w");
-        assert_eq!(reasons(&work("u", "10", "Old")), ["Old", "Old"], "what was seen counts");
+        assert_eq!(
+            reasons(&work("u", "10", "Old")),
+            ["Old", "Old"],
+            "what was seen counts"
+        );
         unseen.tried(&work("u", "8", "Old"), &status("New"));
         // Another work of that name has nothing to do with it.
         assert_eq!(reasons(&work("other", "10", "Old")), ["Old", "Old"]);
