@@ -156,6 +156,26 @@ fn clean(flavor: Flavor, schema: &mut Value, all: &mut Map<String, Value>) {
 /// Drops what version 2 cannot say.
 fn reduce(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
+    let nullable = |schema: &Value| schema.get("nullable") == Some(&Value::Bool(true));
+    // What may be null has no type, and need not be there.
+    if map.get("nullable") == Some(&Value::Bool(true)) {
+        for name in ["type", "items", "properties"] {
+            map.remove(name);
+        }
+    }
+    let properties = map.get("properties").and_then(Value::as_object);
+    let optional: Vec<String> = properties
+        .into_iter()
+        .flatten()
+        .filter(|(_, property)| nullable(property))
+        .map(|(name, _)| name.clone())
+        .collect();
+    if let Some(required) = map.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|name| !optional.iter().any(|optional| name == optional.as_str()));
+        if required.is_empty() {
+            map.remove("required");
+        }
+    }
     for name in ["oneOf", "anyOf", "allOf", "not", "nullable"] {
         map.remove(name);
     }
