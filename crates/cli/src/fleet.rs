@@ -15,6 +15,7 @@ use kube::{
 use writ_api::{addon::ManagedClusterAddOn, authentication::ManagedServiceAccount, cluster::ManagedCluster};
 use writ_fleet::fleet::context_name;
 use writ_hub::managed_service_account::addon;
+use writ_runtime::guarded;
 
 use crate::{
     connect::{Connection, explain, words},
@@ -59,11 +60,10 @@ pub async fn choose(connection: &Connection, choice: &Choice) -> Result<Chosen> 
     let account = choice.account.as_deref();
     if choice.all {
         let hub = connection.client().await?;
-        let clusters = Api::<ManagedCluster>::all(hub)
-            .list(&ListParams::default())
+        let clusters: Vec<ManagedCluster> = guarded::list(&Api::all(hub), &ListParams::default())
             .await
             .map_err(|e| explain("list the managed clusters", &e))?;
-        if clusters.items.is_empty() {
+        if clusters.is_empty() {
             bail!("this hub has no managed clusters: there is nobody to ask; is it the hub that you mean?");
         }
         // Whoever holds the credential to join with can name clusters; they are none before they are let in.

@@ -67,8 +67,7 @@ where
             field_manager: Some(manager.into()),
             ..PostParams::default()
         };
-        api.create(&params, wanted)
-            .await
+        answered(api.create(&params, wanted).await)
             .context(|| format!("create {kind} {}", full_name(wanted, &name)))?;
         return Ok(Outcome::Created);
     };
@@ -89,8 +88,7 @@ where
         field_manager: Some(manager.into()),
         ..PatchParams::default()
     };
-    api.patch(&name, &params, &Patch::Merge(&patch))
-        .await
+    answered(api.patch(&name, &params, &Patch::Merge(&patch)).await)
         .context(|| format!("change {kind} {}", full_name(wanted, &name)))?;
     Ok(Outcome::Changed)
 }
@@ -119,8 +117,7 @@ where
         ..PatchParams::default()
     };
     let body = serde_json::json!({ "metadata": { "uid": current.uid() }, "status": patch });
-    api.patch_status(&name, &params, &Patch::Merge(&body))
-        .await
+    answered(api.patch_status(&name, &params, &Patch::Merge(&body)).await)
         .context(|| format!("report the status of {kind} {}", full_name(current, &name)))?;
     Ok(true)
 }
@@ -186,8 +183,8 @@ where
 {
     let mut params = DeleteParams::background();
     params.preconditions = only;
-    match api.delete(name, &params).await {
-        Ok(_) => Ok(()),
+    match answered(api.delete(name, &params).await) {
+        Ok(()) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         // Not the object that was meant.
         Err(kube::Error::Api(status)) if status.code == 409 && params.preconditions.is_some() => Ok(()),
@@ -195,6 +192,19 @@ where
             let kind = K::kind(&K::DynamicType::default()).into_owned();
             Err(error).context(|| format!("delete {kind} {name}"))
         }
+    }
+}
+
+/// Whether a write was done, whatever the answer shows. An answer that cannot be read comes after the fact: somebody
+/// else may have put a value into the object that our types do not know, and must not keep us from what follows.
+pub fn answered<T>(answer: kube::Result<T>) -> kube::Result<()> {
+    match answer {
+        // Not its words: they quote the answer.
+        Err(kube::Error::SerdeError(_)) => {
+            tracing::debug!("it was written, but the answer cannot be read");
+            Ok(())
+        }
+        answer => answer.map(drop),
     }
 }
 
@@ -243,6 +253,37 @@ mod tests {
             Some(json!({"metadata": {"labels": {"a": "2"}}, "list": [1, 2]}))
         );
         assert_eq!(difference(&json!({}), &json!({"a": null})), None);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_cannot_be_read_is_no_failure() {
+        use k8s_openapi::api::apps::v1::Deployment;
+        use kube::{Client, client::Body};
+
+        let server = tower::service_fn(|_: http::Request<Body>| async {
+            let answer = json!({"metadata": {"name": "d"}, "status": {"replicas": 5_000_000_000_i64}});
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
+                answer.to_string().into_bytes(),
+            )))
+        });
+        let api: Api<Deployment> = Api::default_namespaced(Client::new(server, "default"));
+        assert!(api.get("d").await.is_err(), "a reader needs the answer");
+        let mut wanted = Deployment::default();
+        wanted.metadata.name = Some("d".into());
+        let current = wanted.clone();
+        assert_eq!(
+            ensure(&api, None, &wanted, "test").await.unwrap(),
+            Outcome::Created
+        );
+        wanted.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+        let changed = ensure(&api, Some(&current), &wanted, "test").await.unwrap();
+        assert_eq!(changed, Outcome::Changed);
+        assert!(
+            ensure_status(&api, &current, &json!({"replicas": 1}), "test")
+                .await
+                .unwrap()
+        );
+        delete(&api, "d", None).await.unwrap();
     }
 
     #[test]

@@ -10,6 +10,7 @@ use futures::{Stream, StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource, ResourceExt,
+    api::ListParams,
     runtime::watcher::{self, Event, watcher},
 };
 use serde::{
@@ -113,6 +114,16 @@ where
     K::DynamicType: Default,
 {
     watcher(api, config).filter_map(|event| future::ready(event.map(open).transpose()))
+}
+
+/// A list without the objects that cannot be read.
+pub async fn list<K>(api: &Api<Guarded<K>>, params: &ListParams) -> kube::Result<Vec<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Default,
+    K::DynamicType: Default,
+{
+    let found = api.list(params).await?;
+    Ok(found.into_iter().filter_map(Guarded::readable).collect())
 }
 
 fn open<K>(event: Event<Guarded<K>>) -> Option<Event<K>> {

@@ -135,15 +135,15 @@ async fn install(context: &Context) -> Result<(), Error> {
 /// Follows one kind; the answer comes when everything there is has been seen.
 fn follow<K>(context: &Context, known: &Arc<Known>, queue: &Queue<Key>) -> oneshot::Receiver<()>
 where
-    K: Followed + Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Followed + Resource + Clone + Debug + Default + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
     let gate = context.health.gate(format!("grants: watch {}", K::WHAT));
     let (sender, receiver) = oneshot::channel();
     let mut sender = Some(sender);
-    let api = Api::<K>::all(context.spoke.clone());
+    let api = Api::<writ_runtime::guarded::Guarded<K>>::all(context.spoke.clone());
     let (known, queue, shutdown) = (known.clone(), queue.clone(), context.shutdown.clone());
-    let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
+    let stream = writ_runtime::guarded::guarded(api, watcher::Config::default()).default_backoff();
     tokio::spawn(async move {
         let mut stream = std::pin::pin!(stream);
         let mut listed = BTreeSet::new();

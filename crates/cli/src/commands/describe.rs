@@ -14,6 +14,7 @@ use serde_json::Value;
 use writ_api::cluster::{
     ManagedCluster, ManagedClusterSet, PlacementDecision, placement_decision::PLACEMENT_LABEL,
 };
+use writ_runtime::guarded::{self, Guarded};
 
 use crate::{
     connect::{Connection, explain},
@@ -195,8 +196,8 @@ async fn related(client: &Client, word: &str, object: &Value) -> Result<Vec<Repo
     let found = match word {
         "sets" => {
             let set: ManagedClusterSet = serde_json::from_value(object.clone()).context("read the set")?;
-            let clusters = Api::<ManagedCluster>::all(client.clone()).list(&all).await;
-            clusters.map(|clusters| describe::members(&set, &clusters.items))
+            let clusters = guarded::list(&Api::<Guarded<ManagedCluster>>::all(client.clone()), &all).await;
+            clusters.map(|clusters| describe::members(&set, &clusters))
         }
         "placements" => {
             let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();

@@ -1,14 +1,22 @@
 //! Why a placement chose what it chose: the same scheduler, run by whoever asks, with what they can read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+};
 
 use jiff::Timestamp;
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use serde::de::DeserializeOwned;
 use writ_api::cluster::{
     AddOnPlacementScore, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement,
     PlacementDecision, placement_decision::PLACEMENT_LABEL,
 };
-use writ_runtime::{Error, error::Context as _};
+use writ_runtime::{
+    Error,
+    error::Context as _,
+    guarded::{self, Guarded},
+};
 
 use super::{
     facts::{Facts, Scores},
@@ -32,40 +40,26 @@ pub struct Explanation {
 
 /// Explains the placement `namespace/name`.
 pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Explanation, Error> {
-    let everything = ListParams::default();
     let placements: Api<Placement> = Api::namespaced(client.clone(), namespace);
     let placement = placements
         .get(name)
         .await
         .context(|| format!("read Placement {namespace}/{name}"))?;
-    let bindings: Api<ManagedClusterSetBinding> = Api::namespaced(client.clone(), namespace);
-    let bindings = bindings
-        .list(&everything)
-        .await
-        .context(|| "list ManagedClusterSetBindings".into())?;
-    let sets: Api<ManagedClusterSet> = Api::all(client.clone());
-    let sets = sets
-        .list(&everything)
-        .await
-        .context(|| "list ManagedClusterSets".into())?;
-    let clusters: Api<ManagedCluster> = Api::all(client.clone());
-    let clusters = clusters
-        .list(&everything)
-        .await
-        .context(|| "list ManagedClusters".into())?;
+    let bindings: Vec<ManagedClusterSetBinding> = all(
+        &Api::namespaced(client.clone(), namespace),
+        "ManagedClusterSetBindings",
+    )
+    .await?;
+    let sets: Vec<ManagedClusterSet> = all(&Api::all(client.clone()), "ManagedClusterSets").await?;
+    let clusters: Vec<ManagedCluster> = all(&Api::all(client.clone()), "ManagedClusters").await?;
     let (decisions, note) = decisions_to_compare(client, namespace).await?;
-    let scores: Api<AddOnPlacementScore> = Api::all(client.clone());
-    let scores = scores
-        .list(&everything)
-        .await
-        .context(|| "list AddOnPlacementScores".into())?;
+    let scores: Vec<AddOnPlacementScore> = all(&Api::all(client.clone()), "AddOnPlacementScores").await?;
 
     let views: Vec<SetView> = sets
-        .items
         .iter()
         .filter(|set| {
             let name = set.name_any();
-            bindings.items.iter().any(|b| b.spec.cluster_set == name)
+            bindings.iter().any(|b| b.spec.cluster_set == name)
                 && (placement.spec.cluster_sets.is_empty() || placement.spec.cluster_sets.contains(&name))
         })
         // Admission marks the sets whose key this hub guards, the default key too where it was told so.
@@ -100,7 +94,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
     }
     let now = Timestamp::now();
     let (mut members, mut unconfirmed) = (Vec::new(), BTreeMap::new());
-    for cluster in clusters.items {
+    for cluster in clusters {
         let joined = cluster.annotations().get(JOINED_ANNOTATION).map(String::as_str);
         let is = |wanted: Membership| {
             let mut sets = views.iter();
@@ -118,7 +112,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
             let facts = Facts::of(cluster);
             let chosen = before.contains_key(&facts.name);
             let verdict = compiled.judge(&facts, chosen, now, |cluster| {
-                let own = scores.items.iter();
+                let own = scores.iter();
                 Scores::of(own.filter(|s| s.namespace().as_deref() == Some(cluster)), now)
             });
             (facts, verdict)
@@ -127,7 +121,6 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
     let candidates: Vec<(&Facts, &Verdict)> = judged.iter().map(|(f, v)| (f, v)).collect();
     let add_on_score = |cluster: &str, resource: &str, score: &str| {
         scores
-            .items
             .iter()
             .find(|s| s.namespace().as_deref() == Some(cluster) && s.name_any() == resource)
             .and_then(|s| super::controller::score_in(s, score, now))
@@ -145,6 +138,16 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         misconfigured: None,
         note,
     })
+}
+
+/// All objects of a kind that can be read, as the hub's own watches have them: what one cluster reports does not keep
+/// anybody from an answer about the others.
+async fn all<K>(api: &Api<Guarded<K>>, what: &str) -> Result<Vec<K>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Default,
+{
+    let found = guarded::list(api, &ListParams::default()).await;
+    found.context(|| format!("list {what}"))
 }
 
 /// Why a cluster that carries the label of a set is none of its members.

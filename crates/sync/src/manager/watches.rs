@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fmt::Debug,
     hash::Hash,
     sync::{Arc, PoisonError, RwLock},
 };
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, ServiceAccount},
@@ -25,6 +26,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use writ_api::{configsync::RoleRefKind, kpt::ResourceGroup};
 use writ_runtime::{
+    guarded::{Guarded, guarded},
     health::{Gate, Health},
     queue::Queue,
 };
@@ -136,7 +138,6 @@ pub fn start(
     running: &mut JoinSet<()>,
 ) -> Stores {
     let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_VALUE}"));
-    let everything = watcher::Config::default();
     let mut start = Start {
         client,
         health,
@@ -214,26 +215,22 @@ pub fn start(
             queue,
         ),
         legacy: Legacy::default(),
-        namespaces: {
-            start.watch(Api::all(client.clone()), everything.clone(), (), "Namespaces", {
-                move |namespace: &PartialObjectMeta<Namespace>, _| namespace_changed(&namespace.name_any())
-            })
-        },
+        namespaces: start.names("Namespaces", move |namespace: &PartialObjectMeta<Namespace>| {
+            namespace_changed(&namespace.name_any());
+        }),
         all_roles: {
             let changed = role_changed(RoleRefKind::Role);
-            start.watch(Api::all(client.clone()), everything.clone(), (), "Roles", {
-                move |role: &PartialObjectMeta<Role>, _| {
-                    // Base roles are nobody's roleRef.
-                    if names::id_of(role.labels()).is_none() {
-                        changed(role.namespace().as_deref(), &role.name_any());
-                    }
+            start.names("Roles", move |role: &PartialObjectMeta<Role>| {
+                // Base roles are nobody's roleRef.
+                if names::id_of(role.labels()).is_none() {
+                    changed(role.namespace().as_deref(), &role.name_any());
                 }
             })
         },
         all_cluster_roles: {
             let changed = role_changed(RoleRefKind::ClusterRole);
-            start.watch(Api::all(client.clone()), everything, (), "ClusterRoles", {
-                move |role: &PartialObjectMeta<ClusterRole>, _| changed(None, &role.name_any())
+            start.names("ClusterRoles", move |role: &PartialObjectMeta<ClusterRole>| {
+                changed(None, &role.name_any());
             })
         },
         syncs: syncs.clone(),
@@ -310,7 +307,7 @@ fn for_each<K>(
     mut changed: impl FnMut(&K, Change) + Send + 'static,
     running: &mut JoinSet<()>,
 ) where
-    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Default + Clone,
 {
     let events = watcher(api, watcher::Config::default()).default_backoff();
@@ -351,8 +348,7 @@ impl Start<'_> {
         let name = format!("{}s", kind.as_str());
         let config = watcher::Config::default();
         self.watch(
-            api,
-            config,
+            watcher(api, config),
             resource,
             &name,
             move |object: &DynamicObject, gone| {
@@ -380,10 +376,24 @@ impl Start<'_> {
         );
     }
 
-    /// Objects made for syncs. A label that somebody changed leads to both the old and the new sync.
+    /// The metadata of all objects of a kind.
+    fn names<K>(
+        &mut self,
+        name: &str,
+        mut changed: impl FnMut(&PartialObjectMeta<K>) + Send + 'static,
+    ) -> Store<PartialObjectMeta<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + std::marker::Sync + 'static,
+    {
+        let events = watcher(Api::all(self.client.clone()), watcher::Config::default());
+        self.watch(events, (), name, move |object, _| changed(object))
+    }
+
+    /// Objects made for syncs. A label that somebody changed leads to both the old and the new sync. Guarded: whoever
+    /// may write an inventory in one namespace must not stop the syncs of the others.
     fn owned<K>(
         &mut self,
-        api: Api<K>,
+        api: Api<Guarded<K>>,
         config: watcher::Config,
         name: &str,
         queue: &Queue<SyncId>,
@@ -391,7 +401,8 @@ impl Start<'_> {
     where
         K: Resource<DynamicType = ()>
             + Clone
-            + std::fmt::Debug
+            + Debug
+            + Default
             + DeserializeOwned
             + Send
             + std::marker::Sync
@@ -399,7 +410,7 @@ impl Start<'_> {
     {
         let queue = queue.clone();
         let mut known: HashMap<(Option<String>, String), SyncId> = HashMap::new();
-        self.watch(api, config, (), name, move |object: &K, _| {
+        self.watch(guarded(api, config), (), name, move |object: &K, _| {
             let key = (object.namespace(), object.name_any());
             let now = names::id_of(object.labels());
             let before = match &now {
@@ -414,21 +425,20 @@ impl Start<'_> {
 
     fn watch<K>(
         &mut self,
-        api: Api<K>,
-        config: watcher::Config,
+        events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
         kind: K::DynamicType,
         name: &str,
         mut changed: impl FnMut(&K, bool) + Send + 'static,
     ) -> Store<K>
     where
-        K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + std::marker::Sync + 'static,
+        K: Resource + Clone + Debug + DeserializeOwned + Send + std::marker::Sync + 'static,
         K::DynamicType: Eq + Hash + Clone + Send + std::marker::Sync,
     {
         let gate = self.gate(name);
         let name = name.to_owned();
         let mut writer: Writer<K> = Writer::new(kind);
         let store = writer.as_reader();
-        let events = watcher(api, config).default_backoff();
+        let events = events.default_backoff();
         self.running.spawn(async move {
             let mut events = std::pin::pin!(events);
             let mut gone: HashMap<ObjectRefKey, Arc<K>> = HashMap::new();

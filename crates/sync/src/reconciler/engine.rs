@@ -22,7 +22,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use writ_api::kpt::ResourceGroup;
-use writ_runtime::{Error, backoff::Backoff, health::Gate};
+use writ_runtime::{
+    Error,
+    backoff::Backoff,
+    guarded::{Guarded, guarded},
+    health::Gate,
+};
 
 use super::{
     Identities, Inputs, Shared,
@@ -176,8 +181,8 @@ pub async fn follow(
     let resource = id.kind.resource();
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &id.namespace, &resource);
     let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
-    let groups: Api<ResourceGroup> = Api::namespaced(client, &id.namespace);
-    let groups = watcher(groups, config.clone())
+    let groups: Api<Guarded<ResourceGroup>> = Api::namespaced(client, &id.namespace);
+    let groups = guarded(groups, config.clone())
         .default_backoff()
         .applied_objects();
     let mut groups = std::pin::pin!(groups);

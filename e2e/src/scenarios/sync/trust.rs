@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use writ_api::kpt::ResourceGroup;
@@ -150,11 +150,32 @@ pub async fn rights_gone(fleet: Fleet) -> Result<()> {
     Ok(())
 }
 
+/// An inventory that looks like one of a sync, with a time that the definition lets through and no client reads.
+async fn unreadable_inventory(case: &Case, namespace: &str) -> Result<()> {
+    let resource = ApiResource::erase::<ResourceGroup>(&());
+    let groups: Api<DynamicObject> = Api::namespaced_with(case.admin.clone(), namespace, &resource);
+    let mut odd = DynamicObject::new("odd", &resource).data(json!({ "spec": {} }));
+    let label = (
+        "configsync.gke.io/managed-by".to_owned(),
+        "reconciler-manager".to_owned(),
+    );
+    odd.metadata.labels = Some([label].into());
+    groups.create(&PostParams::default(), &odd).await?;
+    let condition =
+        json!({ "type": "Odd", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00+99:99" });
+    let status = Patch::Merge(json!({ "status": { "observedGeneration": 1, "conditions": [condition] }}));
+    groups
+        .patch_status("odd", &PatchParams::default(), &status)
+        .await?;
+    Ok(())
+}
+
 /// Somebody deletes an inventory, empties it, or puts another's object in: it is what it was at once, and the deletion of
-/// the sync forgets nothing.
+/// the sync forgets nothing. That somewhere else is one which nobody can read stops none of that.
 pub async fn inventory(fleet: Fleet) -> Result<()> {
     let case = Case::new(fleet).await?;
     apply(&case.admin, &namespace("kept")).await?;
+    unreadable_inventory(&case, "kept").await?;
     apply(&case.admin, &config_map("kept", "theirs", "1")).await?;
     let commit = case
         .repo
