@@ -289,7 +289,8 @@ impl Worker {
             Step::Change {
                 to: Object::Role(role),
                 ..
-            } => change(&roles, role.as_ref()).await,
+            }
+            | Step::Empty(Object::Role(role)) => change(&roles, role.as_ref()).await,
             Step::Change {
                 to: Object::RoleBinding(binding),
                 replace: again,
@@ -301,7 +302,6 @@ impl Worker {
                 change(&bindings, binding.as_ref()).await
             }
             // What our field manager says counts, and nobody else has a say in what goes.
-            Step::Empty(Object::Role(role)) => change(&roles, role.as_ref()).await,
             Step::Empty(Object::RoleBinding(binding)) => change(&bindings, binding.as_ref()).await,
             Step::Release(Object::Role(role)) => release(&roles, role.as_ref()).await,
             Step::Release(Object::RoleBinding(binding)) => release(&bindings, binding.as_ref()).await,

@@ -77,7 +77,7 @@ impl GrantNames {
             let grant = kept.or_else(|| {
                 let base = names::work(permission, 1);
                 // Another entry may have kept the name that this one would get.
-                (0..)
+                (0..=u32::MAX)
                     .map(|salt| format!("{base}-{}", grant_suffix(kind, name, labels, salt)))
                     .find(|fresh| !used.contains(fresh))
             });
