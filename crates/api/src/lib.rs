@@ -10,6 +10,7 @@ pub mod kpt;
 mod number_or_text;
 pub mod proxy;
 pub mod rbac;
+mod readable;
 mod schema;
 pub mod work;
 pub mod writ;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::cluster_claim::CLAIM_AGENT;
-use crate::NumberOrText;
+use crate::{NumberOrText, readable::elements};
 
 /// The taint of a cluster whose API server does not answer its own agent.
 pub const TAINT_UNAVAILABLE: &str = "cluster.open-cluster-management.io/unavailable";
@@ -123,7 +123,7 @@ impl TaintEffect {
 #[serde(rename_all = "camelCase")]
 pub struct ManagedClusterStatus {
     /// Accepted, joined, available and more.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "elements", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The sum over all nodes.
@@ -139,7 +139,7 @@ pub struct ManagedClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cluster_claims: Vec<ReportedClaim>,
     /// The namespaces that the sets of the cluster ask for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "elements", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["clusterSet", "name"]

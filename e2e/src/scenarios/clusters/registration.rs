@@ -302,6 +302,11 @@ pub async fn nonsense(fleet: Fleet) -> Result<()> {
     let reports = [
         ("large", json!({"capacity": {"x": 5_000_000_000_i64}})),
         ("late", json!({"conditions": [condition]})),
+        // Not among what the hub itself writes over.
+        (
+            "deep",
+            json!({"managedNamespaces": [{"name": "odd", "clusterSet": "odd", "conditions": [condition]}]}),
+        ),
     ];
     let accept = async |name: &str| -> Result<Client> {
         create(&admin, name, json!({})).await?;
@@ -340,6 +345,22 @@ pub async fn nonsense(fleet: Fleet) -> Result<()> {
         raw(&admin).patch(name, &PatchParams::default(), &patch).await?;
         wait::until_true(&format!("{name} has no rights"), || async {
             Ok(leases_as(agent, name).await.is_err())
+        })
+        .await?;
+        wait::until_true(&format!("{name} is told that it was denied"), || async {
+            let cluster = raw(&admin).get(name).await?;
+            let conditions = cluster
+                .data
+                .pointer("/status/conditions")
+                .and_then(Value::as_array);
+            Ok(conditions.into_iter().flatten().any(|condition| {
+                condition["type"] == "HubAcceptedManagedCluster" && condition["status"] == "False"
+            }))
+        })
+        .await?;
+        raw(&admin).delete(name, &DeleteParams::default()).await?;
+        wait::until_true(&format!("{name} is gone"), || async {
+            Ok(raw(&admin).get_opt(name).await?.is_none())
         })
         .await?;
     }
