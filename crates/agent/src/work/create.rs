@@ -149,7 +149,7 @@ mod tests {
             &|live| live["metadata"]["managedFields"][0]["fieldsV1"]["f:data"]["f:old"] = json!({}),
             &|live| {
                 live["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"]["f:finalizers"] =
-                    json!({"v:\"x\"": {}})
+                    json!({"v:\"x\"": {}});
             },
             &|live| live["metadata"]["managedFields"][0]["manager"] = json!("you"),
             &|live| live["metadata"]["managedFields"] = json!([]),

@@ -156,11 +156,7 @@ fn one<'v>(
                 }
             }
         }
-        (Step::Select(test), _) => {
-            if holds(test, value, budget)? {
-                into.push((place.cloned(), value));
-            }
-        }
+        (Step::Select(test), _) if holds(test, value, budget)? => into.push((place.cloned(), value)),
         _ => {}
     }
     Ok(())

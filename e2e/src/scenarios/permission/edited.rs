@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{
-    Api, Resource, ResourceExt as _,
+    Api, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
 use serde::de::DeserializeOwned;
@@ -53,7 +53,7 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
     let grants: Api<NamespaceGrant> = Api::all(client.clone());
     let identities = async || -> Result<_> {
         let grants = grants.list(&ListParams::default()).await?;
-        let mut all: Vec<Option<String>> = grants.items.iter().map(|grant| grant.uid()).collect();
+        let mut all: Vec<Option<String>> = grants.items.iter().map(ResourceExt::uid).collect();
         all.sort();
         all.extend([bindings.get("p").await?.uid(), roles.get("p").await?.uid()]);
         Ok(all)

@@ -58,8 +58,8 @@ pub async fn later(fleet: Fleet) -> Result<()> {
 
     let roles: Api<ClusterRole> = Api::all(hub.clone());
     let name = "open-cluster-management:managedcluster:work";
-    let rules = roles.get(name).await?.rules.unwrap_or_default();
-    let fewer: Vec<_> = rules
+    let before = roles.get(name).await?.rules.unwrap_or_default();
+    let fewer: Vec<_> = before
         .iter()
         .filter(|rule| {
             let mut resources = rule.resources.iter().flatten();
@@ -89,7 +89,7 @@ pub async fn later(fleet: Fleet) -> Result<()> {
         })
         .await?;
     }
-    let patch = Patch::Merge(json!({ "rules": rules }));
+    let patch = Patch::Merge(json!({ "rules": before }));
     roles.patch(name, &PatchParams::default(), &patch).await?;
     wait::until_true("the hub knows of both", || async {
         let ready = condition(&fleet, "p", "Ready", "True", "Granted").await?;

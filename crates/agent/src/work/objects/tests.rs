@@ -268,9 +268,9 @@ fn a_name_is_kept_once_however_often_it_is_named() {
     let known = objects.lock();
     let kept = &known.kinds.get(&kind().resource).unwrap().objects;
     assert_eq!(kept.len(), 2);
-    let named = known.interests.values().flat_map(|interest| &interest.objects);
+    let wanted = known.interests.values().flat_map(|interest| &interest.objects);
     let mut count = 0;
-    for (_, name) in named {
+    for (_, name) in wanted {
         let (kept, _) = kept.get_key_value(name).unwrap();
         assert!(Arc::ptr_eq(&kept.1, &name.1), "{name:?}");
         assert!(Arc::ptr_eq(&kept.0, &name.0), "{name:?}");
