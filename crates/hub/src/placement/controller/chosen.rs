@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::ResourceExt;
-use writ_api::cluster::{PlacementDecision, placement_decision::PLACEMENT_LABEL};
+use kube::{Resource, ResourceExt};
+use writ_api::cluster::{Placement, PlacementDecision, placement_decision::PLACEMENT_LABEL};
 
 /// What placements chose: what was planned last, or what is stored where nothing was planned yet. It outlives what is
 /// kept of a placement, so that a placement that is looked at anew weighs the others as they are.
@@ -78,6 +78,13 @@ impl Chosen {
             }
         }
     }
+}
+
+/// The placement that owns a decision object, as `namespace/name`: its label may have been taken off.
+pub(super) fn owner_of(decision: &PlacementDecision) -> Option<String> {
+    let mut owners = decision.owner_references().iter();
+    let owner = owners.find(|owner| owner.kind == Placement::kind(&()) && owner.controller == Some(true))?;
+    Some(format!("{}/{}", decision.namespace()?, owner.name))
 }
 
 /// The placement that a decision object belongs to, as `namespace/name`.

@@ -18,7 +18,7 @@ use writ_runtime::watching::Mirror;
 
 use super::{
     Event, Wanted,
-    chosen::{Chosen, placement_of},
+    chosen::{Chosen, owner_of, placement_of},
     kept::Kept,
     score_in,
 };
@@ -140,8 +140,13 @@ impl Scheduler {
             Event::Decision(event) => {
                 for change in self.decisions.apply(event, |decision| decision) {
                     let (old, now) = (change.old.as_ref(), self.decisions.get(&change.key));
-                    let touched: BTreeSet<String> =
-                        old.into_iter().chain(now).filter_map(placement_of).collect();
+                    // The owner as well: one that lost its label before it was ever seen is to get it again.
+                    let touched: BTreeSet<String> = old
+                        .into_iter()
+                        .chain(now)
+                        .flat_map(|decision| [placement_of(decision), owner_of(decision)])
+                        .flatten()
+                        .collect();
                     for placement in touched {
                         match self.kept.get_mut(&placement) {
                             // What the scheduler itself wrote comes back as an event: nothing to do.

@@ -193,6 +193,23 @@ fn one_cluster_more_is_one_object_changed() {
 }
 
 #[test]
+fn a_decision_that_was_never_seen_with_its_label_is_its_owners() {
+    let mut hub = Hub::new();
+    hub.label("c", "prod");
+    hub.settle();
+    let mut stripped = made("p-decision-1", &BTreeSet::from(["c".into()]));
+    hub.scheduler
+        .take(Event::Decision(Watched::Delete(stripped.clone())));
+    hub.scheduler.take_dirty();
+    stripped.metadata.labels = None;
+    let owner = json!([{"apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement", "name": "p",
+        "uid": "u", "controller": true}]);
+    stripped.metadata.owner_references = Some(read(owner));
+    hub.scheduler.take(Event::Decision(Watched::Apply(stripped)));
+    assert!(hub.scheduler.take_dirty().contains("a/p"));
+}
+
+#[test]
 fn an_object_comes_with_its_first_cluster_and_goes_with_its_last() {
     let mut hub = Hub::new();
     for n in 0..200 {
