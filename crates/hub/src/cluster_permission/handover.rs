@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use writ_api::work::ManifestCondition;
 use writ_runtime::condition;
 
 use super::{
@@ -55,13 +56,19 @@ fn former_way(seen: &Observation<'_>, built: &Built, dropped: &BTreeMap<Id, &Val
         .collect()
 }
 
-/// Bindings that got another name and nothing else, until the agent has made them under the new one.
+/// Bindings that got another name and nothing else, until the agent has made them under the new one. Of those that the agent
+/// does not say to be there nobody can lose anything.
 fn former_names(seen: &Observation<'_>, built: &Built, dropped: &BTreeMap<Id, &Value>) -> Vec<Item> {
     let renamed = |id: &Id, manifest: &Value, new: &Item| {
         let place = (&id.kind, &id.namespace) == (&new.id.kind, &new.id.namespace);
         place && new.purpose != Purpose::Check && same_but_the_name(manifest, &new.manifest)
     };
-    let lingering = dropped.iter().filter_map(|(id, manifest)| {
+    let there = |old: &Id| {
+        let mut reports = reports(seen).filter(|(report, _)| id(report) == *old);
+        reports.any(|(report, _)| condition::is_true(&report.conditions, "Applied"))
+    };
+    let dropped = dropped.iter().filter(|(id, _)| there(id));
+    let lingering = dropped.filter_map(|(id, manifest)| {
         let mut news = built.items.iter();
         let new = news.find(|new| renamed(id, manifest, new) && !taken_over(seen, new))?;
         Some(Item {
@@ -88,14 +95,18 @@ fn same_but_the_name(one: &Value, other: &Value) -> bool {
 /// Whether the agent has worked on what is wanted now. Whether it could is another question: what it could not do is
 /// reported, and waiting for it would keep the old way for ever.
 fn taken_over(seen: &Observation<'_>, item: &Item) -> bool {
-    let mut reports = seen.works.values().flat_map(|work| {
-        let all = work.status.iter().flat_map(|s| &s.resource_status.manifests);
-        all.map(|report| (report, work.metadata.generation))
-    });
-    reports.any(|(report, generation)| {
+    reports(seen).any(|(report, generation)| {
         let applied = condition::find(&report.conditions, "Applied");
         id(report) == item.id
             && applied.is_some_and(|applied| applied.observed_generation >= generation)
             && (item.purpose != Purpose::Grant || Feedback::of(Some(report)).is_current())
+    })
+}
+
+/// What the agent says of each object, and the generation of the work that it is about.
+fn reports<'a>(seen: &Observation<'a>) -> impl Iterator<Item = (&'a ManifestCondition, Option<i64>)> {
+    seen.works.values().flat_map(|work| {
+        let all = work.status.iter().flat_map(|s| &s.resource_status.manifests);
+        all.map(|report| (report, work.metadata.generation))
     })
 }
