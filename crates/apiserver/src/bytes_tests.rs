@@ -7,7 +7,7 @@ use crate::http::{Query, decode_json, decode_yaml, route};
 use crate::patch::{json_patch, merge_patch, strategic_merge};
 use crate::schema::{Schema, validate_structural};
 use crate::selector::{FieldSelector, LabelSelector};
-use crate::ssa::{Manager, apply, track_update};
+use crate::ssa::{Manager, Others, apply, track_update};
 
 /// Bytes without form, and documents with a few bytes and words changed: most of those get past the first brace.
 fn bytes(
@@ -93,6 +93,7 @@ fn manager(name: &str) -> Manager<'_> {
         api_version: "v1",
         ignored: &[],
         versions: &[],
+        others: Others::Forgotten,
     }
 }
 

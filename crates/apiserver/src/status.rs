@@ -221,6 +221,11 @@ impl Failure {
         Self::new(406, "NotAcceptable", message).with(json!({}))
     }
 
+    /// 406, for a shape that this answer cannot have.
+    pub fn other_shape(message: String) -> Self {
+        Self::new(406, "NotAcceptable", message).with(json!({}))
+    }
+
     /// 413.
     pub fn too_large(limit: usize) -> Self {
         Self::new(

@@ -24,7 +24,7 @@ mod transcript;
 #[path = "conformance/webhook.rs"]
 mod webhook;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use writ_testenv::{Assets, ControlPlane, Options, harness};
@@ -54,10 +54,16 @@ fn main() {
     });
     let tally = Arc::new(Mutex::new(tally::Tally::default()));
     let mut trials = Vec::new();
+    // What changes a whole cluster, such as a default class, waits until it is alone with it.
+    let turn = Arc::new(RwLock::new(()));
     for transcript in transcript::all() {
+        let turn = turn.clone();
         let (pair, tally, handle) = (pair.clone(), tally.clone(), runtime.handle().clone());
         let name = format!("transcript::{}", transcript.name);
         let run = move || {
+            let alone = transcript.name.ends_with("-alone");
+            let _one = alone.then(|| turn.write().unwrap());
+            let _many = (!alone).then(|| turn.read().unwrap());
             let pair = pair.as_ref().as_ref().ok_or("there is no real control plane")?;
             let outcome = handle.block_on(transcript.run(pair));
             tally.lock().unwrap().add(&outcome);
@@ -66,8 +72,9 @@ fn main() {
         trials.push(Trial::test(name, run).with_ignored_flag(ignored));
     }
     for seed in random::seeds() {
-        let (pair, handle) = (pair.clone(), runtime.handle().clone());
+        let (pair, handle, turn) = (pair.clone(), runtime.handle().clone(), turn.clone());
         let run = move || {
+            let _many = turn.read().unwrap();
             let pair = pair.as_ref().as_ref().ok_or("there is no real control plane")?;
             handle.block_on(random::run(pair, seed)).map_err(Failed::from)
         };

@@ -118,8 +118,9 @@ async fn watches_see_everything_after_their_version() {
     maps.create(&PostParams::default(), &config_map("later", "1"))
         .await
         .unwrap();
-    let late = maps.watch(&WatchParams::default(), &start).await;
-    assert!(matches!(late, Err(kube::Error::Api(status)) if status.code == 410));
+    let late = maps.watch(&WatchParams::default(), &start).await.unwrap();
+    let told = late.boxed().try_next().await.unwrap().unwrap();
+    assert!(matches!(told, WatchEvent::Error(status) if status.code == 410));
 }
 
 #[tokio::test]
@@ -371,4 +372,74 @@ async fn a_quota_holds_when_all_come_at_once() {
         });
     let (_, most) = counts.await.unwrap();
     assert!((1..=7).contains(&most), "{most} at one time");
+}
+
+/// Whoever owns a namespace owns nothing beside it, however the path is spelled.
+#[tokio::test]
+async fn rights_in_a_namespace_end_there() {
+    let server = Server::builder().start().await.unwrap();
+    let admin = server.client();
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    for name in ["own", "victim"] {
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        namespaces
+            .create(&PostParams::default(), &namespace)
+            .await
+            .unwrap();
+    }
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/own";
+    let role = json!({ "metadata": { "name": "all" }, "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }] });
+    let binding = json!({
+        "metadata": { "name": "all" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant" }],
+    });
+    let ask = |method: &str, path: &str, body: &serde_json::Value| {
+        let kind = if method == "PATCH" {
+            "merge-patch+json"
+        } else {
+            "json"
+        };
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        let request = http::Request::builder().method(method).uri(path);
+        request
+            .header("Content-Type", format!("application/{kind}"))
+            .body(kube::client::Body::from(body))
+            .unwrap()
+    };
+    for (path, body) in [("roles", &role), ("rolebindings", &binding)] {
+        let made = admin.send(ask("POST", &format!("{rbac}/{path}"), body)).await;
+        assert_eq!(made.unwrap().status(), 201, "{path}");
+    }
+    let victim = namespaces.get("victim").await.unwrap();
+    let tenant = server.client_as("tenant", Vec::<String>::new());
+    let nothing = serde_json::Value::Null;
+    let labelled = json!({ "metadata": { "name": "victim", "labels": { "pod-security.kubernetes.io/enforce": "privileged" } }, "spec": { "finalizers": [] } });
+    for (method, path, body) in [
+        ("GET", "namespaces", &nothing),
+        ("GET", "namespaces?watch=true&timeoutSeconds=1", &nothing),
+        ("POST", "namespaces", &json!({ "metadata": { "name": "new" } })),
+        ("GET", "namespaces/victim", &nothing),
+        ("PATCH", "namespaces/victim", &labelled),
+        ("PUT", "namespaces/victim", &labelled),
+        ("PATCH", "namespaces/victim/status", &labelled),
+        ("PUT", "namespaces/victim/finalize", &labelled),
+        ("DELETE", "namespaces/victim", &nothing),
+        ("GET", "namespaces/own", &nothing),
+        ("GET", "nodes", &nothing),
+        ("DELETE", "nodes", &nothing),
+    ] {
+        let answer = tenant
+            .send(ask(method, &format!("/api/v1/namespaces/own/{path}"), body))
+            .await;
+        assert_eq!(answer.unwrap().status(), 404, "{method} {path}");
+    }
+    assert_eq!(namespaces.get("victim").await.unwrap(), victim);
+    assert!(namespaces.get_opt("new").await.unwrap().is_none());
+    let own = tenant.send(ask("GET", "/api/v1/namespaces/own", &nothing)).await;
+    assert_eq!(own.unwrap().status(), 200);
 }

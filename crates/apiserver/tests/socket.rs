@@ -352,3 +352,25 @@ async fn a_thousand_watchers_hear_of_one_write() {
         assert!(matches!(watch.await.unwrap(), kube::api::WatchEvent::Added(_)));
     }
 }
+
+#[tokio::test]
+async fn certificates_keep_all_groups_and_need_a_name() {
+    let server = Server::builder().port(0).start().await.unwrap();
+    let client = |user: &'static str| {
+        let groups = ["a", "b"].map(str::to_owned);
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig_as(user, &groups).unwrap()).unwrap();
+        async move {
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .unwrap();
+            Client::try_from(config).unwrap()
+        }
+    };
+    let alice = who(&client("alice").await).await.unwrap();
+    assert_eq!(alice.username.as_deref(), Some("alice"));
+    assert_eq!(alice.groups.unwrap(), ["a", "b", "system:authenticated"]);
+    // Anonymous, like somebody without a certificate: not refused, but with no rights.
+    let nobody = who(&client("").await).await.unwrap_err();
+    assert_eq!(code(&nobody), 403);
+}

@@ -180,6 +180,67 @@ async fn a_definition_that_comes_back_hides_no_deletion() {
     assert!(told);
 }
 
+/// As at the real server: a watch of custom resources ends when their definition changes, and what was before is past.
+#[tokio::test]
+async fn a_new_definition_ends_watches_of_the_old_one() {
+    let server = Server::builder().start().await.unwrap();
+    let client = server.client();
+    let send = async |method: &str, path: &str, body: Value| -> Value {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Content-Type", "application/json-patch+json");
+        let request = if method == "POST" {
+            http::Request::post(path).header("Content-Type", "application/json")
+        } else {
+            request
+        };
+        let text = client
+            .request_text(request.body(body.to_string().into_bytes()).unwrap())
+            .await
+            .unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let crd = json!({
+        "metadata": { "name": "things.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Cluster", "names": { "plural": "things", "kind": "Thing" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": { "type": "object" } } }],
+        },
+    });
+    send("POST", definitions, crd).await;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let established = conditions::is_crd_established();
+    await_condition(crds, "things.example.com", established)
+        .await
+        .unwrap();
+    let things = "/apis/example.com/v1/things";
+    let thing = json!({ "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": "a" } });
+    let made = send("POST", things, thing).await;
+    let start = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{things}?watch=true&resourceVersion={start}&timeoutSeconds=600");
+    let running = tokio::spawn({
+        let (client, path) = (client.clone(), path.clone());
+        async move { events(open(&client, &path).await).await }
+    });
+    let definition = format!("{definitions}/things.example.com");
+    // A label is no other definition.
+    let label = json!([{ "op": "add", "path": "/metadata/labels", "value": { "a": "b" } }]);
+    send("PATCH", &definition, label).await;
+    let seen = format!("{things}?watch=true&resourceVersion={start}&timeoutSeconds=1");
+    assert_eq!(events(open(&client, &seen).await).await, Vec::<Value>::new());
+    assert!(!running.is_finished());
+    let column = json!([{ "op": "add", "path": "/spec/versions/0/additionalPrinterColumns",
+        "value": [{ "name": "n", "type": "string", "jsonPath": ".n" }] }]);
+    send("PATCH", &definition, column).await;
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(30), running).await;
+    assert_eq!(ended.unwrap().unwrap(), Vec::<Value>::new());
+    let told = events(open(&client, &path).await).await;
+    assert_eq!(told[0]["type"], "ERROR");
+    assert_eq!(told[0]["object"]["code"], 410);
+}
+
 /// A request over one version of HTTP; the version that the two ends agreed on, and the answer.
 async fn speak(server: &Server, protocol: &'static [u8]) -> (Vec<u8>, http::Version, u16, Value) {
     let mut roots = rustls::RootCertStore::empty();

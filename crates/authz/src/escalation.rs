@@ -4,12 +4,19 @@
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 
 use crate::attributes::ResourceAttributes;
-use crate::covers::{compact, covers, describe, quoted};
+use crate::budget::Budget;
+use crate::covers::{Shortfall, TOLD, compact, compare, describe, quoted};
 use crate::decide::is_superuser;
 use crate::index::Index;
 use crate::object::{Key, Kind, Object};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// How much of one missing rule is told, in characters: whoever writes it decides how long its texts are.
+const MAX_LINE: usize = 300;
+
+/// What it costs to find one rule that is held, in comparisons.
+const COST_OF_FINDING: usize = 32;
 
 /// How the object is written. A create has no name in its request, so `escalate` limited by `resourceNames` does not
 /// help there.
@@ -35,8 +42,14 @@ pub enum Escalation {
         user: String,
         /// The groups of the writer.
         groups: Vec<String>,
-        /// What is not held, as atoms.
-        missing: Vec<PolicyRule>,
+        /// What is not held.
+        missing: Shortfall,
+    },
+    /// There is more to compare than the budget allows, so that nobody can say whether it is held.
+    #[error("there are too many permissions to compare with those of user {user:?}: split the rules")]
+    TooMany {
+        /// The writer.
+        user: String,
     },
     /// An aggregated ClusterRole can become anything, so only those who hold everything may write it.
     #[error("must have cluster-admin privileges to use the aggregationRule")]
@@ -51,11 +64,31 @@ pub enum Escalation {
     },
 }
 
-fn lines(missing: &[PolicyRule]) -> String {
-    let mut lines: Vec<_> = compact(missing).iter().map(describe).collect();
+fn lines(missing: &Shortfall) -> String {
+    let mut lines: Vec<_> = compact(&missing.first)
+        .iter()
+        .map(|rule| clipped(describe(rule)))
+        .collect();
     lines.sort();
     lines.dedup();
+    if missing.cut_short {
+        lines.push("and more".to_owned());
+    } else if let Some(more) = missing
+        .count
+        .checked_sub(missing.first.len())
+        .filter(|&more| more > 0)
+    {
+        lines.push(format!("and {more} more"));
+    }
     lines.join("\n")
+}
+
+fn clipped(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_LINE) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
 }
 
 impl Index {
@@ -155,9 +188,36 @@ impl Index {
         namespace: &str,
         wanted: &[PolicyRule],
     ) -> Result<(), Escalation> {
-        let missing = covers(&self.rules_for(user, groups, namespace), wanted);
+        self.holds_within(user, groups, namespace, wanted, &mut Budget::default())
+    }
+
+    /// The same out of a budget that several questions share.
+    pub fn holds_within<G: AsRef<str>>(
+        &self,
+        user: &str,
+        groups: &[G],
+        namespace: &str,
+        wanted: &[PolicyRule],
+        budget: &mut Budget,
+    ) -> Result<(), Escalation> {
+        let too_many = || Escalation::TooMany {
+            user: user.to_owned(),
+        };
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        if budget.is_spent() {
+            return Err(too_many());
+        }
+        let held = self.all_held(user, groups, namespace);
+        budget.spend(held.len().saturating_mul(COST_OF_FINDING));
+        let owner: Vec<_> = held.iter().map(|held| held.rule).collect();
+        let missing = compare(&self.names, &owner, wanted, TOLD, budget);
         if missing.is_empty() {
             return Ok(());
+        }
+        if missing.count == 0 {
+            return Err(too_many());
         }
         Err(Escalation::NotHeld {
             user: user.to_owned(),

@@ -37,6 +37,7 @@
 //! ```
 
 mod attributes;
+mod budget;
 mod covers;
 mod decide;
 mod escalation;
@@ -58,7 +59,8 @@ extern crate self as writ_authz;
 pub use attributes::{
     Attributes, Identity, ResourceAttributes, SUPERUSERS, service_account_user, split_service_account,
 };
-pub use covers::{compact, covers, describe};
+pub use budget::Budget;
+pub use covers::{Shortfall, compact, covers, describe};
 pub use decide::{Decision, Grant};
 pub use escalation::{Escalation, Write};
 pub use index::{Aggregation, Index};

@@ -1,6 +1,6 @@
 //! `who_can` and `rules_for`: the index asked from the other sides.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
@@ -10,7 +10,7 @@ use crate::index::{Id, Index, Party};
 use crate::names::Name;
 use crate::object::Key;
 use crate::report::{Chain, Holder, Subject};
-use crate::rule::Question;
+use crate::rule::{Question, Rule};
 
 impl Index {
     /// Who may do that? Every subject of a binding whose role allows it, with all chains, sorted. Members of
@@ -67,34 +67,29 @@ impl Index {
 
     /// Every rule that holds for the asker in the namespace, without repetition.
     pub fn rules_for<G: AsRef<str>>(&self, user: &str, groups: &[G], namespace: &str) -> Vec<PolicyRule> {
-        let mut rules = Vec::new();
-        for Held { rule, .. } in self.all_held(user, groups, namespace) {
-            if !rules.contains(&rule) {
-                rules.push(rule);
-            }
-        }
-        rules
-            .into_iter()
-            .map(|rule| rule.to_policy(&self.names))
-            .collect()
+        let held = self.all_held(user, groups, namespace);
+        self.distinct(held.into_iter().map(|Held { rule, .. }| rule))
+    }
+
+    /// Whether this role exists.
+    pub fn has_role<'a>(&self, role: impl Into<Key<'a>>) -> bool {
+        self.role(self.find_id(&role.into())).is_some()
     }
 
     /// The rules of a role, aggregation done; nothing where it does not exist.
     pub fn role_rules<'a>(&self, role: impl Into<Key<'a>>) -> Option<Vec<PolicyRule>> {
         let id = self.find_id(&role.into());
         self.role(id)?;
-        let mut rules = Vec::new();
-        for rule in self.parts(id).flat_map(|(_, part)| part.rules.iter()) {
-            if !rules.contains(&rule) {
-                rules.push(rule);
-            }
-        }
-        Some(
-            rules
-                .into_iter()
-                .map(|rule| rule.to_policy(&self.names))
-                .collect(),
-        )
+        Some(self.distinct(self.parts(id).flat_map(|(_, part)| part.rules.iter())))
+    }
+
+    /// The rules in the form of the API, each once.
+    fn distinct<'a>(&self, rules: impl Iterator<Item = &'a Rule>) -> Vec<PolicyRule> {
+        let mut seen = HashSet::new();
+        rules
+            .filter(|rule| seen.insert(*rule))
+            .map(|rule| rule.to_policy(&self.names))
+            .collect()
     }
 
     /// The bindings of the asker in any namespace, with the party by which each applies.

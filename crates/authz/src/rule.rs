@@ -6,7 +6,7 @@ use crate::attributes::Attributes;
 use crate::names::{Name, Names};
 
 /// A rule as numbers: verbs, API groups, resources, resource names and URLs one after the other in one allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rule {
     cells: Box<[Name]>,
     /// Where verbs, groups, resources and resource names end; URLs go to the end of `cells`.
@@ -47,11 +47,11 @@ impl Rule {
         self.cells.get(range).unwrap_or_default()
     }
 
-    fn verbs(&self) -> &[Name] {
+    pub(crate) fn verbs(&self) -> &[Name] {
         self.between(0, self.ends[0])
     }
 
-    fn groups(&self) -> &[Name] {
+    pub(crate) fn groups(&self) -> &[Name] {
         self.between(self.ends[0], self.ends[1])
     }
 
@@ -59,7 +59,7 @@ impl Rule {
         self.between(self.ends[1], self.ends[2])
     }
 
-    fn resource_names(&self) -> &[Name] {
+    pub(crate) fn resource_names(&self) -> &[Name] {
         self.between(self.ends[2], self.ends[3])
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use super::rules::Place;
 use super::{Request, Source};
 use crate::schema::{
     Activation, AskedResource, Budget, Expression, Failure, OUT_OF_BUDGET, PER_CONDITIONS, authorizer_value,
@@ -35,11 +36,11 @@ pub(super) fn compile(source: &str) -> Result<Arc<Expression>, String> {
 pub(super) fn activation(
     source: &dyn Source,
     request: &Request,
-    version: &str,
+    place: &Place,
     object: Option<&Value>,
 ) -> Activation {
     let mut out = Activation::default();
-    let mut review = request.review(version, object);
+    let mut review = request.review(place, object);
     let mut objects = [Value::Null, Value::Null];
     if let Some(map) = review.as_object_mut() {
         objects = ["object", "oldObject"].map(|name| map.remove(name).unwrap_or_default());

@@ -5,17 +5,21 @@
 //! configurations' names, and again where their reinvocation policy asks for it; policies and validating
 //! webhooks only say yes or no.
 
+mod classes;
 mod client;
 mod expressions;
 mod limits;
 mod pod_security;
 mod pods;
 mod policy;
+mod priority;
 pub(crate) mod quota;
 mod request;
 mod rules;
+mod secrets;
 #[cfg(test)]
 mod tests;
+mod trust;
 mod webhook;
 
 use std::sync::Arc;
@@ -43,6 +47,9 @@ pub trait Source: Send + Sync {
     fn warn(&self, warning: &str);
 }
 
+/// Reads an object that a webhook changed: it may have become another one, or none at all.
+pub type Decode<'a> = dyn Fn(&mut Value) -> Result<(), Rejection> + Sync + 'a;
+
 /// The admission chain of one server.
 #[derive(Debug, Default)]
 pub struct Admission {
@@ -57,18 +64,17 @@ impl Admission {
         Self::default()
     }
 
-    /// Lets plugins and mutating webhooks change the object. `redefault` is called after a webhook
-    /// changed it. For a deletion the object is null: webhooks are asked, but have nothing to change. Answers whether a
-    /// webhook changed the object.
+    /// Lets plugins and mutating webhooks change the object. `decode` reads what a webhook made of it as the server reads
+    /// what a client sends. For a deletion the object is null: webhooks are asked, but have nothing to change. Answers
+    /// whether a webhook changed the object.
     pub async fn mutate(
         &self,
         source: &dyn Source,
         request: &Request,
         object: &mut Value,
-        redefault: &(dyn Fn(&mut Value) + Sync),
+        decode: &Decode<'_>,
     ) -> Result<bool, Rejection> {
-        limits::mutate(source, request, object);
-        pods::mutate(source, request, object)?;
+        plugins(source, request, object)?;
         if exempt(request) {
             return Ok(false);
         }
@@ -79,6 +85,14 @@ impl Admission {
         let mut again: Vec<(usize, usize)> = Vec::new();
         let mut invoked: Vec<(usize, usize)> = Vec::new();
         for round in 0..2 {
+            if round == 1 {
+                // What webhooks changed is for the plugins to see; what those change then, for the webhooks.
+                let before = object.clone();
+                plugins(source, request, object)?;
+                if *object != before {
+                    again.append(&mut invoked);
+                }
+            }
             for (i, configuration) in configurations.iter().enumerate() {
                 for (j, hook) in webhook::hooks(configuration).enumerate() {
                     if round == 1 && !again.contains(&(i, j)) {
@@ -89,10 +103,9 @@ impl Admission {
                         continue;
                     };
                     let before = object.clone();
-                    webhook::mutate(&self.client, source, request, hook, &call, object).await?;
+                    webhook::mutate(&self.client, source, request, hook, &call, object, decode).await?;
                     if *object != before {
                         changed = true;
-                        redefault(object);
                         again.append(&mut invoked);
                     }
                     if hook.get("reinvocationPolicy").and_then(Value::as_str) == Some("IfNeeded") {
@@ -100,7 +113,7 @@ impl Admission {
                     }
                 }
             }
-            if again.is_empty() {
+            if !changed {
                 break;
             }
         }
@@ -116,6 +129,8 @@ impl Admission {
     ) -> Result<(), Rejection> {
         limits::validate(source, request, object)?;
         pod_security::validate(source, request, object)?;
+        priority::validate(source, request, object)?;
+        pods::validate(request, object)?;
         policy::validate(source, request, object)?;
         if exempt(request) {
             return Ok(());
@@ -134,6 +149,13 @@ impl Admission {
             .map(|(hook, call)| webhook::validate(&self.client, source, request, hook, call, object));
         futures::future::join_all(calls).await.into_iter().collect()
     }
+}
+
+/// The server's own part.
+fn plugins(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
+    limits::mutate(source, request, object);
+    classes::mutate(source, request, object);
+    pods::mutate(source, request, object)
 }
 
 /// Nobody may lock the door to the lock: these kinds are never sent to webhooks or policies.

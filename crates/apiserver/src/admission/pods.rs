@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::request::text;
-use super::{Operation, Rejection, Request, Source};
+use super::{Operation, Rejection, Request, Source, priority, secrets};
 
 /// Completes a new pod.
 pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
@@ -16,12 +16,43 @@ pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value)
         }
     }
     let pod = request.group.is_empty() && request.resource == "pods" && request.subresource.is_empty();
-    if !pod || request.operation != Operation::Create {
-        return Ok(());
+    match request.operation {
+        Operation::Create if pod => {
+            service_account(source, request, object)?;
+            priority::create(source, request, object)?;
+            tolerations(object);
+            runtime_class(request, object)
+        }
+        Operation::Update if pod => {
+            if let Some(old) = &request.old_object {
+                priority::update(old, object);
+            }
+            tolerations(object);
+            Ok(())
+        }
+        _ => Ok(()),
     }
-    service_account(source, request, object)?;
-    priority(source, request, object)?;
-    tolerations(object);
+}
+
+/// There are no runtime classes here, so every one is missing.
+fn runtime_class(request: &Request, pod: &Value) -> Result<(), Rejection> {
+    match text(pod, "/spec/runtimeClassName") {
+        "" => Ok(()),
+        name => Err(request.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found"))),
+    }
+}
+
+/// What only a runtime class may say.
+pub(super) fn validate(request: &Request, object: Option<&Value>) -> Result<(), Rejection> {
+    let pod = request.group.is_empty() && request.resource == "pods" && request.subresource.is_empty();
+    let overhead = object
+        .and_then(|object| object.pointer("/spec/overhead"))
+        .and_then(Value::as_object);
+    if pod && request.operation == Operation::Create && overhead.is_some_and(|overhead| !overhead.is_empty())
+    {
+        let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        return Err(request.forbidden(why));
+    }
     Ok(())
 }
 
@@ -38,6 +69,12 @@ fn protect(object: &mut Value, finalizer: &str) {
 }
 
 fn service_account(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
+    if object
+        .pointer("/metadata/annotations/kubernetes.io~1config.mirror")
+        .is_some()
+    {
+        return secrets::of_mirror(request, object);
+    }
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
         return Ok(());
     };
@@ -65,32 +102,7 @@ fn service_account(source: &dyn Source, request: &Request, object: &mut Value) -
     {
         spec.entry("imagePullSecrets").or_insert_with(|| secrets.clone());
     }
-    Ok(())
-}
-
-fn priority(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
-    let class = text(object, "/spec/priorityClassName").to_owned();
-    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
-        return Ok(());
-    };
-    let (value, policy) = match class.as_str() {
-        "" => (json!(0), json!("PreemptLowerPriority")),
-        "system-cluster-critical" => (json!(2_000_000_000), json!("PreemptLowerPriority")),
-        "system-node-critical" => (json!(2_000_001_000), json!("PreemptLowerPriority")),
-        name => {
-            let Some(class) = source.get("scheduling.k8s.io", "priorityclasses", "", name) else {
-                return Err(request.forbidden(&format!("no PriorityClass with name {name} was found")));
-            };
-            let policy = class
-                .get("preemptionPolicy")
-                .cloned()
-                .unwrap_or_else(|| "PreemptLowerPriority".into());
-            (class.get("value").cloned().unwrap_or_default(), policy)
-        }
-    };
-    spec.insert("priority".into(), value);
-    spec.entry("preemptionPolicy").or_insert(policy);
-    Ok(())
+    secrets::of_account(request, &account, object)
 }
 
 fn tolerations(object: &mut Value) {
@@ -101,8 +113,8 @@ fn tolerations(object: &mut Value) {
     let Some(list) = list.as_array_mut() else { return };
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = list.iter().any(|t| {
-            matches!(text(t, "/key"), "")
-                || text(t, "/key") == key && matches!(text(t, "/effect"), "" | "NoExecute")
+            (text(t, "/key").is_empty() || text(t, "/key") == key)
+                && matches!(text(t, "/effect"), "" | "NoExecute")
         });
         if !tolerated {
             list.push(

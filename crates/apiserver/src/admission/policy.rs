@@ -25,7 +25,12 @@ pub(super) fn validate(
     request: &Request,
     object: Option<&Value>,
 ) -> Result<(), Rejection> {
-    if request.group == GROUP {
+    // Nor may they lock out those who ask whether a request is allowed.
+    let review = matches!(
+        request.group.as_str(),
+        "authentication.k8s.io" | "authorization.k8s.io"
+    );
+    if request.group == GROUP || review {
         return Ok(());
     }
     let policies = sorted(source.list(GROUP, "validatingadmissionpolicies"));
@@ -59,8 +64,8 @@ pub(super) fn validate(
             .pointer("/spec/matchConstraints")
             .cloned()
             .unwrap_or_else(|| json!({}));
-        let version = match rules::resources_match(source, &constraints, request, object) {
-            Ok(Some(version)) => version,
+        let place = match rules::resources_match(source, &constraints, request, object) {
+            Ok(Some(place)) => place,
             Ok(None) => continue,
             Err(e) => {
                 fail(&mut denials, "", format!("failed to configure policy: {e}"));
@@ -95,15 +100,12 @@ pub(super) fn validate(
                 }
             };
             for param in params {
-                for (reason, message) in evaluate(
-                    source,
-                    policy,
-                    param.as_deref(),
-                    request,
-                    &version,
-                    object,
-                    strict,
-                ) {
+                let outcome = evaluate(source, policy, param.as_deref(), request, &place, object, strict);
+                // Whatever the binding does about validations, an annotation that cannot be made is a failure.
+                for why in outcome.broken {
+                    fail(&mut denials, binding_name, why);
+                }
+                for (reason, message) in outcome.failed {
                     for action in binding
                         .pointer("/spec/validationActions")
                         .and_then(Value::as_array)
@@ -169,10 +171,7 @@ fn params(
     binding: &Value,
     request: &Request,
 ) -> Result<Vec<Option<Arc<Value>>>, String> {
-    let (Some(kind), Some(reference)) = (
-        policy.pointer("/spec/paramKind"),
-        binding.pointer("/spec/paramRef"),
-    ) else {
+    let Some(kind) = policy.pointer("/spec/paramKind") else {
         return Ok(vec![None]);
     };
     let (api_version, kind) = (text(kind, "/apiVersion"), text(kind, "/kind"));
@@ -180,6 +179,9 @@ fn params(
         return Err(format!(
             "failed to find resource referenced by paramKind: '{api_version}, Kind={kind}'"
         ));
+    };
+    let Some(reference) = binding.pointer("/spec/paramRef") else {
+        return Ok(vec![None]);
     };
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let namespace = match (namespaced, text(reference, "/namespace")) {
@@ -217,17 +219,25 @@ fn params(
     Ok(found)
 }
 
-/// The failed validations: reason and message of each.
+/// What a policy says of a request.
+#[derive(Default)]
+struct Outcome {
+    /// The failed validations: reason and message of each.
+    failed: Vec<(String, String)>,
+    /// The audit annotations that could not be made.
+    broken: Vec<String>,
+}
+
 fn evaluate(
     source: &dyn Source,
     policy: &Value,
     param: Option<&Value>,
     request: &Request,
-    version: &str,
+    place: &rules::Place,
     object: Option<&Value>,
     strict: bool,
-) -> Vec<(String, String)> {
-    let mut activation = expressions::activation(source, request, version, object);
+) -> Outcome {
+    let mut activation = expressions::activation(source, request, place, object);
     if policy.pointer("/spec/paramKind").is_some() {
         activation.bind("params", param.unwrap_or(&Value::Null));
     }
@@ -238,16 +248,17 @@ fn evaluate(
         source.get("", "namespaces", "", &request.namespace)
     };
     activation.bind("namespaceObject", namespace.as_deref().unwrap_or(&Value::Null));
-    let on_error = |why: String| {
-        if strict {
+    let on_error = |why: String| Outcome {
+        failed: if strict {
             vec![(String::new(), why)]
         } else {
             Vec::new()
-        }
+        },
+        broken: Vec::new(),
     };
     match expressions::conditions_hold(policy.pointer("/spec/matchConditions"), &activation) {
         Ok(true) => {}
-        Ok(false) => return Vec::new(),
+        Ok(false) => return Outcome::default(),
         Err(e) => return on_error(e),
     }
     let mut budget = Budget::new(PER_OBJECT);
@@ -271,11 +282,35 @@ fn evaluate(
             )),
             Err(Failure::OutOfBudget) => return on_error(OUT_OF_BUDGET.to_owned()),
             Err(Failure::Error(e)) => {
-                failed.extend(on_error(format!("expression '{rule}' resulted in error: {e}")));
+                failed.extend(on_error(format!("expression '{rule}' resulted in error: {e}")).failed);
             }
         }
     }
-    failed
+    let broken = audit(policy, &activation, &mut budget);
+    Outcome { failed, broken }
+}
+
+/// Makes the audit annotations. There is no audit here, but one that cannot be made is an error of the policy.
+fn audit(policy: &Value, activation: &Activation, budget: &mut Budget) -> Vec<String> {
+    let annotations = policy.pointer("/spec/auditAnnotations").and_then(Value::as_array);
+    let mut broken = Vec::new();
+    for annotation in annotations.into_iter().flatten() {
+        let rule = text(annotation, "/valueExpression");
+        let value = expressions::compile(rule)
+            .map_err(Failure::Error)
+            .and_then(|e| e.evaluate_within(activation, budget));
+        match value {
+            Ok(_) => {}
+            Err(Failure::OutOfBudget) => {
+                broken.push(OUT_OF_BUDGET.to_owned());
+                break;
+            }
+            Err(Failure::Error(e)) => {
+                broken.push(format!("valueExpression '{rule}' resulted in error: {e}"));
+            }
+        }
+    }
+    broken
 }
 
 /// `variables.x`, each able to use those before it. One that fails is missing for those who use it.

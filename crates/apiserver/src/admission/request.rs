@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::rules::Place;
+
 /// What is done to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -67,6 +69,8 @@ pub struct Request {
     pub namespace: String,
     /// The name; empty while it is still to be generated.
     pub name: String,
+    /// What the name will begin with, if it is still to be generated.
+    pub prefix: String,
     /// Who asks.
     pub user: User,
     /// The object before an update or delete.
@@ -78,24 +82,28 @@ pub struct Request {
 }
 
 impl Request {
-    /// The `request` of a review and of CEL expressions. `version` is the one the matched rule speaks.
-    pub(super) fn review(&self, version: &str, object: Option<&Value>) -> Value {
+    /// The `request` of a review and of CEL expressions. `place` is where the matched rule speaks.
+    pub(super) fn review(&self, place: &Place, object: Option<&Value>) -> Value {
+        let own = Place::of(self);
         let at = |object: &Value| {
             let mut object = object.clone();
-            if version != self.version
+            if place.group != self.group {
+                crate::registry::convert_event(&self.group, &place.group, &mut object);
+            } else if place.version != self.version
                 && self.kind_version.is_none()
                 && let Some(map) = object.as_object_mut()
             {
-                map.insert("apiVersion".into(), join(&self.kind_group, version).into());
+                map.insert("apiVersion".into(), join(&self.kind_group, &place.version).into());
             }
             object
         };
-        let kind = |version: &str| {
-            let version = self.kind_version.unwrap_or(version);
-            json!({"group": self.kind_group, "version": version, "kind": self.kind})
+        let kind = |place: &Place| {
+            let version = self.kind_version.unwrap_or(&place.version);
+            let moved = place.group != self.group;
+            let group = if moved { &place.group } else { &self.kind_group };
+            json!({"group": group, "version": version, "kind": self.kind})
         };
-        let resource =
-            |version: &str| json!({"group": self.group, "version": version, "resource": self.resource});
+        let resource = |place: &Place| json!({"group": place.group, "version": place.version, "resource": self.resource});
         let mut user = Map::new();
         user.insert("username".into(), self.user.username.as_str().into());
         if !self.user.uid.is_empty() {
@@ -109,10 +117,10 @@ impl Request {
         }
         let mut out = json!({
             "uid": self.uid,
-            "kind": kind(version),
-            "resource": resource(version),
-            "requestKind": kind(&self.version),
-            "requestResource": resource(&self.version),
+            "kind": kind(place),
+            "resource": resource(place),
+            "requestKind": kind(&own),
+            "requestResource": resource(&own),
             "operation": self.operation.as_str(),
             "userInfo": user,
             "object": object.map_or(Value::Null, at),
@@ -147,23 +155,21 @@ impl Request {
         } else {
             format!("{}.{}", self.resource, self.group)
         };
+        let names = [self.name.as_str(), &self.prefix, "Unknown"];
+        let name = names
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or_default();
         let mut details = Map::new();
-        for (key, value) in [
-            ("name", &self.name),
-            ("group", &self.group),
-            ("kind", &self.resource),
-        ] {
+        for (key, value) in [("name", name), ("group", &self.group), ("kind", &self.resource)] {
             if !value.is_empty() {
-                details.insert(key.into(), value.as_str().into());
+                details.insert(key.into(), value.into());
             }
         }
         Rejection {
             code: 403,
             reason: "Forbidden".into(),
-            message: format!(
-                "{qualified} {} is forbidden: {why}",
-                crate::schema::quote(&self.name)
-            ),
+            message: format!("{qualified} {} is forbidden: {why}", crate::schema::quote(name)),
             details: Some(Value::Object(details)),
         }
     }

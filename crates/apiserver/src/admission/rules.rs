@@ -37,34 +37,64 @@ fn scope_matches(rule: &Value, request: &Request) -> bool {
     }
 }
 
-fn rule_matches(rule: &Value, request: &Request, version: &str) -> bool {
+/// A group and version in which a resource may be spoken of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub group: String,
+    pub version: String,
+}
+
+impl Place {
+    fn new(group: &str, version: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+        }
+    }
+
+    /// Where the request itself speaks.
+    pub fn of(request: &Request) -> Self {
+        Self::new(&request.group, &request.version)
+    }
+}
+
+fn rule_matches(rule: &Value, request: &Request, place: &Place) -> bool {
     any(rule, "operations", request.operation.as_str())
-        && any(rule, "apiGroups", &request.group)
-        && any(rule, "apiVersions", version)
+        && any(rule, "apiGroups", &place.group)
+        && any(rule, "apiVersions", &place.version)
         && resource_matches(rule, request)
         && scope_matches(rule, request)
 }
 
-/// The version in which one of the rules matches: the request's own, or an equivalent one.
-pub(super) fn matching_version(
+/// Where one of the rules matches: where the request speaks, or where an equivalent resource is.
+pub(super) fn matching_place(
     source: &dyn Source,
     rules: &[&Value],
     request: &Request,
     policy: &str,
-) -> Option<String> {
-    if rules
-        .iter()
-        .any(|rule| rule_matches(rule, request, &request.version))
-    {
-        return Some(request.version.clone());
+) -> Option<Place> {
+    let matches = |place: &Place| rules.iter().any(|rule| rule_matches(rule, request, place));
+    let own = Place::of(request);
+    if matches(&own) {
+        return Some(own);
     }
     if policy == "Exact" {
         return None;
     }
-    source
-        .versions(&request.group, &request.resource)
-        .into_iter()
-        .find(|version| rules.iter().any(|rule| rule_matches(rule, request, version)))
+    let versions = source.versions(&request.group, &request.resource).into_iter();
+    let mut places = versions.map(|version| Place::new(&request.group, &version));
+    if let Some(place) = places.find(&matches) {
+        return Some(place);
+    }
+    match (request.group.as_str(), request.resource.as_str()) {
+        ("", "events") => Some(Place::new("events.k8s.io", "v1")).filter(matches),
+        ("events.k8s.io", "events") => Some(Place::new("", "v1")).filter(matches),
+        // There is no `v1` to convert to: who asks for it is shown what there is.
+        ("autoscaling", "horizontalpodautoscalers") => {
+            matches(&Place::new("autoscaling", "v1")).then_some(own)
+        }
+        _ => None,
+    }
 }
 
 /// Whether the namespace of the request has the labels.
@@ -117,13 +147,13 @@ pub(super) fn object_matches(
         .any(|o| selector.matches(o.pointer("/metadata/labels").and_then(Value::as_object))))
 }
 
-/// Whether `matchConstraints` or `matchResources` of a policy want the request; the version they speak.
+/// Whether `matchConstraints` or `matchResources` of a policy want the request; where they speak.
 pub(super) fn resources_match(
     source: &dyn Source,
     resources: &Value,
     request: &Request,
     object: Option<&Value>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<Place>, String> {
     if !namespace_matches(source, resources.get("namespaceSelector"), request, object)?
         || !object_matches(resources.get("objectSelector"), request, object)?
     {
@@ -144,7 +174,7 @@ pub(super) fn resources_match(
     };
     let policy = text(resources, "/matchPolicy");
     let excluded = named("excludeResourceRules");
-    if matching_version(source, &excluded, request, policy).is_some() {
+    if matching_place(source, &excluded, request, policy).is_some() {
         return Ok(None);
     }
     let has_rules = resources
@@ -152,7 +182,7 @@ pub(super) fn resources_match(
         .and_then(Value::as_array)
         .is_some_and(|r| !r.is_empty());
     if !has_rules {
-        return Ok(Some(request.version.clone()));
+        return Ok(Some(Place::of(request)));
     }
-    Ok(matching_version(source, &named("resourceRules"), request, policy))
+    Ok(matching_place(source, &named("resourceRules"), request, policy))
 }

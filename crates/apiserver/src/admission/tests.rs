@@ -70,6 +70,7 @@ fn request(operation: Operation) -> Request {
         namespaced: true,
         namespace: "a".into(),
         name: "b".into(),
+        prefix: String::new(),
         user: User {
             username: "alice".into(),
             ..User::default()
@@ -233,7 +234,7 @@ async fn rules_selectors_and_conditions_choose_the_requests() {
             );
         let mut object = json!({"metadata": {"name": "b"}});
         let outcome = Admission::new()
-            .mutate(&source, &request(Operation::Create), &mut object, &|_| {})
+            .mutate(&source, &request(Operation::Create), &mut object, &|_| Ok(()))
             .await;
         assert_eq!(outcome.is_err(), called, "{change}");
     }

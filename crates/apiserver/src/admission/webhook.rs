@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::client::{Client, Target};
 use super::request::text;
-use super::{Operation, Rejection, Request, Source, expressions, rules};
+use super::{Decode, Operation, Rejection, Request, Source, expressions, rules};
 use crate::patch;
 
 /// A call that is to be made.
 #[derive(Debug)]
 pub(super) struct Call {
-    version: String,
+    place: rules::Place,
 }
 
 /// The webhooks of a configuration.
@@ -30,7 +30,7 @@ fn ignores_failures(hook: &Value) -> bool {
     text(hook, "/failurePolicy") == "Ignore"
 }
 
-/// Whether the webhook wants the request, and in which version.
+/// Whether the webhook wants the request, and in which group and version.
 pub(super) fn matching(
     source: &dyn Source,
     request: &Request,
@@ -50,14 +50,14 @@ pub(super) fn matching(
         .into_iter()
         .flatten()
         .collect();
-    let Some(version) = rules::matching_version(source, &all, request, text(hook, "/matchPolicy")) else {
+    let Some(place) = rules::matching_place(source, &all, request, text(hook, "/matchPolicy")) else {
         return Ok(None);
     };
     let conditions = hook
         .get("matchConditions")
         .filter(|c| c.as_array().is_some_and(|c| !c.is_empty()));
     if conditions.is_some() {
-        let activation = expressions::activation(source, request, &version, object);
+        let activation = expressions::activation(source, request, &place, object);
         match expressions::conditions_hold(conditions, &activation) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
@@ -65,7 +65,7 @@ pub(super) fn matching(
             Err(e) => return Err(request.forbidden(&e)),
         }
     }
-    Ok(Some(Call { version }))
+    Ok(Some(Call { place }))
 }
 
 enum Refusal {
@@ -103,7 +103,7 @@ async fn ask(
     let review = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "request": request.review(&call.version, object),
+        "request": request.review(&call.place, object),
     });
     let failed = |why: String| Refusal::Failed(format!("failed to call webhook: {why}"));
     let reply = client
@@ -232,6 +232,7 @@ pub(super) async fn mutate(
     hook: &Value,
     call: &Call,
     object: &mut Value,
+    decode: &Decode<'_>,
 ) -> Result<(), Rejection> {
     let deletes = request.operation == Operation::Delete;
     let shown = (!deletes).then_some(&*object);
@@ -243,7 +244,14 @@ pub(super) async fn mutate(
             crate::schema::quote(text(hook, "/name"))
         ))),
         Some(bytes) => {
-            *object = patch::json_patch(object, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
+            // The patch is for the object as it was shown.
+            let mut shown = object.clone();
+            crate::registry::convert_event(&request.group, &call.place.group, &mut shown);
+            let mut patched =
+                patch::json_patch(&shown, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
+            crate::registry::convert_event(&call.place.group, &request.group, &mut patched);
+            decode(&mut patched)?;
+            *object = patched;
             Ok(())
         }
     }

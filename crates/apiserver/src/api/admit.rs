@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 use writ_authz::{Escalation, Write};
 
 use super::call::Scaling;
-use super::write::{self, Options};
-use super::{Call, meta};
+use super::write::Options;
+use super::{Call, meta, patched};
 pub(crate) use crate::admission::Operation;
 use crate::admission::{Authorize, Rejection, Request, Source, User};
 use crate::controllers::quotas::{self, Charge};
+use crate::registry::Resource;
+use crate::ssa;
 use crate::status::{Failure, Result};
 use crate::store::{key_of, new_uid};
 
@@ -100,10 +102,10 @@ pub(super) async fn mutate(
     if let Some(mut scaling) = scaling(call) {
         let request = request(call, operation, &scaling.after, Some(&scaling.before), options);
         let source = Stored(call);
-        let mutated = call
-            .state
-            .admission
-            .mutate(&source, &request, &mut scaling.after, &|_| {});
+        let mutated =
+            call.state
+                .admission
+                .mutate(&source, &request, &mut scaling.after, &patched::decode_scale);
         let changed = mutated.await.map_err(refused)?;
         if let Some(scale) = call.version()?.scale.as_ref().filter(|_| changed) {
             super::scale::apply(call, scale, &scaling.after, value, false)?;
@@ -112,21 +114,27 @@ pub(super) async fn mutate(
         return Ok(changed);
     }
     let request = request(call, operation, value, old, options);
-    let redefault = |value: &mut Value| {
-        if let Some(schema) = call.version().ok().and_then(|version| version.schema.as_ref()) {
-            schema.prune(value);
-        }
-        // The version is known; if it were not, there would be nothing to default.
-        if write::default(call, value).is_err() {
-            tracing::warn!("an object could not be defaulted after admission");
-        }
-    };
+    let owners = value.pointer("/metadata/managedFields").cloned();
     // What admission changed belongs to nobody: ownership was recorded before.
-    call.state
+    let changed = call
+        .state
         .admission
-        .mutate(&Stored(call), &request, value, &redefault)
+        .mutate(&Stored(call), &request, value, &|value| {
+            patched::decode(call, value)
+        })
         .await
-        .map_err(refused)
+        .map_err(refused)?;
+    if changed && let Some(problem) = ssa::owners_problem(value.pointer("/metadata/managedFields")) {
+        call.warn(&format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
+             admission controller; please fix your requests: {problem}"
+        ));
+        meta::edit(value, |metadata| match owners {
+            Some(owners) => metadata.insert("managedFields".into(), owners),
+            None => metadata.remove("managedFields"),
+        });
+    }
+    Ok(changed)
 }
 
 /// Lets policies and webhooks refuse the object, and takes what it needs from the quotas of its namespace. What is returned is
@@ -227,6 +235,7 @@ fn request(
         namespaced: call.resource.namespaced,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+        prefix: meta::text(value, "generateName").to_owned(),
         user: User {
             username: call.user.name.clone(),
             uid: call.user.uid.clone(),
@@ -346,10 +355,20 @@ pub(super) fn escalation(call: &Call, value: &Value, write: Write) -> Result<()>
     .map_err(|escalation| {
         let (resource, name) = (&call.resource, meta::text(value, "name"));
         match &escalation {
-            Escalation::NoRole { name, .. } => Failure::not_found(&resource.group, &resource.plural, name),
+            Escalation::NoRole { kind, name } => no_role(resource, kind, name),
             _ => Failure::forbidden(&resource.group, &resource.plural, name, &escalation.to_string()),
         }
     })
+}
+
+/// A binding to a role that cannot be found, in the words of whoever looked for it.
+fn no_role(binding: &Resource, kind: &str, name: &str) -> Failure {
+    match kind {
+        "Role" if !binding.namespaced => Failure::bad_request("Namespace parameter required."),
+        "Role" | "ClusterRole" if name.is_empty() => Failure::bad_request("Name parameter required."),
+        "Role" | "ClusterRole" => Failure::not_found(&binding.group, &binding.plural, name),
+        other => Failure::new(500, "", format!("unsupported role reference kind: {other:?}")),
+    }
 }
 
 fn may_write<'a>(

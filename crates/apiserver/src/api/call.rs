@@ -103,13 +103,13 @@ impl Call {
     }
 
     pub async fn answer(&self, verb: &str, body: &Bytes) -> Result<Response<Body>> {
+        self.check_scope()?;
         if verb.is_empty() || self.method == Method::HEAD {
             return Err(Failure::no_such_method());
         }
         if let Some(warning) = self.version()?.deprecated.as_deref() {
             self.warn(warning);
         }
-        self.check_scope()?;
         if !self.target.subresource.is_empty() {
             return self.answer_subresource(verb, body).await;
         }
@@ -120,11 +120,8 @@ impl Call {
             "get" => self.get(),
             "list" => list::list(self),
             "watch" => watch::watch(self),
-            "create" if !self.target.name.is_empty() && reviews::is_review(&self.resource) => {
-                Err(Failure::no_such_resource())
-            }
             "create" if !self.target.name.is_empty() => Err(Failure::no_such_method()),
-            "create" if reviews::is_review(&self.resource) => reviews::answer(self, body),
+            "create" if reviews::is_review(&self.resource) => reviews::answer(self, body).await,
             "create" => create::create(self, body).await,
             "update" | "patch" if self.target.name.is_empty() => Err(Failure::no_such_method()),
             "update" => update::update(self, body).await,
@@ -168,31 +165,49 @@ impl Call {
     }
 
     /// Namespaced resources are reached through a namespace, others without one; only collections of namespaced ones both ways.
+    ///
+    /// Whoever has rights in a namespace has them for whatever is reached through it, so nothing else may be.
     fn check_scope(&self) -> Result<()> {
-        let problems = crate::schema::names::path_segment(&self.target.name);
-        if !self.target.name.is_empty() && !problems.is_empty() {
+        let target = &self.target;
+        let whole = target.name.is_empty();
+        let review = reviews::is_review(&self.resource);
+        let everywhere = self.resource.namespaced && target.namespace.is_empty();
+        let served = if self.resource.namespaced {
+            !everywhere || (whole && !review)
+        } else if self.resource.builtin.is_some() {
+            !target.inside
+        } else {
+            // A custom resource that is called `namespaces` is none.
+            target.namespace.is_empty()
+        };
+        if !served || (review && !whole) {
+            return Err(match self.resource.builtin {
+                Some(_) => Failure::no_such_resource(),
+                None => Failure::no_such_path(),
+            });
+        }
+        // The old prefix has routes for GET alone. Custom resources have no routes: by any method it is a watch.
+        if target.watch && self.resource.builtin.is_some() {
+            if !target.subresource.is_empty() || !self.resource.allows("watch") {
+                return Err(Failure::no_such_resource());
+            }
+            if self.method != Method::GET {
+                return Err(Failure::no_such_method());
+            }
+        }
+        let writes = self.method == Method::DELETE || self.method == Method::POST;
+        if everywhere && writes && !target.watch {
+            return Err(Failure::no_such_method());
+        }
+        let problems = crate::schema::names::path_segment(&target.name);
+        if !whole && !problems.is_empty() {
             return Err(Failure::bad_request(format!(
                 "Name parameter invalid: {:?}: {}",
-                self.target.name,
+                target.name,
                 problems.join(";")
             )));
         }
-        let namespace = !self.target.namespace.is_empty() && &*self.resource.table != "namespaces";
-        let whole = self.target.name.is_empty();
-        let ok = if self.resource.namespaced {
-            namespace
-                || (whole && self.method != Method::DELETE && self.method != Method::POST)
-                || (whole && self.method == Method::POST && self.resource.verbs == ["create"])
-        } else {
-            !namespace
-        };
-        if ok {
-            Ok(())
-        } else if whole {
-            Err(Failure::no_such_method())
-        } else {
-            Err(Failure::no_such_path())
-        }
+        Ok(())
     }
 
     pub fn version(&self) -> Result<&Version> {
@@ -239,8 +254,21 @@ impl Call {
         }
     }
 
+    /// The resourceVersion since which a custom resource is what it is now.
+    pub fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// Whether a custom resource has become another since the request.
+    pub fn redefined(&self) -> bool {
+        self.resource.builtin.is_none()
+            && self.state.registry.snapshot().since(&self.resource.table) != self.since
+    }
+
     pub fn accept(&self) -> Result<Accept> {
-        negotiate(&self.headers, self.query.flag("pretty"), true)
+        let pretty = self.query.get("pretty").unwrap_or_default();
+        let pretty = matches!(pretty, "1" | "t" | "T" | "true" | "TRUE" | "True");
+        negotiate(&self.headers, pretty, true)
     }
 
     pub fn key(&self) -> Arc<str> {
@@ -268,10 +296,13 @@ impl Call {
     }
 
     fn get(&self) -> Result<Response<Body>> {
+        self.accept()?;
         if let Some(rv) = list::resource_version(self)? {
             list::check_reached(&self.state.store, rv)?;
         }
-        self.respond(StatusCode::OK, &*self.current()?)
+        let current = self.current()?;
+        self.readable(&current)?;
+        self.respond(StatusCode::OK, &current)
     }
 
     /// The object as JSON in the version that was asked for.
@@ -281,7 +312,7 @@ impl Call {
             crate::registry::from_storage(&self.resource, &mut value);
             return value.to_string().into();
         }
-        if object.rv <= self.since {
+        if object.rv <= self.since || self.resource.differing {
             return self.value_of(object).to_string().into();
         }
         object.json_as(&self.api_version(), &self.resource.kind)
@@ -290,21 +321,59 @@ impl Call {
     /// The object as a tree in the version that was asked for.
     pub fn value_of(&self, object: &Object) -> Value {
         let mut value = object.value();
-        self.to_request_version(&mut value);
-        if object.rv <= self.since
-            && let Some(schema) = self.version().ok().and_then(|version| version.schema.as_ref())
-        {
-            schema.prune(&mut value);
-            schema.default(&mut value);
+        self.to_request_version(&mut value, object.rv);
+        value
+    }
+
+    /// From the stored form, of which `rv` tells the age, to that of the version that was asked for.
+    pub fn to_request_version(&self, value: &mut Value, rv: u64) {
+        crate::registry::from_storage(&self.resource, value);
+        if rv <= self.since || self.resource.differing {
+            let wanted = self.version().ok();
+            let api_version = value
+                .get("apiVersion")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let stored = self.resource.stored_version(api_version).or(wanted);
+            let schema = |version: Option<&Version>| version.and_then(|version| version.schema.clone());
+            // It has the defaults of the version in which it is stored, and the fields that both know.
+            if let Some(schema) = schema(stored) {
+                schema.prune(value);
+                schema.default(value);
+            }
+            if let Some(schema) = schema(wanted).filter(|_| self.resource.differing) {
+                schema.prune(value);
+            }
+        }
+        if let Some(map) = value.as_object_mut() {
+            map.insert("apiVersion".into(), self.api_version().into());
+        }
+    }
+
+    /// An object that is not stored (dry-run), as it would be read if it had been.
+    pub fn as_read(&self, mut value: Value) -> Value {
+        if self.resource.differing {
+            crate::registry::to_storage(&self.resource, &mut value);
+            self.to_request_version(&mut value, u64::MAX);
         }
         value
     }
 
-    pub fn to_request_version(&self, value: &mut Value) {
-        crate::registry::from_storage(&self.resource, value);
-        if let Some(map) = value.as_object_mut() {
-            map.insert("apiVersion".into(), self.api_version().into());
+    /// Whether the object can be read: its definition may have lost the version in which it was stored.
+    pub fn readable(&self, object: &Object) -> Result<()> {
+        if self.resource.builtin.is_some() || object.rv > self.since {
+            return Ok(());
         }
+        let value = object.value();
+        let version = value
+            .get("apiVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if self.resource.stored_version(version).is_some() {
+            return Ok(());
+        }
+        let why = format!("request to convert CR from an invalid group/version: {version}");
+        Err(Failure::new(500, "", why))
     }
 
     /// An answer with one stored object in the shape that was asked for.
@@ -326,6 +395,15 @@ impl Call {
                 .table(version, std::slice::from_ref(value), &table::Position::of(value))
                 .to_string(),
             Shape::Metadata(version) => table::partial(value, version).to_string(),
+            Shape::MetadataList(_) if self.resource.builtin.is_none() => {
+                return Err(Failure::new(500, "", "content is not a list"));
+            }
+            Shape::MetadataList(_) => {
+                return Err(Failure::other_shape(format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list (*core.{})",
+                    self.resource.kind
+                )));
+            }
         };
         accept.media.respond(code, json.into())
     }

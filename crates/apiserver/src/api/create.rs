@@ -10,7 +10,7 @@ use super::write::{self, Options};
 use super::{Call, meta, restrict};
 use crate::http::Body;
 use crate::status::{Failure, Result};
-use crate::store::{Expect, Refused};
+use crate::store::{Expect, Refused, key_of};
 
 pub(super) async fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
@@ -32,47 +32,61 @@ pub(super) async fn store_new(
 ) -> Result<(StatusCode, Value, Option<u64>)> {
     write::check_place(call, &mut value)?;
     let resource = &call.resource;
-    if !matches!(meta::text(&value, "resourceVersion"), "" | "0") {
-        return Err(Failure::new(
-            500,
-            "",
-            "resourceVersion should not be set on objects to be created",
-        ));
-    }
     let generated = meta::text(&value, "name").is_empty();
     // The real server checks the namespace before it looks at the object any further.
     admit::definition(call)?;
     admit::namespace(call, &value)?;
+    if call.target.name.is_empty() {
+        meta::wipe(&mut value);
+    }
     if track {
         super::ownership::track(call, options, None, &mut value)?;
     }
     // The object gets its identity when those who may change it have done so.
-    admit::mutate(call, Operation::Create, &mut value, None, options).await?;
+    if admit::mutate(call, Operation::Create, &mut value, None, options).await? {
+        write::check_place(call, &mut value)?;
+    }
     meta::begin(resource, &mut value, &call.state.clock);
     prepare(call, &mut value)?;
     admit::escalation(call, &value, Write::Create)?;
     write::validate(call, &value, None)?;
     restrict::check_subject(call, &value)?;
     let _charge = admit::validate(call, Operation::Create, &value, None, options).await?;
-    meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
+    let posted = call.target.name.is_empty();
+    // A path that names the object says where it is kept, even if a webhook gave it another name.
+    let key = if posted {
+        key_of(meta::text(&value, "namespace"), meta::text(&value, "name"))
+    } else {
+        call.key()
+    };
     if options.dry_run {
-        let key = crate::store::key_of(meta::text(&value, "namespace"), meta::text(&value, "name"));
         if call.state.store.get(&resource.table, &key).is_some() {
-            return Err(exists(call, &value, generated));
+            return Err(exists(call, &value, generated, &key));
         }
-        return Ok((StatusCode::CREATED, value, None));
+        return Ok((StatusCode::CREATED, call.as_read(value), None));
+    }
+    let versioned = meta::text(&value, "resourceVersion")
+        .parse()
+        .is_ok_and(|rv: u64| rv != 0);
+    if posted && versioned {
+        let why = "resourceVersion should not be set on objects to be created";
+        return Err(Failure::new(500, "", why));
     }
     let mut stored = value.clone();
     crate::registry::to_storage(resource, &mut stored);
-    match call.state.store.put(&resource.table, Expect::Absent, stored) {
+    match call
+        .state
+        .store
+        .put_at(&resource.table, key.clone(), Expect::Absent, stored)
+    {
         Ok(object) => Ok((StatusCode::CREATED, call.value_of(&object), Some(object.rv))),
-        Err(Refused::Exists) => Err(exists(call, &value, generated)),
+        Err(Refused::Exists) => Err(exists(call, &value, generated, &key)),
         Err(Refused::TooLarge) => Err(write::too_large()),
         Err(_) => Err(Failure::internal("the object could not be stored")),
     }
 }
 
-fn exists(call: &Call, value: &Value, generated: bool) -> Failure {
+fn exists(call: &Call, value: &Value, generated: bool, key: &str) -> Failure {
     let (resource, name) = (&call.resource, meta::text(value, "name"));
     if generated {
         return Failure::retry(
@@ -86,11 +100,10 @@ fn exists(call: &Call, value: &Value, generated: bool) -> Failure {
         );
     }
     let failure = Failure::already_exists(&resource.group, &resource.plural, name);
-    let key = crate::store::key_of(meta::text(value, "namespace"), name);
     if call
         .state
         .store
-        .get(&resource.table, &key)
+        .get(&resource.table, key)
         .is_some_and(|object| object.deleting)
     {
         return failure.prefixed("object is being deleted: ");

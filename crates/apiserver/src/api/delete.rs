@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::admit::{self, Operation};
@@ -48,112 +49,79 @@ fn invalid(causes: &[Cause]) -> Failure {
     Failure::invalid("meta.k8s.io", "DeleteOptions", "", causes)
 }
 
-fn wish(call: &Call, bytes: &[u8]) -> Result<DeleteWish> {
-    let mut options = json!({});
+/// The options of a deletion: in the body, or else in the query.
+fn given(call: &Call, bytes: &[u8]) -> Result<DeleteOptions> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         let query = &call.query;
-        if let Some(policy) = query.get("propagationPolicy") {
-            put(&mut options, "propagationPolicy", policy.into());
-        }
-        if let Some(orphan) = query.optional_flag("orphanDependents") {
-            put(&mut options, "orphanDependents", orphan.into());
-        }
         let dry_run = query.all("dryRun");
-        if !dry_run.is_empty() {
-            put(&mut options, "dryRun", dry_run.into());
-        }
-        if let Some(seconds) = query.number("gracePeriodSeconds")? {
-            put(&mut options, "gracePeriodSeconds", seconds.into());
-        }
-    } else {
-        let decoded = decode_body(&call.headers, bytes)?;
-        options = decoded
-            .map_err(|error| Failure::bad_request(format!("error decoding DeleteOptions: {error}")))?
-            .value;
-        if !options.is_object() {
-            return Err(Failure::bad_request(
-                "the body of the request is no DeleteOptions",
-            ));
-        }
-        if let Some(bad) = options
-            .get("gracePeriodSeconds")
-            .filter(|s| !s.is_null() && !s.is_i64())
-        {
-            let found = if bad.is_string() { "string" } else { "value" };
-            return Err(Failure::bad_request(format!(
-                "json: cannot unmarshal {found} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
-            )));
-        }
-        let kind = options.get("kind").and_then(Value::as_str).unwrap_or_default();
-        if !kind.is_empty() && kind != "DeleteOptions" {
-            return Err(Failure::bad_request(format!(
-                "decoded object cannot be converted to DeleteOptions: {kind}"
-            )));
-        }
+        return Ok(DeleteOptions {
+            propagation_policy: query.first("propagationPolicy").map(str::to_owned),
+            orphan_dependents: query.optional_flag("orphanDependents"),
+            dry_run: (!dry_run.is_empty()).then(|| dry_run.into_iter().map(str::to_owned).collect()),
+            grace_period_seconds: query.number("gracePeriodSeconds")?,
+            ..DeleteOptions::default()
+        });
     }
+    let refuse = |error: String| Failure::bad_request(format!("error decoding DeleteOptions: {error}"));
+    let value = decode_body(&call.headers, bytes)?.map_err(refuse)?.value;
+    // Something of another type is refused: what was meant to be spared must not be deleted.
+    let options: DeleteOptions = serde_json::from_value(value).map_err(|error| refuse(error.to_string()))?;
+    match options.kind.as_deref().unwrap_or_default() {
+        "" | "DeleteOptions" => Ok(options),
+        kind => Err(Failure::bad_request(format!(
+            "decoded object cannot be converted to DeleteOptions: {kind}"
+        ))),
+    }
+}
+
+fn wish(call: &Call, bytes: &[u8]) -> Result<DeleteWish> {
+    let options = given(call, bytes)?;
     let mut causes = Vec::new();
-    let mut wish = DeleteWish::default();
-    let policy = options
-        .get("propagationPolicy")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    wish.propagation = match policy {
-        "" => None,
-        "Background" => Some(Propagation::Background),
-        "Foreground" => Some(Propagation::Foreground),
-        "Orphan" => Some(Propagation::Orphan),
-        other => {
-            causes.push(Cause::not_supported(
-                "propagationPolicy",
-                &other.into(),
-                &["Foreground", "Background", "Orphan", "nil"],
-            ));
+    let policy = options.propagation_policy.as_deref();
+    if let (Some(policy), Some(_)) = (policy, options.orphan_dependents) {
+        let detail = "orphanDependents and deletionPropagation cannot be both set";
+        causes.push(Cause::invalid("propagationPolicy", &policy.into(), detail));
+    }
+    let mut propagation = match policy {
+        None => None,
+        Some("Background") => Some(Propagation::Background),
+        Some("Foreground") => Some(Propagation::Foreground),
+        Some("Orphan") => Some(Propagation::Orphan),
+        Some(other) => {
+            let known = ["Foreground", "Background", "Orphan", "nil"];
+            causes.push(Cause::not_supported("propagationPolicy", &other.into(), &known));
             None
         }
     };
-    if let Some(orphan) = options.get("orphanDependents").and_then(Value::as_bool) {
-        if wish.propagation.is_some() {
-            causes.push(Cause::invalid(
-                "propagationPolicy",
-                &policy.into(),
-                "orphanDependents and deletionPropagation cannot be both set",
-            ));
-        }
-        wish.propagation = Some(if orphan {
+    if let Some(orphan) = options.orphan_dependents {
+        propagation = Some(if orphan {
             Propagation::Orphan
         } else {
             Propagation::Background
         });
     }
-    for value in options
-        .get("dryRun")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        match value.as_str() {
-            Some("All") => wish.dry_run = true,
-            Some("") => {}
-            _ => causes.push(Cause::not_supported("dryRun", &json!([value]), &["All"])),
-        }
+    let dry_run = options.dry_run.as_deref().unwrap_or_default();
+    if dry_run.iter().any(|value| value != "All") {
+        causes.push(Cause::not_supported("dryRun", &dry_run.into(), &["All"]));
     }
     if !causes.is_empty() {
         return Err(invalid(&causes));
     }
-    let precondition = |name: &str| {
-        options
-            .pointer(&format!("/preconditions/{name}"))
-            .and_then(Value::as_str)
-            .map(str::to_owned)
+    let dry_run = !dry_run.is_empty();
+    let shown = DeleteOptions {
+        kind: None,
+        api_version: None,
+        dry_run: options.dry_run.filter(|_| dry_run),
+        ..options
     };
-    wish.uid = precondition("uid");
-    wish.rv = precondition("resourceVersion");
-    if let Some(map) = options.as_object_mut() {
-        map.remove("kind");
-        map.remove("apiVersion");
-    }
-    wish.shown = options;
-    Ok(wish)
+    let preconditions = shown.preconditions.as_ref();
+    Ok(DeleteWish {
+        propagation,
+        uid: preconditions.and_then(|it| it.uid.clone()),
+        rv: preconditions.and_then(|it| it.resource_version.clone()),
+        dry_run,
+        shown: serde_json::to_value(&shown).map_err(Failure::internal)?,
+    })
 }
 
 fn put(value: &mut Value, name: &str, field: Value) {
@@ -164,8 +132,7 @@ fn put(value: &mut Value, name: &str, field: Value) {
 
 pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
-    let bytes = body;
-    let wish = wish(call, bytes)?;
+    let wish = wish(call, body)?;
     let current = call.current()?;
     let deleted = remove(call, &current, &wish).await?;
     let (code, value, rv) = match deleted {
@@ -176,7 +143,7 @@ pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> 
         Deleted::Gone(value, rv) if returns_object(&call.resource) => (StatusCode::OK, value, rv),
         Deleted::Gone(value, rv) => {
             call.durable(rv).await?;
-            let mut details = json!({ "name": call.target.name, "kind": call.resource.plural, "uid": meta::text(&value, "uid") });
+            let mut details = json!({ "name": meta::text(&value, "name"), "kind": call.resource.plural, "uid": meta::text(&value, "uid") });
             if !call.resource.group.is_empty() {
                 put(&mut details, "group", call.resource.group.clone().into());
             }
@@ -214,6 +181,7 @@ async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Dele
         force: false,
         delete: Some(wish.shown.clone()),
     };
+    call.readable(current)?;
     let old = call.value_of(current);
     preconditions(&call.resource, &old, wish)?;
     admit::forbid_delete(call, &old)?;
@@ -228,11 +196,11 @@ async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Dele
     )?;
     Ok(match deleted {
         Deleted::Marked(mut value, rv) => {
-            call.to_request_version(&mut value);
+            call.to_request_version(&mut value, current.rv);
             Deleted::Marked(value, rv)
         }
         Deleted::Gone(mut value, rv) => {
-            call.to_request_version(&mut value);
+            call.to_request_version(&mut value, current.rv);
             Deleted::Gone(value, rv)
         }
     })
@@ -292,7 +260,12 @@ pub(crate) fn delete_object(
         preconditions(resource, &value, wish)?;
         let before = meta::finalizers(&value);
         let mut finalizers = before.clone();
-        if let Some(propagation) = wish.propagation {
+        // Events own nothing: nobody waits for what they own.
+        let propagation = match &*resource.table {
+            "events" => Some(Propagation::Background),
+            _ => wish.propagation,
+        };
+        if let Some(propagation) = propagation {
             finalizers.retain(|name| name != ORPHAN && name != FOREGROUND);
             match propagation {
                 Propagation::Orphan => finalizers.push(ORPHAN.into()),
@@ -364,36 +337,23 @@ fn is_namespace_with_content(resource: &Resource, value: &Value) -> bool {
 /// Deletes everything that a list with the same parameters would show.
 pub(super) async fn delete_collection(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
-    let bytes = body;
-    let wish = wish(call, bytes)?;
-    let (page, position) = list::page(call)?;
-    let mut items = Vec::new();
+    list::check_options(call, call.query.flag("watch"))?;
+    let wish = wish(call, body)?;
+    let (mut page, position) = list::page(call)?;
+    let mut deleted = Vec::new();
     let mut newest = page.rv;
-    for object in &page.objects {
-        match remove(call, object, &wish).await {
+    for object in page.objects {
+        match remove(call, &object, &wish).await {
             // The answer shows what was found, not what became of it.
             Ok(Deleted::Marked(_, rv) | Deleted::Gone(_, rv)) => {
                 newest = newest.max(rv);
-                items.push(call.value_of(object));
+                deleted.push(object);
             }
             Err(failure) if failure.code() == 404 => {}
             Err(failure) => return Err(failure),
         }
     }
     call.durable(newest).await?;
-    if call.resource.builtin.is_some() {
-        for item in &mut items {
-            if let Some(map) = item.as_object_mut() {
-                map.remove("apiVersion");
-                map.remove("kind");
-            }
-        }
-    }
-    let list = json!({
-        "kind": call.resource.list_kind,
-        "apiVersion": call.api_version(),
-        "metadata": position.to_json(),
-        "items": items,
-    });
-    accept.media.respond(StatusCode::OK, list.to_string().into())
+    page.objects = deleted;
+    list::render(call, &accept, &page, position)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::filter::Filter;
 use super::table::{Position, Printer};
 use super::{Call, table};
-use crate::http::{Body, Shape};
+use crate::http::{Accept, Body, Shape};
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
 use crate::store::{Page, Store};
@@ -38,6 +38,8 @@ fn options_invalid(causes: &[Cause]) -> Failure {
 /// Checks the parameters that say which state is wanted.
 pub(super) fn check_options(call: &Call, watch: bool) -> Result<()> {
     let query = &call.query;
+    query.number("limit")?;
+    query.number("timeoutSeconds")?;
     let matching = query.get("resourceVersionMatch");
     let version = query.get("resourceVersion");
     let initial = query.optional_flag("sendInitialEvents");
@@ -234,13 +236,33 @@ pub(super) fn page(call: &Call) -> Result<(Page, Position)> {
 pub(super) fn list(call: &Call) -> Result<Response<Body>> {
     let accept = call.accept()?;
     check_options(call, false)?;
-    let (page, mut position) = page(call)?;
+    let (page, position) = page(call)?;
+    for object in &page.objects {
+        call.readable(object).map_err(|failure| {
+            let kind = format!("{}, Kind={}", call.api_version(), call.resource.kind);
+            let why = format!(
+                "storage is (re)initializing: failed to list {kind}: {}",
+                failure.message()
+            );
+            Failure::retry(429, "TooManyRequests", why, 1)
+        })?;
+    }
+    render(call, &accept, &page, position)
+}
+
+/// An answer with a page of a list in the shape that was asked for.
+pub(super) fn render(
+    call: &Call,
+    accept: &Accept,
+    page: &Page,
+    mut position: Position,
+) -> Result<Response<Body>> {
     if call.resource.builtin.is_none() && accept.shape == Shape::Whole {
         // Lists of custom resources always have the field.
         position.token.get_or_insert_default();
     }
     let json = match &accept.shape {
-        Shape::Whole => whole(call, &page, &position),
+        Shape::Whole => whole(call, page, &position),
         Shape::Table(version) => {
             let values: Vec<Value> = page.objects.iter().map(|object| call.value_of(object)).collect();
             Printer::new(call)?
@@ -248,12 +270,22 @@ pub(super) fn list(call: &Call) -> Result<Response<Body>> {
                 .to_string()
                 .into()
         }
-        Shape::Metadata(version) => {
-            let items: Vec<Value> = page
+        Shape::Metadata(_) => {
+            return Err(Failure::other_shape(format!(
+                "you requested PartialObjectMetadata, but the requested object is a list (*core.{})",
+                call.resource.list_kind
+            )));
+        }
+        Shape::MetadataList(version) => {
+            let mut items: Value = page
                 .objects
                 .iter()
                 .map(|object| table::partial(&object.value(), version))
                 .collect();
+            // Of nothing there is not even a list.
+            if page.objects.is_empty() {
+                items = Value::Null;
+            }
             let list = json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": format!("meta.k8s.io/{version}"),

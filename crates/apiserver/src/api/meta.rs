@@ -88,24 +88,55 @@ pub(super) fn begin(resource: &Resource, value: &mut Value, clock: &Clock) {
     });
 }
 
+/// Forgets what only the server says of a new object, before anybody comes to own it.
+pub(super) fn wipe(value: &mut Value) {
+    edit(value, |metadata| {
+        for name in [
+            "creationTimestamp",
+            "uid",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
+            metadata.remove(name);
+        }
+    });
+}
+
 /// Carries over what an update cannot change.
 pub(super) fn carry(old: &Value, new: &mut Value) {
     let empty = Map::new();
     let old = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     edit(new, |new| {
         new.remove("selfLink");
-        for name in [
-            "uid",
-            "creationTimestamp",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-        ] {
-            if new.get(name).is_none_or(|value| value.is_null() || value == "") {
+        for name in ["uid", "creationTimestamp"] {
+            if lacks(new, name) {
                 copy(old, new, name);
             }
         }
         copy(old, new, "generation");
     });
+}
+
+/// What is being deleted is so since then, whatever was written. Whoever wrote it owns the field all the same.
+pub(super) fn carry_end(old: &Value, new: &mut Value) {
+    let Some(old) = old.get("metadata").and_then(Value::as_object) else {
+        return;
+    };
+    edit(new, |new| {
+        if old.contains_key("deletionTimestamp") || lacks(new, "deletionTimestamp") {
+            copy(old, new, "deletionTimestamp");
+        }
+        if lacks(new, "deletionGracePeriodSeconds") {
+            copy(old, new, "deletionGracePeriodSeconds");
+        }
+    });
+}
+
+fn lacks(metadata: &Map<String, Value>, name: &str) -> bool {
+    metadata
+        .get(name)
+        .is_none_or(|value| value.is_null() || value == "")
 }
 
 fn copy(from: &Map<String, Value>, to: &mut Map<String, Value>, name: &str) {
@@ -117,7 +148,9 @@ fn copy(from: &Map<String, Value>, to: &mut Map<String, Value>, name: &str) {
 
 /// Counts a change of the specification: of anything but metadata, and status where that is written apart.
 pub(super) fn count_generation(resource: &Resource, version: &Version, old: &Value, new: &mut Value) {
-    if !counts_generation(resource) {
+    let builtin = |kind: &str| resource.kind == kind && resource.builtin.is_some();
+    // That of a PriorityClass stays what it was.
+    if !counts_generation(resource) || builtin("PriorityClass") {
         return;
     }
     let relevant = |name: &str| {
@@ -129,10 +162,10 @@ pub(super) fn count_generation(resource: &Resource, version: &Version, old: &Val
             .map(|(n, v)| (n.clone(), v.clone()))
             .collect()
     };
-    // Annotations of a deployment steer its rollout, so they count too.
-    let annotations = |value: &Value| value.pointer("/metadata/annotations").cloned();
-    let steered =
-        resource.kind == "Deployment" && resource.builtin.is_some() && annotations(old) != annotations(new);
+    // Annotations of a deployment steer its rollout, labels of a slice say whose it is, so they count too.
+    let differs = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
+    let steered = builtin("Deployment") && differs("/metadata/annotations")
+        || builtin("EndpointSlice") && differs("/metadata/labels");
     if steered || fields(old) != fields(new) {
         let generation = old
             .pointer("/metadata/generation")

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Call;
+use super::restrict::{self, Kept};
 use super::write::Options;
 use crate::builtin;
 use crate::schema::Schema;
@@ -25,20 +26,16 @@ fn ignored(call: &Call) -> &'static [&'static str] {
     match call.target.subresource.as_str() {
         "" if call.version().is_ok_and(|version| version.status) => &["status"],
         "status" if custom => &["metadata", "spec"],
-        "status" | "approval" => &["spec"],
+        "status" => match restrict::kept_metadata(call) {
+            Kept::All => &["metadata", "spec"],
+            Kept::Field("labels") => &["metadata.labels", "spec"],
+            Kept::Field("ownerReferences") => &["metadata.ownerReferences", "spec"],
+            Kept::Field(_) | Kept::Nothing => &["spec"],
+        },
+        "finalize" => &["status"],
+        "approval" => &["spec"],
         _ => &[],
     }
-}
-
-/// The versions of a custom resource.
-fn versions(call: &Call) -> Vec<String> {
-    if call.resource.builtin.is_some() {
-        return Vec::new();
-    }
-    let versions = call.resource.versions.iter();
-    versions
-        .map(|version| call.resource.api_version(&version.name))
-        .collect()
 }
 
 fn manager<'a>(
@@ -55,7 +52,23 @@ fn manager<'a>(
         api_version,
         ignored: ignored(call),
         versions,
+        others: call.resource.other_owners(),
     }
+}
+
+/// Owners that wrote in another version are compared in that version; this is what keeps an object from having its form.
+fn foreign(call: &Call, owned: &Value, objects: &[&Value]) -> Option<String> {
+    if !call.resource.differing {
+        return None;
+    }
+    let own = call.api_version();
+    let entries = owned.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries.into_iter().flatten().find_map(|entry| {
+        let version = entry.get("apiVersion").and_then(Value::as_str)?;
+        let schema = call.resource.stored_version(version)?.schema.as_ref()?;
+        let mut objects = objects.iter().filter(|_| version != own);
+        objects.find_map(|object| ssa::type_errors(object, schema).into_iter().next())
+    })
 }
 
 /// Records who wrote what.
@@ -66,7 +79,13 @@ pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &m
         super::meta::edit(new, |metadata| metadata.remove("managedFields"));
         return Ok(());
     }
-    let versions = versions(call);
+    if let Some(old) = old
+        && foreign(call, old, &[old, new]).is_some()
+    {
+        super::meta::edit(new, |metadata| metadata.remove("managedFields"));
+        return Ok(());
+    }
+    let versions = call.resource.owners_versions();
     let manager = manager(call, options, &api_version, &versions);
     ssa::track_update(old, new, &manager, &schema(call)?);
     Ok(())
@@ -79,13 +98,15 @@ pub(super) fn scale_schema() -> Schema {
 
 /// Records who wrote what in a Scale, of which `old` says who wrote it before.
 pub(super) fn track_scale(call: &Call, options: &Options, old: &Value, new: &mut Value) {
-    let manager = manager(call, options, ssa::SCALE_VERSION, &[]);
+    let versions = [ssa::SCALE_VERSION.to_owned()];
+    let manager = manager(call, options, ssa::SCALE_VERSION, &versions);
     ssa::track_update(Some(old), new, &manager, &scale_schema());
 }
 
 /// Applies a configuration to a Scale.
 pub(super) fn apply_scale(call: &Call, options: &Options, live: &Value, config: &Value) -> Result<Value> {
-    let manager = manager(call, options, ssa::SCALE_VERSION, &[]);
+    let versions = [ssa::SCALE_VERSION.to_owned()];
+    let manager = manager(call, options, ssa::SCALE_VERSION, &versions);
     let schema = scale_schema();
     let custom = call.resource.builtin.is_none();
     // The real server has no way to make a Scale of what was merged into that of a custom resource, or of the empty
@@ -138,10 +159,18 @@ pub(super) fn apply(
     schema: &Schema,
 ) -> Result<Value> {
     let api_version = call.api_version();
-    let versions = versions(call);
+    let versions = call.resource.owners_versions();
     let manager = manager(call, options, &api_version, &versions);
+    let lost = |objects: &[&Value]| match live.and_then(|live| foreign(call, live, objects)) {
+        Some(why) => Err(Failure::new(500, "", why)),
+        None => Ok(()),
+    };
+    if let Some(live) = live {
+        lost(&[live])?;
+    }
     let merged = ssa::apply(live, config, &manager, schema).map_err(refusal)?;
     if call.resource.builtin.is_none() {
+        lost(&[&merged])?;
         return Ok(merged);
     }
     let kind = format!("{}, Kind={}", group_version(call), call.resource.kind);

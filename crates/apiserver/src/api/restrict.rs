@@ -52,6 +52,24 @@ fn put(value: &mut Value, name: &str, field: Option<&Value>) {
     }
 }
 
+/// The metadata that a write to the status leaves as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    Nothing,
+    Field(&'static str),
+    All,
+}
+
+/// Each kind has its own rule. Through the status of a custom resource nothing else changes, not even labels.
+pub(super) fn kept_metadata(call: &Call) -> Kept {
+    match call.resource.builtin.map(|kind| kind.kind) {
+        None | Some("ValidatingAdmissionPolicy") => Kept::All,
+        Some("Deployment") => Kept::Field("labels"),
+        Some("Pod") => Kept::Field("ownerReferences"),
+        Some(_) => Kept::Nothing,
+    }
+}
+
 /// Restores what this door may not change.
 pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value) {
     let table = &*call.resource.table;
@@ -85,8 +103,8 @@ pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value)
             keep_in(new, "status", "conditions", conditions);
         }
         _ => {
-            if call.resource.builtin.is_none() {
-                // Through the status of a custom resource nothing else changes, not even labels.
+            let kept = kept_metadata(call);
+            if kept == Kept::All {
                 let managed = new.pointer("/metadata/managedFields").cloned();
                 let rv = new.pointer("/metadata/resourceVersion").cloned();
                 keep_all_but(new, old, &["status"]);
@@ -100,6 +118,10 @@ pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value)
                 });
             } else {
                 keep_all_but(new, old, &["status", "metadata"]);
+                if let Kept::Field(name) = kept {
+                    let field = old.get("metadata").and_then(|metadata| metadata.get(name));
+                    keep_in(new, "metadata", name, field.cloned());
+                }
             }
         }
     }

@@ -5,9 +5,11 @@ use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use writ_authz::{Attributes, ResourceAttributes};
 
+use super::admit::{self, Operation};
+use super::review_rules::{self, About};
 use super::{Call, meta, write};
 use crate::auth::{ISSUER, MASTERS, User, review_token};
-use crate::http::Body;
+use crate::http::{Body, Shape};
 use crate::registry::Resource;
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -16,46 +18,52 @@ pub(super) fn is_review(resource: &Resource) -> bool {
     resource.verbs == ["create"]
 }
 
-pub(super) fn answer(call: &Call, body: &Bytes) -> Result<Response<Body>> {
-    let accept = call.accept()?;
+/// What is not stored has no table.
+pub(super) fn check_shape(call: &Call) -> Result<()> {
+    match call.accept()?.shape {
+        Shape::Table(_) => Err(Failure::other_shape(
+            "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(super) async fn answer(call: &Call, body: &Bytes) -> Result<Response<Body>> {
+    check_shape(call)?;
     let options = write::options(call, "CreateOptions")?;
     let mut review = write::read_object(call, body, &options)?;
+    drop_made(call, &mut review)?;
+    super::ownership::track(call, &options, None, &mut review)?;
+    admit::mutate(call, Operation::Create, &mut review, None, &options).await?;
     let status = match call.resource.kind.as_str() {
         "SelfSubjectReview" => json!({ "userInfo": call.user.to_json() }),
         "TokenReview" => token(call, &review)?,
         "SelfSubjectRulesReview" => rules(call, &review)?,
-        "SelfSubjectAccessReview" => access(call, &review, &call.user)?,
-        "SubjectAccessReview" => {
-            let user = subject(call, &review)?;
-            access(call, &review, &user)?
-        }
-        "LocalSubjectAccessReview" => {
-            local(call, &mut review)?;
-            let user = subject(call, &review)?;
-            access(call, &review, &user)?
-        }
+        "SelfSubjectAccessReview" => access(call, &review, About::Oneself)?,
+        "SubjectAccessReview" => access(call, &review, About::Anybody)?,
+        "LocalSubjectAccessReview" => access(call, &review, About::Within(&call.target.namespace))?,
         _ => return Err(Failure::no_such_method()),
     };
+    admit::validate(call, Operation::Create, &review, None, &options).await?;
     match call.resource.kind.as_str() {
         "SelfSubjectReview" => {
             let now = call.state.clock.rfc3339();
-            meta::edit(&mut review, |metadata| {
-                metadata.insert("creationTimestamp".into(), now.into())
-            });
+            if let Some(map) = review.as_object_mut() {
+                map.insert("metadata".into(), json!({ "creationTimestamp": now }));
+            }
         }
         "SelfSubjectRulesReview" => {
             if let Some(map) = review.as_object_mut() {
+                map.insert("metadata".into(), json!({}));
                 map.insert("spec".into(), json!({}));
             }
         }
-        _ => super::ownership::track(call, &options, None, &mut review)?,
+        _ => {}
     }
     if let Some(map) = review.as_object_mut() {
         map.insert("status".into(), status);
     }
-    accept
-        .media
-        .respond(StatusCode::CREATED, review.to_string().into())
+    call.respond_value(StatusCode::CREATED, &review)
 }
 
 fn invalid(call: &Call, causes: &[Cause]) -> Failure {
@@ -111,90 +119,45 @@ fn token(call: &Call, review: &Value) -> Result<Value> {
     })
 }
 
-/// The user of a review of somebody else.
-fn subject(call: &Call, review: &Value) -> Result<User> {
-    let name = review
-        .pointer("/spec/user")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
-    let groups = texts(review, "/spec/groups");
-    if name.is_empty() && groups.is_empty() {
-        return Err(invalid(
-            call,
-            &[Cause::invalid(
-                "spec.user",
-                &"".into(),
-                "at least one of user or group must be specified",
-            )],
-        ));
+/// The user whom a review asks about.
+fn subject(call: &Call, review: &Value, about: About<'_>) -> User {
+    if about == About::Oneself {
+        return call.user.clone();
     }
-    Ok(User {
-        name,
-        groups,
+    let name = review.pointer("/spec/user").and_then(Value::as_str);
+    User {
+        name: name.unwrap_or_default().to_owned(),
+        groups: texts(review, "/spec/groups"),
         ..User::default()
-    })
+    }
 }
 
-fn local(call: &Call, review: &mut Value) -> Result<()> {
-    let namespace = call.target.namespace.clone();
+/// Metadata that clients cannot set; a namespace is that of the path.
+fn drop_made(call: &Call, review: &mut Value) -> Result<()> {
+    let namespace = call.target.namespace.as_str();
     let given = meta::text(review, "namespace");
-    if !given.is_empty() && given != namespace {
+    if call.resource.namespaced && !given.is_empty() && given != namespace {
         return Err(Failure::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
-    let asked = review
-        .pointer("/spec/resourceAttributes/namespace")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if review.pointer("/spec/resourceAttributes").is_some() && asked != namespace {
-        return Err(invalid(
-            call,
-            &[Cause::invalid(
-                "spec.resourceAttributes.namespace",
-                &asked.into(),
-                "must match metadata.namespace",
-            )],
-        ));
-    }
-    if let Some(path) = review
-        .pointer("/spec/nonResourceAttributes")
-        .filter(|value| !value.is_null())
-    {
-        let detail = "disallowed on this kind of request";
-        return Err(invalid(
-            call,
-            &[Cause::invalid("spec.nonResourceAttributes", path, detail)],
-        ));
-    }
     meta::edit(review, |metadata| {
-        metadata.insert("namespace".into(), namespace.into())
+        for name in ["namespace", "uid", "creationTimestamp"] {
+            metadata.remove(name);
+        }
+        if call.resource.namespaced {
+            metadata.insert("namespace".into(), namespace.into());
+        }
     });
     Ok(())
 }
 
-/// A selector is given as text or as requirements, not both.
-fn selectors(attributes: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for name in ["fieldSelector", "labelSelector"] {
-        let given = |part: &str| {
-            attributes
-                .pointer(&format!("/{name}/{part}"))
-                .filter(|value| !value.is_null() && **value != json!("") && **value != json!([]))
-        };
-        if let (Some(raw), Some(_)) = (given("rawSelector"), given("requirements")) {
-            causes.push(Cause::invalid(
-                format!("spec.resourceAttributes.{name}.rawSelector"),
-                raw,
-                "may not specified at the same time as requirements",
-            ));
-        }
+fn access(call: &Call, review: &Value, about: About<'_>) -> Result<Value> {
+    let causes = review_rules::problems(review, about);
+    if !causes.is_empty() {
+        return Err(invalid(call, &causes));
     }
-    causes
-}
-
-fn access(call: &Call, review: &Value, user: &User) -> Result<Value> {
+    let user = &subject(call, review, about);
     let resource = review
         .pointer("/spec/resourceAttributes")
         .filter(|value| !value.is_null());
@@ -208,12 +171,8 @@ fn access(call: &Call, review: &Value, user: &User) -> Result<Value> {
             .unwrap_or_default()
             .to_owned()
     };
-    let verdict = match (resource, path) {
-        (Some(value), None) => {
-            let causes = selectors(value);
-            if !causes.is_empty() {
-                return Err(invalid(call, &causes));
-            }
+    let verdict = match (resource, path.unwrap_or(&Value::Null)) {
+        (Some(value), _) => {
             let (verb, group, resource) =
                 (part(value, "verb"), part(value, "group"), part(value, "resource"));
             let (subresource, namespace, name) = (
@@ -236,31 +195,11 @@ fn access(call: &Call, review: &Value, user: &User) -> Result<Value> {
             }
             call.state.authorizer.explain(user, &attributes)
         }
-        (None, Some(value)) => {
+        (None, value) => {
             let (verb, path) = (part(value, "verb"), part(value, "path"));
             call.state
                 .authorizer
                 .explain(user, &Attributes::non_resource(&verb, &path))
-        }
-        (Some(_), Some(_)) => {
-            return Err(invalid(
-                call,
-                &[Cause::invalid(
-                    "spec.nonResourceAttributes",
-                    path.unwrap_or(&Value::Null),
-                    "cannot be specified in combination with resourceAttributes",
-                )],
-            ));
-        }
-        (None, None) => {
-            return Err(invalid(
-                call,
-                &[Cause::invalid(
-                    "spec.resourceAttributes",
-                    &Value::Null,
-                    "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-                )],
-            ));
         }
     };
     let mut status = json!({ "allowed": verdict.allowed });
@@ -268,6 +207,11 @@ fn access(call: &Call, review: &Value, user: &User) -> Result<Value> {
         && !verdict.reason.is_empty()
     {
         map.insert("reason".into(), verdict.reason.into());
+    }
+    if let Some(map) = status.as_object_mut()
+        && let Some(said) = resource.and_then(review_rules::ignored)
+    {
+        map.insert("evaluationError".into(), said.into());
     }
     Ok(status)
 }

@@ -125,7 +125,10 @@ impl<'a> Printer<'a> {
                 .map(|column| (column.cell)(value, self.now))
                 .collect()
         } else {
-            let name = value.pointer("/metadata/name").cloned().unwrap_or_default();
+            let name = value
+                .pointer("/metadata/name")
+                .cloned()
+                .unwrap_or_else(|| "".into());
             std::iter::once(name)
                 .chain(self.columns.iter().map(|column| self.cell(value, column)))
                 .collect()

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::admit::{self, Operation};
-use super::{Call, meta, ownership, write};
+use super::{Call, meta, ownership, reviews, write};
 use crate::auth::{Bound, ISSUER, TokenWish};
 use crate::http::Body;
 use crate::schema::Cause;
@@ -25,7 +25,7 @@ pub(super) async fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> 
 
 /// `call` is about the account, `asked` is the same request as one about a TokenRequest.
 async fn answer(call: &Call, asked: &Call, body: &Bytes) -> Result<Response<Body>> {
-    let accept = call.accept()?;
+    reviews::check_shape(asked)?;
     let options = write::options(call, "CreateOptions")?;
     let mut request = write::read_object(asked, body, &options)?;
     let namespace = meta::text(&request, "namespace");
@@ -55,9 +55,7 @@ async fn answer(call: &Call, asked: &Call, body: &Bytes) -> Result<Response<Body
             json!({ "token": token, "expirationTimestamp": crate::clock::seconds(end) }),
         );
     }
-    accept
-        .media
-        .respond(StatusCode::CREATED, request.to_string().into())
+    asked.respond_value(StatusCode::CREATED, &request)
 }
 
 /// Fills in what the account says, and checks what was asked for.
@@ -143,6 +141,9 @@ fn bind(call: &Call, request: &Value, mut wish: TokenWish) -> Result<TokenWish> 
             )));
         }
     };
+    if name.is_empty() {
+        return Err(Failure::bad_request("Name parameter required."));
+    }
     let object = call
         .state
         .store

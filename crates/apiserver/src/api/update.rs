@@ -123,34 +123,30 @@ async fn change(
     make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
     current: &Object,
 ) -> Result<Result<Done, Refused>> {
+    call.readable(current)?;
     let old = call.value_of(current);
     let mut new = make(Some(&old))?;
-    check_preconditions(call, how, &old, &new)?;
+    check_uid(call, how, &old, &new)?;
     // Before the server fills in what a write left out.
     let grants = admit::may_grant(call, &old, &new);
-    meta::carry(&old, &mut new);
-    // A write without a version is about whatever is there now.
-    if matches!(meta::text(&new, "resourceVersion"), "" | "0") {
-        meta::edit(&mut new, |metadata| {
-            metadata.insert(
-                "resourceVersion".into(),
-                meta::text(&old, "resourceVersion").into(),
-            )
-        });
-    }
     let version = call.version()?;
-    restrict::keep(call, version, &old, &mut new);
     write::default(call, &mut new)?;
     // An apply, and all that comes through `/scale`, has recorded it already.
     if how != How::Apply && call.target.subresource != "scale" {
         super::ownership::track(call, options, Some(&old), &mut new)?;
     }
-    if admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await? {
-        // A webhook comes through the same door as the client it works for.
-        meta::carry(&old, &mut new);
-        restrict::keep(call, version, &old, &mut new);
+    admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
+    assume_version(call, &old, &mut new);
+    check_version(call, &old, &new)?;
+    write::check_place(call, &mut new)?;
+    meta::carry(&old, &mut new);
+    // Of client and webhooks alike: they come through the same door.
+    restrict::keep(call, version, &old, &mut new);
+    meta::carry_end(&old, &mut new);
+    // Through the status nothing else changes, whatever defaults another version brings.
+    if call.target.subresource != "status" {
+        meta::count_generation(&call.resource, version, &old, &mut new);
     }
-    meta::count_generation(&call.resource, version, &old, &mut new);
     if let Some(kind) = call.resource.builtin {
         kind.prepare_update(&mut new, &old, &call.state.clock.rfc3339());
     }
@@ -171,7 +167,7 @@ async fn change(
         metadata.insert("resourceVersion".into(), current.rv.to_string().into())
     });
     if options.dry_run {
-        return Ok(Ok((StatusCode::OK, new, None)));
+        return Ok(Ok((StatusCode::OK, call.as_read(new), None)));
     }
     let store = &call.state.store;
     if gone {
@@ -187,11 +183,23 @@ async fn change(
     }
     crate::registry::to_storage(&call.resource, &mut new);
     Ok(store
-        .put(&call.resource.table, expect, new)
+        .put_at(&call.resource.table, current.key.clone(), expect, new)
         .map(|object| (StatusCode::OK, call.value_of(&object), Some(object.rv))))
 }
 
-fn check_preconditions(call: &Call, how: How, old: &Value, new: &Value) -> Result<()> {
+/// A write without a version is about whatever is there now, where that is allowed.
+fn assume_version(call: &Call, old: &Value, new: &mut Value) {
+    if restrict::unconditional(call) && matches!(meta::text(new, "resourceVersion"), "" | "0") {
+        meta::edit(new, |metadata| {
+            metadata.insert(
+                "resourceVersion".into(),
+                meta::text(old, "resourceVersion").into(),
+            )
+        });
+    }
+}
+
+fn check_uid(call: &Call, how: How, old: &Value, new: &Value) -> Result<()> {
     let resource = &call.resource;
     let name = &call.target.name;
     let (uid, old_uid) = (meta::text(new, "uid"), meta::text(old, "uid"));
@@ -206,8 +214,14 @@ fn check_preconditions(call: &Call, how: How, old: &Value, new: &Value) -> Resul
             ),
         ));
     }
+    Ok(())
+}
+
+/// Only now, after those who may change the object, who may also change which version it is about.
+fn check_version(call: &Call, old: &Value, new: &Value) -> Result<()> {
+    let resource = &call.resource;
+    let name = &call.target.name;
     match meta::text(new, "resourceVersion") {
-        "" | "0" if restrict::unconditional(call) => Ok(()),
         "" | "0" => Err(Failure::invalid(
             &resource.group,
             &resource.plural,

@@ -41,6 +41,8 @@ struct Watch {
     next_bookmark: Instant,
     deadline: Instant,
     signal: tokio::sync::watch::Receiver<u64>,
+    /// Fires when custom resources have become others.
+    definitions: tokio::sync::watch::Receiver<()>,
     first_row: bool,
     done: bool,
     _count: Counted,
@@ -62,6 +64,12 @@ impl Drop for Counted {
 pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     let accept = call.accept()?;
     check_options(call, true)?;
+    // There is no stream of YAML.
+    if accept.media == Media::Yaml {
+        return Err(Failure::other_shape(
+            "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch".into(),
+        ));
+    }
     let filter = Filter::new(call)?;
     let wanted = resource_version(call)?;
     let bookmarks = call.query.flag("allowWatchBookmarks");
@@ -70,8 +78,11 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     let signal = store.signal(&call.resource.table);
     // Without a version, and with the version "any", the state comes first.
     let with_state = initial_events.unwrap_or(wanted.is_none_or(|rv| rv == 0));
-    if let Some(rv) = wanted {
-        check_reached(store, rv)?;
+    // Who wants the state of a version that is not there waits for it in vain; who wants what comes after it gets that.
+    if let Some(rv) = wanted.filter(|_| with_state)
+        && let Err(failure) = check_reached(store, rv)
+    {
+        return Ok(ended(&failure));
     }
     let (initial, cursor) = if with_state {
         let (objects, rv) = store.list(&call.resource.table, filter.namespace.as_deref());
@@ -88,12 +99,20 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
             wanted.filter(|rv| *rv > 0).unwrap_or_else(|| store.rv()),
         )
     };
+    // Custom resources have no past beyond the last change of their definition.
+    if cursor < call.since() {
+        return Ok(ended(&too_old(cursor, call.since())));
+    }
     if let News::Gone(floor) = store.news(&call.resource.table, cursor) {
-        return Err(too_old(cursor, floor));
+        return Ok(ended(&too_old(cursor, floor)));
     }
     let now = Instant::now();
     let life = match call.query.number("timeoutSeconds")? {
-        Some(seconds) if seconds < 0 => return Ok(over(accept.media)),
+        // A watch whose time was over before it began.
+        Some(seconds) if seconds < 0 => {
+            let failure = Failure::new(500, "InternalError", "context deadline exceeded");
+            return Ok(ended(&failure));
+        }
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
         // As the real server: between half an hour and an hour, so that not all come back at once.
         _ => Duration::from_secs(1800 + rand::random::<u64>() % 1800),
@@ -110,6 +129,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         next_bookmark: next_bookmark(now, deadline),
         deadline,
         signal,
+        definitions: call.state.registry.changes(),
         first_row: true,
         done: false,
         _count: Counted(call.state.clone()),
@@ -121,26 +141,21 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         let chunk = watch.next().await?;
         Some((Ok::<Bytes, std::convert::Infallible>(chunk), watch))
     });
-    Ok(streamed(accept.media, Body::from_stream(chunks)))
+    Ok(streamed(Body::from_stream(chunks)))
 }
 
-/// A watch whose time was over before it began.
-fn over(media: Media) -> Response<Body> {
-    let status = Failure::new(500, "InternalError", "context deadline exceeded").to_json();
+/// A watch that ends with an error before it begins.
+fn ended(failure: &Failure) -> Response<Body> {
     let mut out = Vec::new();
-    push_line(&mut out, "ERROR", status.to_string().as_bytes());
-    streamed(media, Body::from(out))
+    push_line(&mut out, "ERROR", failure.to_json().to_string().as_bytes());
+    streamed(Body::from(out))
 }
 
-fn streamed(media: Media, body: Body) -> Response<Body> {
+fn streamed(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
-    let kind = match media {
-        Media::Yaml => "application/yaml;stream=watch",
-        _ => "application/json",
-    };
     response
         .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(
         header::CACHE_CONTROL,
         HeaderValue::from_static("no-cache, private"),
@@ -178,10 +193,17 @@ impl Watch {
                 }
                 self.read(&mut out);
             }
+            let call = self.call.clone();
+            // The client comes back, and finds out what is different.
+            if self.initial.is_empty() && call.call.redefined() {
+                self.done = true;
+            }
             if !out.is_empty() {
                 return Some(out.into());
             }
-            let call = self.call.clone();
+            if self.done {
+                return None;
+            }
             let wake = if self.bookmarks {
                 self.deadline.min(self.next_bookmark)
             } else {
@@ -190,6 +212,11 @@ impl Watch {
             tokio::select! {
                 changed = self.signal.changed() => {
                     // The table is gone, or the server stops.
+                    if changed.is_err() {
+                        return None;
+                    }
+                }
+                changed = self.definitions.changed(), if call.call.resource.builtin.is_none() => {
                     if changed.is_err() {
                         return None;
                     }
@@ -203,10 +230,12 @@ impl Watch {
                     // Nothing may have happened here for long; the bookmark says up to when.
                     let mut out = Vec::new();
                     self.read(&mut out);
-                    if !self.done {
+                    if !self.done && self.cursor <= call.call.state.store.rv() {
                         self.push_bookmark(&mut out, false);
                     }
-                    return Some(out.into());
+                    if !out.is_empty() {
+                        return Some(out.into());
+                    }
                 }
             }
         }
@@ -224,7 +253,8 @@ impl Watch {
                 push_line(out, "ERROR", status.to_string().as_bytes());
             }
             News::Events(events, rv) => {
-                self.cursor = rv;
+                // Never back: the watch may begin with a version that is still to come.
+                self.cursor = rv.max(self.cursor);
                 for event in events {
                     // One pass may be large; the rest is read again from where we stopped.
                     if out.len() >= CHUNK {
@@ -261,6 +291,11 @@ impl Watch {
 
     fn push(&mut self, out: &mut Vec<u8>, kind: &str, object: &Object, rv: Option<u64>) {
         let call = self.call.clone();
+        // An event is no list: the real server breaks off, without a word.
+        if matches!(self.shape, Shape::MetadataList(_)) {
+            self.done = true;
+            return;
+        }
         if self.shape == Shape::Whole && rv.is_none() {
             push_line(out, kind, &call.call.json_of(object));
             return;
@@ -279,7 +314,7 @@ impl Watch {
         let call = self.call.clone();
         match &self.shape {
             Shape::Whole => value.clone(),
-            Shape::Metadata(version) => table::partial(value, version),
+            Shape::Metadata(version) | Shape::MetadataList(version) => table::partial(value, version),
             Shape::Table(version) => {
                 let first = std::mem::take(&mut self.first_row);
                 Printer::new(&call.call)
@@ -289,7 +324,11 @@ impl Watch {
         }
     }
 
-    fn push_bookmark(&self, out: &mut Vec<u8>, end_of_initial: bool) {
+    fn push_bookmark(&mut self, out: &mut Vec<u8>, end_of_initial: bool) {
+        if matches!(self.shape, Shape::MetadataList(_)) {
+            self.done = true;
+            return;
+        }
         let mut metadata = json!({ "resourceVersion": self.cursor.to_string() });
         if end_of_initial && let Some(map) = metadata.as_object_mut() {
             map.insert(
@@ -298,19 +337,10 @@ impl Watch {
             );
         }
         let call = &self.call.call;
-        let object = match &self.shape {
-            Shape::Whole => {
-                json!({ "kind": call.resource.kind, "apiVersion": call.api_version(), "metadata": metadata })
-            }
-            Shape::Metadata(version) => json!({
-                "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata,
-            }),
-            Shape::Table(version) => json!({
-                "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
-                "metadata": { "resourceVersion": self.cursor.to_string() }, "columnDefinitions": null,
-                "rows": [{ "cells": [], "object": { "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata } }],
-            }),
-        };
+        // As a table it is a row of an object with nothing in it.
+        let object = self.shaped(
+            &json!({ "kind": call.resource.kind, "apiVersion": call.api_version(), "metadata": metadata }),
+        );
         push_line(out, "BOOKMARK", object.to_string().as_bytes());
     }
 }

@@ -70,19 +70,18 @@ pub(super) fn options(call: &Call, kind: &str) -> Result<Options> {
 
 /// Without a name, a writer is known by the program it uses.
 fn from_user_agent(call: &Call) -> String {
-    let agent = call
-        .headers
-        .get(http::header::USER_AGENT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    agent
-        .split('/')
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(128)
-        .collect()
+    let agent = call.headers.get(http::header::USER_AGENT);
+    let agent = agent.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let agent = agent.as_deref().unwrap_or_default();
+    let program = agent.split('/').next().unwrap_or_default();
+    let mut name = String::new();
+    for c in program.chars().filter(|c| object_meta::is_printable(*c)) {
+        if name.len() + c.len_utf8() > 128 {
+            break;
+        }
+        name.push(c);
+    }
+    name
 }
 
 /// Reads the object in the body.

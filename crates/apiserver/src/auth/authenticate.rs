@@ -36,14 +36,17 @@ impl Shown {
         }
     }
 
-    /// The user, if the certificates are good now.
-    fn user(&self, state: &State) -> Option<User> {
+    /// The user, if the certificates name one; an error if they are not good now.
+    fn user(&self, state: &State) -> std::result::Result<Option<User>, String> {
         let now = state.clock.now();
-        if let Some(client) = self.client.get() {
-            return client.valid_at(now).then(|| client.user.clone());
+        match self.client.get() {
+            Some(client) if client.valid_at(now) => Ok(client.user.clone()),
+            Some(_) => Err("the certificate is not valid now".into()),
+            None => {
+                let client = state.authority.client(&self.chain, now)?;
+                Ok(self.client.get_or_init(|| client).user.clone())
+            }
         }
-        let client = state.authority.client(&self.chain, now).ok()?;
-        Some(self.client.get_or_init(|| client).user.clone())
     }
 }
 
@@ -68,22 +71,33 @@ impl StaticTokens {
     }
 }
 
+/// The token of a request; empty if there is a space too many before it. What comes after it is not looked at.
+fn bearer(headers: &HeaderMap) -> Option<String> {
+    let value = text(headers.get(header::AUTHORIZATION)?);
+    let mut parts = value.trim().splitn(3, ' ');
+    let bearer = parts.next()?.eq_ignore_ascii_case("bearer");
+    parts.next().filter(|_| bearer).map(str::to_owned)
+}
+
+/// What is to be said about a token that is ignored.
+pub(crate) fn ignored_token(headers: &HeaderMap) -> Option<&'static str> {
+    bearer(headers)?.is_empty().then_some(
+        "the provided Authorization header contains extra space before the bearer token, and is ignored",
+    )
+}
+
 /// The user of a request, before impersonation.
 pub(crate) fn authenticate(state: &State, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User> {
-    let bearer = headers.get(header::AUTHORIZATION).map(text).and_then(|value| {
-        let (scheme, token) = value.trim().split_once(' ')?;
-        scheme
-            .eq_ignore_ascii_case("bearer")
-            .then(|| token.trim().to_owned())
-            .filter(|token| !token.is_empty())
-    });
+    let bearer = bearer(headers).filter(|token| !token.is_empty());
     match peer {
         Some(Peer::Trusted(user)) if bearer.is_none() => return Ok((**user).clone()),
         Some(Peer::Certificates(shown)) if !shown.chain.is_empty() => match shown.user(state) {
-            Some(user) => return Ok(user),
+            Ok(Some(user)) => return Ok(user),
+            // A certificate without a name says nothing.
+            Ok(None) => {}
             // A bad certificate with a good token is still a good token.
-            None if bearer.is_some() => {}
-            None => return Err(Failure::unauthorized()),
+            Err(_) if bearer.is_some() => {}
+            Err(_) => return Err(Failure::unauthorized()),
         },
         _ => {}
     }

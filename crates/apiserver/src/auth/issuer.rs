@@ -14,6 +14,9 @@ use crate::store::{Store, key_of, new_uid, uid_of};
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Clocks of a cluster may differ by this much.
 const LEEWAY: i64 = 60;
+/// How many seconds kubelets ask for: an hour, and a few by which they are known.
+const KUBELETS: i64 = 3607;
+const YEAR: i64 = 365 * 24 * 3600;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Claims {
@@ -41,6 +44,9 @@ struct Private {
     #[serde(skip_serializing_if = "Option::is_none")]
     secret: Option<Bound>,
     serviceaccount: Bound,
+    /// From when on it should have been replaced by a newer one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warnafter: Option<i64>,
 }
 
 /// An object whose life a token shares.
@@ -107,10 +113,19 @@ impl Issuer {
         })
     }
 
-    /// Signs a token; returns it with its end in seconds since 1970.
+    /// Signs a token; returns it with the end that is told, in seconds since 1970.
     pub fn sign(&self, wish: TokenWish, clock: &Clock) -> Result<(String, i64), String> {
         let now = clock.now().as_second();
-        let exp = wish.seconds.map(|seconds| now + seconds);
+        let told = wish.seconds.map(|seconds| now + seconds);
+        // Programs in pods may not know yet that tokens end: those that kubelets ask for live on for a year.
+        let longer = wish.pod.is_some()
+            && wish.seconds == Some(KUBELETS)
+            && wish.audiences.iter().all(|audience| audience == ISSUER);
+        let (exp, warnafter) = if longer {
+            (Some(now + YEAR), told)
+        } else {
+            (told, None)
+        };
         let claims = Claims {
             aud: wish.audiences,
             exp,
@@ -124,6 +139,7 @@ impl Issuer {
                 pod: wish.pod,
                 secret: wish.secret,
                 serviceaccount: wish.account,
+                warnafter,
             },
             nbf: now,
         };
@@ -132,7 +148,7 @@ impl Issuer {
         header.typ = None;
         let token =
             jsonwebtoken::encode(&header, &claims, &self.encoding).map_err(|error| error.to_string())?;
-        Ok((token, exp.unwrap_or(i64::MAX)))
+        Ok((token, told.unwrap_or(i64::MAX)))
     }
 
     /// Whether a token claims to be one of ours, so that no other authenticator need look at it.
@@ -196,6 +212,7 @@ impl Issuer {
             pod,
             secret,
             serviceaccount,
+            warnafter: _,
         } = claims.private;
         if claims.sub != format!("system:serviceaccount:{namespace}:{}", serviceaccount.name) {
             return Err("the subject and the private claim differ");
@@ -249,4 +266,35 @@ fn alive(store: &Store, table: &str, namespace: &str, bound: &Bound, now: i64) -
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kubelets_ask_for_lives_for_a_year() {
+        let issuer = Issuer::new(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let (own, other) = (ISSUER.to_owned(), "other".to_owned());
+        for (seconds, pod, audiences, life) in [
+            (3607, true, vec![own.clone()], YEAR),
+            (3607, false, vec![own.clone()], 3607),
+            (3608, true, vec![own.clone()], 3608),
+            (3607, true, vec![own.clone(), other.clone()], 3607),
+            (3607, true, vec![other], 3607),
+        ] {
+            let wish = TokenWish {
+                seconds: Some(seconds),
+                pod: pod.then(Bound::default),
+                audiences,
+                ..TokenWish::default()
+            };
+            let (token, told) = issuer.sign(wish, &Clock::default()).unwrap();
+            let claims = issuer.verify(&token).unwrap();
+            assert_eq!(claims.exp, Some(claims.iat + life));
+            assert_eq!(told, claims.iat + seconds);
+            let warning = claims.private.warnafter;
+            assert_eq!(warning, (life == YEAR).then_some(claims.iat + seconds));
+        }
+    }
 }

@@ -7,7 +7,7 @@ mod issuer;
 mod recorder;
 mod user;
 
-pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, review_token};
+pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, ignored_token, review_token};
 pub(crate) use authorizer::{Authorizer, apply};
 pub(crate) use impersonate::{Ways, impersonate};
 pub(crate) use issuer::{Bound, ISSUER, Issuer, TokenWish};

@@ -11,7 +11,7 @@ use writ_authz::{Aggregation, Index, Kind};
 use crate::auth::apply;
 use crate::controllers::{CRDS, Task, aggregate};
 use crate::schema::Schema;
-use crate::ssa::{self, Manager};
+use crate::ssa::{self, Manager, Others};
 use crate::state::State;
 use crate::store::{Expect, Object, TableId, key_of, new_uid};
 
@@ -52,6 +52,7 @@ fn own(object: &mut Value, schema: &Schema, name: &str, time: Timestamp) {
         api_version: &api_version,
         ignored: &["status"],
         versions: &[],
+        others: Others::Forgotten,
     };
     ssa::track_update(None, object, &manager, schema);
 }

@@ -114,6 +114,7 @@ pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
         api_version: API,
         ignored: &[],
         versions: &[],
+        others: ssa::Others::Forgotten,
     };
     let schema = crate::builtin::find("rbac.authorization.k8s.io", "v1", "clusterroles")
         .map_or_else(Schema::anything, crate::builtin::Kind::schema);

@@ -64,6 +64,7 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
                 api_version: "apiextensions.k8s.io/v1",
                 ignored: &["spec"],
                 versions: &[],
+                others: crate::ssa::Others::Forgotten,
             };
             if let Some(kind) =
                 crate::builtin::find("apiextensions.k8s.io", "v1", "customresourcedefinitions")

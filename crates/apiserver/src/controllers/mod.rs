@@ -253,7 +253,8 @@ fn store_as(
             } else {
                 &["status"]
             },
-            versions: &[],
+            versions: &resource.owners_versions(),
+            others: resource.other_owners(),
         };
         let schema = schema.unwrap_or_else(crate::schema::Schema::anything);
         crate::ssa::track_update(Some(&current.value()), &mut value, &manager, &schema);

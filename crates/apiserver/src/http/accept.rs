@@ -21,8 +21,10 @@ pub(crate) enum Shape {
     Whole,
     /// A table for people; the version of `meta.k8s.io`.
     Table(String),
-    /// Metadata alone; the version of `meta.k8s.io`.
+    /// Metadata alone of one object; the version of `meta.k8s.io`.
     Metadata(String),
+    /// Metadata alone of a list; the version of `meta.k8s.io`.
+    MetadataList(String),
 }
 
 /// What the `Accept` header asks for.
@@ -80,9 +82,8 @@ pub(crate) fn negotiate(headers: &HeaderMap, pretty: bool, shaped: bool) -> Resu
         let shape = match kind {
             "" => Shape::Whole,
             "Table" if shaped && version_known => Shape::Table(version.to_owned()),
-            "PartialObjectMetadata" | "PartialObjectMetadataList" if shaped && version_known => {
-                Shape::Metadata(version.to_owned())
-            }
+            "PartialObjectMetadata" if shaped && version_known => Shape::Metadata(version.to_owned()),
+            "PartialObjectMetadataList" if shaped && version_known => Shape::MetadataList(version.to_owned()),
             _ => continue,
         };
         return Ok(Accept { media, shape });

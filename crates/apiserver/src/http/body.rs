@@ -195,8 +195,29 @@ fn has_surrogates(body: &[u8]) -> bool {
     escapes(body).any(|at| surrogate(body, at).is_some())
 }
 
-/// JSON in which lone surrogates are replaced, as Go's parser does, so that a stricter one reads it.
+/// JSON in which lone surrogates and bytes that are no UTF-8 are replaced, as Go's parser does, so that a stricter one reads it.
 pub(crate) fn mended(body: &[u8]) -> Cow<'_, [u8]> {
+    match readable(body) {
+        Cow::Borrowed(body) => paired(body),
+        Cow::Owned(body) => Cow::Owned(paired(&body).into_owned()),
+    }
+}
+
+/// Bytes that are no UTF-8 become the replacement character, one each.
+fn readable(body: &[u8]) -> Cow<'_, [u8]> {
+    if std::str::from_utf8(body).is_ok() {
+        return Cow::Borrowed(body);
+    }
+    let mut out = String::with_capacity(body.len());
+    for chunk in body.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    Cow::Owned(out.into_bytes())
+}
+
+/// Half a pair of surrogates is replaced.
+fn paired(body: &[u8]) -> Cow<'_, [u8]> {
     const REPLACEMENT: &[u8] = b"\\ufffd";
     let (high, low) = (0xd800..0xdc00u16, 0xdc00..0xe000u16);
     let mut out = Vec::new();
@@ -359,6 +380,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        let read = |body: &[u8]| json(body).map(|decoded| decoded.value);
+        // One for each byte, also of a character that is cut off.
+        let value = read(b"{\"a\xff\": \"x\xe2\x82y \xf0\x9f\x98\x80\"}").unwrap();
+        assert_eq!(
+            value,
+            serde_json::json!({ "a\u{fffd}": "x\u{fffd}\u{fffd}y \u{1f600}" })
+        );
+        assert!(read(b"{\xff}").is_err());
+    }
 
     #[test]
     fn the_first_document_is_read() {

@@ -34,10 +34,14 @@ pub(crate) async fn handle(state: &Arc<State>, request: Request<Body>) -> Respon
     state.requests.fetch_add(1, Ordering::Relaxed);
     let wanted = request.headers().get(header::ACCEPT).cloned();
     let path = compress::accepted(request.headers()).then(|| request.uri().path().to_owned());
-    let response = match answer(state, request).await {
+    let ignored = auth::ignored_token(request.headers());
+    let mut response = match answer(state, request).await {
         Ok(response) => response,
         Err(failure) => refuse(&failure, wanted.as_ref()),
     };
+    if let Some(warning) = ignored.and_then(|text| HeaderValue::try_from(format!("299 - \"{text}\"")).ok()) {
+        response.headers_mut().append(header::WARNING, warning);
+    }
     match path {
         Some(path) => compress::compress(&path, response).await,
         None => response,
@@ -82,7 +86,7 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
         }
         Route::Resource(target) => {
             let verb = target.verb(&parts.method, &query);
-            let single = single_name(verb, &query);
+            let single = single_name(&target, verb, &query);
             let mut attributes = target.attributes(verb);
             attributes.name = single.as_deref().unwrap_or(&target.name);
             let user = admit(state, user, &parts.headers, &Attributes::Resource(attributes))?;
@@ -168,17 +172,22 @@ fn refusal(user: &User, attributes: &ResourceAttributes<'_>) -> String {
     )
 }
 
-/// A list of one named object may be allowed by a rule with resource names.
-fn single_name(verb: &str, query: &Query) -> Option<String> {
-    if !matches!(verb, "list" | "watch" | "deletecollection") {
+/// A list or watch of one named object may be allowed by a rule with resource names. A deletion of all that match may not, nor
+/// what is asked in the old way.
+fn single_name(target: &Target, verb: &str, query: &Query) -> Option<String> {
+    if target.watch || !matches!(verb, "list" | "watch") {
         return None;
     }
+    // Options that cannot be read say nothing.
+    query.number("limit").ok()?;
+    query.number("timeoutSeconds").ok()?;
     let selector = crate::selector::FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     selector
         .requirements()
         .iter()
         .find(|requirement| requirement.field == "metadata.name" && !requirement.negated)
         .map(|requirement| requirement.value.clone())
+        .filter(|name| crate::schema::names::path_segment(name).is_empty())
 }
 
 /// Whether the method may be used on this path at all.

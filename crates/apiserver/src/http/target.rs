@@ -17,6 +17,8 @@ pub(crate) struct Target {
     pub subresource: String,
     /// The old `/watch/` prefix was used.
     pub watch: bool,
+    /// Reached through a namespace. `/namespaces/NAME` names one, too, but is not inside of it.
+    pub inside: bool,
 }
 
 /// What a path is.
@@ -59,7 +61,10 @@ pub(crate) fn route(path: &str) -> Route {
             match more {
                 // The namespace itself, or one of its own subresources.
                 [] | ["status" | "finalize"] => rest,
-                more => more,
+                more => {
+                    target.inside = true;
+                    more
+                }
             }
         }
         other => other,
@@ -120,11 +125,7 @@ impl Query {
 
     /// The first value, if there is one that is not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
-            .filter(|v| !v.is_empty())
+        self.first(name).filter(|value| !value.is_empty())
     }
 
     /// Whether the parameter is there at all.
@@ -140,20 +141,26 @@ impl Query {
             .collect()
     }
 
+    /// The first value, even if it is empty.
+    pub fn first(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
     /// A boolean as the real server reads it: anything but nothing, `0` and `false` is true.
     pub fn flag(&self, name: &str) -> bool {
         self.optional_flag(name).unwrap_or(false)
     }
 
     pub fn optional_flag(&self, name: &str) -> Option<bool> {
-        self.0
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| !(value.eq_ignore_ascii_case("false") || value == "0" || value.is_empty()))
+        // Whatever else is said, and be it nothing, means yes.
+        self.first(name)
+            .map(|value| !(value.eq_ignore_ascii_case("false") || value == "0"))
     }
 
+    /// A number; nothing at all is none.
     pub fn number(&self, name: &str) -> Result<Option<i64>> {
-        let Some(text) = self.get(name) else {
+        let Some(text) = self.first(name) else {
             return Ok(None);
         };
         text.parse()
@@ -179,6 +186,8 @@ impl Target {
     pub fn verb(&self, method: &Method, query: &Query) -> &'static str {
         let whole = self.name.is_empty();
         match *method {
+            // By whichever method: the prefix says what is wanted.
+            _ if self.watch => "watch",
             Method::POST => "create",
             Method::PUT => "update",
             Method::PATCH => "patch",
@@ -186,7 +195,7 @@ impl Target {
             Method::DELETE => "delete",
             // What nobody knows nobody may be allowed by name.
             _ if !is_read(method) => "",
-            _ if self.watch || (whole && query.flag("watch")) => "watch",
+            _ if whole && query.flag("watch") => "watch",
             _ if whole => "list",
             _ => "get",
         }
@@ -240,11 +249,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_inside_of_a_namespace() {
+        for (path, inside) in [
+            ("/api/v1/namespaces", false),
+            ("/api/v1/namespaces/a", false),
+            ("/api/v1/namespaces/a/finalize", false),
+            ("/api/v1/namespaces/a/pods", true),
+            ("/api/v1/namespaces/a/namespaces", true),
+            ("/api/v1/namespaces/a/namespaces/a", true),
+            ("/api/v1/watch/namespaces/a/namespaces/b", true),
+        ] {
+            assert!(
+                matches!(route(path), Route::Resource(target) if target.inside == inside),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
     fn flags() {
         let query = Query::parse(Some("a&b=0&c=false&d=x&e=a+b%3D"));
         assert_eq!(
             ["a", "b", "c", "d"].map(|name| query.flag(name)),
-            [false, false, false, true]
+            [true, false, false, true]
         );
         assert_eq!(query.get("e"), Some("a b="));
     }

@@ -92,6 +92,11 @@ fn custom(
         .cloned()
         .unwrap_or_else(|| json!({ "type": "object" }));
     if flavor == Flavor::V2 {
+        // Readers of version 2 take fields that are named for all there are.
+        if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
+            refer(flavor, META, all);
+            return json!({ "type": "object" });
+        }
         reduce(&mut schema);
     }
     if let Some(map) = schema.as_object_mut() {

@@ -55,6 +55,7 @@ fn resource(kind: &'static Kind) -> Resource {
             selectable: Vec::new(),
         }],
         storage: kind.version.to_owned(),
+        differing: false,
         builtin: Some(kind),
         verbs: match table_name(kind).as_str() {
             // All namespaces at once cannot be deleted.

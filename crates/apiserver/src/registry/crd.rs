@@ -75,6 +75,13 @@ fn build(spec: &Value) -> Result<Resource, CrdProblem> {
         });
     }
     versions.sort_by(|a, b| super::compare_versions(&b.name, &a.name));
+    // Equal schemas are one.
+    let schemas = || {
+        versions
+            .iter()
+            .map(|version| version.schema.as_ref().map(Arc::as_ptr))
+    };
+    let differing = schemas().zip(schemas().skip(1)).any(|(one, other)| one != other);
     let singular = text(spec, "/names/singular");
     let list_kind = text(spec, "/names/listKind");
     Ok(Resource {
@@ -98,6 +105,7 @@ fn build(spec: &Value) -> Result<Resource, CrdProblem> {
         versions,
         storage,
         builtin: None,
+        differing,
         verbs: super::CUSTOM_VERBS,
     })
 }

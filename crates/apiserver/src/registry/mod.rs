@@ -12,12 +12,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
+use tokio::sync::watch;
 
 pub(crate) use builtin_kind::token_request;
 pub(crate) use crd::{CrdProblem, accept_names, established, from_crd};
 
 use crate::builtin::Kind;
 use crate::schema::Schema;
+use crate::ssa::Others;
 use crate::store::TableId;
 
 /// The verbs of custom resources, in the order in which discovery lists them.
@@ -84,6 +86,8 @@ pub(crate) struct Resource {
     pub builtin: Option<&'static Kind>,
     /// Verbs of the resource itself, as discovery lists them.
     pub verbs: &'static [&'static str],
+    /// Whether versions have schemas of their own, so that an object is not the same in all of them.
+    pub differing: bool,
 }
 
 impl Resource {
@@ -93,11 +97,37 @@ impl Resource {
             .find(|version| version.name == name && version.served)
     }
 
+    /// The version, served or not, that an `apiVersion` names.
+    pub fn stored_version(&self, api_version: &str) -> Option<&Version> {
+        let mut versions = self.versions.iter();
+        versions.find(|version| self.api_version(&version.name) == api_version)
+    }
+
     pub fn api_version(&self, version: &str) -> String {
         if self.group.is_empty() {
             version.to_owned()
         } else {
             format!("{}/{version}", self.group)
+        }
+    }
+
+    /// The versions in which fields of such an object may be owned.
+    pub fn owners_versions(&self) -> Vec<String> {
+        let versions = self.versions.iter();
+        let mut versions: Vec<String> = versions.map(|version| self.api_version(&version.name)).collect();
+        // The real server has this one in a second version, too.
+        if &*self.table == "horizontalpodautoscalers.autoscaling" {
+            versions.push("autoscaling/v1".into());
+        }
+        versions
+    }
+
+    /// What becomes of owners of other versions.
+    pub fn other_owners(&self) -> Others {
+        if self.builtin.is_some() {
+            Others::Forgotten
+        } else {
+            Others::Fatal
         }
     }
 
@@ -176,12 +206,14 @@ impl Snapshot {
 /// The resources of one server.
 pub(crate) struct Registry {
     current: ArcSwap<Snapshot>,
+    changes: watch::Sender<()>,
 }
 
 impl Registry {
     pub fn new() -> Self {
         Self {
             current: ArcSwap::new(shared::builtin()),
+            changes: watch::Sender::new(()),
         }
     }
 
@@ -202,6 +234,12 @@ impl Registry {
             next.add(resource.clone());
         }
         self.current.store(Arc::new(next));
+        self.changes.send_replace(());
+    }
+
+    /// A signal that fires when custom resources have become others.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 }
 
@@ -256,22 +294,51 @@ fn rename(value: &mut Value, api_version: &str, names: impl Iterator<Item = (&'s
     }
 }
 
+/// From one spelling of an Event to the other, if the groups are those of events.
+pub(crate) fn convert_event(from: &str, to: &str, value: &mut Value) {
+    match (from, to) {
+        ("", "events.k8s.io") => {
+            rename(value, "events.k8s.io/v1", EVENT_FIELDS.into_iter());
+            if let Some(map) = value.as_object_mut() {
+                map.retain(|name, value| !name.starts_with("reporting") || value.as_str() != Some(""));
+            }
+        }
+        ("events.k8s.io", "") => {
+            rename(value, "v1", EVENT_FIELDS.into_iter().map(|(old, new)| (new, old)));
+            // The old spelling always has these.
+            if let Some(map) = value.as_object_mut() {
+                for name in ["reportingComponent", "reportingInstance"] {
+                    map.entry(name).or_insert_with(|| "".into());
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// From the stored form to the one that the resource shows.
 pub(crate) fn from_storage(resource: &Resource, value: &mut Value) {
     if must_convert(resource) {
-        rename(value, "events.k8s.io/v1", EVENT_FIELDS.into_iter());
+        convert_event("", &resource.group, value);
     }
 }
 
 /// From the form that the resource shows to the stored one.
 pub(crate) fn to_storage(resource: &Resource, value: &mut Value) {
     if must_convert(resource) {
-        rename(value, "v1", EVENT_FIELDS.into_iter().map(|(old, new)| (new, old)));
-    } else if let Some(map) = value.as_object_mut() {
-        map.insert(
-            "apiVersion".into(),
-            resource.api_version(&resource.storage).into(),
-        );
+        convert_event(&resource.group, "", value);
+        return;
+    }
+    let storage = resource.api_version(&resource.storage);
+    if resource.differing
+        && let Some(schema) = resource
+            .stored_version(&storage)
+            .and_then(|version| version.schema.as_ref())
+    {
+        schema.prune(value);
+    }
+    if let Some(map) = value.as_object_mut() {
+        map.insert("apiVersion".into(), storage.into());
     }
 }
 

@@ -232,8 +232,22 @@ fn common(meta: &Value, path: &str) -> Vec<Cause> {
             text(entry, "manager"),
             &child(&path, "manager"),
         ));
+        if text(entry, "subresource").len() > 256 {
+            causes.push(Cause::too_long(child(&path, "subresource"), 256));
+        }
     }
     causes
+}
+
+/// Whether a person can see the character: no control, no mark that only changes others, no space but the plain one.
+pub(crate) fn is_printable(c: char) -> bool {
+    let space = c.is_whitespace() && c != ' ';
+    let mark = matches!(u32::from(c),
+        0xAD | 0x600..=0x605 | 0x61C | 0x6DD | 0x70F | 0x8E2 | 0x180E | 0x200B..=0x200F | 0x202A..=0x202E
+        | 0x2060..=0x2064 | 0x2066..=0x206F | 0xFEFF | 0xFFF9..=0xFFFB | 0x1D173..=0x1D17A | 0xE0001
+        | 0xE0020..=0xE007F);
+    let private = matches!(u32::from(c), 0xE000..=0xF8FF | 0xF0000..=0x0010_FFFF);
+    !(c.is_control() || space || mark || private)
 }
 
 /// Validates the name of a field manager.
@@ -242,7 +256,7 @@ pub fn validate_field_manager(manager: &str, path: &str) -> Vec<Cause> {
     if manager.len() > 128 {
         causes.push(Cause::too_long(path, 128));
     }
-    if let Some((i, c)) = manager.char_indices().find(|(_, c)| c.is_control()) {
+    if let Some((i, c)) = manager.char_indices().find(|(_, c)| !is_printable(*c)) {
         let detail = format!(
             "should not contain control characters: invalid character U+{:04X} (at position {i})",
             u32::from(c)

@@ -48,6 +48,12 @@ impl Presence {
 impl Schema {
     /// Gives a built-in object the form it has after a round trip through the real server's types.
     pub fn normalize(&self, object: &mut Value) {
+        // Not the same as none: owners are forgotten by it, as by a single empty one, which survives.
+        if let Some(owners) = object.pointer_mut("/metadata/managedFields")
+            && owners.as_array().is_some_and(Vec::is_empty)
+        {
+            *owners = serde_json::json!([{}]);
+        }
         normalize(&self.arena, object, self.root, false);
     }
 
@@ -197,6 +203,8 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
     };
     match (value, node.ty) {
         (Value::Null, _) | (_, Type::Any) => None,
+        // Kept as it is written, whatever it is.
+        (_, Type::Object) if node.preserve_unknown && node.properties.is_empty() => None,
         (Value::Object(_), Type::Object) if node.preserve_unknown => None,
         (Value::Object(map), Type::Object) => map
             .iter()

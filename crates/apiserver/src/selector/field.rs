@@ -28,6 +28,10 @@ impl FieldSelector {
             let (field, negated, value) = split_term(term)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{term}'"))?;
             let value = unescape(value)?;
+            // Nothing is nothing.
+            if field.is_empty() && value.is_empty() {
+                continue;
+            }
             requirements.push(FieldRequirement {
                 field: field.to_owned(),
                 value,

@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use sha2::Digest;
 
+use super::subject;
 use crate::auth::{MASTERS, User};
 use crate::store::Store;
 
@@ -32,6 +33,15 @@ pub(crate) fn organizations(request: &str) -> Option<Vec<String>> {
     let (_, parsed) =
         x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
     Some(groups(&parsed.certification_request_info.subject))
+}
+
+/// The subject of a signing request as it was written.
+fn subject_of(request_pem: &str) -> Option<Vec<u8>> {
+    use x509_parser::prelude::FromDer as _;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(request_pem.as_bytes()).ok()?;
+    let (_, parsed) =
+        x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
+    Some(parsed.certification_request_info.subject.as_raw().to_vec())
 }
 
 /// The groups of a subject.
@@ -57,7 +67,8 @@ pub(crate) struct ClientWish<'a> {
 
 /// A client certificate that this authority signed.
 pub(crate) struct ClientCertificate {
-    pub user: User,
+    /// None if it names nobody.
+    pub user: Option<User>,
     /// In seconds since 1970.
     life: RangeInclusive<i64>,
 }
@@ -76,6 +87,8 @@ pub(crate) enum CsrProblem {
     Unreadable(rcgen::Error),
     #[error("{0}")]
     NotAllowed(String),
+    #[error("the subject of the request cannot be read")]
+    Subject,
     #[error("the certificate cannot be made: {0}")]
     Signing(rcgen::Error),
 }
@@ -175,18 +188,14 @@ impl Authority {
     ) -> Result<(String, String), rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name = DistinguishedName::new();
-        for group in wish.groups {
-            params
-                .distinguished_name
-                .push(DnType::OrganizationName, group.as_str());
-        }
-        params.distinguished_name.push(DnType::CommonName, wish.name);
         params.key_usages = key_usage(&["digital signature", "key encipherment"]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         live(&mut params, now, TEN_YEARS);
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok((certificate.pem(), key.serialize_pem()))
+        let name = subject::name_of(wish.name, wish.groups);
+        let certificate = subject::with_subject(certificate.der(), &name, self.issuer.key())
+            .ok_or(rcgen::Error::CouldNotParseCertificate)??;
+        Ok((subject::pem(&certificate), key.serialize_pem()))
     }
 
     /// Signs an approved request of the signer `kubernetes.io/kube-apiserver-client`.
@@ -217,8 +226,12 @@ impl Authority {
         let life = seconds.map_or(YEAR, SignedDuration::from_secs).min(YEAR);
         live(params, now, life);
         let certificate = request.signed_by(&self.issuer).map_err(CsrProblem::Signing)?;
+        let certificate = subject_of(request_pem)
+            .and_then(|name| subject::with_subject(certificate.der(), &name, self.issuer.key()))
+            .ok_or(CsrProblem::Subject)?
+            .map_err(CsrProblem::Signing)?;
         // Refused when it was asked for; the key of the cluster does not rely on that.
-        let masters = match x509_parser::parse_x509_certificate(certificate.der()) {
+        let masters = match x509_parser::parse_x509_certificate(&certificate) {
             Ok((_, made)) => groups(made.subject()).iter().any(|group| group == MASTERS),
             Err(_) => true,
         };
@@ -227,7 +240,7 @@ impl Authority {
                 "the group {MASTERS} is not allowed"
             )));
         }
-        Ok(certificate.pem())
+        Ok(subject::pem(&certificate))
     }
 
     /// The user of a client certificate, if this authority signed it and it is valid now.
@@ -253,18 +266,20 @@ impl Authority {
             .map_err(|error| error.to_string())?;
         let (_, parsed) = x509_parser::parse_x509_certificate(first).map_err(|error| error.to_string())?;
         let subject = parsed.subject();
-        let name = subject
-            .iter_common_name()
-            .next()
+        // Of several names the last counts.
+        let name = subject.iter_common_name().last();
+        let name = name
             .and_then(|name| name.as_str().ok())
-            .filter(|name| !name.is_empty())
-            .ok_or("no common name")?;
-        let mut user = User::new(name, groups(subject));
-        let digest = format!("{:x}", sha2::Sha256::digest(first));
-        user.extra.insert(
-            "authentication.kubernetes.io/credential-id".into(),
-            vec![format!("X509SHA256={digest}")],
-        );
+            .filter(|name| !name.is_empty());
+        let user = name.map(|name| {
+            let mut user = User::new(name, groups(subject));
+            let digest = format!("{:x}", sha2::Sha256::digest(first));
+            user.extra.insert(
+                "authentication.kubernetes.io/credential-id".into(),
+                vec![format!("X509SHA256={digest}")],
+            );
+            user
+        });
         let (_, own) = x509_parser::parse_x509_certificate(&self.der).map_err(|error| error.to_string())?;
         let (leaf, own) = (parsed.validity(), own.validity());
         let start = leaf.not_before.max(own.not_before).timestamp();
@@ -279,4 +294,59 @@ impl Authority {
 fn pem_der(pem: &str) -> Result<CertificateDer<'static>, String> {
     use rustls::pki_types::pem::PemObject;
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `/CN=old/CN=alice/O=a/O=b`, which the library cannot write.
+    const TWO_GROUPS: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIHxMIGYAgEAMDYxDDAKBgNVBAMMA29sZDEOMAwGA1UEAwwFYWxpY2UxCjAIBgNV\n\
+BAoMAWExCjAIBgNVBAoMAWIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARPeaeN\n\
+gy6h/4Vm0ALFD4TY3hMxp68WtdAwdkA7a9TfsYOaxiXPA/fOevLVIg7wUNHPZFnq\n\
+y7wRRzpXK8zg+tSkoAAwCgYIKoZIzj0EAwIDSAAwRQIgPW8HHFZLqkfjCbTvprI6\n\
+GT1W5nS3TOVxZzmEhKBf4lkCIQDnlnYSAs9dCGRTS+0tFsemAWF8n8cwE1yDAfxK\n\
+l/Rr2Q==\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+    /// `/O=a/O=b`
+    const NO_NAME: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIHRMHoCAQAwGDEKMAgGA1UECgwBYTEKMAgGA1UECgwBYjBZMBMGByqGSM49AgEG\n\
+CCqGSM49AwEHA0IABE95p42DLqH/hWbQAsUPhNjeEzGnrxa10DB2QDtr1N+xg5rG\n\
+Jc8D98568tUiDvBQ0c9kWerLvBFHOlcrzOD61KSgADAKBggqhkjOPQQDAgNHADBE\n\
+AiAtjyAbeBGqZUX/ip7V0A25y46Y+UuC8QTO3BwOoX3rRAIgbDicGf7l40qwsYA5\n\
+mJTZSkHNb2KGBbNn1gAewb13aWE=\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+    /// `/CN=x/O=system:masters/O=b`
+    const MASTERS_FIRST: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIHrMIGTAgEAMDExCjAIBgNVBAMMAXgxFzAVBgNVBAoMDnN5c3RlbTptYXN0ZXJz\n\
+MQowCAYDVQQKDAFiMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAET3mnjYMuof+F\n\
+ZtACxQ+E2N4TMaevFrXQMHZAO2vU37GDmsYlzwP3znry1SIO8FDRz2RZ6su8EUc6\n\
+VyvM4PrUpKAAMAoGCCqGSM49BAMCA0cAMEQCIEwYajMjLLiKHiNSg7w2sM88a0Ck\n\
+MvMtRvWf0vzGSFkqAiBj0bWhqfhW2dWxfvL4HIcGgRXAh2gBV1uU1tC9GwGhZA==\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+
+    fn signed(authority: &Authority, request: &str) -> Result<Option<User>, CsrProblem> {
+        let now = Timestamp::now();
+        let pem = authority.sign(request, &["client auth"], None, now)?;
+        let der = pem_der(&pem).unwrap();
+        Ok(authority.client(&[der], now).unwrap().user)
+    }
+
+    #[test]
+    fn a_certificate_says_what_the_request_said() {
+        let authority = Authority::open(&Store::open(None).unwrap(), Timestamp::now()).unwrap();
+        let user = signed(&authority, TWO_GROUPS).unwrap().unwrap();
+        assert_eq!(user.name, "alice");
+        assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
+        assert!(signed(&authority, NO_NAME).unwrap().is_none());
+        // Not even when another group comes after it.
+        assert!(matches!(
+            signed(&authority, MASTERS_FIRST),
+            Err(CsrProblem::NotAllowed(_))
+        ));
+    }
 }

@@ -3,6 +3,7 @@
 mod authority;
 mod kubeconfig;
 mod listener;
+mod subject;
 
 pub(crate) use authority::{Authority, CLIENT_SIGNER, ClientCertificate, ClientWish, organizations};
 pub(crate) use kubeconfig::kubeconfig;

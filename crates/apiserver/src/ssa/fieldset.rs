@@ -149,17 +149,28 @@ impl Set {
         pairs.collect()
     }
 
-    /// Without these top-level fields and everything below them.
-    pub(super) fn without_fields(&self, names: &[&str]) -> Self {
+    /// Without these fields (`spec`, `metadata.labels`) and everything below them.
+    pub(super) fn without_fields(&self, paths: &[&str]) -> Self {
         let keep =
-            |element: &Element| !matches!(element, Element::Field(name) if names.contains(&name.as_str()));
+            |element: &Element| !matches!(element, Element::Field(name) if paths.contains(&name.as_str()));
+        let below = |element: &Element| -> Vec<&str> {
+            let Element::Field(name) = element else {
+                return Vec::new();
+            };
+            let inner = paths
+                .iter()
+                .filter_map(|path| path.strip_prefix(name.as_str())?.strip_prefix('.'));
+            inner.collect()
+        };
+        let children = self.children.iter().filter(|(e, _)| keep(e));
         Self {
             members: self.members.iter().filter(|e| keep(e)).cloned().collect(),
-            children: self
-                .children
-                .iter()
-                .filter(|(e, _)| keep(e))
-                .map(|(e, s)| (e.clone(), s.clone()))
+            children: children
+                .map(|(e, set)| match below(e).as_slice() {
+                    [] => (e.clone(), set.clone()),
+                    inner => (e.clone(), set.without_fields(inner)),
+                })
+                .filter(|(_, set)| !set.is_empty())
                 .collect(),
         }
     }

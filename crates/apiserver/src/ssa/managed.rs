@@ -18,8 +18,14 @@ pub(super) struct Key {
 }
 
 impl Key {
+    /// Of somebody who writes: there is a name for those who give none.
     pub(super) fn new(manager: &str, applied: bool, api_version: &str, subresource: &str) -> Self {
         let manager = if manager.is_empty() { "unknown" } else { manager };
+        Self::read(manager, applied, api_version, subresource)
+    }
+
+    /// Of an entry, as it is.
+    fn read(manager: &str, applied: bool, api_version: &str, subresource: &str) -> Self {
         let api_version = if applied { "" } else { api_version };
         Self {
             manager: manager.to_owned(),
@@ -72,7 +78,7 @@ impl Managers {
             if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
                 return None;
             }
-            let key = Key::new(text("manager"), applied, text("apiVersion"), text("subresource"));
+            let key = Key::read(text("manager"), applied, text("apiVersion"), text("subresource"));
             let set = Set::decode(entry.get("fieldsV1").unwrap_or(&json!({})))?;
             // Of two entries of one manager the last one counts, with its time or without one.
             match entry.get("time").and_then(Value::as_str) {
@@ -104,7 +110,9 @@ impl Managers {
         let mut entries: Vec<(bool, i64, &Key, Value)> = Vec::new();
         for (key, owned) in &self.fields {
             let mut entry = Map::new();
-            entry.insert("manager".into(), key.manager.as_str().into());
+            if !key.manager.is_empty() {
+                entry.insert("manager".into(), key.manager.as_str().into());
+            }
             entry.insert(
                 "operation".into(),
                 if key.applied { "Apply" } else { "Update" }.into(),
@@ -172,6 +180,35 @@ impl Managers {
             count -= 1;
         }
     }
+}
+
+/// What is wrong with a list of owners, if anything.
+pub fn owners_problem(entries: Option<&Value>) -> Option<String> {
+    let list = entries.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let text = |entry: &Value, name: &str| {
+        let text = entry.get(name).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    if list
+        .iter()
+        .any(|entry| !matches!(text(entry, "operation").as_str(), "Apply" | "Update"))
+    {
+        return Some("operation must be `Apply` or `Update`".into());
+    }
+    if list.iter().any(|entry| text(entry, "apiVersion").is_empty()) {
+        return Some("apiVersion must not be empty".into());
+    }
+    let odd = |entry: &Value| text(entry, "fieldsType") != "FieldsV1";
+    if let Some((i, entry)) = list.iter().enumerate().find(|(_, entry)| odd(entry)) {
+        let given = text(entry, "fieldsType");
+        return Some(format!(
+            "invalid fieldsType {given:?} in managed fields entry {i}"
+        ));
+    }
+    if Managers::decode(entries).is_none() {
+        return Some("error decoding versioned set".into());
+    }
+    None
 }
 
 fn seconds(time: Option<&String>) -> i64 {

@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 use crate::builtin;
 use crate::schema::Schema;
 use fieldset::{Element, Set};
+pub use managed::owners_problem;
 use managed::{Key, Managers, Owned};
 pub use scale::{ReplicasPaths, SCALE_VERSION, owners_of_object, owners_of_scale};
 use types::{TypeRef, with_named_fields};
@@ -39,19 +40,48 @@ pub struct Manager<'a> {
     pub force: bool,
     /// The API version of the request.
     pub api_version: &'a str,
-    /// Top-level fields that this write cannot change: `status` on the object itself when there is a
-    /// status subresource, `spec` on the status subresource.
+    /// Fields that this write cannot change: `status` on the object itself when there is a status
+    /// subresource, `spec` on the status subresource, `metadata.labels` on that of a Deployment.
     pub ignored: &'a [&'a str],
-    /// The versions that owners may have written; empty if any. The real server cannot compare custom resources in a
-    /// version that is gone.
+    /// The versions that owners may have written, beside that of the request.
     pub versions: &'a [String],
+    /// What becomes of an owner that wrote in any other version.
+    pub others: Others,
+}
+
+/// What becomes of an owner that wrote in a version that there is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// It is forgotten, alone: so it is with the built-in kinds.
+    Forgotten,
+    /// The object cannot be compared in that version, and all owners are lost: so it is with custom resources.
+    Fatal,
 }
 
 impl Manager<'_> {
-    fn lost(&self, managers: &Managers) -> Option<String> {
-        let known = |owned: &&Owned| self.versions.is_empty() || self.versions.contains(&owned.api_version);
-        let lost = managers.fields.values().find(|owned| !known(owned))?;
-        Some(lost.api_version.clone())
+    /// Forgets owners of unknown versions, or says why that is not possible.
+    fn heed_versions(&self, managers: &mut Managers) -> Result<(), String> {
+        // `/v1` is another spelling of `v1`.
+        let known = |version: &String| {
+            let plain = version
+                .strip_prefix('/')
+                .filter(|plain| !plain.contains('/') && !plain.is_empty());
+            let plain = plain.map_or_else(|| version.clone(), str::to_owned);
+            plain == self.api_version || self.versions.contains(&plain)
+        };
+        let mut versions = managers.fields.values().map(|owned| &owned.api_version);
+        if let Some(odd) = versions.clone().find(|version| version.matches('/').count() > 1) {
+            return Err(format!("unexpected GroupVersion string: {odd}"));
+        }
+        if self.others == Others::Fatal {
+            return versions.find(|version| !known(version)).map_or(Ok(()), |lost| {
+                Err(format!(
+                    "request to convert CR to an invalid group/version: {lost}"
+                ))
+            });
+        }
+        managers.fields.retain(|_, owned| known(&owned.api_version));
+        Ok(())
     }
 }
 
@@ -205,13 +235,10 @@ fn merge_into(
     let entries = live.and_then(|l| l.pointer("/metadata/managedFields"));
     let mut managers = Managers::decode(entries)
         .ok_or_else(|| ApplyError::Type("failed to decode managed fields".into()))?;
-    if let Some(version) = manager.lost(&managers) {
-        return Err(ApplyError::Type(format!(
-            "failed to convert live object to proper version: request to convert CR to an invalid group/version: {version}"
-        )));
-    }
     let live = without_managed_fields(live.unwrap_or(&empty));
-    if managers.fields.is_empty() {
+    let unowned = managers.fields.is_empty();
+    manager.heed_versions(&mut managers).map_err(ApplyError::Type)?;
+    if unowned {
         // Whoever wrote the object before anybody applied owns what is there.
         let before = Manager {
             name: "before-first-apply",
@@ -252,9 +279,14 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
     let ty = TypeRef::Root { schema, meta: &META };
     let given = new.pointer("/metadata/managedFields").cloned();
     let live = old.and_then(|o| o.pointer("/metadata/managedFields"));
-    let reset = given.as_ref().and_then(Value::as_array).is_some_and(
-        |entries| matches!(entries.as_slice(), [only] if only.as_object().is_some_and(Map::is_empty)),
-    );
+    let reset = given
+        .as_ref()
+        .and_then(Value::as_array)
+        .is_some_and(|entries| match entries.as_slice() {
+            [] => true,
+            [only] => only.as_object().is_some_and(Map::is_empty),
+            _ => false,
+        });
     let mut managers = if !manager.subresource.is_empty() {
         Managers::decode(live).unwrap_or_default()
     } else if reset {
@@ -268,9 +300,10 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
     let stripped = without_managed_fields(new);
     // Objects that lost their managers stay without until somebody applies.
     let created = old.is_none_or(|o| o.pointer("/metadata/uid").is_none());
-    if manager.lost(&managers).is_some() {
+    let tracked = !managers.fields.is_empty() || created;
+    if manager.heed_versions(&mut managers).is_err() {
         managers = Managers::default();
-    } else if !managers.fields.is_empty() || created {
+    } else if tracked {
         let empty = empty_object(schema);
         let before = old.map_or_else(|| empty.clone(), without_managed_fields);
         update(&mut managers, &before, &stripped, manager, ty);
@@ -307,6 +340,14 @@ fn keep_old_times(old: &Value, new: &mut Value) {
     {
         *slot = old.clone();
     }
+}
+
+/// What keeps an object from having a type, owners aside.
+pub fn type_errors(object: &Value, schema: &Schema) -> Vec<String> {
+    walk::type_errors(
+        &without_managed_fields(object),
+        TypeRef::Root { schema, meta: &META },
+    )
 }
 
 /// Whether two objects differ in nothing but their `managedFields`.

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
-    ApplyError, Conflict, Manager, ReplicasPaths, SCALE_VERSION, apply, owners_of_object, owners_of_scale,
-    track_update,
+    ApplyError, Conflict, Manager, Others, ReplicasPaths, SCALE_VERSION, apply, owners_of_object,
+    owners_of_scale, track_update,
 };
 use crate::builtin;
 use crate::schema::Schema;
@@ -18,6 +18,7 @@ fn manager(name: &str) -> Manager<'_> {
         api_version: "v1",
         ignored: &[],
         versions: &[],
+        others: Others::Forgotten,
     }
 }
 
@@ -277,4 +278,37 @@ fn the_owners_of_a_scale_are_those_of_the_number() {
             entry("other", "Update", "g/v2", "", count),
         ])
     );
+}
+
+#[test]
+fn owners_of_unknown_versions() {
+    let entry = |name: &str, version: &str| {
+        json!({"manager": name, "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1",
+               "fieldsV1": {"f:data": {"f:a": {}}}})
+    };
+    let owners = |others, version: &str| {
+        let old = json!({"metadata": {"uid": "u"}, "data": {"a": "1"}});
+        let mut new = old.clone();
+        new["metadata"]["managedFields"] = json!([entry("bad", version), entry("good", "v1")]);
+        let manager = Manager {
+            others,
+            ..manager("m")
+        };
+        track_update(Some(&old), &mut new, &manager, &config_map());
+        let names = new.pointer("/metadata/managedFields").and_then(Value::as_array);
+        let names = names.into_iter().flatten();
+        names
+            .filter_map(|owner| owner["manager"].as_str().map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    for (others, version, left) in [
+        (Others::Forgotten, "v9", &["good"] as &[&str]),
+        (Others::Forgotten, "apps/v1", &["good"]),
+        (Others::Forgotten, "/v1", &["bad", "good"]),
+        (Others::Forgotten, "a/b/c", &[]),
+        (Others::Fatal, "v9", &[]),
+        (Others::Fatal, "a/b/c", &[]),
+    ] {
+        assert_eq!(owners(others, version), left, "{others:?} {version:?}");
+    }
 }

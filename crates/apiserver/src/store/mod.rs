@@ -278,9 +278,20 @@ impl Store {
     }
 
     /// Writes an object if what is there is what was expected, and gives it its resourceVersion.
-    pub fn put(&self, table: &TableId, expect: Expect, mut value: Value) -> Result<Arc<Object>, Refused> {
+    pub fn put(&self, table: &TableId, expect: Expect, value: Value) -> Result<Arc<Object>, Refused> {
         let text = |name: &str| value.pointer(name).and_then(Value::as_str).unwrap_or_default();
         let key = key_of(text("/metadata/namespace"), text("/metadata/name"));
+        self.put_at(table, key, expect, value)
+    }
+
+    /// The same under a key that may be another than the object's name says.
+    pub fn put_at(
+        &self,
+        table: &TableId,
+        key: Arc<str>,
+        expect: Expect,
+        mut value: Value,
+    ) -> Result<Arc<Object>, Refused> {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let previous = inner.check(table, &key, expect)?;
         let key = previous.as_ref().map_or(key, |previous| previous.key.clone());

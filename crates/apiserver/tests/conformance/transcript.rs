@@ -35,6 +35,9 @@ struct Step {
     each: Vec<String>,
     /// A text of this many bytes stands for `${big}`.
     big: Option<usize>,
+    /// Texts that stand for `${name}`, each a text repeated so many times.
+    #[serde(default)]
+    rows: BTreeMap<String, (String, usize)>,
     /// A user to impersonate.
     #[serde(rename = "as")]
     user: Option<User>,
@@ -272,6 +275,9 @@ impl Step {
         let body = self
             .big
             .map_or_else(|| body.clone(), |n| body.replace("${big}", &"x".repeat(n)));
+        let body = self.rows.iter().fold(body, |body, (name, (text, times))| {
+            body.replace(&format!("${{{name}}}"), &text.repeat(*times))
+        });
         if let Some(content_type) = content_type.filter(|_| !body.is_empty() || self.content_type.is_some()) {
             header("Content-Type", content_type);
         }
@@ -334,8 +340,14 @@ impl Transcript {
         ]);
         let mut values = [&pair.real, &pair.ours].map(|side| {
             let mut own = own.clone();
-            own.insert("hook".into(), pair.webhook.url(&self.asker(side)));
-            own.insert("hookCa".into(), pair.webhook.ca.clone());
+            for (name, door) in [
+                ("hook", &pair.webhook.usual),
+                ("hookOwn", &pair.webhook.own_authority),
+                ("hookOther", &pair.webhook.other_host),
+            ] {
+                own.insert(name.into(), door.url(&self.asker(side)));
+                own.insert(format!("{name}Ca"), door.ca.clone());
+            }
             own
         });
         let mut used = vec![false; self.allowed.len()];

@@ -19,39 +19,33 @@ use tokio_rustls::TlsAcceptor;
 /// What each server asked, in order: the path and the review.
 type Calls = Arc<Mutex<HashMap<String, Vec<(String, Value)>>>>;
 
-/// The running webhook.
-pub struct Webhook {
+/// One door of it.
+pub struct Door {
     address: SocketAddr,
     /// The authority that its certificate is to be checked with, in base64.
     pub ca: String,
+}
+
+/// The running webhook.
+pub struct Webhook {
+    pub usual: Door,
+    /// With a certificate that is its own authority, as `openssl req -x509` makes it.
+    pub own_authority: Door,
+    /// The same for another host.
+    pub other_host: Door,
     calls: Calls,
 }
 
 impl Webhook {
     pub async fn start() -> Result<Self> {
-        let signed = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
-        let key = rustls::pki_types::PrivateKeyDer::try_from(signed.signing_key.serialize_der())
-            .map_err(anyhow::Error::msg)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![signed.cert.der().clone()], key)?;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
         let calls = Calls::default();
-        tokio::spawn(serve(listener, acceptor, calls.clone()));
+        let own = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         Ok(Self {
-            address,
-            ca: STANDARD.encode(signed.cert.pem()),
+            usual: Door::open("127.0.0.1", rcgen::IsCa::NoCa, &calls).await?,
+            own_authority: Door::open("127.0.0.1", own, &calls).await?,
+            other_host: Door::open("elsewhere.example.com", own, &calls).await?,
             calls,
         })
-    }
-
-    /// Where a server finds it.
-    pub fn url(&self, side: &str) -> String {
-        format!("https://{}/{side}", self.address)
     }
 
     /// What a server asked since the last time. Validating webhooks are asked at the same time, in any order.
@@ -59,6 +53,35 @@ impl Webhook {
         let mut calls = self.calls.lock().unwrap().remove(side).unwrap_or_default();
         calls.sort_by_key(|(path, _)| path.strip_prefix("v-").unwrap_or_default().to_owned());
         calls
+    }
+}
+
+impl Door {
+    async fn open(host: &str, is_ca: rcgen::IsCa, calls: &Calls) -> Result<Self> {
+        let signing_key = rcgen::KeyPair::generate()?;
+        let mut parameters = rcgen::CertificateParams::new([host.to_owned()])?;
+        parameters.is_ca = is_ca;
+        let cert = parameters.self_signed(&signing_key)?;
+        let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der())
+            .map_err(anyhow::Error::msg)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        tokio::spawn(serve(listener, acceptor, calls.clone()));
+        Ok(Self {
+            address,
+            ca: STANDARD.encode(cert.pem()),
+        })
+    }
+
+    /// Where a server finds it.
+    pub fn url(&self, side: &str) -> String {
+        format!("https://{}/{side}", self.address)
     }
 }
 
@@ -154,12 +177,26 @@ async fn respond(request: Request<Incoming>, calls: Calls) -> Result<Response<Fu
             answer["patchType"] = "JSONPatch".into();
             answer["patch"] = encoded(json!([{"op": "add", "path": "/spec/replicas", "value": 7}])).into();
         }
+        "user" if asked["object"]["spec"]["user"].is_string() => {
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = encoded(json!([
+                {"op": "replace", "path": "/spec/user", "value": "nobody"},
+                {"op": "add", "path": "/spec/groups", "value": ["none"]},
+            ]))
+            .into();
+        }
+        // The object brings the patch along.
+        "patch" => {
+            let brought = asked["object"]["metadata"]["annotations"]["patch"].as_str();
+            answer["patchType"] = "JSONPatch".into();
+            answer["patch"] = STANDARD.encode(brought.unwrap_or("[]")).into();
+        }
         "token" => {
             answer["patchType"] = "JSONPatch".into();
             answer["patch"] =
                 encoded(json!([{"op": "add", "path": "/spec/audiences", "value": ["elsewhere"]}])).into();
         }
-        "allow" | "count-once" => {}
+        "allow" | "count-once" | "user" => {}
         "rename" => {
             answer["patchType"] = "JSONPatch".into();
             answer["patch"] =

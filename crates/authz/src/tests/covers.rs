@@ -1,7 +1,16 @@
 //! Tables for the escalation check. The same cases, and many more, are put to a real API server in `tests/real.rs`.
 
 use super::*;
-use crate::{compact, covers, describe};
+use crate::covers::uncovered;
+use crate::{Budget, Shortfall, compact, covers, describe};
+
+/// All that is missing, as atoms.
+pub(super) fn missing(owner: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
+    let shortfall = uncovered(owner, wanted, usize::MAX, &mut Budget::default());
+    assert_eq!(shortfall.count, shortfall.first.len());
+    assert!(!shortfall.cut_short);
+    shortfall.first
+}
 
 #[test]
 fn what_an_owner_covers() {
@@ -78,7 +87,7 @@ fn what_is_missing_comes_as_atoms() {
         rule("get - pods"),
     ];
     assert_eq!(
-        covers(&owner, &wanted),
+        missing(&owner, &wanted),
         [
             rule("list - pods x"),
             rule("get apps pods x"),
@@ -98,7 +107,7 @@ fn names_do_not_carry_urls() {
         ..rule("get - pods x")
     };
     assert_eq!(
-        covers(std::slice::from_ref(&mixed), std::slice::from_ref(&mixed)),
+        missing(std::slice::from_ref(&mixed), std::slice::from_ref(&mixed)),
         [urls("get /a")]
     );
 }
@@ -114,58 +123,95 @@ fn rules_without_atoms_are_covered() {
         resources: None,
         ..rule("get - pods")
     };
-    assert_eq!(covers(&[], &[no_verbs, no_resources]), []);
+    assert!(covers(&[], &[no_verbs, no_resources]).is_empty());
 }
 
-/// Three lists of two thousand words would be eight thousand million atoms.
-#[test]
-fn a_giant_rule_is_refused_not_counted_out() {
-    let words = |n: usize| (0..n).map(|i| format!("w{i}")).collect::<Vec<_>>();
-    let cube = |verbs: usize, groups: usize, resources: usize| PolicyRule {
+fn words(n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("w{i}")).collect()
+}
+
+fn cube(verbs: usize, groups: usize, resources: usize) -> PolicyRule {
+    PolicyRule {
         verbs: words(verbs),
         api_groups: Some(words(groups)),
         resources: Some(words(resources)),
         ..PolicyRule::default()
-    };
-    // The budget is shared: a few middling rules do not slip past it one by one, but small ones still fit. This comes
-    // first, so that a count that is wrong fails here and does not fill the memory with the atoms of the giant.
-    let middling = cube(60, 60, 30);
-    let missing = covers(&[], &[middling.clone(), middling.clone(), rule("get - pods")]);
-    assert_eq!(missing.len(), 60 * 60 * 30 + 2);
-    assert_eq!(missing.iter().filter(|missing| **missing == middling).count(), 1);
-    assert_eq!(missing.last(), Some(&rule("get - pods")));
-
-    let giant = cube(2_000, 2_000, 2_000);
-    let wanted = [giant.clone(), rule("get - pods")];
-    assert_eq!(
-        covers(&[rule("get - pods")], &wanted).as_slice(),
-        std::slice::from_ref(&giant)
-    );
-    assert_eq!(covers(&[rule("* * *")], &wanted), []);
-    let named = PolicyRule {
-        resource_names: Some(words(2)),
-        ..giant
-    };
-    assert_eq!(covers(&[rule("* * *")], &[named]), []);
+    }
 }
 
-/// Names and URLs count for the limit like all other parts.
+/// Three lists of two thousand words are eight thousand million atoms: they are counted without being looked at.
 #[test]
-fn every_part_of_a_rule_counts_for_the_limit() {
-    let words = |n: usize| Some((0..n).map(|i| format!("w{i}")).collect::<Vec<_>>());
+fn the_first_of_what_is_missing_is_told_and_the_rest_is_counted() {
+    let giant = cube(2_000, 2_000, 2_000);
+    let all = 2_000 * 2_000 * 2_000;
+    let shortfall = covers(
+        &[rule("get - pods")],
+        &[giant.clone(), rule("get - pods"), rule("put - pods")],
+    );
+    assert_eq!(shortfall.count, all + 1);
+    let first: Vec<_> = (0..10).map(|verb| rule(&format!("w{verb} w0 w0"))).collect();
+    assert_eq!(shortfall.first, first);
+    assert!(!shortfall.cut_short);
+    // One group is held, one resource of another: these are looked at, the others are not.
+    let some = covers(&[rule("* w0 *"), rule("* w7 w9")], std::slice::from_ref(&giant));
+    assert_eq!(some.count, all - 2_000 * 2_000 - 2_000);
+    assert_eq!(some.first.first(), Some(&rule("w0 w1 w0")));
+    // One rule that has it all settles it, with names too.
     let named = PolicyRule {
-        resources: words(500),
-        resource_names: words(500),
-        ..rule("get - pods")
+        resource_names: Some(words(2)),
+        ..giant.clone()
     };
-    let paths = PolicyRule {
-        verbs: words(500).unwrap(),
-        non_resource_urls: words(500),
-        ..PolicyRule::default()
+    assert_eq!(covers(&[rule("* * *")], &[giant, named]), Shortfall::default());
+}
+
+/// What is not compared any more is neither held nor missing, and fails closed.
+#[test]
+fn what_the_budget_does_not_reach_is_not_held() {
+    let within = |owner: &[PolicyRule], wanted: &[PolicyRule], comparisons: u64| {
+        let mut budget = Budget::new(comparisons);
+        let shortfall = uncovered(owner, wanted, 10, &mut budget);
+        assert!(!shortfall.cut_short || budget.is_spent());
+        shortfall
     };
-    for large in [named, paths] {
-        let missing = covers(&[], std::slice::from_ref(&large));
-        assert!(missing == [large], "{} rules are missing, not one", missing.len());
+    let wanted = [rule("get,list - pods a,b"), urls("get,put /a,/b")];
+    // Each covers a part: it takes all of them, and every atom is looked at.
+    let owner = [
+        rule("get - pods"),
+        rule("list - pods a"),
+        rule("list - pods b"),
+        urls("* /a"),
+        urls("* /b"),
+    ];
+    let enough = (0..1_000)
+        .find(|&n| within(&owner, &wanted, n).is_empty())
+        .unwrap();
+    assert!((30..300).contains(&enough), "{enough}");
+    for comparisons in 0..enough {
+        let shortfall = within(&owner, &wanted, comparisons);
+        // Nothing is called missing that is not.
+        assert!(
+            shortfall.cut_short && shortfall.count == 0,
+            "{comparisons}: {shortfall:?}"
+        );
+    }
+    // Every part counts: groups, resources, verbs, names and URLs.
+    for large in [
+        cube(1, 500, 500),
+        cube(500, 500, 1),
+        PolicyRule {
+            resource_names: Some(words(500)),
+            ..cube(1, 1, 500)
+        },
+        PolicyRule {
+            verbs: words(500),
+            non_resource_urls: Some(words(500)),
+            ..PolicyRule::default()
+        },
+    ] {
+        let owner = [large.clone()];
+        let shortfall = within(&owner, std::slice::from_ref(&large), 5_000);
+        assert!(shortfall.cut_short && shortfall.count == 0, "{}", shortfall.count);
+        assert!(covers(&owner, &[large]).is_empty());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who may write which role and binding.
 
 use super::*;
-use crate::{Escalation, Key, Kind, Write};
+use crate::{Budget, Escalation, Key, Kind, Write};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const NONE: &[&str] = &[];
@@ -205,4 +205,54 @@ fn a_refusal_has_the_words_of_the_api_server() {
         Escalation::Aggregation.to_string(),
         "must have cluster-admin privileges to use the aggregationRule"
     );
+}
+
+/// Whoever is refused decides neither how long the refusal is nor how long it takes.
+#[test]
+fn a_refusal_is_short_whatever_is_wanted() {
+    let index = holding(&[rule("get - pods")], &[]);
+    let words = |n: usize, length: usize| {
+        (0..n)
+            .map(|i| format!("{i}-{}", "\u{e9}".repeat(length)))
+            .collect()
+    };
+    let refused = |rules: &[PolicyRule]| index.holds("alice", NONE, "a", rules).unwrap_err().to_string();
+    let wide = PolicyRule {
+        api_groups: Some(words(440, 3)),
+        resources: Some(words(440, 3)),
+        ..rule("get - -")
+    };
+    let text = refused(std::slice::from_ref(&wide));
+    assert!(text.len() < 2_000, "{}", text.len());
+    assert!(text.ends_with("\nand 193590 more"), "{text}");
+    let long = PolicyRule {
+        api_groups: Some(words(20, 100_000)),
+        resource_names: Some(words(20, 100_000)),
+        ..rule("get - pods")
+    };
+    let text = refused(&[long]);
+    assert!(text.len() < 10_000, "{}", text.len());
+    assert!(text.ends_with("\nand 390 more"), "{text}");
+}
+
+#[test]
+fn questions_can_share_a_budget() {
+    let index = holding(&[rule("get - pods")], &[]);
+    let holds =
+        |budget: &mut Budget, wanted: &str| index.holds_within("alice", NONE, "a", &[rule(wanted)], budget);
+    let mut budget = Budget::new(120);
+    let held = (0..100)
+        .take_while(|_| holds(&mut budget, "get - pods") == Ok(()))
+        .count();
+    assert!((2..5).contains(&held), "{held}");
+    assert!(budget.is_spent());
+    let refused = holds(&mut budget, "get - pods").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        r#"there are too many permissions to compare with those of user "alice": split the rules"#
+    );
+    // Nothing is always held, and what is known to be missing is told as such.
+    assert_eq!(index.holds_within("alice", NONE, "a", &[], &mut budget), Ok(()));
+    let refused = holds(&mut Budget::new(40), "put - nodes").unwrap_err();
+    assert!(matches!(refused, Escalation::NotHeld { .. }), "{refused}");
 }

@@ -69,7 +69,7 @@ pub(crate) async fn run() -> Result<()> {
         }
         for (name, index) in [("written", &written), ("stored", &stored)] {
             let (expected, text) = answer(index, case);
-            if expected != *status || !message.ends_with(&text) {
+            if expected != *status || !says(message, &text) {
                 differences.push(format!(
                     "{name}: {expected} {text:?}, but the API server says {status} {message:?} to {:?} {:?} by {:?}",
                     case.write, case.object, case.actor
@@ -128,6 +128,17 @@ fn answer(index: &Index, case: &Case) -> (u16, String) {
         }
         Err(refused) => (403, refused.to_string()),
     }
+}
+
+/// Whether the API server says the same. Where much is missing we tell the first of it, and count the rest.
+fn says(message: &str, text: &str) -> bool {
+    let Some((told, _)) = text.rsplit_once("\nand ") else {
+        return message.ends_with(text);
+    };
+    // The verbs of a line may be cut, too.
+    let mut lines = told.lines().map(|line| line.trim_end_matches("]}"));
+    let head = lines.next().unwrap_or_default();
+    message.contains(head) && lines.all(|line| message.lines().any(|said| said.starts_with(line)))
 }
 
 fn mixes_names_and_urls(object: &Written) -> bool {

@@ -67,7 +67,7 @@ pub(in crate::builtin) const CRD: &[Column] = &[
         ty: "date",
         format: "",
         priority: 0,
-        cell: |o, _| string(o, "/metadata/creationTimestamp").into(),
+        cell: created,
     },
 ];
 /// Roles too are printed by the default printer.
@@ -78,7 +78,7 @@ pub(in crate::builtin) const ROLE: &[Column] = &[
         ty: "date",
         format: "",
         priority: 0,
-        cell: |o, _| string(o, "/metadata/creationTimestamp").into(),
+        cell: created,
     },
 ];
 
@@ -152,3 +152,11 @@ pub(in crate::builtin) const CSR: &[Column] = &[
         words.join(",").into()
     }),
 ];
+
+/// When it was made; the beginning of time if nobody says.
+fn created(object: &Value, _: Timestamp) -> Value {
+    match string(object, "/metadata/creationTimestamp").as_str() {
+        "" => "0001-01-01T00:00:00Z".into(),
+        time => time.into(),
+    }
+}

@@ -49,7 +49,10 @@ pub(in crate::builtin) const SERVICE: &[Column] = &[
     NAME,
     text("Type", |o, _| string(o, "/spec/type").into()),
     text("Cluster-IP", |o, _| or_none(string(o, "/spec/clusterIP"))),
-    text("External-IP", |o, _| or_none(string(o, "/spec/externalName"))),
+    text("External-IP", |o, _| match string(o, "/spec/type").as_str() {
+        "" => "<unknown>".into(),
+        _ => or_none(string(o, "/spec/externalName")),
+    }),
     text("Port(s)", |o, _| {
         let ports = list(o, "/spec/ports")
             .iter()

@@ -28,6 +28,12 @@ pub(super) fn secret(object: &mut Value) {
 }
 
 pub(super) fn namespace(object: &mut Value) {
+    set_text(object, "/status/phase", "Active");
+    label_namespace(object);
+}
+
+/// Also of a name that the server made.
+pub(super) fn label_namespace(object: &mut Value) {
     // The label is kept in step with the name, whatever the writer says.
     let name = object
         .pointer("/metadata/name")
@@ -44,6 +50,15 @@ pub(super) fn namespace(object: &mut Value) {
     {
         labels.insert("kubernetes.io/metadata.name".into(), name.into());
     }
+}
+
+/// Secrets of an account are in its own namespace: of a reference only the name counts.
+pub(super) fn own_secrets(account: &mut Value) {
+    each(account, "/secrets", |secret| {
+        if let Some(map) = secret.as_object_mut() {
+            map.retain(|name, _| name == "name");
+        }
+    });
 }
 
 /// What a LimitRange does not say of containers follows from what it says.

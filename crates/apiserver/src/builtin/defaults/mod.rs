@@ -31,7 +31,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "DaemonSet" => workloads::daemon_set(object),
         "Job" => workloads::job(object),
         "CronJob" => workloads::cron_job(object),
-        "HorizontalPodAutoscaler" => set(object, "/spec/minReplicas", 1),
+        "HorizontalPodAutoscaler" => workloads::autoscaler(object),
         "PriorityClass" => set(object, "/preemptionPolicy", "PreemptLowerPriority"),
         "StorageClass" => {
             set(object, "/reclaimPolicy", "Delete");
@@ -59,6 +59,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
     }
     match kind.kind {
         "Namespace" => {
+            core::label_namespace(object);
             set(object, "/status/phase", "Active");
             set(object, "/spec/finalizers", json!([]));
             if let Some(finalizers) = object
@@ -71,6 +72,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         }
         "PersistentVolumeClaim" | "PersistentVolume" => set(object, "/status/phase", "Pending"),
         "Service" => core::service_network(object),
+        "ServiceAccount" => core::own_secrets(object),
         "Pod" => {
             set(object, "/status/phase", "Pending");
             let quality = crate::resources::quality(object.get("spec").unwrap_or(&Value::Null));
@@ -85,7 +87,13 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
 pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &str) {
     match kind.kind {
         "Service" => core::keep_network(new, old),
+        "ServiceAccount" => core::own_secrets(new),
         "CertificateSigningRequest" => core::condition_times(new, old, now),
+        "Pod" => {
+            if let Some(quality) = old.pointer("/status/qosClass") {
+                set(new, "/status/qosClass", quality.clone());
+            }
+        }
         _ => {}
     }
     kind.schema().normalize_stored(new);

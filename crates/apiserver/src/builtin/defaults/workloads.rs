@@ -4,6 +4,21 @@ use serde_json::{Value, json};
 
 use super::{each, set, set_text};
 
+/// The defaults of a HorizontalPodAutoscaler: one that measures nothing watches the processor.
+pub(super) fn autoscaler(object: &mut Value) {
+    set(object, "/spec/minReplicas", 1);
+    let metrics = object.pointer("/spec/metrics").and_then(Value::as_array);
+    if metrics.is_none_or(Vec::is_empty)
+        && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        let target = json!({ "type": "Utilization", "averageUtilization": 80 });
+        spec.insert(
+            "metrics".into(),
+            json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]),
+        );
+    }
+}
+
 /// The defaults of a PodSpec at `pointer`.
 fn pod_spec(object: &mut Value, pointer: &str) {
     let Some(spec) = object.pointer_mut(pointer).filter(|s| s.is_object()) else {
@@ -100,6 +115,23 @@ pub(super) fn pod(object: &mut Value) {
     pod_spec(object, "/spec");
     for field in ["/spec/containers", "/spec/initContainers"] {
         each(object, field, requests);
+    }
+    addresses(object);
+}
+
+/// The address is the first of the addresses; where they differ, the one that has been there longer counts.
+fn addresses(pod: &mut Value) {
+    let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let one = text(status.get("podIP"));
+    let all = status.get("podIPs").and_then(|list| list.get(0)).is_some();
+    let first = text(status.get("podIPs").and_then(|list| list.pointer("/0/ip")));
+    if !one.is_empty() && one != first {
+        status.insert("podIPs".into(), json!([{ "ip": one }]));
+    } else if all {
+        status.insert("podIP".into(), first.into());
     }
 }
 

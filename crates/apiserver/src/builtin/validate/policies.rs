@@ -47,11 +47,54 @@ pub(super) fn scope() -> Scope<'static> {
     ])
 }
 
+/// What the expressions of a policy see of a namespace.
+fn namespace() -> Ty {
+    let record = |fields: &[(&str, Ty)]| {
+        let fields = fields.iter();
+        Ty::Record(
+            fields
+                .map(|(name, ty)| ((*name).to_owned(), ty.clone()))
+                .collect(),
+        )
+    };
+    let list = |of: Ty| Ty::List(Box::new(of));
+    let texts = || Ty::Map(Box::new(Ty::String));
+    let metadata = record(&[
+        ("name", Ty::String),
+        ("generateName", Ty::String),
+        ("namespace", Ty::String),
+        ("labels", texts()),
+        ("annotations", texts()),
+        ("UID", Ty::String),
+        ("creationTimestamp", Ty::Timestamp),
+        ("deletionGracePeriodSeconds", Ty::Int),
+        ("deletionTimestamp", Ty::Timestamp),
+        ("generation", Ty::Int),
+        ("resourceVersion", Ty::String),
+        ("finalizers", list(Ty::String)),
+    ]);
+    let condition = record(&[
+        ("status", Ty::String),
+        ("type", Ty::String),
+        ("lastTransitionTime", Ty::Timestamp),
+        ("message", Ty::String),
+        ("reason", Ty::String),
+    ]);
+    record(&[
+        ("metadata", metadata),
+        ("spec", record(&[("finalizers", list(Ty::String))])),
+        (
+            "status",
+            record(&[("conditions", list(condition)), ("phase", Ty::String)]),
+        ),
+    ])
+}
+
 /// Checks an expression, whose value must have a type; returns the type that it has.
 fn expression(
     value: &Value,
     name: &str,
-    wanted: &Ty,
+    wanted: &[Ty],
     scope: &Scope<'_>,
     path: &str,
     causes: &mut Vec<Cause>,
@@ -63,10 +106,7 @@ fn expression(
         return Ty::Dyn;
     }
     let compiled = Expression::compile(source).map_err(|e| format!("compilation failed: {e}"));
-    let checked = compiled.and_then(|expression| {
-        expression.check_as(wanted, scope)?;
-        expression.check(scope)
-    });
+    let checked = compiled.and_then(|expression| expression.check_as(wanted, scope));
     checked.unwrap_or_else(|problem| {
         causes.push(Cause::invalid(path, &source.into(), &problem));
         Ty::Dyn
@@ -93,7 +133,7 @@ pub(super) fn match_conditions(
     let mut seen = Vec::new();
     for (i, condition) in conditions.iter().enumerate() {
         let path = index(path, i);
-        expression(condition, "expression", &Ty::Bool, scope, &path, causes);
+        expression(condition, "expression", &[Ty::Bool], scope, &path, causes);
         let name = text(condition, "/name");
         if name.is_empty() {
             causes.push(Cause::required(child(&path, "name"), ""));
@@ -154,7 +194,7 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
         }
     }
     let mut scope = scope();
-    scope.bind("namespaceObject", Ty::Dyn);
+    scope.bind("namespaceObject", namespace());
     if policy.pointer("/spec/paramKind").is_some() {
         scope.bind("params", Ty::Dyn);
     }
@@ -181,8 +221,8 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
                 "name is not a valid CEL identifier",
             ));
         }
-        let ty = expression(variable, "expression", &Ty::Dyn, &scope, &path, &mut causes);
-        variables.push((name.to_owned(), ty));
+        let ty = expression(variable, "expression", &[], &scope, &path, &mut causes);
+        variables.push((name.to_owned(), ty.declared()));
         scope.bind("variables", Ty::Record(variables.clone()));
     }
     let (validations, annotations) = (
@@ -196,12 +236,12 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
     }
     for (i, validation) in validations.iter().enumerate() {
         let path = index("spec.validations", i);
-        expression(validation, "expression", &Ty::Bool, &scope, &path, &mut causes);
+        expression(validation, "expression", &[Ty::Bool], &scope, &path, &mut causes);
         if validation.get("messageExpression").is_some() {
             expression(
                 validation,
                 "messageExpression",
-                &Ty::String,
+                &[Ty::String],
                 &scope,
                 &path,
                 &mut causes,
@@ -231,7 +271,7 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
         expression(
             annotation,
             "valueExpression",
-            &Ty::Dyn,
+            &[Ty::String, Ty::Null],
             &scope,
             &path,
             &mut causes,

@@ -53,7 +53,7 @@ pub(super) fn validate(schema: &Value, status: bool, path: &str, unchanged: bool
     let structural = validate_structural(schema, path);
     let sound = structural.is_empty();
     causes.extend(structural);
-    node(schema, path, true, 0, &mut causes);
+    node(schema, path, &Place::default(), &mut causes);
     if sound && causes.is_empty() {
         defaults(schema, path, 0, &mut causes);
     }
@@ -90,8 +90,17 @@ pub(super) fn branches<'a>(schema: &'a Value, path: &str) -> Vec<(String, &'a Va
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-fn node(schema: &Value, path: &str, root: bool, depth: usize, causes: &mut Vec<Cause>) {
-    if depth > 128 {
+/// Where in a schema.
+#[derive(Default)]
+struct Place {
+    depth: usize,
+    /// The list whose old items cannot be told from each other, if this is within one.
+    lost: Option<String>,
+}
+
+fn node(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
+    let root = place.depth == 0;
+    if place.depth > 128 {
         return;
     }
     let ty = text(schema, "/type");
@@ -148,7 +157,7 @@ fn node(schema: &Value, path: &str, root: bool, depth: usize, causes: &mut Vec<C
         causes.push(Cause::invalid(field, &false.into(), "must be true or undefined"));
     }
     list_and_map(schema, ty, path, causes);
-    rules(schema, path, root, causes);
+    rules(schema, path, place, causes);
     if root {
         for name in ["apiVersion", "kind", "metadata"] {
             let property = schema.get("properties").and_then(|p| p.get(name));
@@ -161,8 +170,15 @@ fn node(schema: &Value, path: &str, root: bool, depth: usize, causes: &mut Vec<C
             }
         }
     }
-    for (path, branch) in branches(schema, path) {
-        node(branch, &path, false, depth + 1, causes);
+    let items = child(path, "items");
+    let by_keys = text(schema, "/x-kubernetes-list-type") == "map";
+    for (below, branch) in branches(schema, path) {
+        let lost = (below == items && !by_keys).then(|| path.to_owned());
+        let place = Place {
+            depth: place.depth + 1,
+            lost: place.lost.clone().or(lost),
+        };
+        node(branch, &below, &place, causes);
     }
 }
 
@@ -289,7 +305,8 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-fn rules(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
+fn rules(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
+    let root = place.depth == 0;
     let path = child(path, "x-kubernetes-validations");
     for (i, rule) in list(schema, "/x-kubernetes-validations").iter().enumerate() {
         let path = index(&path, i);
@@ -330,15 +347,33 @@ fn rules(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
             if source.is_empty() {
                 continue;
             }
-            let problem = match (Expression::compile(source), Schema::compile(schema)) {
+            // Whether it can be, and then whether it names the old value.
+            let checked = match (Expression::compile(source), Schema::compile(schema)) {
                 (Err(e), _) => Err(format!("compilation failed: {e}")),
-                (Ok(expression), Ok(schema)) => {
-                    expression.check_as(&wanted, &Scope::of_schema(&schema, root, optional_old))
-                }
-                _ => Ok(()),
+                (Ok(expression), Ok(schema)) => expression
+                    .check_as(&[wanted], &Scope::of_schema(&schema, root, optional_old))
+                    .map(|_| expression.uses("oldSelf")),
+                (Ok(expression), Err(_)) => Ok(expression.uses("oldSelf")),
             };
-            if let Err(problem) = problem {
-                causes.push(Cause::invalid(child(&path, name), &source.into(), &problem));
+            if let Err(problem) = &checked {
+                causes.push(Cause::invalid(child(&path, name), &source.into(), problem));
+            }
+            if let Some(lost) = place
+                .lost
+                .as_ref()
+                .filter(|_| name == "rule" && checked == Ok(true))
+            {
+                let why = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}"
+                );
+                causes.push(Cause::invalid(child(&path, name), &source.into(), &why));
+            }
+            if let Some(flag) = rule.get("optionalOldSelf").filter(|flag| flag.is_boolean())
+                && name == "rule"
+                && checked != Ok(true)
+            {
+                let why = "may not be set if oldSelf is not used in rule";
+                causes.push(Cause::invalid(child(&path, "optionalOldSelf"), flag, why));
             }
         }
     }

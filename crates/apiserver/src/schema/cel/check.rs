@@ -40,8 +40,12 @@ impl<'a> Scope<'a> {
 
     /// `self` and `oldSelf` at the root of a schema; `whole` if it is the schema of whole objects.
     pub(crate) fn of_schema(schema: &'a Schema, whole: bool, optional_old: bool) -> Self {
-        let ty = Ty::of(&schema.arena, schema.root);
-        let old = if optional_old { Ty::Dyn } else { ty.clone() };
+        let ty = Ty::of(&schema.arena, schema.root, "");
+        let old = if optional_old {
+            Ty::Optional(Box::new(ty.clone()))
+        } else {
+            ty.clone()
+        };
         Self {
             schema: Some((&schema.arena, whole.then_some(schema.root))),
             ..Self::new([("self", ty), ("oldSelf", old)])
@@ -60,16 +64,24 @@ impl Expression {
         self.walk(|program| scope.type_of(program))
     }
 
-    /// Checks an expression that must have a value of this type.
-    pub(crate) fn check_as(&self, wanted: &Ty, scope: &Scope<'_>) -> Result<(), String> {
+    /// Checks an expression that must have a value of one of these types, or any if there are none; returns the one it has.
+    pub(crate) fn check_as(&self, wanted: &[Ty], scope: &Scope<'_>) -> Result<Ty, String> {
         let ty = self
             .check(scope)
             .map_err(|problem| format!("compilation failed: ERROR: {problem}"))?;
-        if ty.fits(wanted) && ty != Ty::Null {
-            Ok(())
-        } else {
-            Err(format!("must evaluate to {}", wanted.name()))
+        // What may be anything is not known to be one of them.
+        if wanted.is_empty() || wanted.contains(&ty) {
+            return Ok(ty);
         }
+        let names: Vec<String> = wanted.iter().map(Ty::name).collect();
+        Err(match names.as_slice() {
+            [only] => format!("must evaluate to {only} but got {}", ty.name()),
+            several => format!(
+                "must evaluate to one of [{}] but got {}",
+                several.join(" "),
+                ty.name()
+            ),
+        })
     }
 }
 
@@ -132,10 +144,10 @@ impl Scope<'_> {
             Expr::List(list) => {
                 let mut common = None;
                 for (at, element) in list.elements.iter().enumerate() {
-                    let ty = match self.type_of(element)? {
-                        Ty::Optional(of) if list.optional_indices.contains(&at) => *of,
-                        ty => ty,
-                    };
+                    let mut ty = self.type_of(element)?;
+                    if list.optional_indices.contains(&at) {
+                        ty = unwrapped(ty)?;
+                    }
                     alike(&mut common, ty)?;
                 }
                 Ok(Ty::list(common.unwrap_or(Ty::Free)))
@@ -145,10 +157,10 @@ impl Scope<'_> {
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
                         alike(&mut keys, self.type_of(&entry.key)?)?;
-                        let value = match self.type_of(&entry.value)? {
-                            Ty::Optional(of) if entry.optional => *of,
-                            ty => ty,
-                        };
+                        let mut value = self.type_of(&entry.value)?;
+                        if entry.optional {
+                            value = unwrapped(value)?;
+                        }
                         alike(&mut values, value)?;
                     }
                 }
@@ -169,7 +181,7 @@ impl Scope<'_> {
             (Ty::Map(values), _) => Ok((**values).clone().decided()),
             (Ty::Optional(of), _) => Ok(Ty::Optional(Box::new(self.field(of, name)?))),
             (&signatures::AUTHORIZER, _) if name == "requestResource" => Ok(signatures::RESOURCE_CHECK),
-            (Ty::Object(id), Some((arena, root))) => types::field(arena, root, *id, name),
+            (Ty::Object(id, path), Some((arena, root))) => types::field(arena, root, (*id, path), name),
             (Ty::Record(fields), _) => fields
                 .iter()
                 .find(|(field, _)| field == name)
@@ -290,6 +302,10 @@ impl Scope<'_> {
                 let [of, at] = arguments.as_slice() else {
                     return Ok(Ty::Dyn);
                 };
+                // A list or a map: what the value would be of is not known, nor that it is one.
+                if *plain(of) == Ty::Dyn {
+                    return Ok(Ty::Dyn);
+                }
                 let item = operator(operators::INDEX, &[plain(of), at]).unwrap_or(Ok(Ty::Dyn))?;
                 return Ok(Ty::Optional(Box::new(item)));
             }
@@ -324,6 +340,18 @@ impl Scope<'_> {
 
 fn undeclared(name: &str) -> String {
     format!("undeclared reference to '{name}' (in container '')")
+}
+
+/// What an optional is of.
+fn unwrapped(ty: Ty) -> Checked {
+    match ty {
+        Ty::Optional(of) => Ok(*of),
+        ty @ (Ty::Dyn | Ty::Free) => Ok(ty),
+        ty => Err(format!(
+            "expected type 'optional_type({0})' but found '{0}'",
+            ty.name()
+        )),
+    }
 }
 
 /// What an optional is of, or the type itself.

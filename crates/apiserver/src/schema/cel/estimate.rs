@@ -174,7 +174,7 @@ impl<'a> Estimate<'a> {
                 let of = self.part(&select.operand, scope);
                 part.cost = of.cost;
                 if !select.test {
-                    if matches!(of.ty, Ty::Map(_) | Ty::Keyed(..) | Ty::Object(_) | Ty::Record(_)) {
+                    if matches!(of.ty, Ty::Map(_) | Ty::Keyed(..) | Ty::Object(..) | Ty::Record(_)) {
                         part.cost = part.cost.plus(Range::fixed(1));
                     }
                     part.path = of.path;

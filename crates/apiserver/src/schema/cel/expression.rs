@@ -28,6 +28,7 @@ fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     super::authorizer::register(&mut context);
     macros::register(&mut context);
+    super::strings::register(&mut context);
     context
 }
 
@@ -138,7 +139,6 @@ impl Expression {
                 .map_err(|e| e.to_string())?;
             // Before they can become more.
             depth::levels(&program)?;
-            depth::nested_operators(&program)?;
             macros::expand(&mut program)?;
             let lowered = macros::lower(&program);
             Ok(Self {
@@ -167,7 +167,8 @@ impl Expression {
 
     /// Whether the expression names a variable.
     pub fn uses(&self, variable: &str) -> bool {
-        self.program.references().has_variable(variable)
+        self.walk(|program| Ok(program.references().has_variable(variable)))
+            .unwrap_or(true)
     }
 
     /// How expensive it can become.
@@ -230,6 +231,21 @@ impl Expression {
     }
 }
 
+impl Drop for Expression {
+    /// Taking it apart is recursive, too.
+    fn drop(&mut self) {
+        let nothing = || IdedExpr {
+            id: 0,
+            expr: Expr::Unspecified,
+        };
+        let parts = (
+            std::mem::replace(&mut self.program, nothing()),
+            self.lowered.take(),
+        );
+        depth::walking(self.levels, || drop(parts));
+    }
+}
+
 fn boolean(value: &Cel) -> Result<bool, String> {
     match value {
         Cel::Bool(value) => Ok(*value),
@@ -275,6 +291,7 @@ fn describe(error: &ExecutionError) -> String {
         ExecutionError::DivisionByZero(_) => "division by zero".into(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
+        ExecutionError::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),
     }
 }

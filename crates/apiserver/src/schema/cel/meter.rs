@@ -349,7 +349,7 @@ fn size(value: &Cel) -> u64 {
 
 fn traversal(value: &Cel) -> u64 {
     match value {
-        Cel::String(text) => len(text.len()) / 10,
+        Cel::String(text) => len(text.chars().count()) / 10,
         Cel::Bytes(bytes) => len(bytes.len()) / 10,
         Cel::List(list) => list.iter().map(traversal).sum(),
         Cel::Map(map) => map

@@ -14,6 +14,8 @@ mod prices;
 mod rule;
 mod signatures;
 mod sizes;
+mod strings;
+mod text;
 mod types;
 
 pub use authorizer::Authorize;

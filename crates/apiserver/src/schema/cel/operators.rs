@@ -48,7 +48,7 @@ pub(super) fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
                     Ty::List(_)
                         | Ty::Map(_)
                         | Ty::Keyed(..)
-                        | Ty::Object(_)
+                        | Ty::Object(..)
                         | Ty::Record(_)
                         | Ty::Null
                         | Ty::Optional(_)

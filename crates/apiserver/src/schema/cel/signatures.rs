@@ -229,6 +229,11 @@ fn part(text: &mut Peekable<Chars<'_>>) -> Part {
 impl Part {
     fn takes(&self, ty: &Ty, variable: &mut Option<Ty>) -> bool {
         match (self, ty) {
+            // The most general of all.
+            (Self::Variable, Ty::Dyn) => {
+                *variable = Some(Ty::Dyn);
+                true
+            }
             (_, Ty::Dyn | Ty::Free) | (Self::Optional(_), Ty::Null) | (Self::Map(_), Ty::Keyed(..)) => true,
             (Self::List(inside), Ty::List(of))
             | (Self::Map(inside), Ty::Map(of))

@@ -26,8 +26,9 @@ pub(crate) enum Ty {
     Optional(Box<Ty>),
     /// A type of Kubernetes: quantities, URLs, addresses.
     Named(&'static str),
-    /// A place in a schema that is an object with named fields.
-    Object(NodeId),
+    /// A place in a schema that is an object with named fields, and the way there: two places are two types, however
+    /// alike they look.
+    Object(NodeId, String),
     /// Named fields that are known without a schema.
     Record(Vec<(String, Ty)>),
 }
@@ -58,21 +59,10 @@ impl Ty {
             (Self::Keyed(..), Self::Map(values)) | (Self::Map(values), Self::Keyed(..)) => {
                 **values == Self::Free
             }
-            // Two objects may be the same type by another way through the schema, and a map literal may be an object.
-            (Self::Dyn | Self::Free, _)
-            | (_, Self::Dyn | Self::Free)
-            | (
-                Self::Object(_) | Self::Record(_) | Self::Map(_),
-                Self::Object(_) | Self::Record(_) | Self::Map(_),
-            ) => true,
+            (Self::Dyn | Self::Free, _) | (_, Self::Dyn | Self::Free) => true,
             (Self::Null, other) | (other, Self::Null) => other.nullable(),
             (a, b) => a == b,
         }
-    }
-
-    /// Whether values of this type have fields.
-    fn has_fields(&self) -> bool {
-        matches!(self, Self::Object(_) | Self::Record(_) | Self::Map(_))
     }
 
     /// Whether a value of this type may be null.
@@ -80,7 +70,7 @@ impl Ty {
         matches!(
             self,
             Self::Null
-                | Self::Object(_)
+                | Self::Object(..)
                 | Self::Record(_)
                 | Self::Named(_)
                 | Self::Optional(_)
@@ -102,7 +92,7 @@ impl Ty {
             {
                 ty.clone()
             }
-            (a, b) if a == b || (a.has_fields() && b.has_fields()) => a.clone(),
+            (a, b) if a == b => a.clone(),
             _ => return None,
         })
     }
@@ -115,11 +105,27 @@ impl Ty {
         }
     }
 
+    /// The type that a variable of a policy has: what is no plain value, list or map of them may be anything.
+    pub(crate) fn declared(&self) -> Self {
+        match self {
+            Self::List(of) => Self::list(of.declared()),
+            Self::Map(of) => Self::map(of.declared()),
+            Self::Keyed(keys, of) => Self::Keyed(Box::new(keys.declared()), Box::new(of.declared())),
+            Self::Dyn
+            | Self::Free
+            | Self::Optional(_)
+            | Self::Named(_)
+            | Self::Object(..)
+            | Self::Record(_) => Self::Dyn,
+            plain => plain.clone(),
+        }
+    }
+
     /// As errors name it.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Dyn | Self::Free => "dyn".into(),
-            Self::Null => "null".into(),
+            Self::Null => "null_type".into(),
             Self::Bool => "bool".into(),
             Self::Int => "int".into(),
             Self::Uint => "uint".into(),
@@ -133,12 +139,13 @@ impl Ty {
             Self::Keyed(key, of) => format!("map({}, {})", key.name(), of.name()),
             Self::Optional(of) => format!("optional_type({})", of.name()),
             Self::Named(name) => (*name).into(),
-            Self::Object(_) | Self::Record(_) => "object".into(),
+            Self::Object(_, path) => format!("self{path}"),
+            Self::Record(_) => "object".into(),
         }
     }
 
     /// The type of a place in a schema.
-    pub(super) fn of(arena: &Arena, id: NodeId) -> Self {
+    pub(super) fn of(arena: &Arena, id: NodeId, path: &str) -> Self {
         let node = arena.get(id);
         if node.int_or_string {
             return Self::Dyn;
@@ -154,25 +161,30 @@ impl Ty {
                 Some("byte") => Self::Bytes,
                 _ => Self::String,
             },
-            Type::Array => Self::list(node.items.map_or(Self::Dyn, |items| Self::of(arena, items))),
+            Type::Array => {
+                let of = |items| Self::of(arena, items, &format!("{path}.@idx"));
+                Self::list(node.items.map_or(Self::Dyn, of))
+            }
             Type::Object => match node.additional {
                 Additional::Schema(values) if node.properties.is_empty() => {
-                    Self::map(Self::of(arena, values))
+                    Self::map(Self::of(arena, values, &format!("{path}.@elem")))
                 }
                 Additional::Anything if node.properties.is_empty() => Self::Dyn,
-                // Not even a map: an expression cannot look into it.
-                _ if node.preserve_unknown && node.properties.is_empty() && !node.embedded_resource => {
-                    Self::Dyn
-                }
-                _ => Self::Object(id),
+                _ => Self::Object(id, path.to_owned()),
             },
         }
     }
 }
 
 /// The type of a field of an object in a schema. `root` is the schema of whole objects, which has metadata.
-pub(super) fn field(arena: &Arena, root: Option<NodeId>, id: NodeId, name: &str) -> Result<Ty, String> {
+pub(super) fn field(
+    arena: &Arena,
+    root: Option<NodeId>,
+    (id, path): (NodeId, &str),
+    name: &str,
+) -> Result<Ty, String> {
     let node: &Node = arena.get(id);
+    let path = format!("{path}.{name}");
     if root == Some(id) || node.embedded_resource {
         match name {
             "apiVersion" | "kind" => return Ok(Ty::String),
@@ -188,8 +200,8 @@ pub(super) fn field(arena: &Arena, root: Option<NodeId>, id: NodeId, name: &str)
         escape(property).as_deref() == Some(name) || (reserved(property) && property.as_ref() == name)
     });
     match (found, node.additional) {
-        (Some((_, id)), _) => Ok(Ty::of(arena, *id)),
-        (None, Additional::Schema(id)) => Ok(Ty::of(arena, id)),
+        (Some((_, id)), _) => Ok(Ty::of(arena, *id, &path)),
+        (None, Additional::Schema(id)) => Ok(Ty::of(arena, id, &path)),
         (None, _) => Err(format!("undefined field '{name}'")),
     }
 }
