@@ -1,7 +1,7 @@
 //! What runs in a managed cluster.
 //!
 //! Every controller is a folder of this crate and a row in [`CONTROLLERS`]. They know nothing of each other:
-//! they meet through objects in the two API servers.
+//! they meet through objects in the two API servers, and wait for each other's [`Replacements`].
 
 pub mod addons;
 pub mod grants;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::{
     Error, crds,
@@ -33,6 +34,10 @@ const HUB_KINDS: [&str; 3] = ["ManagedCluster", "ManagedServiceAccount", "Manife
 /// The kinds of ours that live on a managed cluster.
 const SPOKE_KINDS: [&str; 3] = ["AppliedManifestWork", "ClusterClaim", "NamespaceGrant"];
 
+/// Held alone by whoever deletes an object to make it again at once, and shared by who makes objects because none is
+/// there: he would take that moment for a reason to make his own.
+pub type Replacements = Arc<RwLock<()>>;
+
 /// What every controller of the agent is given.
 #[derive(Clone)]
 pub struct Context {
@@ -42,6 +47,8 @@ pub struct Context {
     pub spoke: Client,
     /// How the agent was started.
     pub options: Arc<Options>,
+    /// Whose turn it is to make objects again.
+    pub replacements: Replacements,
     /// Readiness and metrics of the process.
     pub health: Health,
     /// Cancelled when the process shall end.
@@ -99,6 +106,7 @@ pub async fn run(
         hub,
         spoke,
         options: Arc::new(options),
+        replacements: Replacements::default(),
         health,
         shutdown: shutdown.clone(),
     };

@@ -2,18 +2,15 @@
 
 use std::{env, os::unix::process::CommandExt as _, process::Command};
 
-use crate::commands;
-
 /// How long the allocator keeps what is free, in milliseconds; it would be a second, counted only while something is
 /// allocated. An agent with a thousand works occupies a sixth less, and uses no more of the processor.
 const PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "0");
 
 /// The allocator is told by the environment in which the process begins, and in no other way without unsafe code: so
 /// the process begins anew, under its own number. Where that is not possible it goes on as it is.
-pub fn begin(command: &commands::Command) {
-    use commands::Command::{Agent, Hub, Sync};
+pub fn begin() {
     let (name, value) = PURGE_DELAY;
-    if !matches!(command, Agent(_) | Hub(_) | Sync(_)) || env::var_os(name).is_some() {
+    if env::var_os(name).is_some() {
         return;
     }
     let mut arguments = env::args_os();

@@ -412,8 +412,14 @@ async fn lists() -> Result<()> {
             .await?;
         await_condition(crds.clone(), &crd.name_any(), conditions::is_crd_established()).await?;
     }
-    let empty = writ(config, &["get", "clusters"]).await?;
-    ensure!(empty.code == 0 && empty.err.contains("found"), "{}", empty.err);
+    // A definition is established a moment before its kind is served.
+    let empty = writ_fleet::wait::until("the kind is served", || async {
+        let empty = writ(config, &["get", "clusters"]).await?;
+        ensure!(empty.code == 0, "{}", empty.err);
+        Ok(Some(empty))
+    })
+    .await?;
+    ensure!(empty.err.contains("found"), "{}", empty.err);
     let cluster = serde_json::from_value(json!({
         "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
         "metadata": {"name": "cluster1"}, "spec": {"hubAcceptsClient": true},

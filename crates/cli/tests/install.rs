@@ -97,10 +97,19 @@ async fn rendered() -> Result<()> {
                 .iter()
                 .map(|arg| arg.as_str().unwrap())
                 .collect();
-            let parsed = support::run(Command::new(support::WRIT).args(&args).arg("--help"))?;
+            // The image's own program, or the one for agents.
+            let program = match container["command"].as_array() {
+                None => support::WRIT,
+                Some(words) => {
+                    ensure!(words == &["writ-agent"]);
+                    support::WRIT_AGENT
+                }
+            };
+            let parsed = support::run(Command::new(program).args(&args).arg("--help"))?;
             ensure!(parsed.code == 0, "{args:?}: {}", parsed.err);
-            for flag in args.iter().skip(1).filter_map(|arg| arg.split('=').next()) {
-                ensure!(parsed.out.contains(flag), "{} has no flag {flag}", args[0]);
+            let flags = args.iter().filter(|arg| arg.starts_with("--"));
+            for flag in flags.filter_map(|arg| arg.split('=').next()) {
+                ensure!(parsed.out.contains(flag), "{program} has no flag {flag}");
             }
         }
     }
@@ -265,12 +274,21 @@ async fn a_root_sync(plane: &ControlPlane, admin: kube::Client) -> Result<()> {
     }
     let erin = plane.client_as("erin", &["system:authenticated"])?;
     let hers: Api<DynamicObject> = Api::namespaced_with(erin, system, &resource);
-    let refused = hers.create(&PostParams::default(), &root_sync).await.err();
-    let refused = refused.map(|error| error.to_string()).unwrap_or_default();
-    ensure!(
-        refused.contains("erin may not bind ClusterRole cluster-admin"),
-        "{refused}"
-    );
+    // The API server hears a moment later of her rights, and of the gate.
+    let trial = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    until("she is refused by the gate", || async {
+        let refused = hers.create(&trial, &root_sync).await.err();
+        let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+        ensure!(
+            refused.contains("erin may not bind ClusterRole cluster-admin"),
+            "{refused}"
+        );
+        Ok(Some(()))
+    })
+    .await?;
     let syncs: Api<DynamicObject> = Api::namespaced_with(admin.clone(), system, &resource);
     syncs.create(&PostParams::default(), &root_sync).await?;
     until("the commit is applied", || async {

@@ -257,10 +257,13 @@ async fn installed(kind: Kind) -> Result<()> {
     );
     let secrets: Api<Secret> = Api::namespaced(ground.fleet.cluster(1)?.admin().await?, AGENT);
     let mounted = ground.folder.path().join("bootstrap-volume");
-    let flags: Vec<String> = pod["containers"][0]["args"]
-        .as_array()
-        .context("args")?
+    let words = |field: &str| -> Result<&Vec<Value>> {
+        let words = pod["containers"][0][field].as_array();
+        words.with_context(|| field.to_owned())
+    };
+    let flags: Vec<String> = words("command")?
         .iter()
+        .chain(words("args")?)
         .map(|arg| arg.as_str().unwrap_or_default())
         .map(|arg| arg.replace("/bootstrap/kubeconfig", &mounted.display().to_string()))
         .map(|arg| arg.replace("0.0.0.0:8080", "127.0.0.1:0"))

@@ -56,7 +56,7 @@ async fn whole(kind: Kind) -> Result<()> {
     );
     let mut running = spawn(
         &[
-            "agent",
+            "writ-agent",
             "--cluster-name",
             "cluster1",
             "--bootstrap-kubeconfig",

@@ -228,7 +228,11 @@ async fn not_installed(kind: Kind) -> Result<()> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("configsync.gke.io", "v1beta1", "RootSync"));
     let syncs: Api<DynamicObject> = Api::namespaced_with(admin, SYSTEM, &resource);
     let params = PatchParams::apply("test");
-    syncs.patch("late", &params, &Patch::Apply(object)).await?;
+    // A definition is established a moment before its kind is served.
+    until("the kind is served", || async {
+        Ok(Some(syncs.patch("late", &params, &Patch::Apply(&object)).await?))
+    })
+    .await?;
     until("it works on syncs", || async {
         Ok(syncs.get("late").await?.metadata.finalizers)
     })

@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod cluster_permission;
 pub mod cluster_set;
+mod install;
 pub mod managed_service_account;
 pub mod options;
 mod pem;
@@ -117,6 +118,7 @@ pub async fn run(
             identity,
             Timing::default(),
         )
+        .advise(install::ADVICE)
         .run(shutdown, |lost| {
             let context = Context {
                 shutdown: lost.clone(),

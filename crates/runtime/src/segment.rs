@@ -9,25 +9,34 @@ pub fn check(field: &str, text: &str) -> Result<(), String> {
     // A name of any length is told by its beginning.
     let start: String = text.chars().take(64).collect();
     Err(format!(
-        "{field} {start:?} cannot be part of a URL: it must not be empty, \".\" or \"..\", and not hold /, ?, #, %, \
-         spaces or control characters"
+        "{field} {start:?} cannot be part of a URL: it must not be empty, \".\" or \"..\", and not hold {}, spaces or \
+         control characters",
+        BREAKING.map(String::from).join(" ")
     ))
 }
 
+/// What ends a segment, means something else in it, or is no part of any URL: a client refuses to send it.
+const BREAKING: [char; 8] = ['/', '\\', '?', '#', '%', '<', '>', '`'];
+
 /// Whether a text is one segment of a path.
 pub fn is_plain(text: &str) -> bool {
-    let breaks = |c: char| matches!(c, '/' | '\\' | '?' | '#' | '%') || c.is_whitespace() || c.is_control();
+    let breaks = |c: char| BREAKING.contains(&c) || c.is_whitespace() || c.is_control();
     !matches!(text, "" | "." | "..") && !text.contains(breaks)
+}
+
+/// Whether a text is a DNS subdomain, as the names of most objects are. Kubernetes bounds its length, not that of its parts.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_part)
 }
 
 /// Whether a text is a DNS label, as the names of resources and versions are.
 pub fn is_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+fn is_part(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    text.len() <= 63
-        && !text.is_empty()
-        && text.chars().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+    !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]
@@ -61,6 +70,9 @@ mod tests {
             "a\nb",
             "a\u{0}",
             "a\\b",
+            "a<b",
+            "a>b",
+            "a`b",
         ] {
             let problem = check("metadata.name", bad).unwrap_err();
             assert!(problem.starts_with("metadata.name"), "{problem}");
@@ -68,6 +80,10 @@ mod tests {
         assert!(is_label("widgets-2") && is_label("v1"));
         for bad in ["", "-a", "a-", "A", "a.b", "a/b"] {
             assert!(!is_label(bad), "{bad}");
+        }
+        assert!(is_subdomain("a.b-c.1") && is_subdomain(&"a".repeat(253)));
+        for bad in ["", "a..b", "a<b", "a:b", &"a".repeat(254)] {
+            assert!(!is_subdomain(bad), "{bad}");
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use writ_api::configsync::{Git, GitAuth};
 use writ_sync::{
@@ -58,7 +58,18 @@ impl Drop for Server {
 }
 
 impl Server {
+    /// Somebody else can take the port that was free: then it is another one.
     fn start(program: &Path) -> Result<Self> {
+        for _ in 0..5 {
+            if let Some(server) = Self::try_start(program)? {
+                return Ok(server);
+            }
+        }
+        bail!("sshd ends again and again")
+    }
+
+    /// Nothing if it ended before it listened.
+    fn try_start(program: &Path) -> Result<Option<Self>> {
         let folder = TempDir::new()?;
         let at = |name: &str| folder.path().join(name);
         for name in ["host", "user"] {
@@ -83,20 +94,24 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .context("start sshd")?;
-        let server = Self {
+        let mut server = Self {
             process,
             port,
             folder,
         };
         let started = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            if server.process.try_wait()?.is_some() {
+                return Ok(None);
+            }
             ensure!(
                 started.elapsed() < Duration::from_secs(20),
                 "sshd does not listen"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(server)
+        // Whoever answered may be the one who took the port.
+        Ok(server.process.try_wait()?.is_none().then_some(server))
     }
 
     fn file(&self, name: &str) -> PathBuf {

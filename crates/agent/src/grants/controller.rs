@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
     sync::Arc,
     time::Duration,
@@ -42,7 +42,9 @@ use writ_runtime::{
 };
 
 use super::{
-    plan::{self, Active, Kind, Live, Object, Step, WRITER},
+    live::{self, Live},
+    object::Object,
+    plan::{self, Active, Kind, Step, WRITER},
     status::{self, Outcome},
     watches::{Followed, Key, Known},
 };
@@ -50,6 +52,8 @@ use crate::{Context, MANAGER};
 
 /// How many namespaces and grants are worked on at the same time.
 const CONCURRENCY: usize = 8;
+/// By which an object that is deleted in the foreground waits for what belongs to it.
+const FOREGROUND: &str = "foregroundDeletion";
 /// How long the API server may take to serve a new definition.
 const ESTABLISH: Duration = Duration::from_secs(30);
 
@@ -85,7 +89,10 @@ pub async fn run(context: Context) -> Result<(), Error> {
             async move {
                 let done = match &key {
                     Key::Namespace(name) => worker.namespace(name, &queue).await,
-                    Key::Grant(name) => worker.report(name).await,
+                    Key::Grant(name) => match worker.ended(name) {
+                        Some(grant) => worker.let_go(&grant).await,
+                        None => worker.report(name).await,
+                    },
                 };
                 match done {
                     Ok(()) => Next::Wait,
@@ -192,14 +199,14 @@ struct Worker {
 impl Worker {
     /// Makes one namespace hold what the grants want there.
     async fn namespace(&self, name: &str, queue: &Queue<Key>) -> Result<(), Error> {
-        let unconfirmed = self.unconfirmed(name).await?;
+        let (unconfirmed, mut unknown) = self.unconfirmed(name).await;
         let (mut plan, generations) = {
             let state = self.known.lock();
             let grants: Vec<&Active> = state.grants.values().collect();
             let nothing = BTreeMap::new();
             let mut live = Cow::Borrowed(state.objects.get(name).unwrap_or(&nothing));
-            for (key, object) in unconfirmed {
-                live.to_mut().insert(key, Live::Granted(object));
+            for object in unconfirmed {
+                live.to_mut().insert(key(&object), Live::Granted(object));
             }
             let plan = plan::namespace(name, state.namespaces.get(name), &grants, &live);
             let generations: BTreeMap<String, Option<i64>> = state
@@ -211,15 +218,15 @@ impl Worker {
         };
         let mut failed = None;
         for (step, grants) in plan.steps {
-            if let Err(error) = self.step(name, &step).await {
-                let (Step::Create(object)
-                | Step::Change { to: object, .. }
-                | Step::Release(object)
-                | Step::Empty(object)
-                | Step::Delete(object)) = &step;
+            let object = step.object();
+            let done = match unknown.remove(&key(&object)) {
+                Some(error) => Err(error),
+                None => self.step(name, &step).await,
+            };
+            if let Err(error) = done {
                 // Somebody wrote it in the same moment; what he wrote brings us back.
                 if grants.is_empty() && !error.is_code(409) {
-                    plan.left.push((object.clone(), error.to_string()));
+                    plan.left.push((object, error.to_string()));
                 }
                 for grant in grants {
                     plan.outcomes.insert(grant, Some(error.to_string()));
@@ -246,38 +253,49 @@ impl Worker {
                 queue.add(Key::Grant(grant));
             }
         }
-        failed.map_or(Ok(()), Err)
+        failed.or(unknown.into_values().next()).map_or(Ok(()), Err)
     }
 
     /// Asks the records of works whether they deliver those of the grants' objects that say so. What none confirms is the
-    /// grants' alone; if it has changed meanwhile, the event brings us back.
-    async fn unconfirmed(&self, namespace: &str) -> Result<Vec<((Kind, String), Object)>, Error> {
-        let doubtful: Vec<_> = {
+    /// grants' alone; if it has changed meanwhile, the event brings us back. An object about which nobody answers is left
+    /// as it is, and holds up no other.
+    async fn unconfirmed(&self, namespace: &str) -> (Vec<Object>, HashMap<(Kind, String), Error>) {
+        let doubtful: Vec<Object> = {
             let state = self.known.lock();
             let objects = state.objects.get(namespace).into_iter().flatten();
-            let doubtful = objects.filter_map(|(key, live)| match live {
-                Live::Delivered { object, ours: true } => Some((key.clone(), object.clone())),
+            let doubtful = objects.filter_map(|(_, live)| match live {
+                Live::Delivered { object, ours: true } => Some(object.clone()),
                 _ => None,
             });
             doubtful.collect()
         };
-        let api: Api<AppliedManifestWork> = Api::all(self.context.spoke.clone());
-        let mut unconfirmed = Vec::new();
-        for (key, object) in doubtful {
-            let mut confirmed = false;
-            for owner in plan::works(&object) {
-                let record = match api.get_opt(&owner.name).await {
-                    // Where the kind is not known there are no works.
-                    Err(error) if status_code(&error) == Some(404) => None,
-                    record => record.context(|| format!("read AppliedManifestWork {}", owner.name))?,
-                };
-                confirmed |= record.is_some_and(|record| plan::confirms(&record, &object));
-            }
-            if !confirmed {
-                unconfirmed.push((key, object));
+        let (mut unconfirmed, mut unknown) = (Vec::new(), HashMap::new());
+        for object in doubtful {
+            match self.confirmed(&object).await {
+                Ok(true) => {}
+                Ok(false) => unconfirmed.push(object),
+                Err(error) => {
+                    unknown.insert(key(&object), error);
+                }
             }
         }
-        Ok(unconfirmed)
+        (unconfirmed, unknown)
+    }
+
+    /// Whether one of the works that an object says it belongs to says so, too.
+    async fn confirmed(&self, object: &Object) -> Result<bool, Error> {
+        let api: Api<AppliedManifestWork> = Api::all(self.context.spoke.clone());
+        for owner in live::works(object) {
+            let record = match api.get_opt(&owner.name).await {
+                // Where the kind is not known there are no works.
+                Err(error) if status_code(&error) == Some(404) => None,
+                record => record.context(|| format!("read AppliedManifestWork {}", owner.name))?,
+            };
+            if record.is_some_and(|record| live::confirms(&record, object)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn step(&self, namespace: &str, step: &Step) -> Result<(), Error> {
@@ -285,24 +303,27 @@ impl Worker {
         let bindings: Api<RoleBinding> = apply::namespaced(&self.context.spoke, namespace);
         match step {
             Step::Create(Object::Role(role)) => create(&roles, role.as_ref()).await,
-            Step::Create(Object::RoleBinding(binding)) => create(&bindings, binding.as_ref()).await,
-            Step::Change {
-                to: Object::Role(role),
-                ..
-            }
-            | Step::Empty(Object::Role(role)) => change(&roles, role.as_ref()).await,
-            Step::Change {
-                to: Object::RoleBinding(binding),
-                replace: again,
-            } => {
-                if *again {
-                    apply::delete(&bindings, &binding.name_any(), None).await?;
-                    return create(&bindings, binding.as_ref()).await;
-                }
-                change(&bindings, binding.as_ref()).await
+            Step::Create(Object::RoleBinding(binding)) => {
+                // A work may be about to make it again, with another role.
+                let _nobody_replaces = self.context.replacements.read().await;
+                create(&bindings, binding.as_ref()).await
             }
             // What our field manager says counts, and nobody else has a say in what goes.
-            Step::Empty(Object::RoleBinding(binding)) => change(&bindings, binding.as_ref()).await,
+            Step::Change(Object::Role(role)) | Step::Empty(Object::Role(role)) => {
+                change(&roles, role.as_ref()).await
+            }
+            Step::Change(Object::RoleBinding(binding)) | Step::Empty(Object::RoleBinding(binding)) => {
+                change(&bindings, binding.as_ref()).await
+            }
+            Step::Replace { to, was } => {
+                let _alone = self.context.replacements.write().await;
+                match was {
+                    // Only that: a work may have made its own while this one waited for its turn.
+                    Some(was) => apply::delete_as_seen(&bindings, was.as_ref()).await?,
+                    None => apply::delete(&bindings, &to.name_any(), None).await?,
+                }
+                create(&bindings, to.as_ref()).await
+            }
             Step::Release(Object::Role(role)) => release(&roles, role.as_ref()).await,
             Step::Release(Object::RoleBinding(binding)) => release(&bindings, binding.as_ref()).await,
             // A work may have taken it over since, and no grant's end takes it away then.
@@ -315,7 +336,7 @@ impl Worker {
 
     /// The grant is gone that would report it, and so may be the permission: its work on the hub is told.
     async fn tell(&self, object: &Object, why: &str) {
-        let Some(work) = plan::former_work(object) else {
+        let Some(work) = live::former_work(object) else {
             return;
         };
         let meta = object.meta();
@@ -345,6 +366,41 @@ impl Worker {
             .await;
     }
 
+    /// The grant of this name, if it is being deleted and nothing of what it made is left.
+    fn ended(&self, name: &str) -> Option<NamespaceGrant> {
+        let state = self.known.lock();
+        let grant = &state.grants.get(name)?.grant;
+        let mut objects = state.objects.values().flat_map(BTreeMap::values);
+        let going = grant.metadata.deletion_timestamp.is_some();
+        (going && !objects.any(|live| live::made_by(grant, live))).then(|| grant.clone())
+    }
+
+    /// Everything that a grant made is gone, so it may go. The garbage collector would say so as well, but does not look at
+    /// a kind that is new to it for half a minute.
+    async fn let_go(&self, grant: &NamespaceGrant) -> Result<(), Error> {
+        let finalizers = grant.metadata.finalizers.as_deref().unwrap_or_default();
+        let kept: Vec<&String> = finalizers.iter().filter(|name| *name != FOREGROUND).collect();
+        if kept.len() == finalizers.len() {
+            return Ok(());
+        }
+        let api: Api<NamespaceGrant> = Api::all(self.context.spoke.clone());
+        let name = grant.name_any();
+        let patch = json!({"metadata": {
+            "uid": grant.metadata.uid,
+            "resourceVersion": grant.metadata.resource_version,
+            "finalizers": kept,
+        }});
+        let params = PatchParams {
+            field_manager: Some(WRITER.into()),
+            ..PatchParams::default()
+        };
+        match api.patch_metadata(&name, &params, &Patch::Merge(&patch)).await {
+            // It is gone, or has changed, and the event brings us back.
+            Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
+            done => done.map(drop).context(|| format!("let NamespaceGrant {name} go")),
+        }
+    }
+
     /// Writes the status of one grant, once every namespace that it selects has been worked on.
     async fn report(&self, name: &str) -> Result<(), Error> {
         let (grant, status) = {
@@ -370,6 +426,11 @@ impl Worker {
             written => written.map(drop),
         }
     }
+}
+
+/// What an object is found by.
+fn key(object: &Object) -> (Kind, String) {
+    (object.kind(), object.meta().name.clone().unwrap_or_default())
 }
 
 /// Makes it. Not by force: what somebody made of that name in this very moment stays his.

@@ -12,10 +12,13 @@
 //!   not revoked yet is in the status of the grant that made it, or, if that is gone, an event on the hub.
 //! * Taking owner or label off an object does not take it away from its grant.
 //! * The status counts namespaces and names the failing ones; it is about the generation that it says.
+//! * A Role that a permission defines and cannot have in a namespace is not bound there: it would grant what others wrote.
+//! * A grant that is deleted in the foreground goes when the last of what it made is gone.
 //!
-//! [`plan`] decides for one namespace, [`status`] says what a grant reports, [`controller`] watches and writes differences.
+//! `live` knows whose an object is, [`plan`] decides for one namespace, [`status`] says what a grant reports, [`controller`] watches and writes differences.
 
 pub mod controller;
+mod live;
 mod object;
 pub mod plan;
 pub mod status;

@@ -88,12 +88,4 @@ impl Object {
             _ => false,
         }
     }
-
-    /// Whether both bind the same role.
-    pub fn same_role(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::RoleBinding(a), Self::RoleBinding(b)) => a.role_ref == b.role_ref,
-            _ => true,
-        }
-    }
 }

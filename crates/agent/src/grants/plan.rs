@@ -4,22 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
-    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 use kube::{
     Resource, ResourceExt as _,
     core::{Selector, SelectorExt as _},
 };
-use writ_api::{
-    work::AppliedManifestWork,
-    writ::{GRANTED_LABEL, NamespaceGrant, namespace_grant::NamespaceGrantSpec},
+use writ_api::writ::{
+    BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN, GRANTED_LABEL, NamespaceGrant, namespace_grant::NamespaceGrantSpec,
 };
 
-pub use super::object::Object;
-use crate::work::apply::{is_applied_work, is_grant};
+use super::{
+    live::{Live, delivers, work_names},
+    object::Object,
+};
+use crate::work::apply::is_grant;
 
 /// The API group of roles.
-const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// The field manager of what grants make. The server keeps count of what is whose: what a work delivers as well stays when
 /// either lets go, and whoever takes owner and label off an object does not become the one who wrote it.
 pub const WRITER: &str = "writ-agent-grants";
@@ -55,7 +57,9 @@ impl Content {
     /// What this spec makes, with the defaults that the API server would fill in.
     pub fn of(spec: &NamespaceGrantSpec) -> Option<Self> {
         if let Some(rules) = &spec.rules {
-            return Some(Self::Rules(rules.clone()));
+            return Some(Self::Rules(
+                rules.iter().cloned().map(without_empty_lists).collect(),
+            ));
         }
         let mut role = spec.role_ref.clone()?;
         role.api_group = Some(RBAC_GROUP.into());
@@ -79,81 +83,16 @@ impl Content {
     }
 }
 
-/// An object in the namespace, as the watch shows it.
-#[derive(Clone, Debug)]
-pub enum Live {
-    /// Somebody else made it.
-    Foreign,
-    /// A grant made it.
-    Granted(Object),
-    /// Its owner is a work. Grants share it as long as they want the same, and never change it.
-    Delivered {
-        /// The object.
-        object: Object,
-        /// Whether it is a grant's as well. Then the work's own record has to confirm that it delivers it: whoever may
-        /// write the object may also write an owner reference.
-        ours: bool,
-    },
-}
-
-impl Live {
-    /// What the watch shows now, after what it showed before. A grant's object stays one, whatever somebody takes off
-    /// it: who wrote its fields is known to the server, and what it was is known here.
-    pub fn seen(object: Object, written: bool, before: Option<&Self>) -> Self {
-        let meta = object.meta();
-        let owners = meta.owner_references.as_deref().unwrap_or_default();
-        let known = match before {
-            Some(
-                Self::Granted(was)
-                | Self::Delivered {
-                    object: was,
-                    ours: true,
-                },
-            ) => was.meta().uid == meta.uid,
-            _ => false,
-        };
-        let ours = written || known || owners.iter().any(is_grant);
-        if owners.iter().any(is_applied_work) {
-            Self::Delivered { object, ours }
-        } else if ours {
-            Self::Granted(object)
-        } else {
-            Self::Foreign
-        }
+/// As the API server gives a rule back: a list of nothing is no list.
+fn without_empty_lists(rule: PolicyRule) -> PolicyRule {
+    let filled = |list: Option<Vec<String>>| list.filter(|list| !list.is_empty());
+    PolicyRule {
+        api_groups: filled(rule.api_groups),
+        non_resource_urls: filled(rule.non_resource_urls),
+        resource_names: filled(rule.resource_names),
+        resources: filled(rule.resources),
+        verbs: rule.verbs,
     }
-}
-
-/// Whether a work's record says that it delivers this object.
-pub fn confirms(record: &AppliedManifestWork, object: &Object) -> bool {
-    let (meta, resource) = (object.meta(), object.resource());
-    let recorded = record.status.iter().flat_map(|status| &status.applied_resources);
-    recorded.into_iter().any(|known| {
-        known.group == RBAC_GROUP
-            && known.resource == resource
-            && Some(&known.namespace) == meta.namespace.as_ref()
-            && Some(&known.name) == meta.name.as_ref()
-            && Some(&known.uid) == meta.uid.as_ref()
-    })
-}
-
-/// The works that an object says it belongs to.
-pub fn works(object: &Object) -> impl Iterator<Item = &OwnerReference> {
-    let owners = object.meta().owner_references.iter().flatten();
-    owners.filter(|owner| is_applied_work(owner))
-}
-
-/// The work that carried the grant which made an object: grants are named after it.
-pub fn former_work(object: &Object) -> Option<String> {
-    let mut owners = object.meta().owner_references.iter().flatten();
-    let grant = owners.find(|owner| is_grant(owner))?;
-    grant.name.rsplit_once('-').map(|(work, _)| work.to_owned())
-}
-
-/// Whether the server says that this controller wrote fields of the object.
-pub fn written(fields: Option<&[ManagedFieldsEntry]>) -> bool {
-    let mut entries = fields.into_iter().flatten();
-    entries
-        .any(|entry| entry.manager.as_deref() == Some(WRITER) && entry.operation.as_deref() == Some("Apply"))
 }
 
 /// A grant that is in force, with its selector ready to use.
@@ -188,6 +127,29 @@ impl Active {
         } else {
             None
         }
+    }
+
+    /// The work of its permission: grants are named after it.
+    fn work(&self) -> &str {
+        let name = self.grant.metadata.name.as_deref().unwrap_or_default();
+        name.rsplit_once('-').map_or(name, |(work, _)| work)
+    }
+
+    /// The Role that it binds, if it binds one.
+    fn bound_role(&self) -> Option<&str> {
+        match self.content.as_ref()? {
+            Content::Binding(role, _) if role.kind == "Role" => Some(&role.name),
+            _ => None,
+        }
+    }
+
+    /// Whether it binds a Role of its own permission, and that is somebody else's here.
+    fn binds_a_stranger(&self, live: &BTreeMap<(Kind, String), Live>) -> bool {
+        let own = self.grant.annotations().get(BOUND_ROLE_ANNOTATION);
+        let role = self
+            .bound_role()
+            .filter(|_| own.is_some_and(|own| own == BOUND_ROLE_OWN));
+        role.is_some_and(|role| matches!(live.get(&(Kind::Role, role.to_owned())), Some(Live::Foreign)))
     }
 
     /// Whether it is in force in a namespace with these labels.
@@ -232,12 +194,14 @@ pub(super) fn granted_label(meta: &ObjectMeta) -> Option<&str> {
 pub enum Step {
     /// Make it.
     Create(Object),
-    /// Change what differs. `replace`: the role of a binding cannot be changed, so it is made again at once.
-    Change {
+    /// Change what differs.
+    Change(Object),
+    /// Delete a binding and make it again at once: its role cannot be changed.
+    Replace {
         /// As it shall be.
-        to: Object,
-        /// Whether it has to be deleted first.
-        replace: bool,
+        to: Box<RoleBinding>,
+        /// As it was seen; nothing if it is somebody's, whose content is not known here.
+        was: Option<Box<RoleBinding>>,
     },
     /// Leave what was shared to the work.
     Release(Object),
@@ -245,6 +209,20 @@ pub enum Step {
     Empty(Object),
     /// Remove it, as it was seen.
     Delete(Object),
+}
+
+impl Step {
+    /// What it is about.
+    pub fn object(&self) -> Object {
+        match self {
+            Self::Create(object)
+            | Self::Change(object)
+            | Self::Release(object)
+            | Self::Empty(object)
+            | Self::Delete(object) => object.clone(),
+            Self::Replace { to, .. } => Object::RoleBinding(to.clone()),
+        }
+    }
 }
 
 /// What one namespace shall become.
@@ -275,10 +253,7 @@ pub fn namespace(
         if let Some(content) = &active.content {
             let key = (content.kind(), active.grant.spec.name.clone());
             wanted.entry(key).or_default().push(active);
-            let role = match content {
-                Content::Binding(role, _) if role.kind == "Role" => Some((Kind::Role, role.name.clone())),
-                _ => None,
-            };
+            let role = active.bound_role().map(|role| (Kind::Role, role.to_owned()));
             if active.grant.spec.validate == Some(true) && role.is_some_and(|role| !live.contains_key(&role))
             {
                 plan.roleless.insert(active.grant.name_any());
@@ -286,19 +261,35 @@ pub fn namespace(
         }
     }
     let mut kept = BTreeSet::new();
-    for (key, mut claimants) in wanted {
+    // The Roles that a permission defines and cannot have here: what binds them would grant what somebody else wrote.
+    let mut lost: BTreeSet<(&str, String)> = BTreeSet::new();
+    // Roles come before what binds them.
+    for (key, claimants) in wanted {
+        let (held, mut claimants): (Vec<&Active>, Vec<&Active>) = claimants.into_iter().partition(|a| {
+            a.binds_a_stranger(live)
+                || a.bound_role()
+                    .is_some_and(|role| lost.contains(&(a.work(), role.to_owned())))
+        });
+        for active in held {
+            let why = format!(
+                "held back: the Role {} that it binds is not the one that the permission defines",
+                active.bound_role().unwrap_or_default()
+            );
+            plan.outcomes.insert(active.grant.name_any(), Some(why));
+        }
         claimants.sort_by_key(|a| (a.grant.creation_timestamp().map(|t| t.0), a.grant.name_any()));
         let Some(first) = claimants.first() else { continue };
         let (agreeing, others): (Vec<&Active>, Vec<&Active>) =
             claimants.iter().partition(|a| a.content == first.content);
         for other in others {
             let why = format!(
-                "NamespaceGrant {} makes the {} {} with another content",
+                "NamespaceGrant {} makes the {} {} here with another content, and was first: give one of the entries another name, or leave this namespace out of the selector",
                 first.grant.name_any(),
                 key.0,
                 key.1
             );
             plan.outcomes.insert(other.grant.name_any(), Some(why));
+            lost.insert((other.work(), key.1.clone()));
         }
         let names: Vec<String> = agreeing.iter().map(|a| a.grant.name_any()).collect();
         let adopt = agreeing.iter().any(|a| a.grant.spec.adopt == Some(true));
@@ -310,6 +301,7 @@ pub fn namespace(
             );
             plan.outcomes
                 .extend(names.into_iter().map(|n| (n, Some(why.clone()))));
+            lost.extend(agreeing.iter().map(|a| (a.work(), key.1.clone())));
             kept.insert(key);
             continue;
         }
@@ -323,6 +315,9 @@ pub fn namespace(
             let why = overlap(have, &key);
             plan.outcomes
                 .extend(names.into_iter().map(|n| (n, Some(why.clone()))));
+            // What the permission itself delivers by name is its own.
+            let others = agreeing.iter().filter(|a| !delivers(a.work(), have));
+            lost.extend(others.map(|a| (a.work(), key.1.clone())));
             plan.steps.extend(release(have));
             continue;
         }
@@ -380,20 +375,22 @@ fn release(object: &Object) -> Option<(Step, Vec<String>)> {
 
 /// A work and a grant want the same object with another content: what names the namespace counts.
 fn overlap(object: &Object, key: &(Kind, String)) -> String {
-    let works = works(object).map(|owner| {
-        // The name of the work follows the hash of its hub.
-        owner.name.split_once('-').map_or(&*owner.name, |(_, work)| work)
-    });
     format!(
         "ManifestWork {} delivers the {} {} here with another content, and that counts: give one of the entries another name, or leave this namespace out of the selector",
-        works.collect::<Vec<_>>().join(", "),
+        work_names(object).collect::<Vec<_>>().join(", "),
         key.0,
         key.1
     )
 }
 
 fn object(namespace: &str, name: &str, grants: &[&Active]) -> Option<Object> {
-    let owners = grants.iter().filter_map(|active| active.grant.owner_ref(&()));
+    // A grant that goes in the foreground waits for what it made.
+    let owners = grants.iter().filter_map(|active| {
+        Some(OwnerReference {
+            block_owner_deletion: Some(true),
+            ..active.grant.owner_ref(&())?
+        })
+    });
     let metadata = ObjectMeta {
         name: Some(name.into()),
         namespace: Some(namespace.into()),
@@ -416,21 +413,22 @@ fn object(namespace: &str, name: &str, grants: &[&Active]) -> Option<Object> {
 
 /// What it takes to get from the object that is there to the one that is wanted.
 fn step(object: Object, live: Option<&Live>) -> Option<Step> {
-    match live {
-        None => Some(Step::Create(object)),
-        Some(Live::Foreign) => Some(Step::Change {
-            // The role of somebody else's binding is not known here; making it again is always right.
-            replace: matches!(object, Object::RoleBinding(_)),
-            to: object,
-        }),
-        Some(Live::Granted(have) | Live::Delivered { object: have, .. }) => {
-            let same = same_meta(have.meta(), object.meta()) && have.same_content(&object);
-            (!same).then(|| Step::Change {
-                replace: !have.same_role(&object),
-                to: object,
-            })
-        }
-    }
+    Some(match (live, object) {
+        (None, object) => Step::Create(object),
+        // The role of somebody else's binding is not known here; making it again is always right.
+        (Some(Live::Foreign), Object::RoleBinding(to)) => Step::Replace { to, was: None },
+        (Some(Live::Foreign), object) => Step::Change(object),
+        (Some(Live::Granted(have) | Live::Delivered { object: have, .. }), object) => match (have, object) {
+            (have, object) if same_meta(have.meta(), object.meta()) && have.same_content(&object) => {
+                return None;
+            }
+            (Object::RoleBinding(was), Object::RoleBinding(to)) if was.role_ref != to.role_ref => {
+                let was = Some(was.clone());
+                Step::Replace { to, was }
+            }
+            (_, object) => Step::Change(object),
+        },
+    })
 }
 
 fn same_meta(have: &ObjectMeta, want: &ObjectMeta) -> bool {

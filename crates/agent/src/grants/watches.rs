@@ -16,7 +16,9 @@ use kube::{Resource, ResourceExt as _};
 use writ_api::writ::NamespaceGrant;
 
 use super::{
-    plan::{Active, Kind, Live, Object, written},
+    live::{Live, written},
+    object::Object,
+    plan::{Active, Kind},
     status::Outcome,
 };
 
@@ -240,7 +242,11 @@ fn remove_object<K: Resource>(state: &mut State, kind: Kind, object: &K) -> Vec<
             state.objects.remove(&namespace);
         }
     }
-    vec![Key::Namespace(namespace)]
+    // A grant that goes waits for the last of what it made.
+    let going = |active: &&Active| active.grant.metadata.deletion_timestamp.is_some();
+    let grants = state.grants.values().filter(going);
+    let grants = grants.map(|active| Key::Grant(active.grant.name_any()));
+    grants.chain([Key::Namespace(namespace)]).collect()
 }
 
 fn retain_objects(state: &mut State, kind: Kind, names: &BTreeSet<(String, String)>) -> Vec<Key> {

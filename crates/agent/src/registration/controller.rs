@@ -32,6 +32,7 @@ use writ_runtime::{
 
 use super::{
     alive,
+    pace::Pace,
     plan::{self, Facts},
 };
 use crate::{Context, MANAGER, work::hub_hash};
@@ -61,6 +62,7 @@ struct State {
     mark: String,
     facts: Facts,
     failing_since: Option<Instant>,
+    pace: Pace,
 }
 
 /// Runs until shutdown.
@@ -81,6 +83,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
             ..Facts::default()
         },
         failing_since: None,
+        pace: Pace::default(),
     };
     let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     let mut beat_at = Instant::now();
@@ -203,14 +206,11 @@ impl State {
                 tracing::warn!(%error, "the API server of this cluster is not well");
             }
         }
-        if let Err(error) = renewed {
+        if let Err(error) = &renewed {
             tracing::warn!(%error, "trying again soon");
-            return every.min(Duration::from_secs(5));
         }
-        if self.failing_since.is_some() {
-            return every.min(Duration::from_secs(5));
-        }
-        every
+        self.pace
+            .pause(every, renewed.is_ok(), self.failing_since.is_none())
     }
 
     async fn report(&mut self) -> Result<(), Error> {

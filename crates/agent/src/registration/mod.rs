@@ -14,6 +14,7 @@ pub(crate) mod certificate;
 mod controller;
 pub mod identity;
 mod join;
+mod pace;
 pub mod plan;
 mod refused;
 pub mod store;

@@ -18,7 +18,8 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use writ_api::authentication::{
     ANNOTATION_ADOPT, ANNOTATION_REFUSED, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
-    ANNOTATION_TOKEN_REQUEST, KEY_CA, KEY_TOKEN, ManagedServiceAccount, digest, validity,
+    ANNOTATION_TOKEN_REQUEST, CONDITION_PRESENT, KEY_CA, KEY_TOKEN, ManagedServiceAccount, REASON_RESERVED,
+    digest, validity,
 };
 
 use writ_runtime::condition::Wanted;
@@ -132,8 +133,8 @@ pub fn wish(account: &ManagedServiceAccount, settings: &Settings) -> Result<Wish
     let name = account.name_any();
     if settings.reserved.contains(&name) {
         return Err(Refusal::new(
-            "AllServiceAccountPresent",
-            "NameReserved",
+            CONDITION_PRESENT,
+            REASON_RESERVED,
             format!(
                 "the ServiceAccount {name} of namespace {} belongs to the system; choose another name",
                 settings.namespace

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use writ_api::authentication::{
-    ANNOTATION_FORMER, ManagedServiceAccount, ManagedServiceAccountStatus, SecretRef,
+    ANNOTATION_FORMER, CONDITION_PRESENT, ManagedServiceAccount, ManagedServiceAccountStatus, SecretRef,
 };
 use writ_runtime::condition::{self, Wanted};
 
@@ -50,7 +50,7 @@ pub fn status(
     let mut status = account.status.clone().unwrap_or_default();
     let generation = account.metadata.generation;
     let mut wanted = Vec::new();
-    let present = Wanted::new("AllServiceAccountPresent", true, "ServiceAccountPresent", "");
+    let present = Wanted::new(CONDITION_PRESENT, true, "ServiceAccountPresent", "");
     match report {
         Report::Good {
             expires,
@@ -154,9 +154,10 @@ pub fn status(
         } => {
             if *there {
                 wanted.push(present);
-            } else {
+            } else if status.not_own().is_none() {
+                // A look that failed does not take back whose it is: the hub would grant to others what the account gets.
                 wanted.push(Wanted::new(
-                    "AllServiceAccountPresent",
+                    CONDITION_PRESENT,
                     false,
                     "ServiceAccountMissing",
                     message.clone(),

@@ -6,8 +6,8 @@ use k8s_openapi::{api::core::v1::ServiceAccount, apimachinery::pkg::apis::meta::
 use kube::{ResourceExt, api::ObjectMeta};
 use serde_json::{Value, json};
 use writ_api::authentication::{
-    ANNOTATION_ACCOUNT, ANNOTATION_ADOPT, ANNOTATION_CLUSTER, ANNOTATION_FORMER, LABEL_MANAGED,
-    ManagedServiceAccount,
+    ANNOTATION_ACCOUNT, ANNOTATION_ADOPT, ANNOTATION_CLUSTER, ANNOTATION_FORMER, CONDITION_PRESENT,
+    LABEL_MANAGED, ManagedServiceAccount, REASON_NOT_OURS, REASON_RESERVED,
 };
 
 use super::plan::{Refusal, Settings, Wish};
@@ -72,7 +72,7 @@ pub fn existing(
     known: bool,
     settings: &Settings,
 ) -> Result<Existing, Refusal> {
-    let refuse = |reason, message: String| Err(Refusal::new("AllServiceAccountPresent", reason, message));
+    let refuse = |reason, message: String| Err(Refusal::new(CONDITION_PRESENT, reason, message));
     let (namespace, name) = (&settings.namespace, &wish.name);
     if belongs_to_an_add_on(found) {
         return Err(taken_by_an_add_on(name, settings));
@@ -111,7 +111,7 @@ pub fn existing(
     }
     if let Some(other) = found.annotations().get(ANNOTATION_CLUSTER) {
         return refuse(
-            "ServiceAccountNotOurs",
+            REASON_NOT_OURS,
             format!("the ServiceAccount {namespace}/{name} is managed for another hub, as {other}"),
         );
     }
@@ -119,7 +119,7 @@ pub fn existing(
         return Ok(Existing::Use);
     }
     refuse(
-        "ServiceAccountNotOurs",
+        REASON_NOT_OURS,
         format!(
             "the ServiceAccount {namespace}/{name} exists and was not made for this account; delete it, or set the \
              annotation {ANNOTATION_ADOPT}: \"true\" to use it"
@@ -172,8 +172,8 @@ fn restoration(found: &ServiceAccount, wanted: &ServiceAccount) -> Value {
 pub fn taken_by_an_add_on(name: &str, settings: &Settings) -> Refusal {
     let namespace = &settings.namespace;
     Refusal {
-        condition: "AllServiceAccountPresent",
-        reason: "NameReserved",
+        condition: CONDITION_PRESENT,
+        reason: REASON_RESERVED,
         message: format!("the ServiceAccount {namespace}/{name} belongs to an add-on; choose another name"),
         withdrawn: true,
     }

@@ -1,6 +1,10 @@
 //! The life of AppliedManifestWorks: finalized when their work is deleted, evicted when their work is gone.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use jiff::{Timestamp, tz::TimeZone};
@@ -26,8 +30,11 @@ use super::{
     apply::Owner,
     config::{Config, Identity, owned},
     delete::{Claim, Gone, delete},
+    left,
     objects::Own,
     pass::CONCURRENCY,
+    plan,
+    reconcile::recorded,
     status::DELETING,
 };
 
@@ -53,30 +60,33 @@ impl Agent {
             return Ok(Next::Wait);
         }
         if let Some(applied) = applied {
+            let mut stuck = None;
+            let mut left = None;
             if applied.metadata.deletion_timestamp.is_none() {
                 let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
-                let (name, uid, owner) = (applied.name_any(), applied.uid(), Owner::from(&applied));
-                let deletions: Vec<_> = known
-                    .iter()
-                    .map(|(resource, own)| delete(self, resource, &owner, Claim::Own(own)))
-                    .collect();
-                // What became of each is asked again when the AppliedManifestWork goes.
-                let objects = stream::iter(deletions)
-                    .buffer_unordered(CONCURRENCY)
-                    .for_each(|_| std::future::ready(()));
-                let ((), deleted) = futures::join!(objects, apply::delete(&api, &name, uid.as_deref()));
-                deleted?;
+                let (name, uid) = (applied.name_any(), applied.uid());
+                // What revokes goes first, and nothing competes with it.
+                let mut failed = self.let_go(work, &applied, known).await;
+                if failed.is_empty() {
+                    apply::delete(&api, &name, uid.as_deref()).await?;
+                } else {
+                    failed.sort_by(|(one, _), (other, _)| one.cmp(other));
+                    let words = failed
+                        .iter()
+                        .map(|(resource, error)| left::words(resource, Some(error)));
+                    left = Some(words.collect());
+                    stuck = failed.pop().map(|(_, error)| error);
+                }
             }
             let mut status = self.unseen.status(work).last;
             let deleting = Wanted::new(DELETING, true, "WorkDeleting", "ManifestWork is being deleted");
-            condition::set(
-                &mut status.conditions,
-                &deleting,
-                work.metadata.generation,
-                Timestamp::now(),
-            );
+            let (generation, now) = (work.metadata.generation, Timestamp::now());
+            condition::set(&mut status.conditions, &deleting, generation, now);
+            if let Some(left) = left.or_else(|| self.left.of(&name)) {
+                left::tell(&mut status.conditions, &left, generation, now);
+            }
             self.write_status(work, &status).await?;
-            return Ok(Next::Wait);
+            return stuck.map_or(Ok(Next::Wait), Err);
         }
         let kept: Vec<&String> = finalizers
             .iter()
@@ -96,6 +106,62 @@ impl Agent {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Next::Wait),
             Err(error) => Err(error).context(|| format!("remove the finalizer of ManifestWork {name}")),
         }
+    }
+
+    /// Deletes what is known to be the work's, and takes its reference off what stays: before the AppliedManifestWork is
+    /// deleted, because only the work says what stays, and an agent that comes after this one may not see it any more.
+    /// Returns what keeps its reference.
+    async fn let_go(
+        &self,
+        work: &ManifestWork,
+        applied: &AppliedManifestWork,
+        known: &BTreeMap<AppliedResource, Own>,
+    ) -> Vec<(AppliedResource, Error)> {
+        let owner = Owner::from(applied);
+        let left = self.left_behind(work, recorded(applied)).await;
+        let leaves = !left.is_empty();
+        let going = recorded(applied)
+            .iter()
+            .filter(|resource| !left.contains(*resource))
+            .filter_map(|resource| match known.get(resource) {
+                Some(own) => Some((resource, Claim::Own(own))),
+                // One that cannot be left behind must not keep the others.
+                None => leaves.then(|| (resource, claim(Some(work), resource, &left))),
+            });
+        let staying = left.iter().map(|resource| (resource, Claim::Left));
+        let ends: Vec<_> = going
+            .chain(staying)
+            .map(|(resource, claim)| {
+                let owner = &owner;
+                async move { (resource, delete(self, resource, owner, claim).await) }
+            })
+            .collect();
+        let outcomes: Vec<_> = stream::iter(ends).buffer_unordered(CONCURRENCY).collect().await;
+        // What became of the others is asked again when the AppliedManifestWork goes.
+        let stuck = outcomes
+            .into_iter()
+            .filter(|(resource, _)| left.contains(*resource));
+        stuck
+            .filter_map(|(resource, outcome)| Some((resource.clone(), outcome.err()?)))
+            .collect()
+    }
+
+    /// Those of the recorded objects that a work names and does not take with it.
+    async fn left_behind(
+        &self,
+        work: &ManifestWork,
+        recorded: &[AppliedResource],
+    ) -> BTreeSet<AppliedResource> {
+        let staying = recorded.iter().filter(|resource| stays(work, resource)).cloned();
+        let mut staying: BTreeSet<AppliedResource> = staying.collect();
+        if !staying.is_empty() {
+            // What the work has dropped goes, whatever it says of what it delivers.
+            let items = plan::items(&work.spec, &self.kinds(work).await);
+            for dropped in plan::prune(recorded, &items) {
+                staying.remove(&dropped);
+            }
+        }
+        staying
     }
 
     /// Looks at one AppliedManifestWork of this agent.
@@ -120,11 +186,15 @@ impl Agent {
         self.await_objects(key, &status.applied_resources).await?;
         let ours = applied.spec.hub_hash == self.hub_hash;
         let work = self.works.get(&applied.spec.manifest_work_name)?.filter(|_| ours);
+        let staying = match &work {
+            Some(work) => self.left_behind(work, &status.applied_resources).await,
+            None => BTreeSet::new(),
+        };
         let deletions: Vec<_> = status
             .applied_resources
             .iter()
             .map(|resource| {
-                let (owner, claim) = (&owner, claim(work.as_ref(), resource));
+                let (owner, claim) = (&owner, claim(work.as_ref(), resource, &staying));
                 async move { (resource, delete(self, resource, owner, claim).await) }
             })
             .collect();
@@ -134,16 +204,19 @@ impl Agent {
             .await;
         let mut left = status.clone();
         left.applied_resources.clear();
+        let mut told = Vec::new();
         let mut failure = None;
         for (resource, outcome) in outcomes {
-            match outcome {
-                Ok(Gone::Yes) => {}
-                Ok(Gone::Pending) => left.applied_resources.push(resource.clone()),
-                Err(error) => {
-                    left.applied_resources.push(resource.clone());
-                    failure = Some(error);
-                }
+            if matches!(outcome, Ok(Gone::Yes)) {
+                continue;
             }
+            left.applied_resources.push(resource.clone());
+            told.push(left::words(resource, outcome.as_ref().err()));
+            failure = failure.or(outcome.err());
+        }
+        told.sort();
+        if let Some(work) = work.filter(|work| self.left.set(&work.name_any(), told)) {
+            self.queue.add(Key::work(&work.name_any()));
         }
         if left.applied_resources.is_empty() {
             return self.release(key, applied).await;
@@ -226,9 +299,23 @@ impl Agent {
     }
 }
 
-/// What a work that goes says of an object that it delivered: one that it leaves behind has no owner reference either.
-fn claim<'a>(work: Option<&ManifestWork>, resource: &AppliedResource) -> Claim<'a> {
-    let Some(work) = work else { return Claim::Reference };
+/// What a work that goes says of an object that it delivered.
+fn claim<'a>(
+    work: Option<&ManifestWork>,
+    resource: &AppliedResource,
+    left: &BTreeSet<AppliedResource>,
+) -> Claim<'a> {
+    match work {
+        None => Claim::Reference,
+        Some(_) if left.contains(resource) => Claim::Left,
+        // It was dropped, and nobody can tell whether it stayed when it was delivered.
+        Some(work) if stays(work, resource) => Claim::Reference,
+        Some(_) => Claim::Written,
+    }
+}
+
+/// Whether a work only reads an object, or leaves it behind, should it deliver it.
+fn stays(work: &ManifestWork, resource: &AppliedResource) -> bool {
     let identity = Identity {
         group: &resource.group,
         resource: &resource.resource,
@@ -236,11 +323,7 @@ fn claim<'a>(work: Option<&ManifestWork>, resource: &AppliedResource) -> Claim<'
         name: &resource.name,
     };
     let strategy = Config::of(&work.spec.manifest_configs, identity).strategy.type_;
-    if strategy != UpdateStrategyType::ReadOnly && owned(work.spec.delete_option.as_ref(), identity) {
-        Claim::Written
-    } else {
-        Claim::Reference
-    }
+    strategy == UpdateStrategyType::ReadOnly || !owned(work.spec.delete_option.as_ref(), identity)
 }
 
 /// The API keeps whole seconds.

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{Patch, PatchParams, PostParams},
     core::DynamicObject,
 };
 use serde_json::{Value, json};
@@ -12,7 +12,6 @@ use writ_api::work::{
     AppliedManifestWork, CONFIG_SPEC_HASH_ANNOTATION, IgnoreFieldCondition, ServerSideApply,
     UpdateStrategyType,
 };
-use writ_api::writ::{ADOPT_ANNOTATION, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE};
 use writ_runtime::{error::status_code, segment};
 
 use super::{
@@ -20,8 +19,12 @@ use super::{
     mapper::Kind,
     plan::{Target, removal_patch, take_removals},
     read::read,
-    takeover,
+    replace::replace,
+    settle,
+    strangers::not_foreign,
+    takeover, untyped,
 };
+use crate::Replacements;
 
 /// The owner of a work's objects.
 #[derive(Clone, Debug)]
@@ -61,7 +64,7 @@ impl Owner {
 /// Whether a reference says that an object belongs to a work. Anybody may write a reference, and its name is looked up.
 pub fn is_applied_work(reference: &OwnerReference) -> bool {
     reference.kind == "AppliedManifestWork"
-        && segment::is_plain(&reference.name)
+        && segment::is_subdomain(&reference.name)
         && reference
             .api_version
             .starts_with("work.open-cluster-management.io/")
@@ -70,7 +73,7 @@ pub fn is_applied_work(reference: &OwnerReference) -> bool {
 /// Whether a reference says that an object belongs to a NamespaceGrant.
 pub fn is_grant(reference: &OwnerReference) -> bool {
     reference.kind == "NamespaceGrant"
-        && segment::is_plain(&reference.name)
+        && segment::is_subdomain(&reference.name)
         && reference.api_version.starts_with("writ.dev/")
 }
 
@@ -140,9 +143,9 @@ pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> 
 
 /// What is known of an object before it is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct Known<'a> {
     /// What cannot be changed is made anew only if it may be deleted.
-    pub may_replace: bool,
+    pub may_replace: Option<&'a Replacements>,
     /// What the work did with it.
     pub past: Past,
 }
@@ -163,11 +166,15 @@ pub async fn write(
     client: &Client,
     target: &Target,
     owner: &Owner,
-    known: Known,
+    known: Known<'_>,
 ) -> Result<Option<DynamicObject>, Failure> {
     let api = api(client, &target.kind, &target.namespace);
     let written = match target.config.strategy.type_ {
-        UpdateStrategyType::ReadOnly => return Ok(read(client, target).await?),
+        // One that was written before belongs to the work no more.
+        UpdateStrategyType::ReadOnly => match read(client, target).await? {
+            Some(live) => live,
+            None => return Ok(None),
+        },
         UpdateStrategyType::Update => update(client, &api, target, owner, known).await?,
         UpdateStrategyType::CreateOnly => create_only(client, &api, target, owner).await?,
         UpdateStrategyType::ServerSideApply => {
@@ -183,36 +190,6 @@ pub async fn write(
     own(&api, target, owner, written).await.map(Some)
 }
 
-/// Whether the manifest says that an object of somebody else is not to be overwritten.
-pub fn refuses(target: &Target) -> bool {
-    let annotations = target.object.pointer("/metadata/annotations");
-    annotations
-        .and_then(|annotations| annotations.get(ON_CONFLICT_ANNOTATION))
-        .is_some_and(|value| value == ON_CONFLICT_REFUSE)
-}
-
-/// What is not ours is not overwritten, if the manifest says so. An object that this work has written stays ours when
-/// somebody takes the owner reference off it: who wrote its fields is known to the server, by `manager`.
-pub async fn not_foreign(client: &Client, target: &Target, manager: &str) -> Result<(), Failure> {
-    if !refuses(target) {
-        return Ok(());
-    }
-    let api = api(client, &target.kind, &target.namespace);
-    let Some(live) = api.get_metadata_opt(&target.name).await? else {
-        return Ok(());
-    };
-    let owners = live.metadata.owner_references.unwrap_or_default();
-    let delivered = owners.iter().any(is_delivered);
-    let fields = live.metadata.managed_fields.unwrap_or_default();
-    if delivered || takeover::written_by(&fields, manager).is_some() {
-        return Ok(());
-    }
-    Err(Failure::Foreign(format!(
-        "{} {} exists and was not put there by a work, so it is left alone: remove it, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)",
-        target.kind.resource.kind, target.name
-    )))
-}
-
 /// Everything in the manifest is enforced by the server's own merge: fields of others stay, fields that left the
 /// manifest go, and an unchanged object is not written.
 async fn update(
@@ -220,7 +197,7 @@ async fn update(
     api: &Api<DynamicObject>,
     target: &Target,
     owner: &Owner,
-    known: Known,
+    known: Known<'_>,
 ) -> Result<DynamicObject, Failure> {
     let mut object = target.object.clone();
     if let Some(map) = object.as_object_mut() {
@@ -252,10 +229,15 @@ async fn update(
         }
     }
     let params = PatchParams::apply(&manager).force();
-    let applied = match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
-        Err(error)
-            if known.may_replace
-                && status_code(&error) == Some(422)
+    let applied = match (
+        api.patch(&target.name, &params, &Patch::Apply(&object)).await,
+        known.may_replace,
+    ) {
+        (Err(error), _) if untyped::cannot_be_applied(&error, target) => {
+            untyped::write(client, api, target, &object, &manager).await?
+        }
+        (Err(error), Some(replacements))
+            if status_code(&error) == Some(422)
                 && matches!(
                     (
                         target.kind.resource.group.as_str(),
@@ -266,11 +248,11 @@ async fn update(
         {
             // A Secret's type, the data of an immutable one, and the role of a binding cannot be changed: it is
             // made anew.
-            replace(api, target, &params, &object, error).await?
+            let made = replace(api, target, &params, &object, replacements).await?;
+            take_over(api, target, &params, &object, made).await?
         }
-        other => other?,
+        (applied, _) => take_over(api, target, &params, &object, applied?).await?,
     };
-    let applied = take_over(api, target, &params, &object, applied).await?;
     if removals.is_empty() {
         return Ok(applied);
     }
@@ -305,57 +287,6 @@ async fn take_over(
     api.patch_metadata(&target.name, &quiet, &Patch::Merge(&patch))
         .await?;
     Ok(api.patch(&target.name, params, &Patch::Apply(object)).await?)
-}
-
-async fn replace(
-    api: &Api<DynamicObject>,
-    target: &Target,
-    params: &PatchParams,
-    object: &Value,
-    refused: kube::Error,
-) -> Result<DynamicObject, Failure> {
-    let live = api.get(&target.name).await?;
-    let immutable = live.data.get("immutable") == Some(&Value::Bool(true));
-    let other_type = target
-        .object
-        .get("type")
-        .is_some_and(|wanted| live.data.get("type") != Some(wanted));
-    let other_role = target.object.get("roleRef").is_some_and(|wanted| {
-        let live = live.data.get("roleRef");
-        ["kind", "name"]
-            .iter()
-            .any(|field| live.and_then(|role| role.get(field)) != wanted.get(field))
-    });
-    if !immutable && !other_type && !other_role {
-        return Err(refused.into());
-    }
-    would_be_made(api, object).await?;
-    let exact = DeleteParams::background().preconditions(Preconditions {
-        uid: live.metadata.uid,
-        resource_version: live.metadata.resource_version,
-    });
-    api.delete(&target.name, &exact).await?;
-    Ok(api.patch(&target.name, params, &Patch::Apply(object)).await?)
-}
-
-/// Nothing is deleted for something that cannot be made: the server is asked first, under another name.
-async fn would_be_made(api: &Api<DynamicObject>, object: &Value) -> Result<(), Failure> {
-    let mut object = object.clone();
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("name");
-        metadata.insert("generateName".into(), "writ-trial-".into());
-    }
-    let trial: DynamicObject = serde_json::from_value(object)
-        .map_err(|error| Failure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
-    let params = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    match api.create(&params, &trial).await {
-        // A webhook that cannot try says nothing about the object.
-        Err(kube::Error::Api(status)) if status.code == 400 && status.message.contains("dry run") => Ok(()),
-        other => Ok(other.map(drop)?),
-    }
 }
 
 async fn create_only(
@@ -393,47 +324,74 @@ async fn server_side_apply(
     target: &Target,
     options: &ServerSideApply,
 ) -> Result<DynamicObject, Failure> {
-    let mut object = target.object.clone();
-    let _ = take_removals(&mut object);
-    if !options.ignore_fields.is_empty() {
-        // What is always ignored does not count as a change of the manifest.
-        let mut counted = object.clone();
-        ignore::remove(
-            &mut counted,
-            &options.ignore_fields,
-            IgnoreFieldCondition::OnSpokePresent,
-        )
-        .map_err(Failure::IgnoreFields)?;
-        let hash = digest(&counted);
-        let live = read(client, target).await?;
-        if let Some(live) = live {
-            let applied = live
-                .metadata
-                .annotations
-                .as_ref()
-                .and_then(|annotations| annotations.get(CONFIG_SPEC_HASH_ANNOTATION));
-            if applied == Some(&hash) {
-                return Ok(live);
-            }
-            object = counted;
-        }
-        annotate(&mut object, &hash);
-    }
     let mut params = PatchParams::apply(&options.field_manager);
     params.force = options.force;
-    match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Err(Failure::Conflict(status.message.clone())),
-        other => Ok(other?),
+    let mut attempts = 0;
+    loop {
+        let mut object = target.object.clone();
+        let _ = take_removals(&mut object);
+        if !options.ignore_fields.is_empty() {
+            object = without_ignored(client, target, options, object).await?;
+        }
+        attempts += 1;
+        match api.patch(&target.name, &params, &Patch::Apply(&object)).await {
+            Err(kube::Error::Api(status))
+                if status.code == 409 && status.message.starts_with("Apply failed with ") =>
+            {
+                return Err(Failure::Conflict(status.message.clone()));
+            }
+            // Somebody changed it since it was read.
+            Err(error) if status_code(&error) == Some(409) && attempts < 5 => {}
+            other => return Ok(other?),
+        }
     }
 }
 
-fn annotate(object: &mut Value, hash: &str) {
+/// What is applied of a manifest of which some fields are ignored once the object is there.
+async fn without_ignored(
+    client: &Client,
+    target: &Target,
+    options: &ServerSideApply,
+    mut object: Value,
+) -> Result<Value, Failure> {
+    // What is always ignored does not count as a change of the manifest.
+    let mut counted = object.clone();
+    ignore::remove(
+        &mut counted,
+        &options.ignore_fields,
+        IgnoreFieldCondition::OnSpokePresent,
+    )
+    .map_err(Failure::IgnoreFields)?;
+    let hash = digest(&counted);
+    let live = read(client, target).await?;
+    if let Some(live) = &live {
+        let annotations = live.metadata.annotations.as_ref();
+        let applied = annotations.and_then(|annotations| annotations.get(CONFIG_SPEC_HASH_ANNOTATION));
+        let conditions: &[_] = if applied == Some(&hash) {
+            &[
+                IgnoreFieldCondition::OnSpokePresent,
+                IgnoreFieldCondition::OnSpokeChange,
+            ]
+        } else {
+            &[IgnoreFieldCondition::OnSpokePresent]
+        };
+        let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
+        let ours = settle::applied_by(entries, &options.field_manager);
+        let there = serde_json::to_value(live).map_err(kube::Error::SerdeError)?;
+        object = settle::settle(&object, &there, ours, &options.ignore_fields, conditions)
+            .map_err(Failure::IgnoreFields)?;
+    }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
         if let Some(annotations) = annotations.as_object_mut() {
             annotations.insert(CONFIG_SPEC_HASH_ANNOTATION.into(), hash.into());
         }
+        // Only over what was read: a field that somebody changes in this moment is his.
+        if let Some(version) = live.and_then(|live| live.metadata.resource_version) {
+            metadata.insert("resourceVersion".into(), version.into());
+        }
     }
+    Ok(object)
 }
 
 fn digest(object: &Value) -> String {

@@ -97,7 +97,7 @@ pub async fn create(
         .create(&params, body)
         .map_err(kube::Error::BuildRequest)?;
     let (mut parts, body) = request.into_parts();
-    // A field that nobody knows is not dropped without a word.
+    // An object with a field that nobody knows is written like any other that cannot be applied.
     let strict = format!("{}&fieldValidation=Strict", parts.uri);
     parts.uri = strict
         .parse()

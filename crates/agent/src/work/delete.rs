@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use kube::{
-    Api, Client,
+    Api, Client, Resource as _,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::DynamicObject,
 };
@@ -42,13 +42,18 @@ pub enum Claim<'a> {
     Own(&'a Own),
     /// The work owns what it delivers: what the server knows to be written for it is its own.
     Written,
-    /// Nothing but the reference counts: the work leaves it behind, or nobody can tell.
+    /// Nothing but the reference counts: nobody can tell what the work says of it.
     Reference,
+    /// It is not the work's to delete: the work leaves it behind, and only the reference has to go.
+    Left,
 }
 
 impl Claim<'_> {
     /// Whether the recorded object is the one that is there, and the work's.
     fn holds(self, live: &ObjectMeta, resource: &AppliedResource, owner: &Owner) -> bool {
+        if matches!(self, Self::Left) {
+            return false;
+        }
         let uid = live.uid.as_deref().unwrap_or_default();
         if !resource.uid.is_empty() && resource.uid != uid {
             return false;
@@ -60,7 +65,7 @@ impl Claim<'_> {
         match self {
             Self::Own(own) => own.uid == uid,
             Self::Written => !resource.uid.is_empty() && written(live, &owner.manager()).is_some(),
-            Self::Reference => false,
+            Self::Reference | Self::Left => false,
         }
     }
 }
@@ -70,8 +75,8 @@ fn written<'a>(live: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsE
     written_by(live.managed_fields.as_deref().unwrap_or_default(), manager)
 }
 
-/// Deletes one object, unless somebody else still needs it. Where its exact version is known to be nobody else's,
-/// one request is enough.
+/// Deletes one object, unless somebody else still needs it or it is left behind. Where its exact version is known to be
+/// nobody else's, one request is enough.
 pub async fn delete(
     agent: &Agent,
     resource: &AppliedResource,
@@ -82,6 +87,10 @@ pub async fn delete(
         // Nothing of a kind that is not served can exist, and nothing of a name that no server takes.
         return Ok(Gone::Yes);
     };
+    if matches!(claim, Claim::Left) {
+        let left = leave(agent, &kind, resource, owner).await;
+        return left.map_err(|error| withheld(&kind, resource, error));
+    }
     if let Claim::Own(Own {
         uid,
         version: Some(version),
@@ -93,17 +102,31 @@ pub async fn delete(
         };
         let api = api(&agent.spoke, &kind, &resource.namespace);
         // Whatever else is said, the long way says it better.
-        if let Ok(gone) = remove(&api, &resource.name, same).await {
+        if let Ok(gone) = remove(&api, &kind, &resource.name, same).await {
             return Ok(gone);
         }
     }
     for _ in 0..5 {
         match attempt(agent, &kind, resource, owner, claim).await {
             Err(error) if error.is_code(409) => {}
-            other => return other,
+            other => return other.map_err(|error| withheld(&kind, resource, error)),
         }
     }
     Ok(Gone::Pending)
+}
+
+/// A server's words about a Secret can hold what is in it, as admission may quote what it refuses.
+fn withheld(kind: &Kind, resource: &AppliedResource, error: Error) -> Error {
+    let is_secret = kind.resource.group.is_empty() && kind.resource.plural == "secrets";
+    match error {
+        Error::Api { source, .. } if is_secret => Error::Invalid(format!(
+            "delete Secret {}/{}: the server refused it with code {}; its words are withheld, as they may hold secrets",
+            resource.namespace,
+            resource.name,
+            status_code(&source).unwrap_or_default()
+        )),
+        error => error,
+    }
 }
 
 async fn attempt(
@@ -145,17 +168,9 @@ async fn attempt(
         let Some(live) = api.get_metadata_opt(&resource.name).await.context(what)? else {
             return Ok(Gone::Yes);
         };
-        if let Some(kept) = owners(live.metadata.owner_references.as_deref(), owner, false) {
-            let patch = json!({"metadata": {
-                "uid": uid,
-                "resourceVersion": live.metadata.resource_version,
-                "ownerReferences": kept,
-            }});
-            let params = PatchParams::apply(writ_api::work::DEFAULT_FIELD_MANAGER);
-            api.patch_metadata(&resource.name, &params, &Patch::Merge(&patch))
-                .await
-                .context(what)?;
-        }
+        disown(&api, &resource.name, &live.metadata, owner)
+            .await
+            .context(what)?;
         return Ok(Gone::Yes);
     }
     if live.metadata.deletion_timestamp.is_some() {
@@ -166,7 +181,53 @@ async fn attempt(
         uid: Some(uid),
         resource_version: None,
     };
-    remove(&api, &resource.name, same).await.context(what)
+    remove(&api, kind, &resource.name, same).await.context(what)
+}
+
+/// Takes the work's reference off an object that stays. With it, the object would go when the record of the work goes.
+async fn leave(agent: &Agent, kind: &Kind, resource: &AppliedResource, owner: &Owner) -> Result<Gone, Error> {
+    let api = api(&agent.spoke, kind, &resource.namespace);
+    let mut attempts = 0;
+    loop {
+        let left = match api.get_metadata(&resource.name).await {
+            Ok(live) => disown(&api, &resource.name, &live.metadata, owner).await,
+            Err(error) => Err(error),
+        };
+        attempts += 1;
+        match left {
+            Err(error) if status_code(&error) == Some(404) => return Ok(Gone::Yes),
+            Err(error) if status_code(&error) == Some(409) && attempts < 5 => {}
+            left => {
+                return left.map(|()| Gone::Yes).context(|| {
+                    format!(
+                        "leave {} {}/{} behind",
+                        kind.resource.kind, resource.namespace, resource.name
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// Takes the work's reference off an object, as it was seen, if it is there.
+async fn disown(
+    api: &Api<DynamicObject>,
+    name: &str,
+    seen: &ObjectMeta,
+    owner: &Owner,
+) -> Result<(), kube::Error> {
+    let Some(kept) = owners(seen.owner_references.as_deref(), owner, false) else {
+        return Ok(());
+    };
+    let patch = json!({"metadata": {
+        "uid": seen.uid,
+        "resourceVersion": seen.resource_version,
+        "ownerReferences": kept,
+    }});
+    let params = PatchParams::apply(writ_api::work::DEFAULT_FIELD_MANAGER);
+    api.patch_metadata(name, &params, &Patch::Merge(&patch))
+        .await
+        .map(drop)
 }
 
 /// Whether another work delivers this object: its record says so, or it is a work of this agent that is about to.
@@ -243,8 +304,19 @@ fn granting(kind: &Kind) -> Option<&'static str> {
     }
 }
 
-async fn remove(api: &Api<DynamicObject>, name: &str, same: Preconditions) -> Result<Gone, kube::Error> {
-    let params = DeleteParams::background().preconditions(same);
+async fn remove(
+    api: &Api<DynamicObject>,
+    kind: &Kind,
+    name: &str,
+    same: Preconditions,
+) -> Result<Gone, kube::Error> {
+    // A grant is gone when what it granted is: until then the work tells that something is left.
+    let params = if kind.resource.group == NamespaceGrant::group(&()) {
+        DeleteParams::foreground()
+    } else {
+        DeleteParams::background()
+    };
+    let params = params.preconditions(same);
     match api.delete(name, &params).await {
         Ok(answer) => Ok(match answer.right() {
             Some(_) => Gone::Yes,
@@ -298,7 +370,27 @@ async fn release(
 
 #[cfg(test)]
 mod tests {
+    use kube::core::{ApiResource, GroupVersionKind};
+
     use super::*;
+
+    #[test]
+    fn nothing_that_may_quote_a_secret_is_told() {
+        for (name, plural, told) in [("Secret", "secrets", false), ("ConfigMap", "configmaps", true)] {
+            let gvk = GroupVersionKind::gvk("", "v1", name);
+            let kind = Kind {
+                resource: ApiResource::from_gvk_with_plural(&gvk, plural),
+                namespaced: true,
+            };
+            let said = json!({"kind": "Status", "status": "Failure", "code": 403, "message": "hunter2", "reason": "R"});
+            let error = Error::Api {
+                what: "delete".into(),
+                source: Box::new(kube::Error::Api(serde_json::from_value(said).unwrap())),
+            };
+            let error = withheld(&kind, &AppliedResource::default(), error).to_string();
+            assert_eq!(error.contains("hunter2"), told, "{error}");
+        }
+    }
 
     #[test]
     fn an_object_stays_its_works_without_the_owner_reference() {
@@ -319,7 +411,8 @@ mod tests {
         let (claims, reference) = (Claim::Own(&own), Claim::Reference);
         for (what, claim, recorded, references, fields, wanted) in [
             ("as it was left", reference, "1", &referred, &written, true),
-            ("left behind on purpose", reference, "1", &none, &written, false),
+            ("referred to no more", reference, "1", &none, &written, false),
+            ("left behind", Claim::Left, "1", &referred, &written, false),
             ("stripped", Claim::Written, "1", &none, &written, true),
             (
                 "created, and stripped",

@@ -21,7 +21,8 @@ pub fn remove(
     Ok(())
 }
 
-fn paths(field: &IgnoreField) -> impl Iterator<Item = (&str, Result<Path, PathError>)> {
+/// The paths of a field, each with its text.
+pub fn paths(field: &IgnoreField) -> impl Iterator<Item = (&str, Result<Path, PathError>)> {
     type Read = fn(&str) -> Result<Path, PathError>;
     [
         (&field.json_paths, Path::jsonpath as Read),

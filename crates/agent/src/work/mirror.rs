@@ -75,11 +75,13 @@ where
     object.metadata.managed_fields = None;
     let name = object.name_any();
     let metadata = json!({"metadata": object.metadata, "spec": {}, "status": object.data.get("status")});
+    let spec = object.data.get("spec").cloned();
     let (object, problem) = match serde_json::to_value(object).and_then(serde_json::from_value::<K>) {
         Ok(object) => (Ok(object), None),
-        // Without what it asks for: that it exists and whether it is on its way out counts all the same.
+        // Without what it asks for: that it exists, whether it is on its way out and what it leaves behind then counts all
+        // the same.
         Err(error) => (
-            bare(metadata),
+            bare(metadata, spec.as_ref()),
             Some(format!("this agent cannot understand it: {error}")),
         ),
     };
@@ -95,13 +97,42 @@ where
     }
 }
 
-/// An object without its spec, and without its status if that is what cannot be understood.
-fn bare<K: DeserializeOwned>(mut rest: Value) -> Result<K, String> {
-    if let Ok(object) = serde_json::from_value(rest.clone()) {
-        return Ok(object);
-    }
-    if let Some(rest) = rest.as_object_mut() {
+/// An object with what can be understood of its spec, and without its status if that is what cannot be understood.
+fn bare<K: DeserializeOwned>(mut rest: Value, spec: Option<&Value>) -> Result<K, String> {
+    let read = |rest: &Value| serde_json::from_value::<K>(rest.clone());
+    if read(&rest).is_err()
+        && let Some(rest) = rest.as_object_mut()
+    {
         rest.remove("status");
     }
-    serde_json::from_value(rest).map_err(|error| error.to_string())
+    let mut object = read(&rest).map_err(|error| error.to_string())?;
+    for (key, value) in spec.and_then(Value::as_object).into_iter().flatten() {
+        let mut more = rest.clone();
+        if let Some(spec) = more.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert(key.clone(), value.clone());
+        }
+        if let Ok(understood) = read(&more) {
+            (rest, object) = (more, understood);
+        }
+    }
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use writ_api::work::{ManifestWork, PropagationPolicy};
+
+    use super::*;
+
+    #[test]
+    fn what_is_understood_of_a_spec_counts_when_the_work_goes() {
+        let rest = json!({"metadata": {"name": "w"}, "spec": {}, "status": {"conditions": "none"}});
+        let spec = json!({"deleteOption": {"propagationPolicy": "Orphan"}, "executor": 7,
+            "workload": {"manifests": [{"kind": "ConfigMap"}]}});
+        let work: ManifestWork = bare(rest, Some(&spec)).unwrap();
+        let option = work.spec.delete_option.unwrap();
+        assert_eq!(option.propagation_policy, PropagationPolicy::Orphan);
+        assert_eq!(work.spec.workload.manifests.len(), 1);
+        assert!(work.spec.executor.is_none() && work.status.is_none());
+    }
 }

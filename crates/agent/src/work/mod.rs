@@ -16,6 +16,7 @@ mod create;
 mod delete;
 pub mod executor;
 mod ignore;
+mod left;
 mod mapper;
 mod mirror;
 mod objects;
@@ -26,9 +27,14 @@ mod rank;
 mod read;
 mod reconcile;
 mod records;
+mod replace;
+mod room;
+mod settle;
 mod status;
+mod strangers;
 mod takeover;
 mod unseen;
+mod untyped;
 mod watch;
 mod words;
 
@@ -56,6 +62,7 @@ use writ_runtime::{
 use self::{
     cache::Cache,
     executor::Gate,
+    left::Left,
     mapper::{Kind, Mapper},
     mirror::{Change, follow},
     objects::{Name, Objects},
@@ -64,7 +71,7 @@ use self::{
     unseen::Unseen,
     watch::Watches,
 };
-use crate::{Context, Options};
+use crate::{Context, Options, Replacements};
 
 /// How many works are looked at side by side.
 const WORKERS: usize = 10;
@@ -78,6 +85,8 @@ pub enum Key {
     Work(Arc<str>),
     /// An AppliedManifestWork, by name.
     Applied(Arc<str>),
+    /// What the agent may watch.
+    Rights,
 }
 
 impl Key {
@@ -107,12 +116,14 @@ pub(crate) struct Agent {
     queue: Queue<Key>,
     /// The works that cannot be understood, each with the generation whose status says so.
     broken: Mutex<HashMap<String, i64>>,
+    left: Left,
     waiting: Mutex<HashMap<Key, HashSet<Wait>>>,
     hub_listed: AtomicBool,
     applied_listed: AtomicBool,
     well_known: WellKnown,
     /// Whose turn it is to write an object.
     turns: Semaphore,
+    replacements: Replacements,
 }
 
 /// Kinds that others wait for.
@@ -222,6 +233,15 @@ impl Agent {
         let id = options.work.agent_id.clone().unwrap_or_else(|| hub_hash.clone());
         let objects = Objects::default();
         let queue = Queue::default();
+        let well_known = WellKnown::default();
+        let looks = options.work.status_sync_interval.unwrap_or(watch::LOOKS);
+        let watches = Watches::new(
+            context.spoke.clone(),
+            objects.clone(),
+            queue.clone(),
+            looks.max(watch::MIN_LOOKS),
+            well_known.rbac.clone(),
+        );
         Self {
             hub: context.hub.clone(),
             spoke: context.spoke.clone(),
@@ -231,16 +251,18 @@ impl Agent {
             unseen: Unseen::default(),
             applied: Cache::default(),
             mapper: Mapper::new(context.spoke.clone()),
-            watches: Watches::new(context.spoke.clone(), objects.clone(), queue.clone()),
+            watches,
             objects,
             gate: Gate::new(context.spoke.clone(), &options, queue.clone()),
             queue,
             broken: Mutex::default(),
+            left: Left::default(),
             waiting: Mutex::default(),
             hub_listed: AtomicBool::new(false),
             applied_listed: AtomicBool::new(false),
-            well_known: WellKnown::default(),
+            well_known,
             turns: Semaphore::new(TURNS),
+            replacements: context.replacements.clone(),
             options,
         }
     }
@@ -262,6 +284,10 @@ impl Agent {
         let looked = match &key {
             Key::Work(name) => self.reconcile_work(name).await,
             Key::Applied(name) => self.reconcile_applied(name).await,
+            Key::Rights => {
+                self.watches.try_again();
+                Ok(Next::Wait)
+            }
         };
         looked.unwrap_or_else(|error| {
             tracing::warn!(?key, %error, "could not finish, will try again");

@@ -14,7 +14,7 @@ pub struct WorkOptions {
     pub service_account: String,
     /// How long what was applied stays after its work is gone from the hub (one hour).
     pub eviction_grace_period: Duration,
-    /// Accepted for compatibility: the agent watches, and has no interval to wait for.
+    /// How often what the agent may not watch is looked at (five minutes); all else is watched.
     pub status_sync_interval: Option<Duration>,
     /// What happens to works without an executor.
     pub nil_executor: NilExecutor,

@@ -32,6 +32,7 @@ use super::{
     plan::{Item, Target},
     read::read,
     status::{self, Content, Report},
+    strangers::{Strangers, refuses},
     words,
 };
 
@@ -103,6 +104,8 @@ pub struct Pass<'a> {
     pub for_executor: bool,
     /// Whether objects that are to be made are somebody else's, as far as it was looked.
     pub looked: &'a Looked,
+    /// Tells what is somebody else's, where it was not looked.
+    pub strangers: &'a Strangers<'a>,
     /// What the work has written before: group, resource, namespace and name.
     pub recorded: HashSet<(&'a str, &'a str, &'a str, &'a str)>,
 }
@@ -121,18 +124,36 @@ impl Pass<'_> {
             self.await_kinds(rank, items, &done).await;
             let writes: Vec<_> = rank.iter().map(|item| self.one(item, &missing)).collect();
             let ready: Vec<Done> = stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
-            if self.for_executor {
-                let absent = ready.iter().filter(|done| done.applied.is_none());
-                missing.extend(absent.filter_map(|done| role(items.get(done.ordinal)?)));
-            }
+            let absent = ready.iter().filter(|done| done.applied.is_none());
+            missing.extend(absent.filter_map(|done| self.guarded_role(items.get(done.ordinal)?)));
             done.extend(ready);
         }
         done.sort_by_key(|done| done.ordinal);
         done
     }
 
-    /// One manifest; `missing` are the roles of this work that are not there.
+    /// The place of the role that a manifest makes, if it makes one that nobody else's may stand for: then what binds it
+    /// waits for it. A work that does not say so is applied as far as it can be.
+    fn guarded_role(&self, item: &Item) -> Option<Place> {
+        let target = item.target.as_ref().ok()?;
+        let guarded = is_role(target) && (self.for_executor || refuses(target));
+        place(target).filter(|_| guarded)
+    }
+
+    /// One manifest; `missing` are the roles of this work that are not there, or are not the work's.
     async fn one(&self, item: &Item, missing: &HashSet<Place>) -> Done {
+        let mut done = self.attempt(item, missing).await;
+        if self.is_complete(item) {
+            // Nothing was written: what was said of the last write still holds, and of what never was there is none.
+            done.report.applied = self.unwritten(item);
+            if done.report.applied.is_some() {
+                done.applied = None;
+            }
+        }
+        done
+    }
+
+    async fn attempt(&self, item: &Item, missing: &HashSet<Place>) -> Done {
         let target = match &item.target {
             Ok(target) => target,
             Err(problem) => return Self::unmapped(item, problem),
@@ -142,16 +163,17 @@ impl Pass<'_> {
             return self.refused(item, target, refused, readable).await;
         }
         if bound_role(target).is_some_and(|role| missing.contains(&role)) {
-            // Whoever makes a role of that name later would decide what the binding grants.
+            // Whoever made, or makes later, a role of that name would decide what the binding grants.
             let held = Refused::Held("Held back: the role that it binds could not be written".into());
             return self.refused(item, target, &held, true).await;
         }
         let name = target.place();
         let resource = &target.kind.resource;
         let objects = &self.agent.objects;
-        let wanted = self.wanted(target);
+        let complete = self.is_complete(item);
+        let wanted = self.wanted(target, complete);
         let mut need = objects.need(self.key, resource, &name, wanted);
-        if need != Need::Nothing && (self.complete || self.manifest_complete(item)) {
+        if need != Need::Nothing && complete {
             need = Need::Read;
         }
         let _turn = if need == Need::Nothing {
@@ -168,7 +190,7 @@ impl Pass<'_> {
                     ordinal: item.ordinal,
                     report: Report {
                         meta: item.meta.clone(),
-                        applied: status::applied(),
+                        applied: Some(status::applied()),
                         available: None,
                         content: None,
                     },
@@ -239,7 +261,7 @@ impl Pass<'_> {
             Some(Ok(())) => {}
             Some(Err(Failure::Foreign(why))) => return Err(Failure::Foreign(why.clone())),
             Some(Err(_)) | None => {
-                apply::not_foreign(&self.agent.spoke, target, &self.owner.manager()).await?;
+                self.strangers.none(target).await?;
             }
         }
         let identity = target.identity();
@@ -260,7 +282,7 @@ impl Pass<'_> {
         };
         let known = Known {
             // An executor was asked about the deletion of what is owned, and of nothing else.
-            may_replace: target.owned || !self.for_executor,
+            may_replace: (target.owned || !self.for_executor).then_some(&self.agent.replacements),
             past,
         };
         apply::write(&self.agent.spoke, target, self.owner, known).await
@@ -284,9 +306,22 @@ impl Pass<'_> {
         tokio::time::timeout(SERVED_WITHIN, wait).await.is_ok()
     }
 
-    fn manifest_complete(&self, item: &Item) -> bool {
-        self.reported(item)
-            .is_some_and(|manifest| condition::is_true(&manifest.conditions, status::COMPLETE))
+    /// Whether a manifest that would be written is not, because it or the work is complete.
+    fn is_complete(&self, item: &Item) -> bool {
+        let of_manifest = || {
+            self.reported(item)
+                .is_some_and(|manifest| condition::is_true(&manifest.conditions, status::COMPLETE))
+        };
+        item.target.as_ref().is_ok_and(Target::written) && (self.complete || of_manifest())
+    }
+
+    /// What is said of a manifest that is not written any more; `None` if it was written and its status says so.
+    fn unwritten(&self, item: &Item) -> Option<Wanted> {
+        let written = self
+            .reported(item)
+            .is_some_and(|manifest| condition::is_true(&manifest.conditions, status::APPLIED));
+        let of = if self.complete { "work" } else { "manifest" };
+        (!written).then(|| status::held(&format!("Not written: the {of} is complete")))
     }
 
     /// What was reported about this manifest before.
@@ -294,10 +329,12 @@ impl Pass<'_> {
         self.reported.get(&identity(&item.meta)).copied()
     }
 
-    /// What is wanted of an object: what the manifest says, owned by this very AppliedManifestWork.
-    fn wanted(&self, target: &Target) -> u64 {
+    /// What is wanted of an object: what the manifest says, owned by this very AppliedManifestWork. What was only read
+    /// because it is complete has to be written once it is not.
+    fn wanted(&self, target: &Target, complete: bool) -> u64 {
         let mut hasher = DefaultHasher::new();
         target.hash.hash(&mut hasher);
+        complete.hash(&mut hasher);
         self.owner.uid.hash(&mut hasher);
         hasher.finish()
     }
@@ -308,7 +345,7 @@ impl Pass<'_> {
             ordinal: item.ordinal,
             report: Report {
                 meta: item.meta.clone(),
-                applied: status::failed(problem),
+                applied: Some(status::failed(problem)),
                 available: Some(Wanted::new(
                     status::AVAILABLE,
                     condition::Status::Unknown,
@@ -331,10 +368,10 @@ impl Pass<'_> {
             ordinal: item.ordinal,
             report: Report {
                 meta: item.meta.clone(),
-                applied: match refused {
+                applied: Some(match refused {
                     Refused::Denied(reason) => status::failed(reason),
                     Refused::Held(reason) => status::held(reason),
-                },
+                }),
                 available,
                 content,
             },
@@ -414,7 +451,7 @@ impl Pass<'_> {
             ordinal: item.ordinal,
             report: Report {
                 meta: item.meta.clone(),
-                applied,
+                applied: Some(applied),
                 available: Some(available),
                 content: None,
             },
@@ -434,18 +471,12 @@ fn definition(kind: &Kind) -> String {
     format!("{}.{}", kind.resource.plural, kind.resource.group)
 }
 
-/// The place of the role that a manifest makes, if it makes one.
-fn role(item: &Item) -> Option<Place> {
-    let target = item.target.as_ref().ok()?;
-    place(target).filter(|_| is_role(target))
-}
-
 fn found(item: &Item, target: &Target, live: Option<&DynamicObject>) -> Done {
     Done {
         ordinal: item.ordinal,
         report: Report {
             meta: item.meta.clone(),
-            applied: status::applied(),
+            applied: Some(status::applied()),
             available: Some(live.map_or_else(status::not_available, |_| status::available())),
             content: live.map(|live| content::read(live, &target.config)),
         },

@@ -6,8 +6,8 @@ use kube::{Client, core::DynamicObject};
 
 use super::{apply::api, plan::Target};
 
-/// How long a read may take: it holds one of the turns that all works share.
-const WITHIN: Duration = Duration::from_secs(30);
+/// How long a read, or a replacement, may take: it holds one of the turns that all works share.
+pub const WITHIN: Duration = Duration::from_secs(30);
 
 /// The object that a manifest names, if it is there. Any other answer is an error: the gate judged this object.
 pub async fn read(client: &Client, target: &Target) -> Result<Option<DynamicObject>, kube::Error> {

@@ -1,6 +1,9 @@
 //! One look at one work: what it needs is applied, what it dropped is pruned, what happened is reported.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use futures::{StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
@@ -28,19 +31,26 @@ use writ_runtime::{
 
 use super::{
     Agent, Key,
-    apply::{self, Owner},
+    apply::Owner,
     cache::version,
     delete::{Claim, Gone, delete},
     executor::{LISTED_WITHIN, Verdict},
+    left,
     objects::Own,
     pass::{CONCURRENCY, Done, Looked, Pass, Wait, reported},
     plan::{self, Item, Kinds},
+    room::stored,
     status::{self, Report},
+    strangers::{Strangers, refuses},
+    watch::blind::{self, Blind},
 };
+
+/// An object that is still there, though it is to go.
+type Going = (AppliedResource, Result<Gone, Error>);
 
 /// What was found out about a work before anything was written.
 struct Judged {
-    items: Vec<Item>,
+    items: Arc<[Item]>,
     verdict: Verdict,
     looked: Looked,
     /// Those of the objects that the work dropped that are known to be its own.
@@ -55,6 +65,7 @@ impl Agent {
             self.forget(&key);
             self.set_broken(name, None);
             self.unseen.forget(name);
+            self.left.forget(name);
             return Ok(Next::Wait);
         };
         let applied = self.applied.get(&self.applied_name(name))?;
@@ -100,7 +111,7 @@ impl Agent {
         applied: Option<&AppliedManifestWork>,
     ) -> Result<Option<Judged>, Error> {
         let kinds = self.kinds(work).await;
-        let items = plan::items(&work.spec, &kinds);
+        let items: Arc<[Item]> = plan::items(&work.spec, &kinds).into();
         // What is known of an object is forgotten with the interest in it.
         let going = applied.map_or_else(Vec::new, |applied| plan::prune(recorded(applied), &items));
         let dropped = match applied {
@@ -150,19 +161,16 @@ impl Agent {
     /// Looks whether objects that were never written here are somebody else's, where the manifest wants to know.
     async fn look_for_strangers(&self, key: &Key, work: &str, items: &[Item]) -> Looked {
         let manager = Owner::manager_of(&self.applied_name(work));
+        let strangers = Strangers::new(&self.spoke, manager, items);
         let new = items.iter().filter_map(|item| {
-            let target = item
-                .target
-                .as_ref()
-                .ok()
-                .filter(|target| apply::refuses(target))?;
+            let target = item.target.as_ref().ok().filter(|target| refuses(target))?;
             let known = self.objects.get(key, &target.kind.resource, &target.place());
             known.is_none().then_some((item.ordinal, target))
         });
         let looks: Vec<_> = new
             .map(|(ordinal, target)| {
-                let manager = &manager;
-                async move { (ordinal, apply::not_foreign(&self.spoke, target, manager).await) }
+                let strangers = &strangers;
+                async move { (ordinal, strangers.none(target).await) }
             })
             .collect();
         stream::iter(looks).buffer_unordered(CONCURRENCY).collect().await
@@ -185,6 +193,7 @@ impl Agent {
         let current = self.unseen.status(work).last;
         let complete = condition::is_true(&current.conditions, status::COMPLETE);
         let before = recorded(applied);
+        let strangers = Strangers::new(&self.spoke, owner.manager(), &items);
         let pass = Pass {
             agent: self,
             key,
@@ -194,6 +203,7 @@ impl Agent {
             verdict: &verdict,
             for_executor: work.spec.executor.is_some(),
             looked: &looked,
+            strangers: &strangers,
             recorded: before.iter().map(named).collect(),
         };
         // What was taken away goes at once, not after what is new. Only grants go last: what they made stays where this
@@ -201,16 +211,27 @@ impl Agent {
         let (grants, others): (Vec<_>, Vec<_>) = plan::prune(before, &items)
             .into_iter()
             .partition(|resource| resource.group == NamespaceGrant::group(&()));
-        let (done, (mut pending, mut pruned)) =
-            futures::join!(pass.run(&items), self.prune(others, &owner, &dropped));
+        let (done, mut outcomes) = futures::join!(pass.run(&items), self.prune(others, &owner, &dropped));
         if !grants.is_empty() {
-            let going: Vec<_> = pending.iter().chain(&grants).cloned().collect();
+            let going: Vec<_> = pending(&outcomes).chain(&grants).cloned().collect();
             let recorded = Self::applied_resources(before, &done, &items, &going);
-            self.patch_applied_status(applied, &recorded).await?;
-            let (late, outcome) = self.prune(grants, &owner, &dropped).await;
-            pending.extend(late);
-            pruned = pruned.and(outcome);
+            match self.patch_applied_status(applied, &recorded).await {
+                Ok(()) => outcomes.extend(self.prune(grants, &owner, &dropped).await),
+                Err(error) => {
+                    // They have to wait, and the work says why.
+                    outcomes.extend(grants.into_iter().map(|grant| (grant, Ok(Gone::Pending))));
+                    if let Some((_, outcome)) = outcomes.last_mut() {
+                        *outcome = Err(error);
+                    }
+                }
+            }
         }
+        let mut left: Vec<String> = outcomes
+            .iter()
+            .map(|(resource, outcome)| left::words(resource, outcome.as_ref().err()))
+            .collect();
+        left.sort();
+        let pending: Vec<AppliedResource> = pending(&outcomes).cloned().collect();
 
         let waits: HashSet<Wait> = done.iter().filter_map(|done| done.wait.clone()).collect();
         self.waits(key, waits);
@@ -218,20 +239,40 @@ impl Agent {
         self.declare_interest(key, &items, &pending).await;
 
         let failed = done.iter().any(|done| done.failed);
+        let blind = self.blind(&done, &items);
         let recorded = Self::applied_resources(before, &done, &items, &pending);
         let reports: Vec<Report> = done.into_iter().map(|done| done.report).collect();
-        let wanted = status::status(
+        let mut wanted = status::status(
             &current,
             &reports,
             verdict.refusal.as_deref(),
             work.metadata.generation,
             Timestamp::now(),
+            stored(&work.metadata) + stored(&work.spec),
         );
-        let (recorded, reported) = futures::join!(
-            self.patch_applied_status(applied, &recorded),
-            self.write_status(work, &wanted)
+        left::tell(
+            &mut wanted.conditions,
+            &left,
+            work.metadata.generation,
+            Timestamp::now(),
         );
-        recorded.and(reported).and(pruned)?;
+        blind::tell(
+            &mut wanted.conditions,
+            &blind,
+            self.watches.looks(),
+            work.metadata.generation,
+            Timestamp::now(),
+        );
+        // One after the other: what is reported as applied was recorded first, for the agent that comes after this one, and
+        // who waits for a revocation asks in this moment and is given room. A record that is refused hides no report.
+        let recorded = self.patch_applied_status(applied, &recorded).await;
+        recorded.and(self.write_status(work, &wanted).await)?;
+        if status::resumes(&current, &wanted) {
+            self.queue.add(key.clone());
+        }
+        outcomes
+            .into_iter()
+            .try_for_each(|(_, outcome)| outcome.map(drop))?;
         if !pending.is_empty() {
             return Ok(Next::Retry);
         }
@@ -243,6 +284,14 @@ impl Agent {
         } else {
             Next::Wait
         })
+    }
+
+    /// Of which of the objects that are there changes are not seen.
+    fn blind(&self, done: &[Done], items: &[Item]) -> BTreeSet<Blind> {
+        let there = done.iter().filter(|done| done.applied.is_some());
+        let targets = there.filter_map(|done| items.get(done.ordinal)?.target.as_ref().ok());
+        self.watches
+            .blind(targets.map(|target| (&target.kind.resource, target.place())))
     }
 
     /// A work that cannot be understood: what was applied stays as it is, and the work says why.
@@ -267,7 +316,7 @@ impl Agent {
     }
 
     /// Asks once for every kind that the work names.
-    async fn kinds(&self, work: &ManifestWork) -> Kinds {
+    pub(super) async fn kinds(&self, work: &ManifestWork) -> Kinds {
         let wanted: HashSet<GroupVersionKind> = work
             .spec
             .workload
@@ -286,34 +335,23 @@ impl Agent {
             .await
     }
 
+    /// Takes away what a work has dropped. What is still there is returned, and with it what went wrong.
     async fn prune(
         &self,
         dropped: Vec<AppliedResource>,
         owner: &Owner,
         known: &BTreeMap<AppliedResource, Own>,
-    ) -> (Vec<AppliedResource>, Result<(), Error>) {
-        let outcomes: Vec<_> = stream::iter(dropped)
+    ) -> Vec<Going> {
+        stream::iter(dropped)
             .map(|resource| async move {
                 let claim = known.get(&resource).map_or(Claim::Reference, Claim::Own);
                 let outcome = delete(self, &resource, owner, claim).await;
                 (resource, outcome)
             })
             .buffer_unordered(CONCURRENCY)
+            .filter(|(_, outcome)| std::future::ready(!matches!(outcome, Ok(Gone::Yes))))
             .collect()
-            .await;
-        let mut pending = Vec::new();
-        let mut failure = Ok(());
-        for (resource, outcome) in outcomes {
-            match outcome {
-                Ok(Gone::Yes) => {}
-                Ok(Gone::Pending) => pending.push(resource),
-                Err(error) => {
-                    pending.push(resource);
-                    failure = Err(error);
-                }
-            }
-        }
-        (pending, failure)
+            .await
     }
 
     /// What the AppliedManifestWork records.
@@ -425,6 +463,10 @@ fn too_long(work: &str) -> Option<String> {
             work.len()
         )
     })
+}
+
+fn pending(going: &[Going]) -> impl Iterator<Item = &AppliedResource> {
+    going.iter().map(|(resource, _)| resource)
 }
 
 /// What a work has applied, as recorded.

@@ -1,12 +1,14 @@
 //! Pure: from what happened to each manifest to the status of the work.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use writ_api::work::{
     FeedbackValue, ManifestCondition, ManifestResourceMeta, ManifestResourceStatus, ManifestWorkStatus,
 };
 use writ_runtime::condition::{self, Status, Wanted};
+
+use super::room::{fit, stored};
 
 /// The condition of what was written.
 pub const APPLIED: &str = "Applied";
@@ -34,8 +36,8 @@ const MAX_FEEDBACK: usize = 256 * 1024;
 pub struct Report {
     /// Which manifest.
     pub meta: ManifestResourceMeta,
-    /// Whether it was applied.
-    pub applied: Wanted,
+    /// Whether it was applied; `None` if nothing was tried.
+    pub applied: Option<Wanted>,
     /// Whether its object exists; `None` if nothing new is known.
     pub available: Option<Wanted>,
     /// What its object says; `None` if nothing new is known.
@@ -98,13 +100,15 @@ pub fn availability_unknown(message: &str) -> Wanted {
     Wanted::new(AVAILABLE, Status::Unknown, "FetchingResourceFailed", message)
 }
 
-/// The status of a work: one entry per report, and the sums. `refusal` replaces the message of a failed apply.
+/// The status of a work: one entry per report, and the sums. `refusal` replaces the message of a failed apply; `others` is
+/// what the object holds besides, in bytes.
 pub fn status(
     current: &ManifestWorkStatus,
     reports: &[Report],
     refusal: Option<&str>,
     generation: Option<i64>,
     now: Timestamp,
+    others: usize,
 ) -> ManifestWorkStatus {
     let before: HashMap<_, &ManifestCondition> = current
         .resource_status
@@ -121,7 +125,13 @@ pub fn status(
         .collect();
     bound_feedback(&mut manifests, generation, now);
     let mut conditions = current.conditions.clone();
-    for wanted in work_conditions(&manifests, refusal) {
+    // A work that is complete is not applied any more: what is said of its last revision stays, and that it is of that one.
+    let ended = condition::is_true(&conditions, COMPLETE) && condition::find(&conditions, APPLIED).is_some();
+    let wanted = work_conditions(&manifests, refusal);
+    for wanted in wanted
+        .into_iter()
+        .filter(|wanted| !ended || wanted.type_ != APPLIED)
+    {
         condition::set(&mut conditions, &wanted, generation, now);
     }
     let aggregated = aggregate(&manifests);
@@ -129,10 +139,12 @@ pub fn status(
     for wanted in aggregated {
         condition::set(&mut conditions, &wanted, generation, now);
     }
-    ManifestWorkStatus {
+    let mut status = ManifestWorkStatus {
         conditions,
         resource_status: ManifestResourceStatus { manifests },
-    }
+    };
+    fit(&mut status, others);
+    status
 }
 
 /// Leaves out the values of manifests for which there is no room left: a status that is too large is never written, and
@@ -144,7 +156,7 @@ fn bound_feedback(manifests: &mut [ManifestCondition], generation: Option<i64>, 
         let size: usize = values
             .map(|value| {
                 let texts = [&value.value.string, &value.value.json_raw];
-                FRAME + value.name.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+                FRAME + value.name.len() + texts.into_iter().flatten().map(stored).sum::<usize>()
             })
             .sum();
         if total.saturating_add(size) <= MAX_FEEDBACK {
@@ -175,11 +187,13 @@ fn manifest(
 ) -> ManifestCondition {
     let mut new = old.cloned().unwrap_or_default();
     new.resource_meta = report.meta.clone();
-    // Whatever is kept is still true of this revision.
-    for kept in &mut new.conditions {
+    // Whatever is kept is still true of this revision, but for what was never tried with it.
+    for kept in new.conditions.iter_mut().filter(|kept| kept.type_ != APPLIED) {
         kept.observed_generation = generation;
     }
-    condition::set(&mut new.conditions, &report.applied, generation, now);
+    if let Some(applied) = &report.applied {
+        condition::set(&mut new.conditions, applied, generation, now);
+    }
     if let Some(available) = &report.available {
         condition::set(&mut new.conditions, available, generation, now);
     }
@@ -194,6 +208,18 @@ fn manifest(
         }
     }
     new
+}
+
+/// Whether what was not written because it was complete has to be written now.
+pub fn resumes(before: &ManifestWorkStatus, now: &ManifestWorkStatus) -> bool {
+    fn complete(status: &ManifestWorkStatus) -> impl Iterator<Item = (&str, &str, &str, &str, i32)> {
+        let manifests = status.resource_status.manifests.iter();
+        let complete = manifests.filter(|manifest| condition::is_true(&manifest.conditions, COMPLETE));
+        complete.map(|manifest| identity(&manifest.resource_meta))
+    }
+    let ended = |status: &ManifestWorkStatus| condition::is_true(&status.conditions, COMPLETE);
+    let still: HashSet<_> = complete(now).collect();
+    (ended(before) && !ended(now)) || complete(before).any(|manifest| !still.contains(&manifest))
 }
 
 fn work_conditions(manifests: &[ManifestCondition], refusal: Option<&str>) -> [Wanted; 2] {
@@ -306,7 +332,7 @@ mod tests {
                 name: format!("m{name}"),
                 ..ManifestResourceMeta::default()
             },
-            applied: applied(),
+            applied: Some(applied()),
             available: Some(available()),
             content: Some(Content {
                 values: serde_json::from_value(
@@ -325,6 +351,7 @@ mod tests {
             None,
             Some(1),
             Timestamp::UNIX_EPOCH,
+            0,
         );
         let manifests = &status.resource_status.manifests;
         assert!(serde_json::to_vec(&status).unwrap().len() < 400_000);
@@ -334,5 +361,68 @@ mod tests {
         // What is small finds room after what is large.
         assert!(told(100) && synced(100));
         assert!(condition::is_true(&status.conditions, APPLIED));
+    }
+
+    #[test]
+    fn a_thousand_long_errors_leave_a_status_that_can_be_written() {
+        let reports: Vec<Report> = (0..1000)
+            .map(|name| Report {
+                meta: ManifestResourceMeta {
+                    kind: "ConfigMap".into(),
+                    name: format!("m{name}"),
+                    ..ManifestResourceMeta::default()
+                },
+                applied: Some(failed(&"<why>".repeat(8 * 1024))),
+                available: Some(not_available()),
+                content: None,
+            })
+            .collect();
+        let at = |second: i64, before: &ManifestWorkStatus| {
+            let now = Timestamp::from_second(second).unwrap();
+            status(before, &reports, None, Some(1), now, 512 * 1024)
+        };
+        let first = at(1, &ManifestWorkStatus::default());
+        assert!(stored(&first) < 1024 * 1024, "{}", stored(&first));
+        let told = &first.resource_status.manifests[999].conditions[0];
+        assert!(
+            told.message.starts_with("Failed to apply manifest: <why>"),
+            "{}",
+            told.message
+        );
+        assert_eq!(at(2, &first), first, "nothing new is nothing to write");
+    }
+
+    #[test]
+    fn a_complete_work_keeps_what_is_said_of_its_last_revision() {
+        let report = |name: &str, applied: Option<Wanted>| Report {
+            meta: ManifestResourceMeta {
+                kind: "ConfigMap".into(),
+                name: name.into(),
+                ..ManifestResourceMeta::default()
+            },
+            applied,
+            available: Some(available()),
+            content: None,
+        };
+        let run = |before: &ManifestWorkStatus, reports: &[Report], generation: i64| {
+            status(before, reports, None, Some(generation), Timestamp::UNIX_EPOCH, 0)
+        };
+        let mut first = run(&ManifestWorkStatus::default(), &[report("a", Some(applied()))], 1);
+        let complete = Wanted::new(COMPLETE, true, AGGREGATED, "");
+        condition::set(&mut first.conditions, &complete, Some(1), Timestamp::UNIX_EPOCH);
+        let held = held("Not written: the work is complete");
+        let second = run(&first, &[report("a", None), report("b", Some(held))], 2);
+        let told = |conditions: &[_], type_: &str| {
+            let found = condition::find(conditions, type_).unwrap();
+            (found.status.clone(), found.observed_generation.unwrap())
+        };
+        let manifest = |at: usize| &second.resource_status.manifests[at].conditions;
+        assert_eq!(told(&second.conditions, APPLIED), ("True".into(), 1));
+        assert_eq!(told(&second.conditions, AVAILABLE), ("True".into(), 2));
+        assert_eq!(told(manifest(0), APPLIED), ("True".into(), 1));
+        assert_eq!(told(manifest(0), AVAILABLE), ("True".into(), 2));
+        assert_eq!(told(manifest(1), APPLIED), ("False".into(), 2));
+        // No rule says that it is complete: it is not any more, and what was held back is due.
+        assert!(resumes(&first, &second) && !resumes(&first, &first) && !resumes(&second, &first));
     }
 }

@@ -141,6 +141,18 @@ impl Env {
             .then(|| status.user.and_then(|user| user.username).unwrap_or_default()))
     }
 
+    /// Waits until a token is refused: for ten seconds the API server remembers that it was good.
+    pub async fn refused(&self, token: &str) -> Result<()> {
+        tokio::time::timeout(Duration::from_mins(1), async {
+            while self.accepted(token).await?.is_some() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            anyhow::Ok(())
+        })
+        .await
+        .context("the token is still good")?
+    }
+
     pub async fn patch<K>(&self, api: &Api<K>, name: &str, patch: serde_json::Value) -> Result<()>
     where
         K: Clone + serde::de::DeserializeOwned + Debug,

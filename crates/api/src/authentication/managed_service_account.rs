@@ -8,6 +8,8 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{CONDITION_PRESENT, REASON_NOT_OURS, REASON_RESERVED};
+
 /// What shall be true of the account.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -85,6 +87,18 @@ pub struct ManagedServiceAccountStatus {
     /// In a cluster-set namespace: how many clusters have the account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clusters: Option<ClusterCounts>,
+}
+
+impl ManagedServiceAccountStatus {
+    /// What the agent says, if the ServiceAccount of the account's name is somebody else's. No change of the account's
+    /// spec makes it its own, so it does not matter of which generation this is.
+    pub fn not_own(&self) -> Option<&Condition> {
+        self.conditions.iter().find(|said| {
+            said.type_ == CONDITION_PRESENT
+                && said.status == "False"
+                && [REASON_NOT_OURS, REASON_RESERVED].contains(&said.reason.as_str())
+        })
+    }
 }
 
 /// The Secret that holds a token.

@@ -73,6 +73,15 @@ pub const LABEL_PARENT_UID: &str = "authentication.writ.dev/parent-uid";
 /// On a child of an account in a cluster-set namespace: `namespace/name` of that account.
 pub const ANNOTATION_PARENT: &str = "authentication.writ.dev/parent";
 
+/// The condition by which the agent says whether the account has a ServiceAccount.
+pub const CONDITION_PRESENT: &str = "AllServiceAccountPresent";
+
+/// A reason of [`CONDITION_PRESENT`]: the ServiceAccount of that name was not made for the account.
+pub const REASON_NOT_OURS: &str = "ServiceAccountNotOurs";
+
+/// A reason of [`CONDITION_PRESENT`]: the ServiceAccount of that name is the agent's, or an add-on's.
+pub const REASON_RESERVED: &str = "NameReserved";
+
 /// The key of the token in the Secret.
 pub const KEY_TOKEN: &str = "token";
 

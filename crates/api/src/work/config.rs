@@ -210,6 +210,14 @@ pub struct ConditionRule {
     pub message_expression: String,
 }
 
+impl ConditionRule {
+    /// Every expression that is evaluated for it.
+    pub fn expressions(&self) -> impl Iterator<Item = &String> {
+        let message = (!self.message_expression.is_empty()).then_some(&self.message_expression);
+        self.cel_expressions.iter().chain(message)
+    }
+}
+
 /// How a condition is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionRuleType {

@@ -41,6 +41,12 @@ use crate::schema;
 /// The API group.
 pub const GROUP: &str = "work.open-cluster-management.io";
 
+/// The condition of a ManifestWork from which something is left that it no longer delivers. Not there if nothing is.
+pub const PRUNED_CONDITION: &str = "Pruned";
+
+/// The reason that our agents give with it.
+pub const PRUNED_REASON: &str = "ObjectsLeft";
+
 /// The finalizer of the agent on a ManifestWork.
 pub const MANIFEST_WORK_FINALIZER: &str = "cluster.open-cluster-management.io/manifest-work-cleanup";
 
@@ -65,6 +71,9 @@ pub const DEFAULT_FIELD_MANAGER: &str = "work-agent";
 
 /// The user that stands for a work without an executor when `execute-as` is asked: the agent itself.
 pub const NIL_EXECUTOR: &str = "system:serviceaccount::klusterlet-work-sa";
+
+/// How many CEL expressions the rules of one object may have: each may take some thousandths of a second.
+pub const MAX_RULE_EXPRESSIONS: usize = 64;
 
 /// The longest name of a work: its AppliedManifestWork is named by 64 digits, a dash and this.
 pub const MANIFEST_WORK_NAME_LIMIT: usize = 253 - 64 - 1;

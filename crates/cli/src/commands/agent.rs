@@ -67,7 +67,7 @@ pub struct Agent {
     /// How long what was applied stays after its work is gone from the hub.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     appliedmanifestwork_eviction_grace_period: Duration,
-    /// Accepted for compatibility: the agent watches, and has no interval to wait for.
+    /// How often what the agent may not list and watch is looked at; all else is watched; default: 5m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     status_sync_interval: Option<Duration>,
     /// The controllers to run; default: all.

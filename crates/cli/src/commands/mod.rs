@@ -28,6 +28,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub use agent::Agent;
+
 /// What writ can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -69,7 +71,7 @@ pub enum Command {
     /// Run the controllers and the admission of a hub.
     Hub(Box<hub::Hub>),
     /// Run the agent of a managed cluster.
-    Agent(Box<agent::Agent>),
+    Agent(Box<Agent>),
     /// Run RootSyncs and RepoSyncs.
     Sync(Box<sync::Sync>),
     /// Run an embedded Kubernetes API server.

@@ -131,8 +131,12 @@ fn rights() -> Result<()> {
         why.contains("user:dora may list pods") && why.contains("ClusterRole"),
         "{why}"
     );
-    let who = ok(writ("who-can list pods -n web --cluster cluster1")?)?;
-    ensure!(who.contains("dora") && who.contains("alice"), "{who}");
+    // The example is delivered while the fleet is used already.
+    eventually(
+        "who may list pods",
+        || writ("who-can list pods -n web --cluster cluster1"),
+        |who| who.code == 0 && who.out.contains("dora") && who.out.contains("alice"),
+    )?;
 
     let revoke = "revoke --from user:dora --role view --namespace web --cluster cluster1";
     let revoked = ok(writ(revoke)?)?;
@@ -216,11 +220,11 @@ fn descriptions() -> Result<()> {
         "{}",
         work.out
     );
-    let cluster = ok(writ("describe cluster cluster1")?)?;
-    ensure!(
-        cluster.contains("ManagedClusterJoined") && cluster.contains("claim"),
-        "{cluster}"
-    );
+    eventually(
+        "the cluster is described",
+        || writ("describe cluster cluster1"),
+        |cluster| cluster.out.contains("ManagedClusterJoined") && cluster.out.contains("claim"),
+    )?;
     let set = ok(writ("describe set europe")?)?;
     ensure!(
         set.contains("kubectl label managedcluster CLUSTER region=europe"),
@@ -232,11 +236,11 @@ fn descriptions() -> Result<()> {
         |output| output.out.contains("cluster2") && output.out.contains("available"),
     )?;
     ensure!(member.out.contains("member"), "{}", member.out);
-    let addon = ok(writ("describe addon managed-serviceaccount -n cluster1")?)?;
-    ensure!(
-        addon.contains("namespace") && addon.contains("open-cluster-management-agent"),
-        "{addon}"
-    );
+    eventually(
+        "the add-on is described",
+        || writ("describe addon managed-serviceaccount -n cluster1"),
+        |addon| addon.out.contains("namespace") && addon.out.contains("open-cluster-management-agent"),
+    )?;
     tell(&up, &ok(writ("get permissions alice-reads-web -o json")?)?)?;
     let events = ok(writ("describe permission alice-reads-web")?)?;
     ensure!(
@@ -375,8 +379,7 @@ fn up_continues() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let data = folder.path().join("fleet");
     // A port that is free now; the fleet takes it and the next ones.
-    let base = free_ports()?;
-    let base = base.to_string();
+    let base = free_ports()?.to_string();
     let args = [
         "--clusters",
         "1",

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -51,10 +50,8 @@ impl Ground {
         for (file, account) in [("hub", "writ-hub"), ("bootstrap", "agent-registration-bootstrap")] {
             write(folder.path(), file, &as_account(&fleet.hub, HUB, account).await?)?;
         }
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let (listen, url) = (format!("127.0.0.1:{port}"), format!("https://127.0.0.1:{port}"));
         let hub_file = folder.path().join("hub");
-        let mut flags = vec!["hub", "--webhook-listen", &listen, "--webhook-url", &url];
+        let mut flags = vec!["hub", "--webhook-listen", "127.0.0.1:0"];
         flags.extend([
             "--controllers",
             "cluster_set,placement,registration",
@@ -70,7 +67,8 @@ impl Ground {
                 ..PostParams::default()
             };
             let bad = ManagedCluster::new("not.a.namespace", serde_json::from_value(json!({}))?);
-            Ok(clusters.create(&params, &bad).await.is_err())
+            let refused = clusters.create(&params, &bad).await;
+            Ok(refused.is_err_and(|error| error.to_string().contains("the name of a namespace")))
         })
         .await?;
         Ok(Self {
@@ -134,7 +132,12 @@ pub fn write(folder: &Path, name: &str, config: &Kubeconfig) -> Result<()> {
 
 /// The binary, with these arguments.
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_writ"));
+    // Where agents are installed they run as the program that has nothing but them.
+    let (program, args) = match args.split_first() {
+        Some((&"writ-agent", args)) => (env!("CARGO_BIN_EXE_writ-agent"), args),
+        _ => (env!("CARGO_BIN_EXE_writ"), args),
+    };
+    let mut command = Command::new(program);
     command.args(args).env_remove("KUBECONFIG").kill_on_drop(true);
     command
 }

@@ -14,6 +14,9 @@ use tempfile::TempDir;
 /// The binary.
 pub const WRIT: &str = env!("CARGO_BIN_EXE_writ");
 
+/// The one that is an agent and nothing else.
+pub const WRIT_AGENT: &str = env!("CARGO_BIN_EXE_writ-agent");
+
 /// A running `writ up`.
 pub struct Up {
     child: Child,

@@ -95,6 +95,8 @@ mod tests {
             json!({"roles": [{"namespaceSelector": {}, "rules": []}]}),
             json!({"clusterRoleBinding": {"subject": {"kind": "ServiceAccount", "name": "a.b-c", "namespace": "d"}}}),
             json!({"clusterRoleBinding": {"subject": {"kind": "User", "name": "Any_Name@example.com"}}}),
+            // A role that is only referred to is part of no URL.
+            json!({"clusterRoleBinding": {"roleRef": {"kind": "ClusterRole", "name": "a b?"}, "subject": user()}}),
         ];
         for spec in stored {
             assert_eq!(answer("p", spec.clone()), Decision::Allow, "{spec}");
@@ -119,6 +121,22 @@ mod tests {
             (
                 json!({"clusterRoleBinding": {"name": "a/b", "subject": user()}}),
                 "spec.clusterRoleBinding.name",
+            ),
+            (
+                json!({"clusterRoleBinding": {"name": "a b", "subject": user()}}),
+                "spec.clusterRoleBinding.name: the name \"a b\" cannot be part of a URL",
+            ),
+            (
+                json!({"roleBindings": [{"namespace": "a", "name": "a?b", "roleRef": {"kind": "Role"}, "subject": user()}]}),
+                "spec.roleBindings[0].name",
+            ),
+            (
+                json!({"roleRefs": [{"kind": "ClusterRole", "name": "a#b"}]}),
+                "spec.roleRefs[0].name",
+            ),
+            (
+                json!({"clusterRoleBinding": {"roleRef": {"kind": "ClusterRole", "name": "a/b"}, "subject": user()}}),
+                "spec.clusterRoleBinding.roleRef.name",
             ),
             (
                 json!({"clusterRoleBinding": {"subject": {"kind": "Robot", "name": "x"}}}),

@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use writ_api::work::{ConditionRuleType, FeedbackType, ManifestConfig, ManifestWorkSpec, PropagationPolicy};
+use writ_api::work::{
+    ConditionRule, ConditionRuleType, FeedbackType, MAX_RULE_EXPRESSIONS, ManifestConfig, ManifestWorkSpec,
+    PropagationPolicy,
+};
 use writ_runtime::{cel::Expression, path::Path, segment};
 
 /// Checks the spec; the error names the field, the value and the way out.
@@ -104,6 +107,13 @@ fn check_config(config: &ManifestConfig) -> Result<(), String> {
                 .map_err(|error| format!("feedbackRules[{index}].jsonPaths[{:?}]: {error}", path.name))?;
         }
     }
+    let expressions = config.condition_rules.iter().flat_map(ConditionRule::expressions);
+    let count = expressions.count();
+    if count > MAX_RULE_EXPRESSIONS {
+        return Err(format!(
+            "conditionRules have {count} expressions in all, at most {MAX_RULE_EXPRESSIONS} are allowed"
+        ));
+    }
     for rule in &config.condition_rules {
         let place = format!("conditionRules[{:?}]", rule.condition);
         if rule.type_ == ConditionRuleType::Cel && rule.cel_expressions.is_empty() {
@@ -111,11 +121,7 @@ fn check_config(config: &ManifestConfig) -> Result<(), String> {
                 "{place}.celExpressions is empty: write at least one expression"
             ));
         }
-        let expressions = rule
-            .cel_expressions
-            .iter()
-            .chain((!rule.message_expression.is_empty()).then_some(&rule.message_expression));
-        for expression in expressions {
+        for expression in rule.expressions() {
             Expression::parse(expression).map_err(|error| {
                 let start: String = expression.chars().take(200).collect();
                 format!("{place}: {start:?} is not a CEL expression: {error}")

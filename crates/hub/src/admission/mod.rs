@@ -47,7 +47,7 @@ use writ_runtime::{Error, error::Context as _, webhook};
 
 pub use options::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
 
-use crate::Context;
+use crate::{Context, install};
 
 /// What a handler says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +159,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         context.shutdown.clone(),
     )
     .await
+    .map_err(install::advised)
 }
 
 /// The configurations of all handlers.

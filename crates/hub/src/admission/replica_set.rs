@@ -12,6 +12,7 @@ use super::{
     manifest_work::{parse, spec_of, unchanged},
     manifests, webhook,
 };
+use crate::replica_set::rollout;
 
 /// The row in the table of handlers.
 pub const HANDLER: Handler = Handler {
@@ -38,6 +39,13 @@ async fn review(desk: Arc<Desk>, request: Request) -> Result<Decision, Error> {
     let template = &spec.manifest_work_template;
     if let Err(problem) = manifests::check(template, desk.options.manifest_limit) {
         return Ok(Decision::bad_request(problem));
+    }
+    for (index, reference) in spec.placement_refs.iter().enumerate() {
+        if let Some(mistake) = rollout::mistake(&reference.rollout_strategy) {
+            return Ok(Decision::bad_request(format!(
+                "spec.placementRefs[{index}].{mistake}"
+            )));
+        }
     }
     executor::check(
         &desk,

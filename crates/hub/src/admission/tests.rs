@@ -178,6 +178,27 @@ async fn a_replica_set_needs_execute_as_everywhere() {
     assert!(matches!(decision, Decision::Deny(400, _)));
 }
 
+#[tokio::test]
+async fn a_deadline_that_is_none_is_named() {
+    let desk = desk(&[], NilExecutor::Allow);
+    let set = |deadline: &str| {
+        json!({"manifestWorkTemplate": spec(None, "1"), "placementRefs": [{"name": "p"}, {"name": "q",
+            "rolloutStrategy": {"type": "Progressive", "progressive": {"progressDeadline": deadline}}}]})
+    };
+    for fine in ["None", "90s", "5m"] {
+        let decision = review(&replica_set::HANDLER, &desk, request("root", &set(fine), None)).await;
+        assert_eq!(decision, Decision::Allow, "{fine}");
+    }
+    for wrong in ["5|", "5mfoo", "notNone"] {
+        let decision = review(&replica_set::HANDLER, &desk, request("root", &set(wrong), None)).await;
+        let Decision::Deny(400, message) = decision else {
+            panic!("{wrong}: {decision:?}")
+        };
+        let place = "spec.placementRefs[1].rolloutStrategy.progressive.progressDeadline";
+        assert!(message.starts_with(place) && message.contains(wrong), "{message}");
+    }
+}
+
 #[test]
 fn a_bad_spec_is_named() {
     let check = |value: Value| manifests::check(&serde_json::from_value(value).unwrap(), 1000);
@@ -193,8 +214,17 @@ fn a_bad_spec_is_named() {
         check(json!({"workload": {"manifests": [map("a"), map("b")]}})),
         Ok(())
     );
+    let optional = json!(["object.?status.?x.orValue(0) == 0", "[?object.?a] == []"]);
+    let rule = json!({"condition": "C", "type": "CEL", "celExpressions": optional});
+    assert_eq!(check(config(json!({"conditionRules": [rule]}))), Ok(()));
     for (spec, expected) in [
         (json!({}), "manifests should not be empty"),
+        (
+            config(
+                json!({"conditionRules": [{"condition": "C", "type": "CEL", "celExpressions": vec!["true"; 65]}]}),
+            ),
+            "conditionRules have 65 expressions in all, at most 64 are allowed",
+        ),
         (
             json!({"workload": {"manifests": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "x".repeat(2000)}}]}}),
             "exceeds the 1000 limit",

@@ -3,26 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::rbac::v1::{RoleRef, Subject},
+    api::rbac::v1::RoleRef,
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::{ResourceExt as _, core::SelectorExt as _};
 use serde_json::Value;
 use writ_api::{
-    rbac::{
-        ClusterPermission,
-        cluster_permission::{MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP},
-    },
+    rbac::{ClusterPermission, cluster_permission::RBAC_GROUP},
     work::ManifestConfig,
-    writ::{ADOPT_ANNOTATION, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE},
+    writ::{
+        ADOPT_ANNOTATION, BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE,
+    },
 };
 
 pub use super::id::Id;
 use super::{
     grant_names::GrantNames,
     manifest::{self, Asked, Content},
-    named::hub_role_id,
-    plan::{AddOn, HubRole, Observation},
+    named::{defines, hub_role_id, is_built_in},
+    plan::{HubRole, Observation},
     validate::{self, Problem, filled},
 };
 
@@ -67,6 +66,8 @@ pub struct Built {
     pub unread: BTreeSet<&'static str>,
     /// The kinds of roles that are to be looked at and cannot be yet (`validate: true`).
     pub unchecked: BTreeSet<&'static str>,
+    /// The kinds of roles that nobody can look for by their names, and why (`validate: true`).
+    pub unsearchable: BTreeSet<(&'static str, String)>,
     /// Subjects, as a person names them, in the order of the spec.
     pub subjects: Vec<String>,
 }
@@ -94,16 +95,6 @@ pub fn build(seen: &Observation<'_>) -> Built {
         builder.checks();
     }
     builder.out
-}
-
-/// Names that every cluster has for itself.
-fn is_built_in(kind: &str, name: &str) -> bool {
-    name.starts_with("system:")
-        || match kind {
-            "ClusterRole" => ["cluster-admin", "admin", "edit", "view"].contains(&name),
-            "ClusterRoleBinding" => name == "cluster-admin",
-            _ => false,
-        }
 }
 
 /// Makes objects of entries, one after the other.
@@ -250,76 +241,6 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The subjects of a binding as the managed cluster knows them; the ones that are not there are left out.
-    fn subjects(
-        &mut self,
-        field: &str,
-        single: Option<&Subject>,
-        list: Option<&[Subject]>,
-        namespaced: bool,
-    ) -> Vec<Subject> {
-        let entries = validate::subject_entries(field, single, list);
-        if entries.is_empty() {
-            self.out
-                .problems
-                .extend(validate::subjects(field, single, list, namespaced));
-        }
-        let mut subjects = Vec::new();
-        for (field, subject) in entries {
-            self.out
-                .subjects
-                .push(format!("{} {}", subject.kind, subject.name));
-            let problems = validate::subject(&field, subject, namespaced);
-            if !problems.is_empty() {
-                self.out.problems.extend(problems);
-                continue;
-            }
-            if subject.kind != MANAGED_SERVICE_ACCOUNT_KIND {
-                let mut subject = subject.clone();
-                subject.api_group = (subject.kind != "ServiceAccount").then(|| RBAC_GROUP.into());
-                subject.namespace = subject.namespace.filter(|ns| !ns.is_empty());
-                subjects.push(subject);
-                continue;
-            }
-            if self.seen.unread.accounts {
-                self.out
-                    .unread
-                    .insert("ManagedServiceAccounts and ManagedClusterAddOns");
-                // Whoever makes an object of it looks what it was.
-                subjects.push(subject.clone());
-                continue;
-            }
-            match self.account(&subject.name) {
-                Ok(namespace) => subjects.push(Subject {
-                    kind: "ServiceAccount".into(),
-                    name: subject.name.clone(),
-                    namespace: Some(namespace),
-                    api_group: None,
-                }),
-                Err(words) if self.out.missing.contains(&words) => {}
-                Err(words) => self.out.missing.push(words),
-            }
-        }
-        subjects
-    }
-
-    /// The namespace on the managed cluster of a ManagedServiceAccount's ServiceAccount.
-    fn account(&self, name: &str) -> Result<String, String> {
-        let cluster = self.permission().namespace().unwrap_or_default();
-        if !self.seen.accounts.contains(name) {
-            return Err(format!("ManagedServiceAccount {cluster}/{name} does not exist"));
-        }
-        match self.seen.add_on {
-            AddOn::Namespace(namespace) => Ok(namespace.to_owned()),
-            AddOn::Missing => Err(format!(
-                "ManagedClusterAddOn {cluster}/managed-serviceaccount does not exist, so the ServiceAccount of ManagedServiceAccount {name} has no namespace yet"
-            )),
-            AddOn::NoNamespace => Err(format!(
-                "ManagedClusterAddOn {cluster}/managed-serviceaccount tells no namespace yet (status.namespace, spec.installNamespace), so the ServiceAccount of ManagedServiceAccount {name} has none"
-            )),
-        }
-    }
-
     /// One object in a namespace, or one in each namespace that a selector selects.
     fn place(
         &mut self,
@@ -370,8 +291,16 @@ impl<'a> Builder<'a> {
             namespace: String::new(),
             name: grant.clone(),
         };
-        if is_built_in(kind, name) {
+        if is_built_in(kind, "", name) {
             self.built_in(field, &format!("{kind} {name}"));
+            return;
+        }
+        if name.starts_with('.') {
+            // The definition of a NamespaceGrant keeps `.` and `..` out by that, so the agent could not even store it.
+            let message = format!(
+                "is {name:?}; where a namespaceSelector selects, a name cannot begin with a dot: choose another name"
+            );
+            self.problem(&format!("{field}.name"), message);
             return;
         }
         let what = format!("a {kind} {name} for the same selector");
@@ -387,7 +316,7 @@ impl<'a> Builder<'a> {
             field: field.to_owned(),
             purpose: Purpose::Grant,
             manifest: manifest::grant(
-                self.metadata(&id),
+                self.metadata(&id, content),
                 name,
                 labels,
                 Asked {
@@ -408,7 +337,7 @@ impl<'a> Builder<'a> {
             name,
         };
         let what = id.to_string();
-        if is_built_in(kind, &id.name) {
+        if is_built_in(kind, namespace, &id.name) {
             self.built_in(field, &what);
             return;
         }
@@ -422,7 +351,7 @@ impl<'a> Builder<'a> {
         self.out.items.push(Item {
             field: field.to_owned(),
             purpose: Purpose::Deliver,
-            manifest: manifest::object(self.metadata(&id), !namespace.is_empty(), content),
+            manifest: manifest::object(self.metadata(&id, content), !namespace.is_empty(), content),
             config: None,
             id,
         });
@@ -444,12 +373,15 @@ impl<'a> Builder<'a> {
         None
     }
 
-    fn metadata(&self, id: &Id) -> ObjectMeta {
-        let refuse = (ON_CONFLICT_ANNOTATION.to_owned(), ON_CONFLICT_REFUSE.to_owned());
+    fn metadata(&self, id: &Id, content: Content<'_>) -> ObjectMeta {
+        let mut guards = BTreeMap::from([(ON_CONFLICT_ANNOTATION.to_owned(), ON_CONFLICT_REFUSE.to_owned())]);
+        if matches!(content, Content::Binding(role, _) if defines(self.permission(), role)) {
+            guards.insert(BOUND_ROLE_ANNOTATION.to_owned(), BOUND_ROLE_OWN.to_owned());
+        }
         ObjectMeta {
             name: Some(id.name.clone()),
             namespace: Some(id.namespace.clone()).filter(|ns| !ns.is_empty()),
-            annotations: (!self.adopt).then(|| BTreeMap::from([refuse])),
+            annotations: (!self.adopt).then_some(guards),
             ..ObjectMeta::default()
         }
     }

@@ -4,8 +4,12 @@
 //!
 //! A role that this permission made until now gets its stub only when the agent has removed it: in a work that names it
 //! all the time the agent would keep it, and with it what it allows.
+//!
+//! A role whose name is no part of a URL has no stub either: with it the whole work would be refused.
 
 use std::collections::BTreeSet;
+
+use writ_runtime::segment;
 
 use super::{
     build::{Builder, Id, Item, Purpose, selected},
@@ -17,7 +21,10 @@ impl Builder<'_> {
     /// Adds the stubs.
     pub(super) fn checks(&mut self) {
         let mut wanted = BTreeSet::new();
-        for (field, binding) in validate::cluster_role_bindings(self.permission()) {
+        // An entry that is not delivered needs no role; the name of one could have the whole work refused.
+        for (field, binding) in validate::cluster_role_bindings(self.permission())
+            .filter(|(field, binding)| validate::cluster_role_binding(field, binding).is_empty())
+        {
             if let Some(role) = binding
                 .role_ref
                 .as_ref()
@@ -28,6 +35,9 @@ impl Builder<'_> {
         }
         for (i, binding) in self.permission().spec.role_bindings.iter().enumerate() {
             let field = format!("spec.roleBindings[{i}]");
+            if !validate::role_binding(&field, binding).is_empty() {
+                continue;
+            }
             let name = filled(binding.role_ref.name.as_deref())
                 .unwrap_or(&self.name)
                 .to_owned();
@@ -65,6 +75,11 @@ impl Builder<'_> {
                 name,
             };
             if id.name.is_empty() || self.taken.contains_key(&id) {
+                continue;
+            }
+            // A binding may name such a role, but nobody can ask for it.
+            if let Err(words) = segment::check(&format!("{field}.roleRef.name"), &id.name) {
+                self.out.unsearchable.insert((kind, words));
                 continue;
             }
             if made.contains(&id) {

@@ -1,18 +1,13 @@
 //! Watches everything that can change the answer, plans, and writes the difference.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use k8s_openapi::jiff::Timestamp;
-use kube::{
-    Api, Resource as _, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
-    runtime::reflector::ObjectRef,
-};
-use serde_json::json;
+use kube::{Api, Resource as _, ResourceExt as _, api::PostParams, runtime::reflector::ObjectRef};
 use writ_api::{
     authentication::ManagedServiceAccount,
     cluster::ManagedCluster,
@@ -36,8 +31,11 @@ use super::{
     named::{account_names, add_on_namespace, hub_role, hub_role_id, uses_selector},
     names::{self, MAX_PARTS},
     plan::{self, HubRole, Observation, Plan},
+    progress::PENDING_SINCE,
+    replace::replace,
     split::Limits,
     status::{self, Refused},
+    subjects::Account,
     watches::{Key, Watches, owner_of},
 };
 use crate::{Context, MANAGER, upsert::will_try_again};
@@ -177,7 +175,8 @@ impl Reconciler {
         }
         let status = status::status(&seen, &plan, &refused);
         if failed.is_none() && is_available(cluster.as_deref()) {
-            let waits = condition::find(&status.conditions, "Ready").is_some_and(|c| c.reason == "Pending");
+            let ready = condition::find(&status.conditions, "Ready");
+            let waits = ready.is_some_and(|c| c.reason == "Pending" || c.message.contains(PENDING_SINCE));
             // Whoever waits for this generation must not read a "True" that is over.
             let said = permission.status.iter().flat_map(|s| &s.conditions);
             let stale = said
@@ -268,18 +267,10 @@ impl Reconciler {
         if current.spec == wanted.spec && same_owners {
             return Ok(());
         }
-        let (have, want) = (json!(current.spec), json!(wanted.spec));
-        let metadata = if same_owners {
-            json!({ "uid": current.metadata.uid })
-        } else {
-            json!({ "uid": current.metadata.uid, "ownerReferences": owners })
-        };
-        let spec = apply::replacement(&have, &want).unwrap_or_else(|| json!({}));
-        let patch = json!({ "metadata": metadata, "spec": spec });
-        api.patch(&name, &manager(), &Patch::Merge(&patch))
+        let owners = (!same_owners).then_some(owners);
+        replace(&api, current, wanted, owners)
             .await
-            .context(|| format!("change ManifestWork {namespace}/{name}"))?;
-        Ok(())
+            .context(|| format!("change ManifestWork {namespace}/{name}"))
     }
 
     /// The hub refuses the new content: what the old one granted and the new one does not is still revoked.
@@ -384,15 +375,14 @@ impl Reconciler {
             .collect()
     }
 
-    fn accounts(&self, permission: &ClusterPermission) -> BTreeSet<String> {
+    fn accounts(&self, permission: &ClusterPermission) -> BTreeMap<String, Account> {
         let namespace = permission.namespace().unwrap_or_default();
         account_names(permission)
-            .filter(|name| {
+            .filter_map(|name| {
                 let reference = ObjectRef::<ManagedServiceAccount>::new(name).within(&namespace);
-                let account = self.watches.accounts.get(&reference);
-                account.is_some_and(|account| account.metadata.deletion_timestamp.is_none())
+                let account = self.watches.accounts.get(&reference)?;
+                Some((name.to_owned(), Account::of(&account)?))
             })
-            .map(ToOwned::to_owned)
             .collect()
     }
 
@@ -419,13 +409,6 @@ impl Reconciler {
 /// Whether the hub says no to what is written, and would say so again.
 fn is_refusal(error: &Error) -> bool {
     [400, 403, 413, 422].iter().any(|code| error.is_code(*code))
-}
-
-fn manager() -> PatchParams {
-    PatchParams {
-        field_manager: Some(MANAGER.into()),
-        ..PatchParams::default()
-    }
 }
 
 #[cfg(test)]

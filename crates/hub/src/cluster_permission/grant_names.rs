@@ -50,7 +50,12 @@ impl GrantNames {
         let manifests = works.values().flat_map(|work| &work.spec.workload.manifests);
         let mut carried: BTreeMap<Entry, BTreeSet<String>> = BTreeMap::new();
         let mut used = BTreeSet::new();
+        let base = names::work(permission, 1);
         for (grant, entry) in manifests.filter_map(|manifest| carried_entry(&manifest.0)) {
+            // Somebody may have edited the work: a name that is not of our making may be another's, or none at all.
+            if !is_name(&base, &grant) {
+                continue;
+            }
             used.insert(grant.clone());
             carried.entry(entry).or_default().insert(grant);
         }
@@ -75,7 +80,6 @@ impl GrantNames {
             let (kind, name, _) = &entry;
             let kept = edited.get_mut(&(*kind, name.clone())).and_then(Vec::pop);
             let grant = kept.or_else(|| {
-                let base = names::work(permission, 1);
                 // Another entry may have kept the name that this one would get.
                 (0..=u32::MAX)
                     .map(|salt| format!("{base}-{}", grant_suffix(kind, name, labels, salt)))
@@ -86,6 +90,13 @@ impl GrantNames {
         }
         names
     }
+}
+
+/// Whether a grant of the permission whose first work has this name can have that name.
+fn is_name(base: &str, grant: &str) -> bool {
+    let suffix = grant.strip_prefix(base).and_then(|rest| rest.strip_prefix('-'));
+    suffix
+        .is_some_and(|digits| digits.len() == 8 && digits.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f')))
 }
 
 fn carried_entry(manifest: &Value) -> Option<(String, Entry)> {

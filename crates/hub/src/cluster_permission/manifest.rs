@@ -49,11 +49,11 @@ pub fn object(metadata: ObjectMeta, namespaced: bool, content: Content<'_>) -> V
     match (content, namespaced) {
         (Content::Rules(rules), true) => json!(rbac::Role {
             metadata,
-            rules: Some(rules.to_vec()),
+            rules: Some(without_empty_lists(rules)),
         }),
         (Content::Rules(rules), false) => json!(rbac::ClusterRole {
             metadata,
-            rules: Some(rules.to_vec()),
+            rules: Some(without_empty_lists(rules)),
             aggregation_rule: None,
         }),
         (Content::Binding(role, subjects), true) => json!(rbac::RoleBinding {
@@ -67,6 +67,22 @@ pub fn object(metadata: ObjectMeta, namespaced: bool, content: Content<'_>) -> V
             subjects: Some(subjects.to_vec()),
         }),
     }
+}
+
+/// Rules as they are delivered. An empty list says the same as none, and what means the same shall look the same: else two
+/// permissions would be in conflict over nothing.
+pub fn without_empty_lists(rules: &[PolicyRule]) -> Vec<PolicyRule> {
+    let filled = |list: &Option<Vec<String>>| list.clone().filter(|list| !list.is_empty());
+    rules
+        .iter()
+        .map(|rule| PolicyRule {
+            api_groups: filled(&rule.api_groups),
+            non_resource_urls: filled(&rule.non_resource_urls),
+            resource_names: filled(&rule.resource_names),
+            resources: filled(&rule.resources),
+            verbs: rule.verbs.clone(),
+        })
+        .collect()
 }
 
 /// What a permission asks of its grants.
@@ -93,7 +109,7 @@ pub fn grant(
         ..NamespaceGrantSpec::default()
     };
     match content {
-        Content::Rules(rules) => spec.rules = Some(rules.to_vec()),
+        Content::Rules(rules) => spec.rules = Some(without_empty_lists(rules)),
         Content::Binding(role, subjects) => {
             spec.validate = (asked.validate && role.kind == "Role").then_some(true);
             spec.role_ref = Some(role.clone());

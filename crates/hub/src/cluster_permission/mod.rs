@@ -7,7 +7,7 @@
 //! * A ManagedServiceAccount becomes the ServiceAccount that its agent keeps. When it goes, so does its grant.
 //! * An object that two permissions of a cluster name is the older one's; the other shares it or reports the conflict.
 //! * A namespace selector is expanded by the agent, where the namespaces are, if the agent says that it can.
-//! * Nothing is called applied before the agent has said so of exactly this content.
+//! * Nothing is called applied or revoked before the agent has said so of exactly this content.
 //!
 //! [`validate`] says what can never work, [`build`] makes objects of entries, [`split`] puts them into works,
 //! [`plan`] joins these, [`status`] folds the agent's reports, [`controller`] watches and writes differences.
@@ -27,9 +27,12 @@ pub mod names;
 mod neighbours;
 mod packed;
 pub mod plan;
-pub mod report;
+mod progress;
+pub mod replace;
+mod report;
 pub mod split;
 pub mod status;
+pub mod subjects;
 mod unread;
 pub mod validate;
 pub mod watches;

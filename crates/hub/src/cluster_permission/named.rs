@@ -1,6 +1,6 @@
 //! Pure: what a permission names.
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 use kube::{Resource, ResourceExt as _};
 use writ_api::{
     addon::ManagedClusterAddOn,
@@ -60,6 +60,11 @@ pub fn object_names(permission: &ClusterPermission) -> impl Iterator<Item = (&st
     cluster_role.chain(roles).chain(hub_roles).chain(bindings)
 }
 
+/// Whether a permission itself makes a role of this kind and name, wherever that is.
+pub fn defines(permission: &ClusterPermission, role: &RoleRef) -> bool {
+    object_names(permission).any(|(kind, name)| kind == role.kind && name == role.name)
+}
+
 /// The role of the hub that is referred to.
 pub fn hub_role_id(reference: &HubRoleRef) -> Id {
     Id {
@@ -82,6 +87,20 @@ pub fn add_on_namespace(add_on: Option<&ManagedClusterAddOn>) -> AddOn<'_> {
         Some(namespace) => AddOn::Namespace(namespace),
         None => AddOn::NoNamespace,
     }
+}
+
+/// Names that every cluster has for itself. Without a namespace: in one of those that a selector may select.
+pub fn is_built_in(kind: &str, namespace: &str, name: &str) -> bool {
+    name.starts_with("system:")
+        || match kind {
+            "ClusterRole" => ["cluster-admin", "admin", "edit", "view"].contains(&name),
+            "ClusterRoleBinding" => name == "cluster-admin",
+            "Role" => {
+                ["", "kube-system"].contains(&namespace)
+                    && name == "extension-apiserver-authentication-reader"
+            }
+            _ => false,
+        }
 }
 
 /// A role of the hub.

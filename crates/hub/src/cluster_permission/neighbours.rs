@@ -19,9 +19,10 @@ use writ_api::rbac::{ClusterPermission, cluster_permission::RBAC_GROUP};
 
 use super::{
     build::{Id, Item, Purpose, build},
-    manifest::parse,
+    manifest::{parse, without_empty_lists},
     named::{account_names, hub_role_id, object_names, uses_selector},
     plan::{AddOn, HubRole, Observation, Unread},
+    subjects::Account,
     validate::{MAX_NAME, Problem},
 };
 
@@ -153,7 +154,8 @@ fn meant(seen: &Observation<'_>, permission: &ClusterPermission) -> Meant {
         return meant;
     }
     let works = BTreeMap::new();
-    let accounts: BTreeSet<String> = account_names(permission).map(ToOwned::to_owned).collect();
+    let names = account_names(permission);
+    let accounts = names.map(|name| (name.to_owned(), Account::Own)).collect();
     // What follows the hub is never the same as what is written down, even if the words happen to be.
     let as_on_hub = HubRole {
         rules: vec![PolicyRule {
@@ -206,7 +208,12 @@ pub fn made_by(grant: &Value) -> Option<(&'static str, String)> {
 /// annotations and times that are null.
 pub fn grants_the_same(one: &Value, other: &Value) -> bool {
     let content = |manifest: &Value| {
-        let rules: Option<Vec<PolicyRule>> = parse(manifest.get("rules"));
+        // A grant says what it makes in its spec, a role or binding at the top.
+        let mut spec = manifest.get("spec").cloned();
+        let rules = spec.as_mut().and_then(Value::as_object_mut);
+        let rules = rules.map_or_else(|| manifest.get("rules").cloned(), |spec| spec.remove("rules"));
+        let rules: Option<Vec<PolicyRule>> = parse(rules.as_ref());
+        let rules = rules.map(|rules| without_empty_lists(&rules));
         let role: Option<RoleRef> = parse(manifest.get("roleRef"));
         let subjects: Option<Vec<Subject>> = parse(manifest.get("subjects"));
         let subjects = subjects.into_iter().flatten().map(|mut subject| {
@@ -216,7 +223,7 @@ pub fn grants_the_same(one: &Value, other: &Value) -> bool {
                 group.or_else(|| (subject.kind != "ServiceAccount").then(|| RBAC_GROUP.into()));
             subject
         });
-        (rules, role, subjects.collect::<Vec<_>>())
+        (spec, rules, role, subjects.collect::<Vec<_>>())
     };
-    Id::of(one) == Id::of(other) && one.get("spec") == other.get("spec") && content(one) == content(other)
+    Id::of(one) == Id::of(other) && content(one) == content(other)
 }

@@ -1,6 +1,6 @@
 //! Pure: from what was observed to the works that are wanted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::rbac::v1::PolicyRule, apimachinery::pkg::apis::meta::v1::OwnerReference, jiff::Timestamp,
@@ -17,6 +17,7 @@ use super::{
     build::{self, Built, Id},
     handover, names, neighbours, report,
     split::{self, Carried, Limits, Part},
+    subjects::Account,
     validate::{self, Problem},
 };
 
@@ -31,8 +32,8 @@ pub struct Observation<'a> {
     pub works: &'a BTreeMap<usize, &'a ManifestWork>,
     /// The cluster that its namespace stands for.
     pub cluster: Option<&'a ManagedCluster>,
-    /// The names of the ManagedServiceAccounts in its namespace that it names and that exist.
-    pub accounts: &'a BTreeSet<String>,
+    /// The ManagedServiceAccounts in its namespace that it names and that exist, by name.
+    pub accounts: &'a BTreeMap<String, Account>,
     /// The add-on that tells where their ServiceAccounts are.
     pub add_on: AddOn<'a>,
     /// The roles of the hub that it names and that exist.

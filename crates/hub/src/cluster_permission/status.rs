@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kube::ResourceExt as _;
 use serde_json::Value;
 use writ_api::{
-    cluster::managed_cluster::CONDITION_AVAILABLE,
     rbac::cluster_permission::{ClusterPermissionStatus, NamespaceSelection},
     work::ManifestWork,
 };
@@ -16,6 +14,7 @@ use super::{
     build::{Item, Purpose},
     names,
     plan::{Invalid, Observation, Plan, words},
+    progress::{Progress, Waiting, left, progress, with_left},
     report::{self, Feedback, Selected, id, reports},
 };
 
@@ -24,11 +23,12 @@ const MAX_WORDS: usize = 10;
 /// How many bytes a message has.
 const MAX_MESSAGE: usize = 16 * 1024;
 
-/// The reason while the agent has not applied everything, and how its message tells since when.
+/// The reason while the agent has not applied everything.
 const NOT_COMPLETE: &str = "ApplyRBACManifestWorkNotComplete";
-const PENDING_SINCE: &str = "pending since ";
 /// The reason while the hub has not read something that the answer depends on.
 const NOT_READ: &str = "NotReadYet";
+/// The reason where nobody can look for a role, because of its name.
+const CANNOT_LOOK: &str = "CannotBeLookedUp";
 /// The reason where a permission has nothing but selectors and these select nothing: that is an answer, not an error.
 const NOTHING_SELECTED: &str = "NothingSelected";
 const NOTHING_TO_DELIVER: &str =
@@ -37,31 +37,23 @@ const NOTHING_TO_DELIVER: &str =
 /// The answers of the hub to the writes of works, by number: what it said to the ones that it refused.
 pub type Refused = BTreeMap<usize, String>;
 
-/// What the agent says of one work.
-enum Progress<'a> {
-    /// It has not seen the work as it is wanted.
-    Pending(String),
-    /// It has tried and failed.
-    Failed(&'a Condition),
-    /// It has applied everything.
-    Done(&'a Condition),
-}
-
 /// The status that the permission shall have.
 pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> ClusterPermissionStatus {
     let mut status = seen.permission.status.clone().unwrap_or_default();
     let generation = seen.permission.metadata.generation;
-    let since = pending_since(seen);
-    let progress = progress(seen, plan, refused, since);
+    let waiting = Waiting::of(seen);
+    let progress = progress(seen, plan, refused, &waiting);
     let selections = report::selections(seen, plan);
+    let left = left(seen, plan, &selections, &waiting);
+    let left = left.as_deref();
     let roles = checked(seen, plan, "Role");
     let cluster_roles = checked(seen, plan, "ClusterRole");
 
     let mut wanted = vec![
         validation(plan),
-        subject_present(seen, plan),
+        subject_present(seen, plan, left),
         created(seen, plan, refused),
-        applied(seen, plan, refused, &progress),
+        told(applied(seen, plan, refused, &progress), left),
     ];
     wanted.extend(exist("ValidateRolesExist", "Roles", "roles", roles.as_ref()));
     wanted.extend(exist(
@@ -70,7 +62,8 @@ pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Cluster
         "cluster roles",
         cluster_roles.as_ref(),
     ));
-    wanted.push(ready(plan, &wanted, &progress, &selections));
+    let ready = ready(plan, &wanted, &progress, &selections, left);
+    wanted.push(told(ready, left));
     status
         .conditions
         .retain(|c| wanted.iter().any(|w| w.type_ == c.type_));
@@ -81,6 +74,14 @@ pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Cluster
     status.subjects = subjects(&plan.built.subjects);
     status.namespace_selections = report::bounded(selections);
     status
+}
+
+/// A condition that also says what is left.
+fn told(condition: Wanted, left: Option<&str>) -> Wanted {
+    Wanted {
+        message: with_left(&condition.message, left),
+        ..condition
+    }
 }
 
 fn validation(plan: &Plan) -> Wanted {
@@ -96,7 +97,7 @@ fn validation(plan: &Plan) -> Wanted {
     Wanted::new("Validation", holds, reason, message)
 }
 
-fn subject_present(seen: &Observation<'_>, plan: &Plan) -> Wanted {
+fn subject_present(seen: &Observation<'_>, plan: &Plan, left: Option<&str>) -> Wanted {
     let missing = &plan.built.missing;
     if missing.is_empty() && seen.unread.accounts {
         return Wanted::new("SubjectPresent", Status::Unknown, NOT_READ, not_read(plan));
@@ -113,10 +114,12 @@ fn subject_present(seen: &Observation<'_>, plan: &Plan) -> Wanted {
     if missing.len() > MAX_WORDS {
         words.push(format!("and {} more", missing.len() - MAX_WORDS));
     }
-    let message = format!(
-        "{}; what was granted to it is revoked until it is there",
-        words.join("; ")
-    );
+    let what = if left.is_some() {
+        "what was granted to it may still be in force"
+    } else {
+        "what was granted to it is revoked until it is there"
+    };
+    let message = with_left(&format!("{}; {what}", words.join("; ")), left);
     Wanted::new("SubjectPresent", false, "SubjectNotFound", message)
 }
 
@@ -223,6 +226,7 @@ fn ready(
     conditions: &[Wanted],
     progress: &[(usize, Progress<'_>)],
     selections: &[(NamespaceSelection, Selected)],
+    left: Option<&str>,
 ) -> Wanted {
     // What somebody can put right comes before what follows from it.
     let named = |type_: &str| {
@@ -258,8 +262,17 @@ fn ready(
         };
         return Wanted::new("Ready", false, reason, format!("{}: {words}", selection.field));
     }
+    if let Some(left) = left {
+        return Wanted::new("Ready", false, "RevocationPending", format!("revocation {left}"));
+    }
     if let Some(unknown) = conditions.iter().find(|c| c.status == Status::Unknown) {
-        return Wanted::new("Ready", false, "Pending", &unknown.message);
+        // Nobody waits for what will not come.
+        let reason = if unknown.reason == CANNOT_LOOK {
+            CANNOT_LOOK
+        } else {
+            "Pending"
+        };
+        return Wanted::new("Ready", false, reason, &unknown.message);
     }
     let nothing = conditions.iter().find(|c| c.reason == NOTHING_SELECTED);
     let message = nothing.map_or(
@@ -274,78 +287,6 @@ fn refusal(seen: &Observation<'_>, refused: &Refused) -> String {
         .iter()
         .map(|(number, text)| format!("ManifestWork {}: {text}", names::work(seen.permission, *number)));
     clip(&texts.collect::<Vec<_>>().join("; "), 4096)
-}
-
-/// Since when the agent has not done what is wanted: since the condition says so, or since now. Its time is no help: that
-/// moves with the status only, and it may have been False before for another reason.
-fn pending_since(seen: &Observation<'_>) -> Timestamp {
-    let conditions = seen.permission.status.as_ref().map(|s| s.conditions.as_slice());
-    let applied = condition::find(conditions.unwrap_or_default(), "AppliedRBACManifestWork");
-    applied
-        .filter(|c| c.reason == NOT_COMPLETE)
-        .and_then(|c| c.message.split_once(PENDING_SINCE)?.1.split_once(": "))
-        .and_then(|(time, _)| time.parse().ok())
-        .unwrap_or(seen.now)
-}
-
-fn progress<'a>(
-    seen: &Observation<'a>,
-    plan: &Plan,
-    refused: &Refused,
-    since: Timestamp,
-) -> Vec<(usize, Progress<'a>)> {
-    let offline = seen.cluster.and_then(|cluster| {
-        let conditions = cluster
-            .status
-            .as_ref()
-            .map(|s| s.conditions.as_slice())
-            .unwrap_or_default();
-        match condition::find(conditions, CONDITION_AVAILABLE) {
-            Some(c) if c.status == "True" => None,
-            Some(c) => Some(format!(
-                "; the cluster is not available: {}",
-                clip(&c.message, 200)
-            )),
-            None => Some("; the cluster has not reported yet".into()),
-        }
-    });
-    let pending = |what: &str| {
-        let offline = offline.as_deref().unwrap_or_default();
-        // Whole seconds: nobody needs more.
-        let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
-        Progress::Pending(format!("{PENDING_SINCE}{since}: {what}{offline}"))
-    };
-    plan.works
-        .iter()
-        .filter(|(number, _)| !refused.contains_key(number))
-        .map(|(number, wanted)| {
-            let Some(work) = seen.works.get(number) else {
-                return (*number, pending("the agent has not applied the work"));
-            };
-            if work.metadata.deletion_timestamp.is_some() {
-                return (
-                    *number,
-                    pending("the work is being deleted; it is made again when it is gone"),
-                );
-            }
-            let conditions = work
-                .status
-                .as_ref()
-                .map(|s| s.conditions.as_slice())
-                .unwrap_or_default();
-            let current = work.spec == wanted.spec;
-            let reported = condition::find(conditions, "Applied")
-                .filter(|c| current && c.observed_generation >= work.metadata.generation);
-            let waits = plan.parts.get(number).is_some_and(|part| part.waits);
-            let progress = match reported {
-                None => pending("the agent has not applied the work"),
-                Some(c) if c.status == "True" && waits => pending("an object moves to another work"),
-                Some(c) if c.status == "True" => Progress::Done(c),
-                Some(c) => Progress::Failed(c),
-            };
-            (*number, progress)
-        })
-        .collect()
 }
 
 /// The objects of a work that the agent could not apply, with its words.
@@ -367,10 +308,11 @@ fn failures(seen: &Observation<'_>, number: usize) -> String {
     words.join("; ")
 }
 
-/// The roles that are only looked at: which are missing, and whether the agent has looked at all.
+/// The roles that are only looked at: which are missing, whether the agent has looked at all, and why it cannot.
 struct Checked {
     missing: Vec<String>,
     unknown: bool,
+    unsearchable: Vec<String>,
 }
 
 fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
@@ -378,9 +320,11 @@ fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
         return None;
     }
     let reports = reports(seen, plan);
+    let unsearchable = plan.built.unsearchable.iter().filter(|(of, _)| *of == kind);
     let mut checked = Checked {
         missing: Vec::new(),
         unknown: plan.built.unchecked.contains(kind),
+        unsearchable: unsearchable.map(|(_, words)| words.clone()).collect(),
     };
     let stubs = plan
         .built
@@ -417,6 +361,10 @@ fn exist(type_: &str, reason: &str, what: &str, checked: Option<&Checked>) -> Op
         let list = clip(&checked.missing.join(", "), 4096);
         let message = format!("The following {what} were not found: {list}");
         Wanted::new(type_, false, &format!("{reason}NotFound"), message)
+    } else if !checked.unsearchable.is_empty() {
+        let list = clip(&checked.unsearchable.join("; "), 4096);
+        let message = format!("nobody can look for all referenced {what}: {list}");
+        Wanted::new(type_, Status::Unknown, CANNOT_LOOK, message)
     } else if checked.unknown {
         let message = format!("the agent has not looked for all referenced {what} yet");
         Wanted::new(type_, Status::Unknown, "NotCheckedYet", message)

@@ -1,6 +1,8 @@
 //! Tables against the plan: a world that tests change, and what becomes of it.
 
 mod delivery;
+mod left;
+mod named;
 mod neighbours;
 mod safety;
 mod spec;
@@ -21,6 +23,7 @@ use super::{
     plan::{AddOn, HubRole, Observation, Plan, Unread, plan},
     split::Limits,
     status::{Refused, status},
+    subjects::Account,
 };
 
 /// A hub in a test: what the controller would have observed.
@@ -29,6 +32,8 @@ struct World {
     works: BTreeMap<usize, ManifestWork>,
     cluster: Option<ManagedCluster>,
     accounts: BTreeSet<String>,
+    /// Those of them whose ServiceAccount is not theirs, and why.
+    not_own: BTreeMap<String, String>,
     add_on: Option<&'static str>,
     hub_roles: BTreeMap<Id, HubRole>,
     by_agent: bool,
@@ -52,6 +57,7 @@ impl World {
             works: BTreeMap::new(),
             cluster: serde_json::from_value(cluster).unwrap(),
             accounts: BTreeSet::new(),
+            not_own: BTreeMap::new(),
             add_on: None,
             hub_roles: BTreeMap::new(),
             by_agent: true,
@@ -65,11 +71,16 @@ impl World {
 
     fn look<T>(&self, answer: impl FnOnce(&Observation<'_>) -> T) -> T {
         let works = self.works.iter().map(|(n, w)| (*n, w)).collect();
+        let account = |name: &String| match self.not_own.get(name) {
+            Some(why) => Account::NotOwn(why.clone()),
+            None => Account::Own,
+        };
+        let accounts = self.accounts.iter().map(|a| (a.clone(), account(a))).collect();
         answer(&Observation {
             permission: &self.permission,
             works: &works,
             cluster: self.cluster.as_ref(),
-            accounts: &self.accounts,
+            accounts: &accounts,
             add_on: self.add_on.map_or(AddOn::Missing, AddOn::Namespace),
             hub_roles: &self.hub_roles,
             by_agent: self.by_agent,

@@ -9,6 +9,7 @@ use writ_api::rbac::{
         MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP, Role, RoleBinding,
     },
 };
+use writ_runtime::segment;
 
 /// The longest name of a permission: its work's name has six characters more, and a work's name at most 188.
 pub const MAX_NAME: usize = 182;
@@ -111,7 +112,9 @@ pub fn cluster_role_binding(field: &str, binding: &ClusterRoleBinding) -> Vec<Pr
             &format!("{field}.roleRef.apiGroup"),
             role.api_group.as_deref(),
         ));
-        problems.extend(required_name(&format!("{field}.roleRef.name"), &role.name));
+        let field = format!("{field}.roleRef.name");
+        problems.extend(required_name(&field, &role.name));
+        problems.extend(referred_name(&field, Some(&role.name)));
     }
     problems
 }
@@ -163,7 +166,7 @@ pub fn role_binding(field: &str, binding: &RoleBinding) -> Vec<Problem> {
         _ => {}
     }
     problems.extend(role_group(&format!("{field}.roleRef.apiGroup"), group));
-    problems.extend(rbac_name(&format!("{field}.roleRef.name"), name));
+    problems.extend(referred_name(&format!("{field}.roleRef.name"), name));
     problems
 }
 
@@ -191,6 +194,7 @@ pub fn hub_role_ref(field: &str, reference: &HubRoleRef) -> Vec<Problem> {
         reference.api_group.as_deref(),
     ));
     problems.extend(required_name(&format!("{field}.name"), &reference.name));
+    problems.extend(rbac_name(&format!("{field}.name"), Some(&reference.name)));
     problems.extend(namespace.and_then(|ns| namespace_name(&format!("{field}.namespace"), ns)));
     problems
 }
@@ -358,21 +362,33 @@ fn role_group(field: &str, group: Option<&str>) -> Option<Problem> {
 }
 
 fn required_name(field: &str, name: &str) -> Option<Problem> {
-    if name.is_empty() {
-        return Some(Problem::new(field, "is empty: name the role"));
-    }
-    rbac_name(field, Some(name))
+    name.is_empty()
+        .then(|| Problem::new(field, "is empty: name the role"))
 }
 
-/// The names of roles and bindings may hold anything that is one segment of a path.
+/// The name of a role or binding that is made, or of a role of the hub: it becomes part of a URL, so it is bound by the same
+/// rule as the manifests of a work. One that admission would refuse there must not take the others along.
 fn rbac_name(field: &str, name: Option<&str>) -> Option<Problem> {
+    let name = filled(name)?;
+    match segment::check("the name", name) {
+        Err(words) => Some(Problem::new(field, words)),
+        Ok(()) => overlong(field, name),
+    }
+}
+
+/// The name of a role that a binding only refers to. It is part of no URL: whatever Kubernetes accepts in a `roleRef`.
+fn referred_name(field: &str, name: Option<&str>) -> Option<Problem> {
     let name = filled(name)?;
     if name == "." || name == ".." || name.contains('/') || name.contains('%') {
         return Some(Problem::new(
             field,
-            format!("is {name:?}; a name cannot be . or .. and cannot contain / or %"),
+            format!("is {name:?}; the name of a role cannot be . or .. and cannot contain / or %"),
         ));
     }
+    overlong(field, name)
+}
+
+fn overlong(field: &str, name: &str) -> Option<Problem> {
     (name.len() > 253).then(|| {
         Problem::new(
             field,
@@ -383,8 +399,7 @@ fn rbac_name(field: &str, name: Option<&str>) -> Option<Problem> {
 
 /// The name of a ServiceAccount: labels with dots between them.
 fn account_name(field: &str, name: &str) -> Option<Problem> {
-    let legal = name.len() <= 253 && name.split('.').all(is_label);
-    (!legal && !name.is_empty()).then(|| {
+    (!segment::is_subdomain(name) && !name.is_empty()).then(|| {
         Problem::new(
             field,
             format!("is {name:?}; a ServiceAccount has at most 253 lower case letters, digits, inner dashes and dots"),
@@ -392,14 +407,8 @@ fn account_name(field: &str, name: &str) -> Option<Problem> {
     })
 }
 
-fn is_label(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
 fn namespace_name(field: &str, name: &str) -> Option<Problem> {
-    let legal = name.len() <= 63 && is_label(name);
-    (!legal).then(|| {
+    (!segment::is_label(name)).then(|| {
         Problem::new(
             field,
             format!("is {name:?}; a namespace has at most 63 lower case letters, digits and inner dashes"),

@@ -411,8 +411,9 @@ fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
                         "containers": [{
                             "name": "addon-agent",
                             "image": image,
+                            "command": ["writ-agent"],
                             "args": [
-                                "agent", format!("--cluster-name={cluster}"), format!("--agent-namespace={namespace}"),
+                                format!("--cluster-name={cluster}"), format!("--agent-namespace={namespace}"),
                                 "--hub-kubeconfig=/etc/hub/kubeconfig", "--controllers=tokens", "--health-address=0.0.0.0:8080",
                             ],
                             "ports": [{ "name": "health", "containerPort": 8080, "protocol": "TCP" }],

@@ -12,8 +12,8 @@ use kube::{Resource, ResourceExt, api::ObjectMeta};
 use writ_api::{
     authentication::{
         ANNOTATION_ADOPT, ANNOTATION_PARENT, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS,
-        ANNOTATION_TOKEN_REQUEST, ClusterCounts, FailingCluster, LABEL_PARENT_UID, ManagedServiceAccount,
-        ManagedServiceAccountSpec, ManagedServiceAccountStatus, Rotation, digest,
+        ANNOTATION_TOKEN_REQUEST, CONDITION_PRESENT, ClusterCounts, FailingCluster, LABEL_PARENT_UID,
+        ManagedServiceAccount, ManagedServiceAccountSpec, ManagedServiceAccountStatus, Rotation, digest,
     },
     proxy,
 };
@@ -153,7 +153,7 @@ pub fn family_status(
     let mut set = |wanted: &Wanted| condition::set(&mut status.conditions, wanted, generation, now);
     let Place::Sets(clusters) = place else {
         set(&Wanted::new(
-            "AllServiceAccountPresent",
+            CONDITION_PRESENT,
             false,
             "NamespaceNotBound",
             "the namespace is neither that of an accepted cluster nor bound to a ManagedClusterSet that exists; create a \
@@ -215,7 +215,7 @@ pub fn family_status(
     if ready == total {
         let message = format!("on all {total} clusters");
         set(&Wanted::new(
-            "AllServiceAccountPresent",
+            CONDITION_PRESENT,
             true,
             "ServiceAccountPresent",
             message,
@@ -231,7 +231,7 @@ pub fn family_status(
         } else {
             "SomeFailing"
         };
-        set(&Wanted::new("AllServiceAccountPresent", false, reason, message));
+        set(&Wanted::new(CONDITION_PRESENT, false, reason, message));
     }
     if family.taken.is_empty() {
         condition::remove(&mut status.conditions, "Conflict");
@@ -265,7 +265,7 @@ fn named(clusters: &[&str]) -> String {
 pub fn childless_status(account: &ManagedServiceAccount) -> Option<ManagedServiceAccountStatus> {
     let mut status = account.status.clone()?;
     status.clusters.take()?;
-    for type_ in ["AllServiceAccountPresent", "Conflict"] {
+    for type_ in [CONDITION_PRESENT, "Conflict"] {
         condition::remove(&mut status.conditions, type_);
     }
     Some(status)
@@ -320,7 +320,7 @@ pub fn owner_status(
     let mut status = status_of_account(from, account, now);
     if let Some(error) = refused {
         let message = condition::clip(&error.to_string(), 1024);
-        for type_ in ["AllServiceAccountPresent", "TokenReported"] {
+        for type_ in [CONDITION_PRESENT, "TokenReported"] {
             let wanted = Wanted::new(type_, false, error.reason(), message.clone());
             condition::set(&mut status.conditions, &wanted, from.metadata.generation, now);
         }
@@ -353,7 +353,7 @@ fn status_of_account(
             let generation = from.metadata.generation;
             for wanted in [
                 Wanted::new("Conflict", true, "NameTaken", message),
-                Wanted::new("AllServiceAccountPresent", false, "Conflict", message),
+                Wanted::new(CONDITION_PRESENT, false, "Conflict", message),
             ] {
                 condition::set(&mut status.conditions, &wanted, generation, now);
             }

@@ -1,16 +1,18 @@
 //! Watches sets, works and decisions, plans, and writes the difference.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Resource as _, ResourceExt,
     api::{ListParams, Patch, PatchParams},
+    core::PartialObjectMeta,
     runtime::{
         Controller, WatchStreamExt,
         controller::Action,
@@ -30,13 +32,19 @@ use writ_api::{
 };
 use writ_runtime::{
     Error, apply, error::Context as _, events::Events, guarded::guarded, metrics::Meter, segment,
+    watching::metadata_events,
 };
 
 use super::{
+    failures::Failures,
     plan::{self, Observed},
     rollout::Group,
+    write::{delete, write},
 };
 use crate::{Context, MANAGER, upsert::will_try_again};
+
+/// After how long a look that failed as a whole, and a deletion, is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 struct Shared {
     context: Context,
@@ -44,6 +52,38 @@ struct Shared {
     meter: Meter,
     works: Store<ManifestWork>,
     decisions: Store<PlacementDecision>,
+    failures: AllFailures,
+}
+
+/// What could not be written, of each set.
+#[derive(Default)]
+struct AllFailures(Mutex<HashMap<ObjectRef<ManifestWorkReplicaSet>, Failures>>);
+
+impl AllFailures {
+    fn of<T>(&self, set: &ManifestWorkReplicaSet, run: impl FnOnce(&mut Failures) -> T) -> T {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        run(all.entry(ObjectRef::from_obj(set)).or_default())
+    }
+
+    fn forget(&self, set: &ManifestWorkReplicaSet) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&ObjectRef::from_obj(set));
+    }
+
+    /// The sets that could not write to this cluster, which now may be able to.
+    fn wake(&self, cluster: &str) -> Vec<ObjectRef<ManifestWorkReplicaSet>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken = all
+            .iter_mut()
+            .filter_map(|(set, failures)| failures.wake(cluster, Instant::now()).then(|| set.clone()));
+        woken.collect()
+    }
+}
+
+/// How a look at a set ended: when the next one is due, and what could not be done although the rest was.
+struct Looked {
+    next: Action,
+    failed: Option<Error>,
 }
 
 /// Runs until shutdown.
@@ -74,6 +114,17 @@ pub async fn run(context: Context) -> Result<(), Error> {
         .reflect(decisions_writer)
         .touched_objects();
     let (sets, sets_writer) = reflector::store();
+    // Held nowhere: only those matter whose cluster could not be written.
+    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
+    let namespace_events =
+        metadata_events(namespaces, watcher::Config::default()).filter_map(|event| async move {
+            match event {
+                watcher::Event::Apply(namespace) | watcher::Event::InitApply(namespace) => {
+                    Some(Ok(namespace))
+                }
+                _ => None,
+            }
+        });
     let set_events = guarded::<ManifestWorkReplicaSet>(Api::all(client), watcher::Config::default())
         .default_backoff()
         .reflect(sets_writer)
@@ -99,23 +150,31 @@ pub async fn run(context: Context) -> Result<(), Error> {
         context,
         works,
         decisions,
+        failures: AllFailures::default(),
     });
+    let waiting = Arc::clone(&shared);
     let run = controller
         .watches_stream(work_events, |work| owner_of(&work))
         .watches_stream(decision_events, move |decision| concerned(&sets, &decision))
+        .watches_stream(namespace_events, move |namespace| {
+            let alive = namespace.metadata.deletion_timestamp.is_none();
+            let woken = alive.then(|| waiting.failures.wake(&namespace.name_any()));
+            woken.unwrap_or_default()
+        })
         .with_config(kube::runtime::controller::Config::default().concurrency(5))
         .graceful_shutdown_on(shutdown.cancelled_owned())
         .run(
             |set, shared| async move {
                 let began = Instant::now();
                 let done = reconcile(&set, &shared).await;
-                shared.meter.looked_since(began, done.is_ok());
-                if let Err(error) = &done {
+                let failed = done.as_ref().map_or_else(Some, |looked| looked.failed.as_ref());
+                shared.meter.looked_since(began, failed.is_none());
+                if let Some(error) = failed {
                     will_try_again(&set.name_any(), error, &shared.events, Some(set.object_ref(&()))).await;
                 }
-                done
+                done.map(|looked| looked.next)
             },
-            |_, _, _| Action::requeue(Duration::from_secs(5)),
+            |_, _, _| Action::requeue(RETRY),
             shared,
         )
         .for_each(|_| futures::future::ready(()));
@@ -151,7 +210,7 @@ fn concerned(
         .collect()
 }
 
-async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Action, Error> {
+async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Looked, Error> {
     // Nothing is decided on half a listing.
     let ready = futures::join!(
         shared.works.wait_until_ready(),
@@ -172,6 +231,7 @@ async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Acti
         .map(|work| (**work).clone())
         .collect();
     if set.metadata.deletion_timestamp.is_some() {
+        shared.failures.forget(set);
         return finalize(set, &sets, &works, shared).await;
     }
     if !set.finalizers().iter().any(|f| f == REPLICA_SET_FINALIZER) {
@@ -180,29 +240,90 @@ async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Acti
         patch_finalizers(set, &sets, &finalizers).await?;
     }
     let mut placements = placements(set, &shared.decisions);
-    let look = |placements: &BTreeMap<String, Vec<Group>>| {
-        plan::plan(&Observed {
-            set,
-            placements,
-            works: &works,
-            now: Timestamp::now(),
-        })
-    };
-    let mut plan = look(&placements);
+    shared
+        .failures
+        .of(set, |known| known.follow(set.metadata.generation, Instant::now()));
+    let look =
+        |placements: &BTreeMap<String, Vec<Group>>, written: &BTreeSet<String>, undeleted: &[String]| {
+            plan::plan(&Observed {
+                set,
+                placements,
+                works: &works,
+                unwritten: &shared.failures.of(set, |known| known.unwritten(Instant::now())),
+                written,
+                undeleted,
+                now: Timestamp::now(),
+            })
+        };
+    let mut written = BTreeSet::new();
+    let mut plan = look(&placements, &written, &[]);
     if !plan.delete.is_empty() {
         // The decisions of a placement that was deleted go one after the other: that decides nothing.
         let present = present(set, shared).await?;
         placements.retain(|name, _| present.contains(name));
-        plan = look(&placements);
+        plan = look(&placements, &written, &[]);
     }
-    for wanted in &plan.apply {
-        let namespace = wanted.namespace().unwrap_or_default();
-        let api: Api<ManifestWork> = Api::namespaced(shared.context.client.clone(), &namespace);
-        write(&api, wanted).await?;
+    // A cluster that fails may make room for another, or be one too many. Each is tried once.
+    let mut errors = Vec::new();
+    let mut failed = BTreeSet::new();
+    loop {
+        let before = errors.len();
+        for wanted in &plan.apply {
+            let cluster = wanted.namespace().unwrap_or_default();
+            if written.contains(&cluster) || failed.contains(&cluster) {
+                continue;
+            }
+            match write(shared.context.client.clone(), set, wanted).await {
+                Ok(()) => {
+                    shared.failures.of(set, |known| known.written(&cluster));
+                    written.insert(cluster);
+                }
+                // A server that does not answer says nothing about a cluster.
+                Err(error) if error.reason() == "Unreachable" => return Err(error),
+                Err(error) => {
+                    let why = error.to_string();
+                    shared
+                        .failures
+                        .of(set, |known| known.failed(&cluster, why, Instant::now()));
+                    failed.insert(cluster);
+                    errors.push(error);
+                }
+            }
+        }
+        if errors.len() == before {
+            break;
+        }
+        plan = look(&placements, &written, &[]);
     }
-    delete(shared, &plan.delete).await?;
+    let undeleted = delete(shared.context.client.clone(), &plan.delete).await;
+    if !undeleted.is_empty() {
+        let whys: Vec<String> = undeleted.iter().map(ToString::to_string).collect();
+        plan = look(&placements, &written, &whys);
+    }
+    let retry = (!undeleted.is_empty()).then_some(RETRY);
+    errors.extend(undeleted);
+    let next_attempt = shared.failures.of(set, |known| {
+        known.keep(&plan.failing);
+        known.next(Instant::now())
+    });
     apply::ensure_status(&sets, set, &plan.status, MANAGER).await?;
-    Ok(plan.look_again.map_or_else(Action::await_change, Action::requeue))
+    let next = [plan.look_again, next_attempt, retry].into_iter().flatten().min();
+    Ok(Looked {
+        next: next.map_or_else(Action::await_change, Action::requeue),
+        failed: joined(errors),
+    })
+}
+
+/// One error for several.
+fn joined(mut errors: Vec<Error>) -> Option<Error> {
+    if errors.len() < 2 {
+        return errors.pop();
+    }
+    let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    Some(Error::io(
+        format!("{} works cannot be written or deleted", words.len()),
+        words.join("; "),
+    ))
 }
 
 /// The names of the placements that exist. Only those who are about to delete works need to know.
@@ -220,57 +341,16 @@ async fn present(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<BTreeS
     Ok(alive.map(ResourceExt::name_any).collect())
 }
 
-/// Creates the work, or replaces its spec.
-async fn write(api: &Api<ManifestWork>, wanted: &ManifestWork) -> Result<(), Error> {
-    let name = wanted.name_any();
-    let what = || {
-        format!(
-            "write ManifestWork {}/{name}",
-            wanted.namespace().unwrap_or_default()
-        )
-    };
-    let current = api.get_opt(&name).await.context(what)?;
-    match current {
-        None => {
-            apply::ensure(api, None, wanted, MANAGER).await?;
-        }
-        Some(current) => {
-            let have = json!({"spec": current.spec, "labels": current.labels()});
-            let want = json!({"spec": wanted.spec, "labels": wanted.labels()});
-            let Some(mut patch) = apply::replacement(&have, &want) else {
-                return Ok(());
-            };
-            // Labels of others stay.
-            if let Some(map) = patch.as_object_mut() {
-                map.remove("labels");
-                map.insert(
-                    "metadata".into(),
-                    json!({"uid": current.uid(), "resourceVersion": current.resource_version(), "labels": wanted.labels()}),
-                );
-            }
-            api.patch(&name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch))
-                .await
-                .context(what)?;
-        }
-    }
-    Ok(())
-}
-
-async fn delete(shared: &Shared, works: &[ManifestWork]) -> Result<(), Error> {
-    for work in works {
-        let cluster = work.namespace().unwrap_or_default();
-        let api: Api<ManifestWork> = Api::namespaced(shared.context.client.clone(), &cluster);
-        apply::delete(&api, &work.name_any(), work.uid().as_deref()).await?;
-    }
-    Ok(())
-}
-
 async fn finalize(
     set: &ManifestWorkReplicaSet,
     sets: &Api<ManifestWorkReplicaSet>,
     works: &[ManifestWork],
     shared: &Shared,
-) -> Result<Action, Error> {
+) -> Result<Looked, Error> {
+    let done = Looked {
+        next: Action::await_change(),
+        failed: None,
+    };
     let kept: Vec<String> = set
         .finalizers()
         .iter()
@@ -278,19 +358,28 @@ async fn finalize(
         .cloned()
         .collect();
     if kept.len() == set.finalizers().len() {
-        return Ok(Action::await_change());
+        return Ok(done);
     }
     let left: Vec<ManifestWork> = works
         .iter()
         .filter(|work| work.metadata.deletion_timestamp.is_none())
         .cloned()
         .collect();
-    delete(shared, &left).await?;
+    let undeleted = delete(shared.context.client.clone(), &left).await;
+    if !undeleted.is_empty() {
+        let whys: Vec<String> = undeleted.iter().map(ToString::to_string).collect();
+        let status = plan::undeleted(set, &whys, Timestamp::now());
+        apply::ensure_status(sets, set, &status, MANAGER).await?;
+        return Ok(Looked {
+            next: Action::requeue(RETRY),
+            failed: joined(undeleted),
+        });
+    }
     let waits = set.spec.cascade_deletion_policy == CascadeDeletionPolicy::Foreground && !works.is_empty();
     if !waits {
         patch_finalizers(set, sets, &kept).await?;
     }
-    Ok(Action::await_change())
+    Ok(done)
 }
 
 async fn patch_finalizers(

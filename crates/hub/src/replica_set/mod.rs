@@ -5,13 +5,17 @@
 //! * A rollout goes on when works succeed: by their condition `Progressing` where rules compute one, otherwise by
 //!   `Applied` and `Available`. Works of kinds whose progress can be told get such a rule by themselves.
 //! * The status counts works and says whether placements were found, works applied and the rollout done.
+//! * A cluster that cannot be written stops no other: it counts as failed, is named in the status, and is tried again
+//!   after growing pauses, or at once when its namespace appears.
 //! * A deletion takes the works along, and waits for them if it is asked to.
 
 mod controller;
+mod failures;
 mod plan;
 mod progress;
-mod rollout;
+pub(crate) mod rollout;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use controller::run;

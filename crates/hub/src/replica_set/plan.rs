@@ -17,7 +17,12 @@ use writ_runtime::condition::{self, Wanted};
 
 use crate::MANAGER;
 
+/// How many failures a condition names, and how much it says of each.
+const MAX_NAMED: usize = 10;
+const MAX_WHY: usize = 300;
+
 use super::{
+    failures::Unwritten,
     progress::with_rules,
     rollout::{self, Group, State},
 };
@@ -30,6 +35,12 @@ pub struct Observed<'a> {
     pub placements: &'a BTreeMap<String, Vec<Group>>,
     /// The works that are the set's own, as [`is_own`] tells.
     pub works: &'a [ManifestWork],
+    /// The clusters that could not be written.
+    pub unwritten: &'a BTreeMap<String, Unwritten>,
+    /// The clusters that were written since the works were listed.
+    pub written: &'a BTreeSet<String>,
+    /// Why works could not be deleted.
+    pub undeleted: &'a [String],
     /// The time.
     pub now: Timestamp,
 }
@@ -43,6 +54,8 @@ pub struct Plan {
     pub delete: Vec<ManifestWork>,
     /// The status.
     pub status: ManifestWorkReplicaSetStatus,
+    /// The clusters that should be written and cannot.
+    pub failing: BTreeSet<String>,
     /// When time alone changes the answer.
     pub look_again: Option<Duration>,
 }
@@ -69,6 +82,19 @@ fn work_name(set: &ManifestWorkReplicaSet) -> String {
 pub fn is_own(set: &ManifestWorkReplicaSet, work: &ManifestWork) -> bool {
     let labelled = owner(set).is_some_and(|owner| work.labels().get(REPLICA_SET_LABEL) == Some(&owner));
     labelled && (work.name_any() == work_name(set) || is_upstreams(set, work))
+}
+
+/// Why a work of the name that the set gives must not be replaced: it was not made for the set.
+pub fn stranger(set: &ManifestWorkReplicaSet, work: &ManifestWork) -> Option<String> {
+    (!is_own(set, work)).then(|| {
+        format!(
+            "ManifestWork {}/{} is not this ManifestWorkReplicaSet's and is left alone: delete it, or give it the label \
+             {REPLICA_SET_LABEL}={} to have it replaced",
+            work.namespace().unwrap_or_default(),
+            work.name_any(),
+            owner(set).unwrap_or_default()
+        )
+    })
 }
 
 /// Whether OCM's controller named this work: it lets the server put five characters behind the set's name, none of
@@ -134,7 +160,15 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
                 ..group.clone()
             })
             .collect();
-        let state = |cluster: &str| state(by_cluster.get(cluster).copied(), &spec, observed.now);
+        let state = |cluster: &str| match state(by_cluster.get(cluster).copied(), &spec, observed.now) {
+            State::Pending if observed.written.contains(cluster) => State::Progressing(Duration::ZERO),
+            State::Pending => match observed.unwritten.get(cluster) {
+                Some(unwritten) if unwritten.due => State::Retry,
+                Some(_) => State::Failed,
+                None => State::Pending,
+            },
+            state => state,
+        };
         let next = rollout::next(&reference.rollout_strategy, &groups, state);
         complete &= next.complete;
         plan.look_again = match (plan.look_again, next.look_again) {
@@ -146,6 +180,11 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
                 .push(work(set, cluster, &reference.name, &owner, &spec));
         }
         let clusters: Vec<&String> = groups.iter().flat_map(|group| &group.clusters).collect();
+        let failing = clusters.iter().filter(|cluster| {
+            observed.unwritten.contains_key(**cluster)
+                && matches!(state(cluster), State::Failed | State::Retry)
+        });
+        plan.failing.extend(failing.map(|cluster| (*cluster).clone()));
         summaries.push(summary(&reference.name, &groups, &clusters, &by_cluster, &spec));
         wanted.extend(clusters.into_iter().cloned());
     }
@@ -168,12 +207,26 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         .map(|work| (*work).clone())
         .collect();
     let total = fold(summaries.iter().map(|placement| &placement.summary));
-    for condition in conditions(set, found, wanted.len(), complete, &total) {
+    let failures = failures(&plan.failing, observed, wanted.len());
+    for condition in conditions(set, found, wanted.len(), complete, &total, &failures) {
         plan.set(set, &condition, observed.now);
     }
     plan.status.summary = total;
     plan.status.placement_summary = summaries;
     plan
+}
+
+/// The status of a set that is deleted, and cannot go.
+pub fn undeleted(
+    set: &ManifestWorkReplicaSet,
+    undeleted: &[String],
+    now: Timestamp,
+) -> ManifestWorkReplicaSetStatus {
+    let mut status = set.status.clone().unwrap_or_default();
+    let message = format!("works cannot be deleted: {}", first(undeleted));
+    let wanted = Wanted::new("ManifestworkApplied", false, "NotAsExpected", message);
+    condition::set(&mut status.conditions, &wanted, set.metadata.generation, now);
+    status
 }
 
 impl Plan {
@@ -302,12 +355,55 @@ fn fold<'a>(parts: impl Iterator<Item = &'a Summary>) -> Summary {
     })
 }
 
+/// What could not be done.
+#[derive(Default)]
+struct Words {
+    written: String,
+    deleted: String,
+}
+
+/// How many clusters could not be written, and which works could not be deleted.
+fn failures(failing: &BTreeSet<String>, observed: &Observed<'_>, selected: usize) -> Words {
+    let mut words = Words::default();
+    if !failing.is_empty() {
+        let unwritten = failing
+            .iter()
+            .filter_map(|cluster| observed.unwritten.get(cluster));
+        let whys: Vec<&str> = unwritten.map(|unwritten| unwritten.why.as_str()).collect();
+        words.written = format!(
+            "{} of {selected} clusters cannot be written, which is tried again: {}",
+            whys.len(),
+            first(&whys)
+        );
+    }
+    if !observed.undeleted.is_empty() {
+        words.deleted = format!(
+            "{} works of clusters that are not selected cannot be deleted, which is tried again: {}",
+            observed.undeleted.len(),
+            first(observed.undeleted)
+        );
+    }
+    words
+}
+
+/// The first ones, and how many there are besides.
+fn first(whys: &[impl AsRef<str>]) -> String {
+    let shown = whys
+        .iter()
+        .take(MAX_NAMED)
+        .map(|why| condition::clip(why.as_ref(), MAX_WHY));
+    let more = whys.len().saturating_sub(MAX_NAMED);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    shown.chain(more).collect::<Vec<_>>().join("; ")
+}
+
 fn conditions(
     set: &ManifestWorkReplicaSet,
     found: usize,
     selected: usize,
     complete: bool,
     total: &Summary,
+    failures: &Words,
 ) -> [Wanted; 3] {
     let verified = if found < set.spec.placement_refs.len() {
         Wanted::new(
@@ -329,9 +425,13 @@ fn conditions(
     let rolled_out = if complete {
         Wanted::new("PlacementRolledOut", true, "Complete", "")
     } else {
-        Wanted::new("PlacementRolledOut", false, "Progressing", "")
+        Wanted::new("PlacementRolledOut", false, "Progressing", &*failures.written)
     };
-    let applied = if selected == 0 {
+    let whys = [&*failures.written, &*failures.deleted].into_iter();
+    let whys: Vec<&str> = whys.filter(|words| !words.is_empty()).collect();
+    let applied = if !whys.is_empty() {
+        Wanted::new("ManifestworkApplied", false, "NotAsExpected", whys.join("; "))
+    } else if selected == 0 {
         Wanted::new("ManifestworkApplied", false, "PlacementDecisionEmpty", "")
     } else if total.applied == total.desired_total {
         Wanted::new("ManifestworkApplied", true, "AsExpected", "")

@@ -16,7 +16,7 @@ struct Known {
     degraded: Option<&'static str>,
 }
 
-const KNOWN: [Known; 4] = [
+const KNOWN: [Known; 5] = [
     Known {
         api_version: "apps/v1",
         kind: "Deployment",
@@ -61,6 +61,16 @@ const KNOWN: [Known; 4] = [
              && object.status.conditions.exists(c, c.type == 'Failed' && c.status == 'True')",
         ),
     },
+    Known {
+        api_version: "v1",
+        kind: "Pod",
+        resource: "pods",
+        // One that serves is there when it is ready, one that runs to its end when it has succeeded.
+        progressing: "!(has(object.status) && has(object.status.phase) && (object.status.phase == 'Succeeded' \
+         || (object.status.phase == 'Running' && has(object.status.conditions) \
+         && object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True'))))",
+        degraded: Some("has(object.status) && has(object.status.phase) && object.status.phase == 'Failed'"),
+    },
 ];
 
 /// The template, with rules for every object of a known kind that has no condition rules of its own.
@@ -81,10 +91,9 @@ pub fn with_rules(template: &ManifestWorkSpec) -> ManifestWorkSpec {
         let Some(known) = known else {
             continue;
         };
-        let (group, resource) = (
-            known.api_version.split('/').next().unwrap_or_default(),
-            known.resource,
-        );
+        // The core group has no name.
+        let group = known.api_version.split_once('/').map_or("", |(group, _)| group);
+        let resource = known.resource;
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
         // Whoever writes rules for an object knows better.
         let has_rules = template.manifest_configs.iter().any(|config| {

@@ -29,6 +29,8 @@ pub enum State {
     Succeeded(Duration),
     /// It failed.
     Failed,
+    /// It failed to get it, and is to be tried once more now: a failure until it gets it.
+    Retry,
 }
 
 /// What a rollout does next.
@@ -99,11 +101,15 @@ fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) ->
         let tolerated = limits
             .max_failures
             .map_or(usize::MAX, |most| share(most, clusters.len()).unwrap_or_default());
-        let (mut active, mut failed, mut pending) = (0, 0, Vec::new());
+        let (mut active, mut failed, mut pending, mut retries) = (0, 0, Vec::new(), Vec::new());
         for cluster in clusters {
             match state(cluster) {
                 State::Pending => pending.push(cluster.to_owned()),
                 State::Failed => failed += 1,
+                State::Retry => {
+                    failed += 1;
+                    retries.push(cluster.to_owned());
+                }
                 State::Progressing(since) => match limits.deadline {
                     Some(deadline) if since >= deadline => failed += 1,
                     deadline => {
@@ -120,12 +126,15 @@ fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) ->
         }
         let done = pending.is_empty() && active == 0;
         next.complete &= done && failed == 0;
+        let mut room = concurrency.saturating_sub(active);
+        retries.truncate(room);
+        room -= retries.len();
+        next.apply.extend(retries);
         if failed > tolerated {
             // Too much went wrong: nobody else gets it until that is mended.
             next.complete = false;
             return next;
         }
-        let room = concurrency.saturating_sub(active);
         next.apply.extend(pending.into_iter().take(room));
         if !done {
             return next;
@@ -180,6 +189,28 @@ fn share(value: &NumberOrText, total: usize) -> Option<usize> {
         Some(percent) => Some(total.saturating_mul(percent.parse().ok()?) / 100),
         None => text.parse().ok(),
     }
+}
+
+/// Which deadline is none. The pattern of upstream's definition lets through what is no duration, and it would never end.
+pub fn mistake(strategy: &RolloutStrategy) -> Option<String> {
+    let details = [
+        strategy.all.as_ref().map(|all| ("all", &all.progress_deadline)),
+        strategy
+            .progressive
+            .as_ref()
+            .map(|progressive| ("progressive", &progressive.progress_deadline)),
+        strategy
+            .progressive_per_group
+            .as_ref()
+            .map(|per_group| ("progressivePerGroup", &per_group.progress_deadline)),
+    ];
+    let (field, text) = details
+        .into_iter()
+        .flatten()
+        .find(|(_, text)| *text != "None" && duration(text).is_none())?;
+    Some(format!(
+        "rolloutStrategy.{field}.progressDeadline: {text:?} is no duration: write one like 90s, 5m or 2h, or None"
+    ))
 }
 
 /// `90s`, `5m`, `2h`; nothing for `None` and what is not a duration.

@@ -1,6 +1,9 @@
 //! Tables against plan and rollout.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +14,8 @@ use writ_runtime::{
 };
 
 use super::{
-    plan::{Observed, Plan, is_own, plan},
+    failures::Unwritten,
+    plan::{Observed, Plan, is_own, plan, stranger, undeleted},
     progress::with_rules,
     rollout::{Group, Next, State, next},
 };
@@ -89,6 +93,36 @@ fn a_rollout_goes_as_fast_as_its_strategy_allows() {
     assert!(apply(&slow, [ON, OK, pending, pending]).apply.is_empty());
 }
 
+#[test]
+fn a_cluster_that_could_not_get_it_is_one_failure_until_it_does() {
+    let groups = [group(0, &["a", "b", "c", "d"])];
+    let step = |most: u32, failures: Value, states: [State; 4]| -> Next {
+        let progressive = json!({"maxConcurrency": most, "maxFailures": failures});
+        let strategy = strategy(json!({"type": "Progressive", "progressive": progressive}));
+        next(&strategy, &groups, |cluster| {
+            let index = ["a", "b", "c", "d"].iter().position(|name| *name == cluster);
+            states[index.unwrap()]
+        })
+    };
+    let (pending, failed, retry) = (State::Pending, State::Failed, State::Retry);
+    for (most, failures, states, expected) in [
+        // It takes nobody's place while it waits.
+        (1, json!(1), [failed, pending, pending, pending], "b"),
+        (1, json!(0), [failed, pending, pending, pending], ""),
+        // It comes first when it is tried again, and nobody else comes if it is one too many.
+        (2, json!(0), [pending, pending, pending, retry], "d"),
+        (2, json!(1), [pending, pending, pending, retry], "da"),
+        // One attempt takes one place.
+        (1, json!("50%"), [retry, pending, pending, retry], "a"),
+        (1, json!("50%"), [ON, pending, pending, retry], ""),
+    ] {
+        let next = step(most, failures.clone(), states);
+        assert_eq!(next.apply.concat(), expected, "{most} {failures} {states:?}");
+        assert!(!next.complete);
+    }
+    assert!(!step(1, json!("100%"), [OK, OK, OK, failed]).complete);
+}
+
 fn set(template: &Value) -> ManifestWorkReplicaSet {
     serde_json::from_value(json!({
         "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
@@ -109,6 +143,9 @@ fn observe(set: &ManifestWorkReplicaSet, groups: Option<Vec<Group>>, works: &[Ma
         set,
         placements: &placements,
         works,
+        unwritten: &BTreeMap::new(),
+        written: &BTreeSet::new(),
+        undeleted: &[],
         now: Timestamp::from_second(1000).unwrap(),
     })
 }
@@ -164,6 +201,101 @@ fn every_selected_cluster_gets_a_work_and_nobody_else_keeps_one() {
         reasons(&observe(&set, Some(vec![group(0, &[])]), &[])),
         ["PlacementDecisionEmpty", "Complete", "PlacementDecisionEmpty"]
     );
+}
+
+/// A plan for three clusters of which these could not be written, and these were.
+fn after(set: &ManifestWorkReplicaSet, unwritten: &[(&str, bool)], written: &[&str]) -> Plan {
+    let unwritten = unwritten.iter().map(|(cluster, due)| {
+        let why = format!("create ManifestWork {cluster}/web-1: namespaces {cluster:?} not found");
+        ((*cluster).to_owned(), Unwritten { why, due: *due })
+    });
+    let groups = vec![group(0, &["aaa-gone", "cluster1", "zcluster"])];
+    plan(&Observed {
+        set,
+        placements: &[("p".to_owned(), groups)].into(),
+        works: &[],
+        unwritten: &unwritten.collect(),
+        written: &written.iter().map(|cluster| (*cluster).to_owned()).collect(),
+        undeleted: &[],
+        now: Timestamp::from_second(1000).unwrap(),
+    })
+}
+
+fn clusters(plan: &Plan) -> Vec<String> {
+    let namespaces = plan
+        .apply
+        .iter()
+        .filter_map(|work| work.metadata.namespace.clone());
+    namespaces.collect()
+}
+
+#[test]
+fn a_cluster_that_cannot_be_written_stops_no_other_and_is_named() {
+    let mut set = set(&template());
+    let first = after(&set, &[("aaa-gone", false)], &["cluster1"]);
+    assert_eq!(clusters(&first), ["zcluster"]);
+    assert_eq!(reasons(&first), ["AsExpected", "Progressing", "NotAsExpected"]);
+    for type_ in ["PlacementRolledOut", "ManifestworkApplied"] {
+        let said = &condition::find(&first.status.conditions, type_).unwrap().message;
+        assert!(
+            said.starts_with("1 of 3 clusters cannot be written")
+                && said.contains("create ManifestWork aaa-gone/web-1: namespaces \"aaa-gone\" not found"),
+            "{type_}: {said}"
+        );
+    }
+    assert_eq!(first.failing, ["aaa-gone".to_owned()].into());
+    // It is one of the failures that a strategy tolerates, and gives its place to the next.
+    let progressive = |failures: u32| {
+        let progressive = json!({"maxConcurrency": 1, "maxFailures": failures});
+        strategy(json!({"type": "Progressive", "progressive": progressive}))
+    };
+    set.spec.placement_refs[0].rollout_strategy = progressive(1);
+    assert_eq!(clusters(&after(&set, &[("aaa-gone", false)], &[])), ["cluster1"]);
+    assert_eq!(clusters(&after(&set, &[("aaa-gone", true)], &[])), ["aaa-gone"]);
+    // What was written a moment ago has the place.
+    let room = after(&set, &[("aaa-gone", true)], &["zcluster"]);
+    assert!(room.apply.is_empty() && !room.failing.is_empty());
+    set.spec.placement_refs[0].rollout_strategy = progressive(0);
+    assert!(after(&set, &[("aaa-gone", false)], &[]).apply.is_empty());
+}
+
+#[test]
+fn many_failures_are_counted_and_the_first_are_named() {
+    let set = set(&template());
+    let names: Vec<String> = (10..40).map(|index| format!("c{index}")).collect();
+    let unwritten = names.iter().map(|cluster| {
+        let (why, due) = (
+            format!("create ManifestWork {cluster}/web-1: {}", "x".repeat(5000)),
+            false,
+        );
+        (cluster.clone(), Unwritten { why, due })
+    });
+    let whys: Vec<String> = (0..12)
+        .map(|index| format!("delete ManifestWork d{index}/web-1: no"))
+        .collect();
+    let group = group(0, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let plan = plan(&Observed {
+        set: &set,
+        placements: &[("p".to_owned(), vec![group])].into(),
+        works: &[],
+        unwritten: &unwritten.collect(),
+        written: &BTreeSet::new(),
+        undeleted: &whys,
+        now: Timestamp::from_second(1000).unwrap(),
+    });
+    let applied = condition::find(&plan.status.conditions, "ManifestworkApplied").unwrap();
+    let said = &applied.message;
+    assert!(
+        said.starts_with("30 of 30 clusters") && said.contains("c19/web-1") && !said.contains("c20/web-1")
+    );
+    assert!(
+        said.contains("and 20 more") && said.contains("12 works") && said.ends_with("and 2 more"),
+        "{said}"
+    );
+    assert!(said.len() < 5000, "{}", said.len());
+    let stuck = undeleted(&set, &whys, Timestamp::from_second(1000).unwrap());
+    let applied = condition::find(&stuck.conditions, "ManifestworkApplied").unwrap();
+    assert!(applied.status == "False" && applied.message.contains("d0/web-1: no"));
 }
 
 #[test]
@@ -269,6 +401,31 @@ fn what_failed_is_degraded_and_never_done() {
     assert_eq!(deployment(0, "True"), (true, false));
     assert_eq!(deployment(0, "False"), (true, true));
     assert_eq!(deployment(1, "True"), (false, false));
+    let pod = |phase: &str, ready: &str| {
+        let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+        told("v1", "Pod", &status)
+    };
+    assert_eq!(told("v1", "Pod", &json!({})), (true, false));
+    assert_eq!(pod("Pending", "False"), (true, false));
+    assert_eq!(pod("Running", "False"), (true, false));
+    assert_eq!(pod("Running", "True"), (false, false));
+    assert_eq!(pod("Succeeded", "False"), (false, false));
+    assert_eq!(pod("Failed", "False"), (true, true));
+}
+
+#[test]
+fn a_rule_names_its_object_as_an_agent_does() {
+    for (api_version, kind, group, resource) in [
+        ("apps/v1", "Deployment", "apps", "deployments"),
+        ("batch/v1", "Job", "batch", "jobs"),
+        ("v1", "Pod", "", "pods"),
+    ] {
+        let object =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "d", "namespace": "n"}});
+        let spec = serde_json::from_value(json!({"workload": {"manifests": [object]}})).unwrap();
+        let id = &with_rules(&spec).manifest_configs[0].resource_identifier;
+        assert!(id.matches(group, resource, "n", "d"), "{kind}: {id:?}");
+    }
 }
 
 #[test]
@@ -305,6 +462,13 @@ fn a_label_alone_makes_no_work_the_sets_own() {
             .len(),
         1
     );
+    assert_eq!(stranger(&set, &ours), None);
     ours.metadata.labels = None;
     assert!(!is_own(&set, &ours));
+    let why = stranger(&set, &ours).unwrap();
+    let full = format!("c1/{}", ours.metadata.name.as_deref().unwrap());
+    assert!(
+        why.contains(&full) && why.contains("manifestworkreplicaset=team.web"),
+        "{why}"
+    );
 }

@@ -32,8 +32,23 @@ pub async fn install(client: &Client, definitions: Vec<CustomResourceDefinition>
     for definition in &definitions {
         let name = definition.name_any();
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        tokio::time::timeout(Duration::from_secs(20), established).await??;
+        tokio::time::timeout(Duration::from_mins(1), established).await??;
         let live = api.get(&name).await?;
+        // It is established a moment before its kind is served.
+        let spec = &definition.spec;
+        let version = spec.versions.iter().find(|version| version.served);
+        let kind = kube::core::GroupVersionKind::gvk(
+            &spec.group,
+            version.map_or("", |version| &version.name),
+            &spec.names.kind,
+        );
+        let resource = ApiResource::from_gvk_with_plural(&kind, &spec.names.plural);
+        let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
+        until(&format!("{name} is served"), || async {
+            objects.list(&ListParams::default()).await?;
+            Ok(())
+        })
+        .await?;
         let structural = live.status.iter().flat_map(|s| s.conditions.iter().flatten());
         ensure!(
             !structural

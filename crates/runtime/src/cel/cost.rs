@@ -10,6 +10,8 @@ use kube_cel::cel::{
     objects::Key,
 };
 
+use super::optionals::{FIRST, ITEMS};
+
 /// The most that an expression may cost: some thousandths of a second, some megabytes.
 const BUDGET: u64 = 2_000_000;
 /// What no expression may cost.
@@ -19,7 +21,7 @@ const TOO_MUCH: Size = Size {
     element: u64::MAX,
 };
 /// Functions whose result is one number, one truth or one thing of bounded size, whatever they are given.
-const SMALL_RESULTS: [&str; 38] = [
+const SMALL_RESULTS: [&str; 39] = [
     "_&&_",
     "_||_",
     "!_",
@@ -52,6 +54,7 @@ const SMALL_RESULTS: [&str; 38] = [
     "isLessThan",
     "compareTo",
     "hasConditions",
+    "hasValue",
     "int",
     "uint",
     "double",
@@ -282,6 +285,13 @@ impl<'a> Scale<'a> {
                 return index(call, *list, cost);
             }
             (operators::OPT_SELECT, [operand, ..]) => operand.size(),
+            // An optional weighs what it holds.
+            ("value", [optional]) | ("of" | "ofNonZeroValue", [_, optional]) => {
+                return (*optional, cost.saturating_add(optional.size().total));
+            }
+            ("or" | "orValue", [optional, other]) => optional.size().max(other.size()),
+            (ITEMS, [optional]) => Size::ONE.with_element(optional.size()),
+            (FIRST, [items]) => items.element(),
             ("range", _) => range(call),
             // The digits that it asks for are nowhere else to be seen.
             ("format", _) if !is_plain_format(call) => TOO_MUCH,
@@ -301,12 +311,21 @@ impl<'a> Scale<'a> {
     }
 
     fn weigh_loop(&mut self, of: &'a ComprehensionExpr) -> (Seen<'a>, u64) {
-        let (range, range_cost) = self.weigh(&of.iter_range.expr);
+        // What an optional holds is known as well as the optional.
+        let held = match &of.iter_range.expr {
+            Expr::Call(call) if call.func_name == ITEMS => call.args.first(),
+            _ => None,
+        };
+        let (range, range_cost) = self.weigh(held.map_or(&of.iter_range.expr, |held| &held.expr));
         let (start, start_cost) = self.weigh(&of.accu_init.expr);
-        let (rounds, element) = (range.size().count, range.element());
+        let (rounds, seen) = match held {
+            Some(_) => (1, range),
+            None => (range.size().count, Seen::Size(range.element())),
+        };
+        let element = seen.size();
         let depth = self.scope.len();
         self.scope.push((&of.accu_var, Seen::Size(Size::ONE)));
-        self.scope.push((&of.iter_var, Seen::Size(element)));
+        self.scope.push((&of.iter_var, seen));
         if let Some(second) = &of.iter_var2 {
             self.scope.push((second, Seen::Size(element)));
         }

@@ -5,6 +5,7 @@
 
 mod cost;
 mod names;
+mod optionals;
 mod types;
 
 use std::{
@@ -16,9 +17,11 @@ use std::{
 use kube_cel::{
     KubeCelExt,
     cel::{
-        Context, ExecutionError, Program, ResolveResult, Value as Cel,
+        Context, ExecutionError, ResolveResult, Value as Cel,
+        common::ast::IdedExpr,
         extractors::{Arguments, This},
         objects::Key,
+        parser::Parser,
     },
 };
 use serde_json::Value;
@@ -48,7 +51,7 @@ pub enum Answer {
 
 /// An expression that was understood.
 #[derive(Debug)]
-pub struct Expression(Program);
+pub struct Expression(IdedExpr);
 
 /// A JSON value as expressions see it; made once, used by many.
 #[derive(Clone, Debug)]
@@ -85,9 +88,13 @@ impl Expression {
         if depth(text) > MAX_DEPTH {
             return Err(format!("it nests deeper than {MAX_DEPTH}"));
         }
-        let program = on_a_large_stack(|| {
-            let program = Program::compile(text).map_err(|error| shortened(&error.to_string()))?;
-            let expression = &program.expression().expr;
+        let tree = on_a_large_stack(|| {
+            let parser = Parser::new().enable_optional_syntax(true);
+            let mut tree = parser
+                .parse(text)
+                .map_err(|error| shortened(&error.to_string()))?;
+            optionals::rewrite(&mut tree)?;
+            let expression = &tree.expr;
             if names::depth(expression) > MAX_TREE {
                 return Err(format!(
                     "it nests deeper than {MAX_TREE}: a chain of operators nests, too"
@@ -96,14 +103,14 @@ impl Expression {
             if names::holds_a_message(expression) {
                 return Err("it makes a message of a named type, and there are no such types here".into());
             }
-            Ok(program)
+            Ok(tree)
         })??;
-        Ok(Self(program))
+        Ok(Self(tree))
     }
 
     /// The first name in it that is neither one of these variables nor a function, these functions included.
     pub fn unknown_name(&self, variables: &[&str], functions: &[&str]) -> Option<String> {
-        let expression = &self.0.expression().expr;
+        let expression = &self.0.expr;
         guarded(|| names::unknown(expression, variables, functions, &functions_of_kubernetes()))
             .unwrap_or_else(Some)
     }
@@ -111,7 +118,7 @@ impl Expression {
     /// What is wrong with it whatever it is run with, if it is meant to be true or false about this variable: a field that
     /// the variable's schema does not have, or an outcome of another kind. The schema is one of a definition.
     pub fn mistake(&self, variable: &str, schema: &Value) -> Option<String> {
-        types::mistake(&self.0.expression().expr, variable, schema)
+        types::mistake(&self.0.expr, variable, schema)
     }
 
     /// What it comes to with these variables.
@@ -133,7 +140,7 @@ impl Expression {
                 (*name, cost::Size::of(&Cel::List(Arc::new(values))))
             })
             .collect();
-        cost::check(&self.0.expression().expr, &values, &sizes)?;
+        cost::check(&self.0.expr, &values, &sizes)?;
         let mut context = functions_of_kubernetes();
         for (name, variable) in variables {
             context.add_variable_from_value(*name, variable.0.clone());
@@ -149,7 +156,7 @@ impl Expression {
             };
             context.add_function(name, look_up);
         }
-        match guarded(|| self.0.execute(&context))? {
+        match guarded(|| context.resolve(&self.0))? {
             Ok(Cel::Bool(value)) => Ok(Answer::Bool(value)),
             Ok(Cel::String(text)) => Ok(Answer::Text(text.to_string())),
             Ok(_) => Ok(Answer::Other),
@@ -162,6 +169,7 @@ fn functions_of_kubernetes() -> Context<'static> {
     let mut context = Context::default().with_all();
     context.add_function("hasConditions", has_conditions);
     context.add_function("parseJSON", parse_json);
+    optionals::register(&mut context);
     context
 }
 

@@ -144,8 +144,8 @@ where
         .await
     {
         Ok(_) => Ok(true),
-        // Gone, or changed: then the change asks for another pass.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        // Gone. One that has changed is tried again: a sync that goes must not leave its account in it.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error).context(|| format!("take {} out of the binding {name}", account.name)),
     }
 }

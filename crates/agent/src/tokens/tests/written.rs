@@ -76,6 +76,32 @@ fn every_refresh_shows_in_the_status() {
 }
 
 #[test]
+fn a_look_that_failed_does_not_take_back_whose_a_service_account_is() {
+    let failed = Report::Failed {
+        present: false,
+        message: "no answer".into(),
+    };
+    for (said, wanted) in [
+        ("ServiceAccountNotOurs", "ServiceAccountNotOurs"),
+        ("NameReserved", "NameReserved"),
+        ("ServiceAccountTerminating", "ServiceAccountMissing"),
+    ] {
+        let before = json!({"status": {"conditions": [{
+            "type": "AllServiceAccountPresent", "status": "False", "reason": said, "message": "words",
+            "lastTransitionTime": "1970-01-01T00:00:00Z",
+        }]}});
+        let status = report::status(&account(&before), &failed, at(50));
+        let present = condition::find(&status.conditions, "AllServiceAccountPresent").unwrap();
+        assert_eq!(
+            (present.status.as_str(), present.reason.as_str()),
+            ("False", wanted)
+        );
+        let token = condition::find(&status.conditions, "TokenReported").unwrap();
+        assert_eq!(token.message, "no answer");
+    }
+}
+
+#[test]
 fn a_token_that_was_taken_away_is_in_no_status() {
     let taken = service_account::taken_by_an_add_on("a", &settings());
     let reported = account(&json!({"status": {

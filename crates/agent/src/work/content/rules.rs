@@ -1,7 +1,7 @@
 //! The conditions that rules compute from an object.
 
 use serde_json::Value;
-use writ_api::work::{ConditionRule, ConditionRuleType};
+use writ_api::work::{ConditionRule, ConditionRuleType, MAX_RULE_EXPRESSIONS};
 use writ_runtime::{
     cel::{Answer, Expression, Variable},
     condition::{Status, Wanted, clip},
@@ -10,15 +10,29 @@ use writ_runtime::{
 /// The longest message that is computed: a thousand of them have to fit into one status.
 const MAX_MESSAGE: usize = 1024;
 
-/// One condition per rule.
+/// One condition per rule, and none for a rule that asks for what is not known of the object's kind.
 pub fn evaluate(object: &Value, rules: &[ConditionRule]) -> Vec<Wanted> {
-    rules
-        .iter()
-        .map(|rule| match rule.type_ {
-            ConditionRuleType::Cel => by_cel(object, rule),
+    let mut expressions = 0;
+    let conditions = rules.iter().filter_map(|rule| {
+        expressions += rule.expressions().count();
+        if expressions > MAX_RULE_EXPRESSIONS {
+            return Some(too_many(rule));
+        }
+        match rule.type_ {
+            ConditionRuleType::Cel => Some(by_cel(object, rule)),
             ConditionRuleType::WellKnownConditions => well_known(object, rule),
-        })
-        .collect()
+        }
+    });
+    conditions.collect()
+}
+
+fn too_many(rule: &ConditionRule) -> Wanted {
+    Wanted::new(
+        &rule.condition,
+        Status::Unknown,
+        "ConditionRuleInvalid",
+        format!("the rules of one object may have {MAX_RULE_EXPRESSIONS} expressions in all, and have more"),
+    )
 }
 
 fn by_cel(object: &Value, rule: &ConditionRule) -> Wanted {
@@ -34,14 +48,30 @@ fn by_cel(object: &Value, rule: &ConditionRule) -> Wanted {
     let mut result = true;
     for expression in &rule.cel_expressions {
         match run(expression, &[("object", &object)]) {
-            Ok(Answer::Bool(value)) => result &= value,
+            Ok(Answer::Bool(true)) => {}
+            // The first that is false decides: those behind it may rest on it.
+            Ok(Answer::Bool(false)) => {
+                result = false;
+                break;
+            }
             Ok(_) => return broken(rule, &format!("{expression:?} is not true or false")),
             Err(problem) => return broken(rule, &format!("{expression:?}: {problem}")),
         }
     }
-    let mut message = rule.message.clone();
+    let not = if result { "" } else { "not " };
+    let plain = format!("Manifest is {not}{}", rule.condition);
+    evaluated(&object, rule, result, plain)
+}
+
+/// The condition that a rule came to: its message is what the rule's expression says, else the rule's own, else `plain`.
+fn evaluated(object: &Variable, rule: &ConditionRule, result: bool, plain: String) -> Wanted {
+    let mut message = if rule.message.is_empty() {
+        plain
+    } else {
+        rule.message.clone()
+    };
     if !rule.message_expression.is_empty() {
-        let variables = [("object", &object), ("result", &Variable::from(result))];
+        let variables = [("object", object), ("result", &Variable::from(result))];
         match run(&rule.message_expression, &variables) {
             Ok(Answer::Text(text)) if !text.is_empty() => message = clip(&text, MAX_MESSAGE),
             Ok(Answer::Text(_)) => {}
@@ -60,48 +90,33 @@ fn broken(rule: &ConditionRule, problem: &str) -> Wanted {
     Wanted::new(&rule.condition, false, "ConditionRuleExpressionError", problem)
 }
 
-fn well_known(object: &Value, rule: &ConditionRule) -> Wanted {
+/// What is known of the object's kind. Nothing is said of other kinds: a rule with wildcards matches them, too, and what
+/// nobody can tell would hide what can be told of the others.
+fn well_known(object: &Value, rule: &ConditionRule) -> Option<Wanted> {
     let text = |pointer: &str| {
         object
             .pointer(pointer)
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    let type_ = if rule.condition.is_empty() {
-        "Complete"
-    } else {
-        &rule.condition
-    };
-    let done = match (text("/apiVersion"), text("/kind"), type_) {
-        ("batch/v1", "Job", "Complete") => object
-            .pointer("/status/conditions")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .any(|condition| {
-                matches!(
-                    condition.get("type").and_then(Value::as_str),
-                    Some("Complete" | "Failed")
-                ) && condition.get("status").and_then(Value::as_str) == Some("True")
-            }),
-        ("v1", "Pod", "Complete") => matches!(text("/status/phase"), "Succeeded" | "Failed"),
-        (version, kind, _) => {
-            return Wanted::new(
-                type_,
-                Status::Unknown,
-                "ConditionRuleInvalid",
-                format!("condition {type_} is not well known for {version}, Kind={kind}: use a CEL rule"),
-            );
+    let (done, plain) = match (text("/apiVersion"), text("/kind"), rule.condition.as_str()) {
+        ("batch/v1", "Job", "Complete") => {
+            let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+            let finished = conditions.into_iter().flatten().any(|condition| {
+                let field = |name: &str| condition.get(name).and_then(Value::as_str);
+                matches!(field("type"), Some("Complete" | "Failed")) && field("status") == Some("True")
+            });
+            let not = if finished { "" } else { "not " };
+            (finished, format!("Job is {not}finished"))
         }
+        ("v1", "Pod", "Complete") => {
+            let phase = text("/status/phase");
+            let ended = matches!(phase, "Succeeded" | "Failed");
+            (ended, format!("Pod is in phase {phase}"))
+        }
+        _ => return None,
     };
-    let message = if !rule.message.is_empty() {
-        rule.message.clone()
-    } else if done {
-        format!("{} is completed", text("/kind"))
-    } else {
-        format!("{} is not completed", text("/kind"))
-    };
-    Wanted::new(type_, done, "ConditionRuleEvaluated", message)
+    Some(evaluated(&Variable::from(object), rule, done, plain))
 }
 
 #[cfg(test)]
@@ -137,6 +152,18 @@ mod tests {
             json!({"condition": "Fine", "type": "CEL", "message": "no", "celExpressions": ["object.status.ready == 2"]}),
         );
         assert_eq!((status, message.as_str()), ("False", "no"));
+    }
+
+    #[test]
+    fn the_number_of_expressions_is_bounded() {
+        let rule = |name: usize| json!({"condition": format!("C{name}"), "type": "CEL", "celExpressions": ["true", "true"]});
+        let rules: Vec<ConditionRule> = (0..40)
+            .map(|name| serde_json::from_value(rule(name)).unwrap())
+            .collect();
+        let found = evaluate(&json!({}), &rules);
+        let evaluated = found.iter().filter(|c| c.status == Status::True).count();
+        assert_eq!((found.len(), evaluated), (40, MAX_RULE_EXPRESSIONS / 2));
+        assert_eq!(found[39].reason, "ConditionRuleInvalid");
     }
 
     #[test]
@@ -177,15 +204,88 @@ mod tests {
     }
 
     #[test]
-    fn jobs_and_pods_are_known_to_complete() {
-        let rule = json!({"condition": "Complete", "type": "WellKnownConditions"});
-        let job = |type_: &str| json!({"apiVersion": "batch/v1", "kind": "Job", "status": {"conditions": [{"type": type_, "status": "True"}]}});
-        assert_eq!(one(&job("Complete"), rule.clone()).1, "True");
-        assert_eq!(one(&job("Failed"), rule.clone()).1, "True");
-        assert_eq!(one(&job("Suspended"), rule.clone()).1, "False");
-        assert_eq!(
-            one(&json!({"apiVersion": "v1", "kind": "Node"}), rule).2,
-            "ConditionRuleInvalid"
-        );
+    fn conditions_are_those_of_ocm() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "spec": {"replicas": 2}});
+        let job = |type_: &str| {
+            json!({"apiVersion": "batch/v1", "kind": "Job",
+                "status": {"conditions": [{"type": type_, "status": "True"}]}})
+        };
+        let pod = |phase: &str| json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": phase}});
+        let cel =
+            |expressions: Value| json!({"condition": "Fine", "type": "CEL", "celExpressions": expressions});
+        let known = || json!({"condition": "Complete", "type": "WellKnownConditions"});
+        let with = |mut rule: Value, field: &str, text: &str| {
+            rule[field] = json!(text);
+            rule
+        };
+        let result = "result ? 'yes' : 'no'";
+        for (object, rule, status, message) in [
+            (&object, cel(json!(["true"])), "True", "Manifest is Fine"),
+            (&object, cel(json!(["false"])), "False", "Manifest is not Fine"),
+            (
+                &object,
+                with(cel(json!(["true"])), "messageExpression", "''"),
+                "True",
+                "Manifest is Fine",
+            ),
+            // What may be missing.
+            (
+                &object,
+                cel(json!(["object.?status.?x.orValue(0) == 0"])),
+                "True",
+                "Manifest is Fine",
+            ),
+            (
+                &object,
+                cel(json!(["[?object.?status, ?object.spec.?replicas] == [2]"])),
+                "True",
+                "Manifest is Fine",
+            ),
+            // The first that is false decides.
+            (
+                &object,
+                cel(json!(["has(object.status)", "object.status.ready == 1"])),
+                "False",
+                "Manifest is not Fine",
+            ),
+            (&job("Complete"), known(), "True", "Job is finished"),
+            (&job("Failed"), known(), "True", "Job is finished"),
+            (&job("Suspended"), known(), "False", "Job is not finished"),
+            (
+                &json!({"apiVersion": "batch/v1", "kind": "Job"}),
+                known(),
+                "False",
+                "Job is not finished",
+            ),
+            (&pod("Running"), known(), "False", "Pod is in phase Running"),
+            (&pod("Failed"), known(), "True", "Pod is in phase Failed"),
+            (
+                &job("Complete"),
+                with(known(), "messageExpression", result),
+                "True",
+                "yes",
+            ),
+            (
+                &pod("Running"),
+                with(known(), "messageExpression", "object.status.phase"),
+                "False",
+                "Running",
+            ),
+            (&pod("Running"), with(known(), "message", "mine"), "False", "mine"),
+        ] {
+            let found = one(object, rule.clone());
+            assert_eq!(found.2, "ConditionRuleEvaluated", "{rule}: {}", found.3);
+            assert_eq!((found.1, found.3.as_str()), (status, message), "{rule}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_is_not_known() {
+        for (kind, condition) in [("Node", "Complete"), ("Pod", "Progressing"), ("Pod", "")] {
+            let rule = json!({"condition": condition, "type": "WellKnownConditions"});
+            let rule: ConditionRule = serde_json::from_value(rule).unwrap();
+            let object = json!({"apiVersion": "v1", "kind": kind, "status": {"phase": "Running"}});
+            assert_eq!(evaluate(&object, &[rule]), [], "{kind} {condition}");
+        }
     }
 }

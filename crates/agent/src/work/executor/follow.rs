@@ -1,11 +1,6 @@
 //! Keeps the gate's view of RBAC in step with the cluster.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Debug,
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::{
@@ -78,22 +73,14 @@ where
                 (put(shared, &object), Some(object.place()))
             }
             watcher::Event::InitDone => {
-                let touched = shared
-                    .rbac
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .retain(kind, &listed, &known);
+                let touched = shared.change(|rbac| rbac.retain(kind, &listed, &known));
                 known = std::mem::take(&mut listed);
                 (touched, None)
             }
             watcher::Event::Delete(object) => {
                 let place = object.into().place();
                 known.remove(&place);
-                let touched = shared
-                    .rbac
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(&place);
+                let touched = shared.change(|rbac| rbac.remove(&place));
                 (touched, Some(place))
             }
         };
@@ -110,10 +97,7 @@ async fn follow_own(api: Api<Namespace>, shared: Arc<Shared>, own: String) {
             return;
         };
         let labels = object.metadata.labels.unwrap_or_default();
-        let mut rbac = shared.rbac.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = rbac.set_own_labels(&own, labels);
-        drop(rbac);
-        if changed {
+        if shared.change(|rbac| rbac.set_own_labels(&own, labels)) {
             shared.look_again();
         }
     })
@@ -163,11 +147,7 @@ async fn for_each<K>(
 }
 
 fn put(shared: &Shared, object: &Object) -> Touched {
-    shared
-        .rbac
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .put(object)
+    shared.change(|rbac| rbac.put(object))
 }
 
 #[cfg(test)]
@@ -248,7 +228,7 @@ mod tests {
         let client = Client::new(server, "default");
         shared.unknown(1);
         let has = |name: &str| {
-            let rbac = shared.rbac.read().unwrap();
+            let rbac = shared.rbac();
             rbac.index().role_rules(Key::new(Kind::Role, "n", name)).is_some()
         };
         let _following = spawn::<Role>(&client, &shared, Kind::Role);

@@ -10,12 +10,17 @@
 //! * All or nothing: one refused manifest refuses the revision, unless the agent is told otherwise.
 //! * Writing RBAC may not grant more than the executor holds, and nobody may touch what is the agent's own.
 
+mod apart;
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
 mod edits;
 mod escalation;
 mod follow;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod openshift;
 mod plan;
 mod protected;
 mod question;
@@ -42,15 +47,16 @@ use writ_runtime::{
     whoami::whoami,
 };
 
+use self::{
+    escalation::Compared,
+    plan::Outcome,
+    question::Question,
+    rbac::{Myself, Rbac, Touched},
+};
 pub use self::{
     escalation::{bound_role, is_role, place},
     plan::{Refused, Verdict},
     rbac::Place,
-};
-use self::{
-    plan::{Inputs, Outcome, evaluate},
-    question::Question,
-    rbac::{Myself, Rbac, Touched},
 };
 use super::{Key, plan::Item};
 use crate::{
@@ -85,8 +91,17 @@ struct Known {
     epoch: u64,
     /// When the last of them came.
     changed: Option<Instant>,
-    /// Its works, each with the roles that its manifests write or bind: what these say decides about them, too.
-    works: HashMap<Key, HashSet<Place>>,
+    /// Its works.
+    works: HashMap<Key, Work>,
+}
+
+/// What is known about one work of an executor.
+#[derive(Default)]
+struct Work {
+    /// The roles that its manifests write or bind: what these say decides about it, too.
+    places: HashSet<Place>,
+    /// Counts their changes.
+    epoch: u64,
 }
 
 impl Known {
@@ -114,7 +129,8 @@ pub struct Gate {
 
 /// What the watches change.
 struct Shared {
-    rbac: RwLock<Rbac>,
+    /// Who looks at it for long takes a copy, so that nobody has to wait with a change.
+    rbac: RwLock<Arc<Rbac>>,
     known: Mutex<HashMap<ExecutorServiceAccount, Known>>,
     queue: Queue<Key>,
     unlisted: Mutex<Unlisted>,
@@ -127,6 +143,19 @@ struct Unlisted {
 }
 
 impl Shared {
+    /// The RBAC objects as they are now.
+    fn rbac(&self) -> Arc<Rbac> {
+        self.rbac.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the RBAC objects. Whoever looks at them meanwhile keeps what there was.
+    fn change<T>(&self, change: impl FnOnce(&mut Rbac) -> T) -> T {
+        let mut rbac = self.rbac.write().unwrap_or_else(PoisonError::into_inner);
+        let rbac = Arc::make_mut(&mut rbac);
+        rbac.version += 1;
+        change(rbac)
+    }
+
     fn known(&self) -> MutexGuard<'_, HashMap<ExecutorServiceAccount, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,9 +168,12 @@ impl Shared {
             if all {
                 known.changed();
             }
-            let rests = |places: &HashSet<Place>| place.is_some_and(|place| places.contains(place));
-            for (key, places) in &known.works {
-                if all || rests(places) {
+            for (key, work) in &mut known.works {
+                let rests = place.is_some_and(|place| work.places.contains(place));
+                if rests {
+                    work.epoch += 1;
+                }
+                if all || rests {
                     self.queue.add(key.clone());
                 }
             }
@@ -228,7 +260,7 @@ impl Gate {
         &self,
         key: &Key,
         executor: Option<&Executor>,
-        items: &[Item],
+        items: &Arc<[Item]>,
         since: Instant,
     ) -> Result<Option<Verdict>, Error> {
         let Some(executor) = executor else {
@@ -246,7 +278,7 @@ impl Gate {
             Err(problem) => return Ok(Some(Verdict::refuse_all(items, problem))),
         };
         self.remember(account, key, items);
-        match self.judge(account, items, since).await {
+        match self.judge(key, account, items, since).await {
             // The server will not tell: whoever reads the work has to know.
             Err(Error::Api { what, source }) if status_code(&source).is_some() => {
                 let error = Error::Api { what, source };
@@ -263,8 +295,9 @@ impl Gate {
 
     async fn judge(
         &self,
+        key: &Key,
         account: &ExecutorServiceAccount,
-        items: &[Item],
+        items: &Arc<[Item]>,
         since: Instant,
     ) -> Result<Option<Verdict>, Error> {
         let agent = self.agent.get_or_try_init(|| self.myself()).await?;
@@ -281,9 +314,9 @@ impl Gate {
                     )
                 }));
             }
-            let epoch = self.epoch(account);
+            let epochs = self.epochs(account, key);
             let verdict = self.decide(account, agent, items, since).await?;
-            if self.epoch(account) == epoch {
+            if self.epochs(account, key) == epochs {
                 return Ok(Some(verdict));
             }
         }
@@ -318,11 +351,8 @@ impl Gate {
             }
         }
         known.retain(|other, entry| other == account || !entry.works.is_empty());
-        known
-            .entry(account.clone())
-            .or_default()
-            .works
-            .insert(key.clone(), places);
+        let works = &mut known.entry(account.clone()).or_default().works;
+        works.entry(key.clone()).or_default().places = places;
     }
 
     /// Forgets a work, and what was known about executors that have none left.
@@ -333,31 +363,31 @@ impl Gate {
         });
     }
 
-    fn epoch(&self, account: &ExecutorServiceAccount) -> u64 {
-        self.shared.known().get(account).map_or(0, |known| known.epoch)
+    /// They change with everything that can change the verdict about a work.
+    fn epochs(&self, account: &ExecutorServiceAccount, key: &Key) -> (u64, u64) {
+        self.shared.known().get(account).map_or((0, 0), |known| {
+            (known.epoch, known.works.get(key).map_or(0, |work| work.epoch))
+        })
     }
 
     async fn decide(
         &self,
         account: &ExecutorServiceAccount,
         agent: &Myself,
-        items: &[Item],
+        items: &Arc<[Item]>,
         since: Instant,
     ) -> Result<Verdict, Error> {
         let (mut answers, epoch) = self.answers(account, since);
+        let (mut compared, mut version) = (Compared::default(), None);
         loop {
-            let outcome = {
-                let rbac = self.shared.rbac.read().unwrap_or_else(PoisonError::into_inner);
-                evaluate(&Inputs {
-                    executor: account,
-                    agent,
-                    items,
-                    rbac: &rbac,
-                    answers: &answers,
-                    authorizers: self.authorizers,
-                    granularity: self.granularity,
-                })
-            };
+            let rbac = self.shared.rbac();
+            if version.replace(rbac.version) != Some(rbac.version) {
+                compared = Compared::default();
+            }
+            let outcome;
+            (outcome, answers, compared) = self
+                .evaluate(account, agent, items, rbac, answers, compared)
+                .await?;
             match outcome {
                 Outcome::Verdict(verdict) => return Ok(verdict),
                 Outcome::Ask(questions) => {

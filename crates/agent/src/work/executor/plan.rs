@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use writ_api::work::ExecutorServiceAccount;
 
 use super::{
-    escalation, protected,
+    escalation::{self, Coming, Compared},
+    protected,
     question::{Question, verbs},
     rbac::{Myself, Rbac},
 };
 use crate::{
     options::{Authorizers, ExecutorGranularity},
-    work::plan::{Item, Target},
+    work::plan::Item,
 };
 
 /// How many names a message gives before it counts.
@@ -109,8 +110,12 @@ enum Denial {
 /// Looks up answers, and notes what is missing.
 pub struct Lookup<'a> {
     inputs: &'a Inputs<'a>,
-    user: String,
-    groups: Vec<String>,
+    /// The executor's user name.
+    pub user: String,
+    /// The executor's groups.
+    pub groups: Vec<String>,
+    /// What was compared for this work.
+    pub compared: &'a mut Compared,
     open: BTreeSet<Question>,
     unsettled: bool,
     /// What was said about all names of a kind in a namespace: a work often has a thousand of them.
@@ -118,25 +123,16 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    fn new(inputs: &'a Inputs<'a>) -> Self {
+    fn new(inputs: &'a Inputs<'a>, compared: &'a mut Compared) -> Self {
         Self {
             inputs,
+            compared,
             user: inputs.executor.user(),
             groups: inputs.executor.groups(),
             open: BTreeSet::new(),
             unsettled: false,
             broadly: HashMap::new(),
         }
-    }
-
-    /// The executor's user name.
-    pub fn user(&self) -> &str {
-        &self.user
-    }
-
-    /// The executor's groups.
-    pub fn groups(&self) -> &[String] {
-        &self.groups
     }
 
     /// The RBAC objects.
@@ -184,9 +180,10 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The verdict, or what has to be asked before there is one.
-pub fn evaluate(inputs: &Inputs<'_>) -> Outcome {
-    let mut lookup = Lookup::new(inputs);
+/// The verdict, or what has to be asked before there is one. What was compared before is given along, if it was for the
+/// same work and the same RBAC objects.
+pub fn evaluate(inputs: &Inputs<'_>, compared: &mut Compared) -> Outcome {
+    let mut lookup = Lookup::new(inputs, compared);
     let mut denials: BTreeMap<usize, Denial> = BTreeMap::new();
     // What binds a role comes last: of the work's roles only those that will be written count for it.
     let binds = |item: &&Item| {
@@ -195,17 +192,16 @@ pub fn evaluate(inputs: &Inputs<'_>) -> Outcome {
     };
     let (bindings, others): (Vec<&Item>, Vec<&Item>) = inputs.items.iter().partition(binds);
     for item in others {
-        if let Some(denial) = deny(item, &[], inputs, &mut lookup) {
+        if let Some(denial) = deny(item, &Coming::default(), inputs, &mut lookup) {
             denials.insert(item.ordinal, denial);
         }
     }
-    let coming: Vec<&Target> = inputs
-        .items
-        .iter()
-        .filter(|item| !denials.contains_key(&item.ordinal))
-        .filter_map(|item| item.target.as_ref().ok())
-        .filter(|target| target.written() && escalation::is_role(target))
-        .collect();
+    let accepted = |item: &&Item| !denials.contains_key(&item.ordinal);
+    let coming = if bindings.is_empty() {
+        Coming::default()
+    } else {
+        Coming::new(inputs.items.iter().filter(accepted))
+    };
     for item in bindings {
         if let Some(denial) = deny(item, &coming, inputs, &mut lookup) {
             denials.insert(item.ordinal, denial);
@@ -220,7 +216,7 @@ pub fn evaluate(inputs: &Inputs<'_>) -> Outcome {
     Outcome::Verdict(verdict(inputs, &denials, lookup.unsettled))
 }
 
-fn deny(item: &Item, coming: &[&Target], inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option<Denial> {
+fn deny(item: &Item, coming: &Coming, inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option<Denial> {
     let target = match &item.target {
         Ok(target) => target,
         Err(problem) => return Some(Denial::Closed(problem.clone())),
@@ -247,7 +243,7 @@ fn deny(item: &Item, coming: &[&Target], inputs: &Inputs<'_>, lookup: &mut Looku
     if !target.written() {
         return None;
     }
-    escalation::check(target, coming, lookup)
+    escalation::check(item, target, coming, lookup)
         .err()
         .map(|reason| Denial::Other(format!("permission escalation: {reason}")))
 }

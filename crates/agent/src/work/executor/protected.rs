@@ -17,7 +17,11 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 pub fn reason(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
     let agent = inputs.agent;
     let resource = &target.kind.resource;
-    let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
+    // On OpenShift a Project is another view of a Namespace, and a ProjectRequest makes one.
+    let is_namespace = matches!(
+        (resource.group.as_str(), resource.plural.as_str()),
+        ("", "namespaces") | ("project.openshift.io", "projects" | "projectrequests")
+    );
     let namespace = if is_namespace {
         &target.name
     } else {

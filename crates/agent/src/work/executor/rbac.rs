@@ -1,6 +1,9 @@
 //! The RBAC objects of the managed cluster, as far as the gate needs them: compiled, and who is bound to what.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject};
 use writ_api::work::ExecutorServiceAccount;
@@ -18,11 +21,13 @@ struct Bound {
     subjects: Vec<Subject>,
 }
 
-/// All RBAC objects that the watches showed.
-#[derive(Debug)]
+/// All RBAC objects that the watches showed. A clone shares them.
+#[derive(Clone, Debug)]
 pub struct Rbac {
+    /// Counts the changes.
+    pub version: u64,
     index: Index,
-    bindings: HashMap<Place, Bound>,
+    bindings: HashMap<Arc<Place>, Arc<Bound>>,
     /// The ClusterRoles that others are folded into.
     aggregated: BTreeSet<String>,
     /// The labels of the agent's own namespaces.
@@ -81,6 +86,7 @@ impl Default for Rbac {
         Self {
             // What is stored is what the API server decides by.
             index: Index::new(Aggregation::Stored),
+            version: 0,
             bindings: HashMap::new(),
             aggregated: BTreeSet::new(),
             own_labels: BTreeMap::new(),
@@ -191,6 +197,11 @@ impl Rbac {
         &self.index
     }
 
+    /// Whether this role is there.
+    pub fn has_role(&self, place: &Place) -> bool {
+        self.index.has_role(key(place))
+    }
+
     /// The labels of a namespace of the agent's own.
     pub fn own_labels(&self, namespace: &str) -> BTreeMap<String, String> {
         self.own_labels.get(namespace).cloned().unwrap_or_default()
@@ -225,7 +236,7 @@ impl Rbac {
         match object.bound() {
             Some(bound) => {
                 touched.add(&place, &bound);
-                self.bindings.insert(place, bound);
+                self.bindings.insert(Arc::new(place), Arc::new(bound));
             }
             None => {
                 self.bindings.remove(&place);
@@ -261,7 +272,7 @@ impl Rbac {
     fn holders(&self, place: &Place) -> Touched {
         let mut touched = Touched::default();
         for (binding, bound) in &self.bindings {
-            if binding == place || bound.role == *place {
+            if **binding == *place || bound.role == *place {
                 touched.add(binding, bound);
             }
         }
@@ -271,14 +282,14 @@ impl Rbac {
     /// Whether this role or binding is one that the agent's own rights rest on.
     pub fn belongs_to(&self, place: &Place, me: &Myself) -> bool {
         self.bindings.iter().any(|(binding, bound)| {
-            (binding == place || bound.role == *place) && me.is_named(binding, &bound.subjects)
+            (**binding == *place || bound.role == *place) && me.is_named(binding, &bound.subjects)
         })
     }
 
     /// Whether a Role or RoleBinding of this name, in any namespace, is one that the agent's rights rest on.
     pub fn name_belongs_to(&self, kind: Kind, name: &str, me: &Myself) -> bool {
         self.bindings.iter().any(|(binding, bound)| {
-            [binding, &bound.role]
+            [&**binding, &bound.role]
                 .iter()
                 .any(|place| place.0 == kind && place.2 == name)
                 && me.is_named(binding, &bound.subjects)

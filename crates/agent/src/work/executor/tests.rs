@@ -10,9 +10,10 @@ use std::collections::{BTreeSet, HashMap};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use writ_api::work::{ExecutorServiceAccount, ManifestWorkSpec};
-use writ_authz::ResourceAttributes;
+use writ_authz::{Budget, ResourceAttributes};
 
 use super::{
+    escalation::Compared,
     plan::{Inputs, Outcome, Refused, Verdict, evaluate},
     question::Question,
     rbac::{Myself, Object, Rbac},
@@ -24,6 +25,11 @@ use crate::{
         plan::{self, Item},
     },
 };
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const DEFINITIONS: &str = "apiextensions.k8s.io";
+const OPENSHIFT: &str = "authorization.openshift.io";
+const PROJECTS: &str = "project.openshift.io";
 
 pub fn account(namespace: &str, name: &str) -> ExecutorServiceAccount {
     ExecutorServiceAccount {
@@ -43,36 +49,37 @@ pub fn items(spec: Value) -> Vec<Item> {
         ("", "v1", "ConfigMap", "configmaps", true),
         ("", "v1", "Namespace", "namespaces", false),
         ("", "v1", "Secret", "secrets", true),
-        ("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
-        (
-            "rbac.authorization.k8s.io",
-            "v1",
-            "RoleBinding",
-            "rolebindings",
-            true,
-        ),
-        (
-            "rbac.authorization.k8s.io",
-            "v1",
-            "ClusterRole",
-            "clusterroles",
-            false,
-        ),
-        (
-            "rbac.authorization.k8s.io",
-            "v1",
-            "ClusterRoleBinding",
-            "clusterrolebindings",
-            false,
-        ),
+        (RBAC, "v1", "Role", "roles", true),
+        (RBAC, "v1", "RoleBinding", "rolebindings", true),
+        (RBAC, "v1", "ClusterRole", "clusterroles", false),
+        (RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", false),
         ("writ.dev", "v1alpha1", "NamespaceGrant", "namespacegrants", false),
         (
-            "apiextensions.k8s.io",
+            DEFINITIONS,
             "v1",
             "CustomResourceDefinition",
             "customresourcedefinitions",
             false,
         ),
+        (OPENSHIFT, "v1", "Role", "roles", true),
+        (OPENSHIFT, "v1", "RoleBinding", "rolebindings", true),
+        (OPENSHIFT, "v1", "ClusterRole", "clusterroles", false),
+        (
+            OPENSHIFT,
+            "v1",
+            "ClusterRoleBinding",
+            "clusterrolebindings",
+            false,
+        ),
+        (
+            OPENSHIFT,
+            "v1",
+            "RoleBindingRestriction",
+            "rolebindingrestrictions",
+            true,
+        ),
+        (PROJECTS, "v1", "Project", "projects", false),
+        (PROJECTS, "v1", "ProjectRequest", "projectrequests", false),
     ];
     let kinds = served
         .into_iter()
@@ -126,6 +133,7 @@ pub struct Case<'a> {
     rbac: &'a Rbac,
     pub granularity: ExecutorGranularity,
     pub authorizers: Authorizers,
+    pub budget: Budget,
 }
 
 impl<'a> Case<'a> {
@@ -136,6 +144,7 @@ impl<'a> Case<'a> {
             rbac,
             granularity: ExecutorGranularity::Work,
             authorizers: Authorizers::Rbac,
+            budget: Budget::default(),
         }
     }
 
@@ -143,8 +152,9 @@ impl<'a> Case<'a> {
     pub fn run(&self) -> (Verdict, BTreeSet<Question>) {
         let mut answers = HashMap::new();
         let mut asked = BTreeSet::new();
+        let mut compared = Compared::within(self.budget.clone());
         loop {
-            let outcome = evaluate(&Inputs {
+            let inputs = Inputs {
                 executor: &self.executor,
                 agent: &myself(),
                 items: self.items,
@@ -152,7 +162,8 @@ impl<'a> Case<'a> {
                 answers: &answers,
                 authorizers: self.authorizers,
                 granularity: self.granularity,
-            });
+            };
+            let outcome = evaluate(&inputs, &mut compared);
             match outcome {
                 Outcome::Verdict(verdict) => return (verdict, asked),
                 Outcome::Ask(questions) => {
@@ -265,7 +276,7 @@ fn a_lagging_server_is_asked_again_and_never_by_name() {
             (Question::about(verb, target).broad(), *verb != "patch")
         })
         .collect();
-    let outcome = evaluate(&Inputs {
+    let inputs = Inputs {
         executor: &executor,
         agent: &myself(),
         items: &items,
@@ -273,7 +284,8 @@ fn a_lagging_server_is_asked_again_and_never_by_name() {
         answers: &answers,
         authorizers: Authorizers::Rbac,
         granularity: ExecutorGranularity::Work,
-    });
+    };
+    let outcome = evaluate(&inputs, &mut Compared::default());
     let Outcome::Verdict(verdict) = outcome else {
         panic!("{outcome:?}")
     };

@@ -9,6 +9,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 mod uid;
+mod unwatched;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -1,5 +1,7 @@
 //! Works, reports, moves: what happens over time.
 
+use writ_api::work::{PRUNED_CONDITION, PRUNED_REASON};
+
 use super::*;
 
 #[test]
@@ -20,6 +22,35 @@ fn removing_the_last_binding_revokes() {
         )
     );
     assert_eq!(world.condition("Ready").0, "False");
+}
+
+#[test]
+fn what_could_not_be_taken_away_is_told() {
+    let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
+    world.reconcile();
+    world.agent(&[]);
+    assert_eq!(world.condition("Ready").1, "Granted");
+    let left = json!({"type": PRUNED_CONDITION, "status": "False", "reason": PRUNED_REASON,
+        "message": "still there: rolebindings b/y", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let work = world.works.get_mut(&1).unwrap();
+    let conditions = &mut work.status.as_mut().unwrap().conditions;
+    conditions.push(serde_json::from_value(left).unwrap());
+    // Whoever does not know the condition does not take it back.
+    assert_eq!(world.condition("Ready").1, "Granted");
+    let claims = json!([{"name": "agent.writ.dev", "value": "grants,work"}]);
+    let status = world.cluster.as_mut().unwrap().status.as_mut().unwrap();
+    status.cluster_claims = serde_json::from_value(claims).unwrap();
+    let (status, reason, message) = world.condition("Ready");
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "RevocationPending"));
+    assert!(message.contains("rolebindings b/y"), "{message}");
+    world.agent(&[]);
+    assert_eq!(world.condition("Ready").1, "Granted");
+    // A whole work that has to go, and is still there.
+    let second = world.works[&1].clone();
+    world.works.insert(2, second);
+    assert_eq!(world.condition("Ready").1, "RevocationPending");
+    world.works.remove(&2);
+    assert_eq!(world.condition("Ready").1, "Granted");
 }
 
 #[test]

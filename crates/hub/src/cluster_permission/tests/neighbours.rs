@@ -1,6 +1,7 @@
 //! Permissions that name the same object, and grants that keep their names.
 
 use super::*;
+use crate::cluster_permission::neighbours::grants_the_same;
 
 /// A permission of that age, in seconds.
 fn aged(name: &str, age: u32, spec: Value) -> ClusterPermission {
@@ -269,5 +270,55 @@ fn a_name_does_not_change_hands_when_an_account_comes() {
             message.contains("spec.roleBindings[0] and spec.roleBindings[1] both make"),
             "{message}"
         );
+    }
+}
+
+#[test]
+fn an_empty_list_in_a_rule_says_the_same_as_none() {
+    let absent = rules();
+    let mut empty = rules();
+    for list in ["resourceNames", "nonResourceURLs"] {
+        empty[0][list] = json!([]);
+    }
+    let urls = json!([{"nonResourceURLs": ["/healthz"], "verbs": ["get"]}]);
+    let mut empty_urls = urls.clone();
+    for list in ["apiGroups", "resources", "resourceNames"] {
+        empty_urls[0][list] = json!([]);
+    }
+    let spec = |rules: &Value| json!({"clusterRole": {"rules": rules}, "roles": [{"namespaceSelector": {}, "rules": rules}]});
+    for (one, other) in [(&absent, &empty), (&urls, &empty_urls)] {
+        for (mine, theirs) in [(one, other), (other, one)] {
+            // What a work of before carries stays until the agent has taken over.
+            let mut world = World::new(json!({"roles": [{"namespaceSelector": {}, "rules": mine}]}));
+            world.by_agent = false;
+            world.hub_namespaces = Some(vec![("one".into(), BTreeMap::new())]);
+            world.reconcile();
+            world.agent(&[]);
+            world.works.get_mut(&1).unwrap().spec.workload.manifests[0].0["rules"] = theirs.clone();
+            world.by_agent = true;
+            let ids = world.ids();
+            assert!(ids.contains(&"Role one/p".to_owned()), "{mine} {theirs}: {ids:?}");
+
+            // What is delivered has none.
+            let mut world = World::new(spec(mine));
+            world.reconcile();
+            let manifests = &mut world.works.get_mut(&1).unwrap().spec.workload.manifests;
+            for manifest in manifests.iter_mut().map(|m| &mut m.0) {
+                let delivered = manifest.clone();
+                let content = match delivered.get("spec") {
+                    Some(spec) => &spec["rules"],
+                    None => &delivered["rules"],
+                };
+                assert_eq!(content, one);
+                // Also a work of before, which still carries them, grants the same.
+                let before = match manifest.get_mut("spec") {
+                    Some(spec) => &mut spec["rules"],
+                    None => &mut manifest["rules"],
+                };
+                *before = other.clone();
+                assert!(grants_the_same(manifest, &delivered), "{manifest}");
+                assert_ne!(*manifest, delivered);
+            }
+        }
     }
 }

@@ -44,6 +44,17 @@ fn every_field_becomes_an_object() {
         manifests[3]["metadata"]["annotations"]["work.writ.dev/on-conflict"],
         "refuse"
     );
+    // What binds a role of the permission says so, what binds another does not.
+    let own: Vec<bool> = manifests
+        .iter()
+        .map(|manifest| manifest["metadata"]["annotations"]["work.writ.dev/bound-role"] == "own")
+        .collect();
+    let binds_own: Vec<bool> = manifests
+        .iter()
+        .map(|manifest| manifest["roleRef"]["name"] == "p")
+        .collect();
+    assert!(own.contains(&true) && own.contains(&false));
+    assert_eq!(own, binds_own);
     assert!(plan.built.problems.is_empty());
 }
 
@@ -197,7 +208,7 @@ fn an_entry_that_cannot_be_built_is_revoked_and_the_rest_delivered() {
         (
             "slash",
             json!({"namespace": "a", "name": "a/b", "roleRef": {"kind": "Role"}, "subject": user("u")}),
-            "cannot contain /",
+            "cannot be part of a URL",
         ),
     ];
     for (what, entry, words) in bad {

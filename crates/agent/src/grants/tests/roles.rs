@@ -1,0 +1,139 @@
+//! Roles that a permission defines, and what binds them.
+
+use kube::ResourceExt as _;
+
+use super::*;
+
+fn rules() -> Value {
+    json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}])
+}
+
+/// A grant of `permission` that makes the Role `p`.
+fn defines(permission: &str) -> Active {
+    grant(
+        &format!("{permission}-00000001"),
+        &json!({"namespaceSelector": {}, "name": "p", "rules": rules()}),
+    )
+}
+
+/// A grant of `permission` that makes a RoleBinding of the same name to the Role `p`.
+fn binds(permission: &str) -> Active {
+    grant(
+        &format!("{permission}-00000002"),
+        &json!({"namespaceSelector": {}, "name": permission, "roleRef": {"kind": "Role", "name": "p"},
+            "subjects": [{"kind": "User", "name": "u"}]}),
+    )
+}
+
+#[test]
+fn what_a_stranger_wrote_is_not_bound_for_who_defines_the_role() {
+    let (role, binding, other) = (defines("mine-abcde"), binds("mine-abcde"), binds("other-abcde"));
+    let all = [&role, &binding, &other];
+    let stranger = (Kind::Role, "p".to_owned());
+    let mut live = Objects::from([(stranger.clone(), Live::Foreign)]);
+
+    let plan = plan::namespace("n", Some(&team("a")), &all, &live);
+    let why = plan.outcomes["mine-abcde-00000002"].as_deref().unwrap();
+    assert!(why.starts_with("held back: the Role p"), "{why}");
+    assert!(plan.outcomes["mine-abcde-00000001"].is_some());
+    // Who defines none means the one that is there.
+    assert_eq!(
+        act(Some(&team("a")), &all, &mut live),
+        ["create RoleBinding other-abcde"]
+    );
+
+    live.remove(&stranger);
+    assert_eq!(
+        act(Some(&team("a")), &all, &mut live),
+        ["create Role p", "create RoleBinding mine-abcde"]
+    );
+    // A stranger's comes in its place: nobody is left with what that says.
+    live.insert(stranger, Live::Foreign);
+    assert_eq!(
+        act(Some(&team("a")), &all, &mut live),
+        ["delete RoleBinding mine-abcde"]
+    );
+}
+
+#[test]
+fn a_role_that_the_permission_has_elsewhere_by_name_is_still_its_own() {
+    let mut own = binds("mine-abcde");
+    own.grant
+        .annotations_mut()
+        .insert("work.writ.dev/bound-role".into(), "own".into());
+    let stranger = (Kind::Role, "p".to_owned());
+    let mut live = Objects::from([(stranger.clone(), Live::Foreign)]);
+    assert!(act(Some(&team("a")), &[&own], &mut live).is_empty());
+    // One that is not there grants nothing, and comes with a work of the permission.
+    live.remove(&stranger);
+    assert_eq!(
+        act(Some(&team("a")), &[&own], &mut live),
+        ["create RoleBinding mine-abcde"]
+    );
+    live.insert(stranger, Live::Foreign);
+    assert_eq!(
+        act(Some(&team("a")), &[&own], &mut live),
+        ["delete RoleBinding mine-abcde"]
+    );
+}
+
+#[test]
+fn what_a_work_of_the_same_permission_delivers_is_its_own() {
+    let delivered = |work: &str| {
+        let role = json!({"metadata": {"name": "p", "uid": "1", "ownerReferences": [{
+            "apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
+            "name": format!("0a1b2c-{work}"), "uid": "2"}]}, "rules": []});
+        let role = Object::Role(Box::new(serde_json::from_value(role).unwrap()));
+        Objects::from([((Kind::Role, "p".to_owned()), Live::seen(role, false, None))])
+    };
+    let (role, binding) = (defines("mine-abcde"), binds("mine-abcde"));
+    for (work, bound) in [
+        ("mine-abcde", true),
+        ("mine-abcde-2", true),
+        ("mine-abcdef", false),
+        ("other-abcde", false),
+    ] {
+        let made = act(Some(&team("a")), &[&role, &binding], &mut delivered(work));
+        assert_eq!(!made.is_empty(), bound, "{work}: {made:?}");
+    }
+}
+
+#[test]
+fn a_list_of_nothing_is_no_list() {
+    let spelt = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": []}]);
+    let spelt = grant(
+        "b",
+        &json!({"namespaceSelector": {}, "name": "p", "rules": spelt}),
+    );
+    let plan = plan::namespace("n", Some(&team("a")), &[&defines("a"), &spelt], &Objects::new());
+    assert!(plan.outcomes.values().all(Option::is_none), "{:?}", plan.outcomes);
+}
+
+#[test]
+fn a_grant_that_goes_waits_for_what_it_made() {
+    let made = plan::namespace("n", Some(&team("a")), &[&defines("g")], &Objects::new());
+    let [(Step::Create(Object::Role(role)), _)] = &made.steps[..] else {
+        panic!("{:?}", made.steps)
+    };
+    let owner = &role.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!(owner.block_owner_deletion, Some(true));
+
+    let mut going = defines("g").grant;
+    going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
+    let mut state = State::default();
+    going.clone().put(&mut state);
+    assert!(
+        role.as_ref()
+            .clone()
+            .put(&mut state)
+            .contains(&Key::Namespace("n".into()))
+    );
+    let kept = |state: &State| {
+        let mut objects = state.objects.values().flat_map(BTreeMap::values);
+        objects.any(|object| live::made_by(&going, object))
+    };
+    assert!(kept(&state));
+    let keys = role.as_ref().clone().remove(&mut state);
+    assert!(keys.contains(&Key::Grant("g-00000001".into())), "{keys:?}");
+    assert!(!kept(&state));
+}

@@ -1,0 +1,293 @@
+//! What one work can ask of the agent: neither its memory nor the time of others.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, RwLock, mpsc},
+};
+
+use http::{Request, Response};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::{sync::OnceCell, time::Instant};
+use writ_api::work::Executor;
+use writ_authz::{Budget, Kind};
+use writ_runtime::queue::Queue;
+
+use super::{
+    Gate, Shared, Unlisted, Verdict,
+    plan::Refused,
+    rbac::{Rbac, Touched},
+    tests::{ALL, Case, account, binding, config_map, granting, manifests, myself, put, rbac_rules, role},
+};
+use crate::{
+    options::{Authorizers, ExecutorGranularity, NilExecutor},
+    work::Key,
+};
+
+fn words(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("w{n}")).collect()
+}
+
+fn wide_role(name: &str, groups: &[String], resources: &[String]) -> Value {
+    let mut role = role(name, &[]);
+    role["rules"] = json!([{"apiGroups": groups, "resources": resources, "verbs": ["get"]}]);
+    role
+}
+
+/// The rules of the ClusterRole `admin`, in kind and number.
+fn admin() -> Vec<Value> {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let write = [
+        "create",
+        "delete",
+        "deletecollection",
+        "patch",
+        "update",
+        "get",
+        "list",
+        "watch",
+    ];
+    let core = [
+        "configmaps",
+        "endpoints",
+        "persistentvolumeclaims",
+        "pods",
+        "secrets",
+        "serviceaccounts",
+        "services",
+    ];
+    let mut rules = vec![
+        rule("", &core, &write[..5]),
+        rule("", &core, &write[5..]),
+        rule(
+            "",
+            &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy"],
+            &write,
+        ),
+        rule(
+            "",
+            &["pods/log", "pods/status", "events", "limitranges"],
+            &write[5..],
+        ),
+        rule(
+            "apps",
+            &["daemonsets", "deployments", "replicasets", "statefulsets"],
+            &write[..5],
+        ),
+        rule(
+            "apps",
+            &["daemonsets", "deployments", "replicasets", "statefulsets"],
+            &write[5..],
+        ),
+        rule("batch", &["cronjobs", "jobs"], &write),
+        rule("networking.k8s.io", &["ingresses", "networkpolicies"], &write),
+        rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], &write),
+    ];
+    // And what operators add to it.
+    rules.extend((0..40).map(|n| rule(&format!("operator{n}.io"), &["*"], &write)));
+    rules
+}
+
+/// Forty Roles of 193,600 permissions each, in 218 kB: what a tenant can send who holds no more than `admin` in the own
+/// namespace.
+#[test]
+fn a_work_of_giant_roles_is_refused_in_few_words() {
+    let rbac = granting(json!(admin()));
+    let mut groups = words(440);
+    // Some is held, so that all has to be looked at.
+    groups[1] = String::new();
+    let mut resources = words(440);
+    resources[1] = "pods".into();
+    let roles: Vec<Value> = (0..40)
+        .map(|n| wide_role(&format!("r{n}"), &groups, &resources))
+        .collect();
+    let (verdict, _) = Case::new(&manifests(json!(roles)), &rbac).run();
+    let refusal = verdict.refusal.unwrap();
+    assert!(refusal.len() < 80_000, "{}", refusal.len());
+    assert_eq!(verdict.refused.len(), 40);
+    for refused in verdict.refused.values() {
+        let Refused::Denied(message) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(message.len() < 2_000, "{}", message.len());
+        assert!(message.ends_with("and 193589 more"), "{message}");
+    }
+}
+
+/// A budget that does not take long to spend.
+const SMALL: u64 = 1_000_000;
+
+/// Account `shop/a` holds 40 resources, each verb by a rule of its own.
+fn halves() -> Rbac {
+    let resources = words(40);
+    let rules =
+        ["get", "list"].map(|verb| json!({"apiGroups": [""], "resources": resources, "verbs": [verb]}));
+    granting(rbac_rules(json!(rules)))
+}
+
+/// A Role that this account holds, though no single rule has all of it: it takes a tenth of the small budget to see that.
+fn large_role(name: &str) -> Value {
+    let mut role = role(name, &[]);
+    role["rules"] = json!([{"apiGroups": vec![""; 60], "resources": words(40), "verbs": ["get", "list"]}]);
+    role
+}
+
+/// All that is compared for a work comes out of one budget, whatever it is spread over.
+#[test]
+fn a_work_has_one_budget() {
+    let rbac = halves();
+    let judge = |count: usize| {
+        let roles = (0..count).map(|n| large_role(&format!("r{n}")));
+        let items = manifests(roles.collect());
+        let mut case = Case::new(&items, &rbac);
+        case.granularity = ExecutorGranularity::Manifest;
+        case.budget = Budget::new(SMALL);
+        case.run().0
+    };
+    assert_eq!(judge(2), Verdict::default());
+    let verdict = judge(30);
+    assert!(verdict.of(0).is_none());
+    let Some(Refused::Denied(message)) = verdict.of(29) else {
+        panic!("{verdict:?}")
+    };
+    assert_eq!(
+        message,
+        "not allowed to apply the resource rbac.authorization.k8s.io roles, shop r29, error: permission escalation: it \
+         cannot be told, as the rules of this work are more than are compared for one work: name fewer API groups, \
+         resources, verbs and names in a rule, or split the work"
+    );
+}
+
+#[test]
+fn large_works_of_ordinary_roles_are_judged() {
+    let rules = admin();
+    let rbac = granting(json!(rules));
+    // Five hundred Roles with ten rules each, of several groups, so that no single rule has it all.
+    let ordinary = json!({"apiGroups": ["", "apps", "batch"], "resources": ["configmaps", "deployments", "jobs", "pods"],
+        "verbs": ["get", "list", "watch", "update"]});
+    let mut held = rules.clone();
+    held.push(json!({"apiGroups": ["", "apps", "batch"], "resources": ["*"], "verbs": ["get", "update"]}));
+    held.push(json!({"apiGroups": ["", "apps", "batch"], "resources": ["*"], "verbs": ["list", "watch"]}));
+    let holder = granting(json!(held));
+    let with = |rules: &[Value]| {
+        let many = (0..500).map(|n| {
+            let mut role = role(&format!("r{n}"), &[]);
+            role["rules"] = json!(rules);
+            role
+        });
+        manifests(many.collect())
+    };
+    assert_eq!(
+        Case::new(&with(&vec![ordinary; 10]), &holder).run().0,
+        Verdict::default()
+    );
+    // Five hundred times `admin`, rule by rule and bound.
+    assert_eq!(Case::new(&with(&rules), &rbac).run().0, Verdict::default());
+    let bindings: Vec<Value> = (0..500).map(|n| binding(&format!("b{n}"), "r")).collect();
+    assert_eq!(
+        Case::new(&manifests(json!(bindings)), &rbac).run().0,
+        Verdict::default()
+    );
+}
+
+/// A gate that sees this RBAC, and an API server that says yes to everything.
+fn gate(rules: Value) -> Gate {
+    let server = tower::service_fn(|request: Request<Body>| async move {
+        let body = request.into_body().collect_bytes().await?;
+        let mut review: Value = serde_json::from_slice(&body)?;
+        review["status"] = json!({"allowed": true});
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Response::new(Body::from(
+            review.to_string().into_bytes(),
+        )))
+    });
+    Gate {
+        client: Client::new(server, "default"),
+        told: account("agent-system", "writ-agent"),
+        agent: OnceCell::new_with(Some(myself())),
+        nil_executor: NilExecutor::Allow,
+        granularity: ExecutorGranularity::Work,
+        authorizers: Authorizers::Rbac,
+        shared: Arc::new(Shared {
+            rbac: RwLock::new(Arc::new(granting(rules))),
+            known: Mutex::new(HashMap::new()),
+            queue: Queue::default(),
+            unlisted: Mutex::new(Unlisted {
+                count: 0,
+                since: Instant::now(),
+            }),
+        }),
+        watches: Mutex::new(Some(Vec::new())),
+    }
+}
+
+fn executor() -> Executor {
+    serde_json::from_value(
+        json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "shop", "name": "a"}}}),
+    )
+    .unwrap()
+}
+
+/// The thread for long work is busy, so a work is being judged for as long as the test likes. Meanwhile there is only the
+/// one thread of the test for everything else.
+#[test]
+fn a_work_that_is_judged_holds_up_neither_others_nor_changes() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let gate = gate(rbac_rules(
+            json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]),
+        ));
+        gate.shared.change(|rbac| put(rbac, role("shared", &["get"])));
+        let items: Arc<[_]> = manifests(json!([role("x", &["get"]), binding("x", "shared")])).into();
+        let (key, executor, since) = (Key::work("large"), executor(), Instant::now());
+        let check = || gate.check(&key, Some(&executor), &items, since);
+        // All that there is to ask is asked: from here on only RBAC decides.
+        assert_eq!(check().await.unwrap(), Some(Verdict::default()));
+
+        let (go, wait) = mpsc::channel::<()>();
+        drop(tokio::task::spawn_blocking(move || wait.recv()));
+        let judged = check();
+        futures::pin_mut!(judged);
+        assert!(futures::poll!(judged.as_mut()).is_pending());
+        // Another work is not held up.
+        let plain: Arc<[_]> = manifests(json!([config_map("m")])).into();
+        let other = gate.check(&Key::work("other"), None, &plain, since).await;
+        assert_eq!(other.unwrap(), Some(Verdict::default()));
+        // Nor is a change: of the role that the work binds, while the executor holds what it did.
+        gate.shared
+            .change(|rbac| put(rbac, role("shared", &["get", "list"])));
+        let place = (Kind::Role, "shop".to_owned(), "shared".to_owned());
+        gate.shared.touched(&Touched::default(), Some(&place));
+        assert!(futures::poll!(judged.as_mut()).is_pending());
+        go.send(()).unwrap();
+        // And what there was before the change is not the verdict.
+        let verdict = judged.await.unwrap().unwrap();
+        let Some(Refused::Denied(message)) = verdict.of(1) else {
+            panic!("{verdict:?}")
+        };
+        assert!(message.contains("not currently held"), "{message}");
+        assert!(matches!(verdict.of(0), Some(Refused::Held(_))));
+    });
+}
+
+/// What is granted twice is compared once, and not again when answers come in.
+#[test]
+fn equal_grants_are_compared_once() {
+    let mut rbac = halves();
+    put(&mut rbac, large_role("large"));
+    let judge = |objects: Vec<Value>| {
+        let items = manifests(json!(objects));
+        let mut case = Case::new(&items, &rbac);
+        case.budget = Budget::new(SMALL);
+        let (verdict, asked) = case.run();
+        assert_eq!(verdict, Verdict::default());
+        assert_eq!(asked.len(), ALL.len());
+    };
+    // Far more than the budget, if each were compared for itself.
+    judge((0..30).map(|n| binding(&format!("b{n}"), "large")).collect());
+    // Most of the budget; a second round of that would be more than it.
+    judge((0..6).map(|n| large_role(&format!("r{n}"))).collect());
+}

@@ -1,0 +1,115 @@
+//! What is not ours: it is not overwritten, and what somebody else wrote into a role is not given to the subjects of ours.
+
+use std::collections::HashSet;
+
+use k8s_openapi::{
+    api::rbac::v1::{ClusterRole, Role},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client};
+use writ_api::writ::{
+    ADOPT_ANNOTATION, BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE,
+};
+use writ_authz::Kind;
+
+use super::{
+    apply::{self, Failure, is_delivered},
+    executor::{Place, bound_role, is_role, place},
+    plan::{Item, Target},
+    takeover,
+};
+
+/// Looks for strangers' objects in the way of one work.
+pub struct Strangers<'a> {
+    client: &'a Client,
+    /// The field manager of the work.
+    manager: String,
+    /// The roles that the work itself makes: what binds them waits for them anyway.
+    roles: HashSet<Place>,
+}
+
+impl<'a> Strangers<'a> {
+    /// For a work with these manifests, which writes by this field manager.
+    pub fn new(client: &'a Client, manager: String, items: &[Item]) -> Self {
+        let targets = items.iter().filter_map(|item| item.target.as_ref().ok());
+        let roles = targets.filter(|target| is_role(target)).filter_map(place);
+        Self {
+            client,
+            manager,
+            roles: roles.collect(),
+        }
+    }
+
+    /// Fails if the manifest says that somebody else's object is not to be overwritten, and it is; or that it binds a role
+    /// of its own permission, and that is somebody else's.
+    pub async fn none(&self, target: &Target) -> Result<(), Failure> {
+        not_foreign(self.client, target, &self.manager).await?;
+        let elsewhere = bound_role(target).filter(|role| binds_own(target) && !self.roles.contains(role));
+        match elsewhere {
+            Some(role) => self.own_role(&role).await,
+            None => Ok(()),
+        }
+    }
+
+    /// A role that another work of the permission delivers, or a grant. One that is not there yet grants nothing.
+    async fn own_role(&self, (kind, namespace, name): &Place) -> Result<(), Failure> {
+        let live: Option<ObjectMeta> = match (kind, namespace.as_str()) {
+            // Of a grant: whoever expands it knows the namespaces, and looks there.
+            (Kind::Role, "") => None,
+            (Kind::Role, namespace) => {
+                let api: Api<Role> = Api::namespaced(self.client.clone(), namespace);
+                api.get_metadata_opt(name).await?.map(|live| live.metadata)
+            }
+            _ => {
+                let api: Api<ClusterRole> = Api::all(self.client.clone());
+                api.get_metadata_opt(name).await?.map(|live| live.metadata)
+            }
+        };
+        let foreign = live.is_some_and(|live| !live.owner_references.iter().flatten().any(is_delivered));
+        if !foreign {
+            return Ok(());
+        }
+        Err(Failure::Foreign(format!(
+            "held back: the {kind:?} {name} that it binds exists and was not put there by a work, so it would grant what somebody else wrote: remove that role, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)"
+        )))
+    }
+}
+
+fn says(target: &Target, annotation: &str, value: &str) -> bool {
+    let annotations = target.object.pointer("/metadata/annotations");
+    annotations
+        .and_then(|annotations| annotations.get(annotation))
+        .is_some_and(|said| said == value)
+}
+
+/// Whether the manifest says that an object of somebody else is not to be overwritten.
+pub fn refuses(target: &Target) -> bool {
+    says(target, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE)
+}
+
+/// Whether the manifest says that the role which it binds is one of its own permission.
+fn binds_own(target: &Target) -> bool {
+    says(target, BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN)
+}
+
+/// What is not ours is not overwritten, if the manifest says so. An object that this work has written stays ours when
+/// somebody takes the owner reference off it: who wrote its fields is known to the server, by `manager`.
+pub async fn not_foreign(client: &Client, target: &Target, manager: &str) -> Result<(), Failure> {
+    if !refuses(target) {
+        return Ok(());
+    }
+    let api = apply::api(client, &target.kind, &target.namespace);
+    let Some(live) = api.get_metadata_opt(&target.name).await? else {
+        return Ok(());
+    };
+    let owners = live.metadata.owner_references.unwrap_or_default();
+    let delivered = owners.iter().any(is_delivered);
+    let fields = live.metadata.managed_fields.unwrap_or_default();
+    if delivered || takeover::written_by(&fields, manager).is_some() {
+        return Ok(());
+    }
+    Err(Failure::Foreign(format!(
+        "{} {} exists and was not put there by a work, so it is left alone: remove it, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)",
+        target.kind.resource.kind, target.name
+    )))
+}

@@ -1,0 +1,133 @@
+//! Pure: the clusters whose work could not be written, and when each is tried again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use writ_runtime::backoff::Backoff;
+
+/// The first pause after a failure, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+
+/// The clusters of one set that could not be written. They are remembered from one look at the set to the next: those
+/// that wait for their next attempt still count as failed.
+#[derive(Debug, Default)]
+pub struct Failures {
+    generation: Option<i64>,
+    by_cluster: BTreeMap<String, Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    why: String,
+    pauses: Backoff,
+    again: Instant,
+}
+
+/// A cluster that could not be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwritten {
+    /// What was tried, where, and what the server said.
+    pub why: String,
+    /// Whether it is time for another attempt.
+    pub due: bool,
+}
+
+impl Failures {
+    /// A set that asks for something else may well be written.
+    pub fn follow(&mut self, generation: Option<i64>, now: Instant) {
+        if self.generation != generation {
+            self.generation = generation;
+            for failure in self.by_cluster.values_mut() {
+                failure.wake(now);
+            }
+        }
+    }
+
+    /// One more failure: the next attempt is later than the one before.
+    pub fn failed(&mut self, cluster: &str, why: String, now: Instant) {
+        let failure = self
+            .by_cluster
+            .entry(cluster.to_owned())
+            .or_insert_with(|| Failure {
+                why: String::new(),
+                pauses: Backoff::new(PAUSES.0, PAUSES.1),
+                again: now,
+            });
+        failure.why = why;
+        failure.again = now + failure.pauses.next_delay();
+    }
+
+    /// It was written.
+    pub fn written(&mut self, cluster: &str) {
+        self.by_cluster.remove(cluster);
+    }
+
+    /// What stood in the way of this cluster may be gone; returns whether anything did.
+    pub fn wake(&mut self, cluster: &str, now: Instant) -> bool {
+        let failure = self.by_cluster.get_mut(cluster);
+        failure.map(|failure| failure.wake(now)).is_some()
+    }
+
+    /// Forgets all others.
+    pub fn keep(&mut self, clusters: &BTreeSet<String>) {
+        self.by_cluster.retain(|cluster, _| clusters.contains(cluster));
+    }
+
+    /// Who could not be written, as of now.
+    pub fn unwritten(&self, now: Instant) -> BTreeMap<String, Unwritten> {
+        let views = self.by_cluster.iter().map(|(cluster, failure)| {
+            let why = failure.why.clone();
+            let due = failure.again <= now;
+            (cluster.clone(), Unwritten { why, due })
+        });
+        views.collect()
+    }
+
+    /// How long it is until the next attempt that is not due yet.
+    pub fn next(&self, now: Instant) -> Option<Duration> {
+        let ahead = self.by_cluster.values().filter(|failure| failure.again > now);
+        ahead.map(|failure| failure.again - now).min()
+    }
+}
+
+impl Failure {
+    fn wake(&mut self, now: Instant) {
+        self.pauses.reset();
+        self.again = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_something_changes() {
+        let now = Instant::now();
+        let mut failures = Failures::default();
+        failures.follow(Some(1), now);
+        let due = |failures: &Failures, at| failures.unwritten(at)["c1"].due;
+        for _ in 0..12 {
+            failures.failed("c1", "no such namespace".into(), now);
+            assert!(!due(&failures, now));
+        }
+        let longest = failures.next(now).unwrap();
+        assert!(longest > PAUSES.1 / 2 && longest < PAUSES.1 * 2, "{longest:?}");
+        assert!(due(&failures, now + longest));
+        // Its namespace appears.
+        assert!(failures.wake("c1", now) && due(&failures, now));
+        assert!(!failures.wake("c2", now));
+        failures.failed("c1", "not yet".into(), now);
+        assert!(failures.next(now).unwrap() < PAUSES.0 * 2);
+        // The set changes.
+        failures.follow(Some(1), now);
+        assert!(!due(&failures, now));
+        failures.follow(Some(2), now);
+        assert!(due(&failures, now));
+        assert_eq!(failures.next(now), None);
+        failures.keep(&BTreeSet::new());
+        assert!(failures.unwritten(now).is_empty());
+    }
+}
