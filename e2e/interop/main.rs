@@ -5,6 +5,7 @@ mod definitions;
 mod ocm;
 mod ocm_agent;
 mod ocm_hub;
+mod rules;
 
 use std::future::Future;
 
@@ -28,6 +29,7 @@ fn main() {
             "interop/ocm_agent_hands_over_to_writs_agent_and_back",
             ocm_agent::hand_over,
         ),
+        trial("interop/condition_rules_say_the_same", rules::compared),
         trial("interop/ocm_hub_drives_writs_agent", ocm_hub::replica_set),
         trial(
             "interop/ocm_webhook_guards_works_of_writs_agent",

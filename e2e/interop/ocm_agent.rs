@@ -29,7 +29,7 @@ use crate::ocm::{self, Part};
 const AGENT_ID: &str = "interop";
 
 /// Starts OCM's agent of `cluster1`, with the identity on the hub that writ's has.
-async fn agent(fleet: &Fleet, folder: &Path) -> Result<Part> {
+pub async fn agent(fleet: &Fleet, folder: &Path) -> Result<Part> {
     accept(fleet, "cluster1").await?;
     let groups = ["system:open-cluster-management:cluster1", "system:authenticated"];
     let identity = fleet

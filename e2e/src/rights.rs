@@ -28,6 +28,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
         "asked for by OwnerReferencesPermissionEnforcement, which the real control planes of the scenarios run",
     ),
     (
+        "writ:agent:grants: update namespacegrants/finalizers",
+        "asked for by OwnerReferencesPermissionEnforcement, which the real control planes of the scenarios run",
+    ),
+    (
         "open-cluster-management:managedcluster:ocm: ",
         "upstream's agents, where the hub runs with `--agent-rights=ocm`",
     ),

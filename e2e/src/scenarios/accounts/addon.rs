@@ -93,12 +93,10 @@ pub async fn delivered(fleet: Fleet) -> Result<()> {
         .template
         .spec
         .context("no pod")?;
-    let arguments = pod
-        .containers
-        .first()
-        .and_then(|c| c.args.clone())
-        .unwrap_or_default();
-    for argument in ["agent", "--cluster-name=cluster1", "--controllers=tokens"] {
+    let container = pod.containers.first().context("no container")?;
+    ensure!(container.command == Some(vec!["writ-agent".to_owned()]));
+    let arguments = container.args.clone().unwrap_or_default();
+    for argument in ["--cluster-name=cluster1", "--controllers=tokens"] {
         ensure!(arguments.iter().any(|a| a == argument), "{arguments:?}");
     }
     ensure!(arguments.contains(&format!("--agent-namespace={NAMESPACE}")));
@@ -225,12 +223,12 @@ pub async fn registered(fleet: Fleet) -> Result<()> {
     forbidden("read another cluster's Secret", others.get("robot").await)?;
     agent.stop().await?;
     let addons: Api<ManagedClusterAddOn> = Api::namespaced(stage.admin.clone(), "cluster1");
-    let status = addons
-        .get("managed-serviceaccount")
-        .await?
-        .status
-        .unwrap_or_default();
-    ensure!(condition::is_true(&status.conditions, "CredentialRequested"));
+    until("the add-on to say that its credential was asked for", || async {
+        let status = addons.get("managed-serviceaccount").await?.status;
+        let said = condition::is_true(&status.unwrap_or_default().conditions, "CredentialRequested");
+        Ok(said.then_some(()))
+    })
+    .await?;
     // One request did it: a good certificate is not asked for again.
     let requests: Api<CertificateSigningRequest> = Api::all(stage.admin.clone());
     let of_addon = ListParams::default()

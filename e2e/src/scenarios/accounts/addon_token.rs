@@ -132,7 +132,11 @@ pub async fn by_token(fleet: Fleet) -> Result<()> {
     let (second, token) = credential(&secrets, Some(&token)).await?;
     let (_folder, addon) = mounted(&second).await?;
     let robots: Api<Secret> = Api::namespaced(addon, "cluster1");
-    robots.get("robot").await?;
+    // The right is given back when the hub has seen the account that it made.
+    until("the new token to have the rights of the former", || async {
+        Ok(Some(robots.get("robot").await?))
+    })
+    .await?;
 
     foreign(&admin, &theirs).await?;
     people::deny(&admin, "cluster1").await?;

@@ -59,16 +59,17 @@ pub async fn a_token_works(fleet: Fleet) -> Result<()> {
     let third = stage.token(cluster, "robot", &[&first, &second]).await?;
     ensure!(stage.user_of(1, &third).await?.as_deref() == Some(user.as_str()));
 
-    // An account with a time to live ends in time, and every token of it dies.
+    // An account with a time to live, long enough for a busy machine to issue its token, ends in time, and every token of it
+    // dies.
     let guest = stage
         .create(
             cluster,
             "guest",
-            json!({ "rotation": {}, "ttlSecondsAfterCreation": 8 }),
+            json!({ "rotation": {}, "ttlSecondsAfterCreation": 15 }),
         )
         .await?;
     let created = guest.metadata.creation_timestamp.context("no creation time")?.0;
-    let ends = created + Duration::from_secs(8);
+    let ends = created + Duration::from_secs(15);
     let guest = stage.token(cluster, "guest", &[]).await?;
     gone("the account", &stage.accounts(cluster), "guest").await?;
     let left = Clock::System.now().duration_since(ends);

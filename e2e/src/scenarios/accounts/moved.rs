@@ -1,7 +1,9 @@
 //! The agent moves to another namespace: the accounts go with it, and the tokens of before die.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::{core::v1::ServiceAccount, rbac::v1::ClusterRole};
+use k8s_openapi::api::{
+    authorization::v1::ResourceAttributes, core::v1::ServiceAccount, rbac::v1::ClusterRole,
+};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
@@ -111,6 +113,18 @@ pub async fn moved(fleet: Fleet) -> Result<()> {
             &Patch::Merge(&narrow),
         )
         .await?;
+    let what = ResourceAttributes {
+        verb: Some("delete".into()),
+        resource: Some("serviceaccounts".into()),
+        namespace: Some(SECOND.into()),
+        ..ResourceAttributes::default()
+    };
+    let user = format!("system:serviceaccount:{THIRD}:writ-agent");
+    until("the API server to know that it may not", || async {
+        let allowed = stage.fleet.cluster(1)?.allows(&user, &[], what.clone()).await?;
+        Ok((!allowed).then_some(()))
+    })
+    .await?;
     let agent = stage.agent_in(THIRD).await?;
     let third = stage.token(CLUSTER, "robot", &[&first, &second]).await?;
     let left = stage.says_left("robot", true).await?;

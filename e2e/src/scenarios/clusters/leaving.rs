@@ -35,8 +35,10 @@ async fn member(fleet: &Fleet, name: &str) -> Result<Client> {
     people::accept(&admin, name, None).await?;
     let agent = fleet.agent_identity(name).await?;
     let leases: Api<Lease> = Api::namespaced(agent.clone(), name);
+    let own: Api<ManagedCluster> = Api::all(agent.clone());
+    // Those in its namespace and those on its cluster come with two bindings.
     wait::until_true("the agent has its rights", || async {
-        Ok(leases.get("managed-cluster-lease").await.is_ok())
+        Ok(leases.get("managed-cluster-lease").await.is_ok() && own.get(name).await.is_ok())
     })
     .await?;
     Ok(agent)
@@ -409,7 +411,11 @@ pub async fn former(fleet: Fleet) -> Result<()> {
 
     let agent = member(&fleet, "roam").await?;
     report_joined(&agent, "roam").await?;
-    let renewal = ask(&agent, "roam", "agent").await?;
+    // That right has a binding of its own.
+    let renewal = wait::until("the agent asks for a certificate", || async {
+        Ok(Some(ask(&agent, "roam", "agent").await?))
+    })
+    .await?;
     told(&fleet, "roam", "CertificateRequestNotApproved", 1).await?;
     ensure!(
         !is_approved(&requests.get(&renewal).await?),

@@ -240,18 +240,23 @@ async fn run_hub_with(
         writ_hub::run(client, options, health, shutdown)
     })
     .await?;
-    // A webhook is asked some moments after its configuration was written: a bad name tells when.
+    // A webhook is asked some moments after its configuration was written: a bad name tells when, in the words of this
+    // hub, as where a former one was is an error too; and a good one tells when clusters are completed.
     let clusters: Api<ManagedCluster> = Api::all(fleet.hub.admin().await?);
-    wait::until_true("admission is asked", || {
-        let clusters = clusters.clone();
-        async move {
-            let params = PostParams {
-                dry_run: true,
-                ..PostParams::default()
-            };
-            let bad = ManagedCluster::new("not.a.namespace", serde_json::from_value(json!({}))?);
-            Ok(clusters.create(&params, &bad).await.is_err())
-        }
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let (bad, good) = (
+        cluster("not.a.namespace", &json!({}))?,
+        cluster("probe", &json!({}))?,
+    );
+    wait::until_true("admission is asked", || async {
+        let refused = clusters.create(&params, &bad).await;
+        let refused = refused.is_err_and(|error| error.to_string().contains("the name of a namespace"));
+        let completed = clusters.create(&params, &good).await?;
+        let label = "cluster.open-cluster-management.io/clusterset";
+        Ok(refused && completed.labels().contains_key(label))
     })
     .await?;
     Ok(running)

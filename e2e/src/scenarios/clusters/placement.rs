@@ -403,6 +403,10 @@ pub async fn choice(fleet: Fleet) -> Result<()> {
     team.placements
         .patch("strict", &PatchParams::default(), &Patch::Merge(patch))
         .await?;
+    // Placements and clusters are two watches: what is chosen for the next placement shows that the hub has seen this one.
+    team.place("next", json!({"clusterSets": ["unbound"]})).await?;
+    team.says("next", "PlacementSatisfied", "NoIntersection", "")
+        .await?;
     team.taint("c", json!([{"key": "gone", "effect": "NoSelect"}]))
         .await?;
     team.expect("later", &["0-first-by-name", "a", "b", "d"]).await?;

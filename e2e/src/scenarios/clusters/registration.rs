@@ -312,8 +312,10 @@ pub async fn nonsense(fleet: Fleet) -> Result<()> {
         create(&admin, name, json!({})).await?;
         people::accept(&admin, name, None).await?;
         let agent = fleet.agent_identity(name).await?;
+        let own: Api<ManagedCluster> = Api::all(agent.clone());
+        // Those in its namespace and those on its cluster come with two bindings.
         wait::until_true(&format!("{name} has its rights"), || async {
-            Ok(leases_as(&agent, name).await.is_ok())
+            Ok(leases_as(&agent, name).await.is_ok() && own.get(name).await.is_ok())
         })
         .await?;
         Ok(agent)

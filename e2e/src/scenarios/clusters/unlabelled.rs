@@ -39,7 +39,9 @@ where
             .await?;
     }
     wait::until_true(&format!("every {kind} is found by {found_by} again"), || async {
-        Ok(api.list(&found).await?.items.len() >= before.len())
+        let again = api.list(&found).await?;
+        let is_again = |object: &K| again.iter().any(|other| other.name_any() == object.name_any());
+        Ok(before.iter().all(is_again))
     })
     .await?;
     for object in &before {

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::Fleet;
+use crate::{Fleet, wait};
 
 /// Each is created, read back and compared: a field that the schema does not know would be gone.
 pub async fn accepted(fleet: Fleet) -> Result<()> {
@@ -26,7 +26,18 @@ pub async fn accepted(fleet: Fleet) -> Result<()> {
         fleet.hub.namespace(namespace).await?;
     }
     let client = fleet.hub.admin().await?;
-    let discovery = Discovery::new(client.clone()).run().await?;
+    // A kind is served before the API server tells of it.
+    let discovery = wait::until("every kind is told of", || async {
+        let discovery = Discovery::new(client.clone()).run().await?;
+        let told = writ_api::crds().iter().all(|crd| {
+            let served = crd.spec.versions.iter().filter(|version| version.served);
+            let mut kinds = served
+                .map(|version| GroupVersionKind::gvk(&crd.spec.group, &version.name, &crd.spec.names.kind));
+            kinds.all(|kind| discovery.resolve_gvk(&kind).is_some())
+        });
+        Ok(told.then_some(discovery))
+    })
+    .await?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/design");
     let mut files: Vec<_> = fs::read_dir(folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))

@@ -12,7 +12,10 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use writ_api::writ::NamespaceGrant;
+use writ_api::{
+    work::{ManifestWork, PRUNED_CONDITION},
+    writ::NamespaceGrant,
+};
 
 use super::support::{Always, allowed, cluster_role, condition, delete, may, permission, spoke, start, user};
 use crate::{Fleet, wait};
@@ -98,6 +101,9 @@ pub async fn held_up_by_name(fleet: Fleet) -> Result<()> {
     )
     .await?;
     condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    for who in ["alice", "bob"] {
+        allowed(&fleet, who, "get", "one", true).await?;
+    }
     finalizer(&bindings, json!(["example.com/keep"])).await?;
     finalizer(&wide, json!(["example.com/keep"])).await?;
     permission(&fleet, "p", json!({"clusterRoleBinding": everywhere})).await?;
@@ -106,9 +112,24 @@ pub async fn held_up_by_name(fleet: Fleet) -> Result<()> {
         may(&client, "bob", "get", "one").await?,
         "what stays is not touched"
     );
+    let words = "rolebindings one/p: not gone yet: somebody's finalizer or a grace period may hold it";
+    condition(&fleet, "p", "Ready", "False", words).await?;
+    condition(&fleet, "p", "Ready", "False", "RevocationPending").await?;
+    finalizer(&bindings, Value::Null).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+
     delete(&fleet, "p").await?;
     allowed(&fleet, "bob", "get", "one", false).await?;
-    finalizer(&bindings, Value::Null).await?;
+    let on_hub: Api<ManifestWork> = Api::namespaced(fleet.hub.admin().await?, "cluster1");
+    wait::until_true("the work says what is left of it", || async {
+        let found = on_hub.list(&ListParams::default()).await?;
+        let mut conditions = found
+            .iter()
+            .filter_map(|work| work.status.as_ref())
+            .flat_map(|status| &status.conditions);
+        Ok(conditions.any(|c| c.type_ == PRUNED_CONDITION && c.message.contains("clusterrolebindings p: ")))
+    })
+    .await?;
     finalizer(&wide, Value::Null).await?;
     wait::until_true("both are gone", || async {
         Ok(bindings.get_opt("p").await?.is_none() && wide.get_opt("p").await?.is_none())
@@ -136,6 +157,7 @@ pub async fn held_up(fleet: Fleet) -> Result<()> {
     let roles: Api<Role> = Api::namespaced(client.clone(), "one");
     permission(&fleet, "p", spec(&selector, &["get"], &["alice"])).await?;
     condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    allowed(&fleet, "alice", "get", "one", true).await?;
     finalizer(&bindings, keep.clone()).await?;
     namespace(&fleet, "one", json!({"team": "b"})).await?;
     allowed(&fleet, "alice", "get", "one", false).await?;

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::json;
@@ -160,9 +160,25 @@ pub async fn change_and_drift(fleet: Fleet) -> Result<()> {
         .unwrap_or_default();
     let watched = bindings.clone();
     let gap = tokio::spawn(async move { between(&watched, &version).await });
+    let works: Api<ManifestWork> = Api::namespaced(fleet.hub.admin().await?, "cluster1");
+    let work = works.list(&ListParams::default()).await?;
+    let work = work.items.first().context("no work")?.name_any();
+    let theirs =
+        json!({"metadata": {"annotations": {"example.com/note": "1"}, "labels": {"example.com/team": "a"}}});
+    works
+        .patch(&work, &PatchParams::default(), &Patch::Merge(theirs))
+        .await?;
     permission(&fleet, "p", spec("edit")).await?;
     allowed(&fleet, "u", "create", "a", true).await?;
     condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    let changed = works.get(&work).await?;
+    ensure!(
+        changed.annotations().contains_key("example.com/note")
+            && changed.labels().contains_key("example.com/team")
+            && !changed.finalizers().is_empty(),
+        "what others wrote into the work stays: {:?}",
+        changed.metadata
+    );
     let gap = gap.await??;
     at_once("between the old and the new binding", gap)?;
 

@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -175,10 +175,11 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
     stop.store(false, Ordering::Relaxed);
     let asking = watched(spoke(&fleet).await?, stop.clone());
     ours.stop().await?;
-    let mut current = works.get(&theirs.name_any()).await?;
-    current.spec = theirs.spec.clone();
+    // The agent may report on the work at the same moment: the spec is replaced whatever else was written.
+    let spec = json!([{"op": "replace", "path": "/spec", "value": theirs.spec}]);
+    let spec = Patch::Json::<()>(serde_json::from_value(spec)?);
     let replaced = works
-        .replace(&theirs.name_any(), &PostParams::default(), &current)
+        .patch(&theirs.name_any(), &PatchParams::default(), &spec)
         .await?;
     wait::until_true("the agent has applied upstream's work", || async {
         let status = works.get(&theirs.name_any()).await?.status.unwrap_or_default();

@@ -15,6 +15,7 @@ mod neighbours;
 mod overlap;
 mod revoked;
 mod selector;
+mod strangers;
 mod support;
 mod unsaid;
 mod writers;
@@ -98,6 +99,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| overlap::overlap(fleet).boxed(),
         },
         Scenario {
+            name: "permission/a_selected_binding_is_named_with_another_role",
+            clusters: 1,
+            run: |fleet| overlap::another_role(fleet).boxed(),
+        },
+        Scenario {
             name: "permission/an_object_that_two_permissions_name_is_the_older_ones",
             clusters: 1,
             run: |fleet| neighbours::older_first(fleet).boxed(),
@@ -121,6 +127,26 @@ pub fn all() -> Vec<Scenario> {
             name: "permission/hub_and_agent_change_places_as_selectors_without_a_gap",
             clusters: 2,
             run: |fleet| overlap::change_hands(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_strangers_role_is_left_alone_and_not_bound",
+            clusters: 1,
+            run: |fleet| strangers::roles(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_strangers_role_is_not_bound_in_another_form",
+            clusters: 1,
+            run: |fleet| strangers::roles_in_other_forms(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/an_owner_that_cannot_be_keeps_nothing",
+            clusters: 1,
+            run: |fleet| strangers::forged_owner(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/an_entry_whose_revocation_is_held_up_is_told",
+            clusters: 1,
+            run: |fleet| strangers::held_entry(fleet).boxed(),
         },
         Scenario {
             name: "permission/an_agent_that_denies_works_without_executor_gets_one",

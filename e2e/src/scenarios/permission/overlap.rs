@@ -3,27 +3,29 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use futures::StreamExt as _;
 use k8s_openapi::api::{
     core::v1::Namespace,
     rbac::v1::{Role, RoleBinding},
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use writ_api::rbac::ClusterPermission;
 
 use super::support::{
-    Always, agent_options, allowed, allowed_on, annotated, condition, delete, hub_controllers, join,
-    permission, pods, spoke, start, start_all, user,
+    Always, agent_options, allowed, allowed_on, annotated, cluster_role, condition, delete, hub_controllers,
+    join, permission, pods, spoke, start, start_all, user,
 };
 use crate::{Fleet, wait};
 
 const WITH: [&str; 4] = ["grants", "registration", "tokens", "work"];
 const WITHOUT: [&str; 3] = ["registration", "tokens", "work"];
 
-async fn labelled(client: &Client, name: &str) -> Result<()> {
+pub async fn labelled(client: &Client, name: &str) -> Result<()> {
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": "a"}}});
     let params = PatchParams::apply("e2e").force();
@@ -32,7 +34,7 @@ async fn labelled(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn selector() -> Value {
+pub fn selector() -> Value {
     json!({"matchLabels": {"team": "a"}})
 }
 
@@ -108,6 +110,72 @@ pub async fn overlap(fleet: Fleet) -> Result<()> {
     allowed(&fleet, "alice", "get", "one", false).await?;
     delete(&fleet, "p").await?;
     allowed(&fleet, "alice", "list", "one", false).await
+}
+
+/// A binding that a selector made is named, with another role: it is made again once, and nobody fights about it.
+pub async fn another_role(fleet: Fleet) -> Result<()> {
+    let _parts = start(&fleet).await?;
+    let client = spoke(&fleet).await?;
+    labelled(&client, "one").await?;
+    let binding = |place: Value, role: &str| {
+        let mut binding = json!({"name": "shared", "roleRef": cluster_role(role), "subject": user("alice")});
+        binding
+            .as_object_mut()
+            .into_iter()
+            .for_each(|binding| binding.extend(place.as_object().cloned().unwrap_or_default()));
+        binding
+    };
+    let selected = binding(json!({"namespaceSelector": selector()}), "view");
+    let named = binding(json!({"namespace": "one"}), "edit");
+    permission(&fleet, "p", json!({"roleBindings": [selected]})).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    allowed(&fleet, "alice", "get", "one", true).await?;
+    allowed(&fleet, "alice", "create", "one", false).await?;
+
+    let bindings: Api<RoleBinding> = Api::namespaced(client, "one");
+    let made = bindings.get("shared").await?;
+    let params = WatchParams::default().fields("metadata.name=shared");
+    let version = made.resource_version().unwrap_or_default();
+    let mut changes = bindings.watch(&params, &version).await?.boxed();
+    permission(&fleet, "p", json!({"roleBindings": [selected, named]})).await?;
+    allowed(&fleet, "alice", "create", "one", true).await?;
+    condition(&fleet, "p", "Ready", "False", "with another content").await?;
+    // As which it was made, until it is made as the last one and stays so.
+    let mut made = async |last: &str| -> Result<Vec<String>> {
+        let mut roles: Vec<String> = Vec::new();
+        loop {
+            let settled = roles.last().is_some_and(|role| role == last);
+            let patience = Duration::from_millis(if settled { 500 } else { 20_000 });
+            match timeout(patience, changes.next()).await {
+                Ok(Some(change)) => {
+                    if let WatchEvent::Added(binding) = change? {
+                        roles.push(binding.role_ref.name);
+                    }
+                }
+                _ => return Ok(roles),
+            }
+        }
+    };
+    let roles = made("edit").await?;
+    ensure!(roles == ["edit"], "it was made again as {roles:?}");
+
+    // The name goes: the selector's binding takes its place.
+    permission(&fleet, "p", json!({"roleBindings": [selected]})).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    allowed(&fleet, "alice", "create", "one", false).await?;
+    allowed(&fleet, "alice", "get", "one", true).await?;
+    // Both want another role in the same moment: once the named one is there it stays.
+    made("view").await?;
+    let selected = binding(json!({"namespaceSelector": selector()}), "admin");
+    permission(&fleet, "p", json!({"roleBindings": [selected, named]})).await?;
+    condition(&fleet, "p", "Ready", "False", "with another content").await?;
+    let roles = made("edit").await?;
+    ensure!(
+        roles == ["edit"] || roles == ["admin", "edit"],
+        "it was made again as {roles:?}"
+    );
+    delete(&fleet, "p").await?;
+    allowed(&fleet, "alice", "get", "one", false).await
 }
 
 /// The agent of one cluster learns to select, and forgets it; that of another cannot. Nobody loses access.

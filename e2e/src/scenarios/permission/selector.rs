@@ -158,7 +158,14 @@ pub async fn without_a_hub(fleet: Fleet) -> Result<()> {
     label(json!("a")).await?;
     allowed_on(cluster, "alice", "get", "late", true).await?;
     let bindings: Api<RoleBinding> = Api::namespaced(cluster.admin().await?, "late");
+    let before = bindings.get("p").await?.metadata.uid;
     bindings.delete("p", &DeleteParams::default()).await?;
+    // The authorizer may not even have heard of the deletion.
+    wait::until_true("the binding is made again", || async {
+        let now = bindings.get_opt("p").await?;
+        Ok(now.is_some_and(|now| now.metadata.uid != before))
+    })
+    .await?;
     allowed_on(cluster, "alice", "get", "late", true).await?;
     label(Value::Null).await?;
     allowed_on(cluster, "alice", "get", "late", false).await
@@ -200,12 +207,13 @@ pub async fn by_hub(fleet: Fleet) -> Result<()> {
     )
     .await?;
     allowed(&fleet, "alice", "get", "one", true).await?;
-    let ready = condition(&fleet, "p", "Ready", "True", "Granted").await?;
-    let selections = ready.status.unwrap_or_default().namespace_selections;
-    ensure!(
-        selections.len() == 2 && selections.iter().all(|s| s.by == "hub" && s.selected == Some(1)),
-        "{selections:?}"
-    );
+    // The hub may have seen the permission before the label.
+    wait::until_true("the hub has selected one namespace", || async {
+        let ready = condition(&fleet, "p", "Ready", "True", "Granted").await?;
+        let selections = ready.status.unwrap_or_default().namespace_selections;
+        Ok(selections.len() == 2 && selections.iter().all(|s| s.by == "hub" && s.selected == Some(1)))
+    })
+    .await?;
     allowed(&fleet, "alice", "get", "two", false).await?;
     // A label on the hub comes and goes.
     label(&on_hub, "two", json!("a")).await?;

@@ -80,7 +80,7 @@ pub async fn from_config_sync(fleet: Fleet) -> Result<()> {
             .map(|subject| subject.name)
             .collect()
     };
-    for round in ["what was there", "what comes back"] {
+    let out = async |round: &str| {
         until(
             &format!("the account is out of the shared binding: {round}"),
             || async {
@@ -88,13 +88,15 @@ pub async fn from_config_sync(fleet: Fleet) -> Result<()> {
                 Ok((left == ["root-reconciler-other"]).then_some(()))
             },
         )
-        .await?;
-        apply(
-            &case.admin,
-            &shared_binding(admin, "cluster-admin", &["root-reconciler-other", ours]),
-        )
-        .await?;
-    }
+        .await
+    };
+    out("what was there").await?;
+    apply(
+        &case.admin,
+        &shared_binding(admin, "cluster-admin", &["root-reconciler-other", ours]),
+    )
+    .await?;
+    out("what comes back").await?;
     until("the binding without subjects is gone", || async {
         Ok(bindings.get_opt(base).await?.is_none().then_some(()))
     })

@@ -74,23 +74,35 @@ subjects: [{kind: User, name: carol}]
         .await?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("configsync.gke.io", "v1beta1", "RootSync"));
     let syncs: Api<DynamicObject> = Api::namespaced_with(carol, SYSTEM, &resource);
-    let edit = |name: &'static str, roles: Value, repo: &'static str| {
-        let syncs = syncs.clone();
+    let as_carol = PatchParams::apply("carol").force();
+    let edit_as = |params: &PatchParams, name: &'static str, roles: Value, repo: &'static str| {
+        let (syncs, params) = (syncs.clone(), params.clone());
         async move {
             let object = json!({
                 "apiVersion": "configsync.gke.io/v1beta1", "kind": "RootSync",
                 "metadata": { "name": name, "namespace": SYSTEM },
                 "spec": { "sourceFormat": "unstructured", "git": { "repo": repo, "auth": "none" }, "override": { "roleRefs": roles }},
             });
-            syncs
-                .patch(name, &PatchParams::apply("carol").force(), &Patch::Apply(&object))
-                .await
+            syncs.patch(name, &params, &Patch::Apply(&object)).await
         }
     };
-    let view = json!([{ "kind": "ClusterRole", "name": "view", "namespace": "team" }]);
-    edit("carols", view.clone(), "/a")
+    let edit = |name, roles, repo| edit_as(&as_carol, name, roles, repo);
+    // The API server hears a moment later of carol's rights, and of whom it is to ask.
+    let trial = as_carol.clone().dry_run();
+    let asked = async || {
+        until("carol is asked what she may bind", || async {
+            let answer = edit_as(&trial, "probe", json!([]), "/a").await;
+            let refused = answer.is_err_and(|error| error.to_string().contains("carol may not bind"));
+            Ok(refused.then_some(()))
+        })
         .await
-        .context("carol may bind view in her namespace")?;
+    };
+    asked().await?;
+    let view = json!([{ "kind": "ClusterRole", "name": "view", "namespace": "team" }]);
+    until("carol may bind view in her namespace", || async {
+        Ok(Some(edit("carols", view.clone(), "/a").await?))
+    })
+    .await?;
     for (what, roles, repo) in [
         ("an empty list", json!([]), "/a"),
         (
@@ -121,13 +133,20 @@ subjects: [{kind: User, name: carol}]
     secrets
         .delete("writ-sync-webhook", &DeleteParams::default())
         .await?;
-    until("the certificate authority is there again", || async {
-        Ok(secrets.get_opt("writ-sync-webhook").await?)
+    until("a certificate authority is there again, and trusted", || async {
+        let authority = secrets.get("writ-sync-webhook").await?.data;
+        let authority = authority.and_then(|mut data| data.remove("ca.crt"));
+        let hooks = configurations.get("writ-sync").await?.webhooks;
+        let hooks = hooks.unwrap_or_default().into_iter();
+        let trusted: Vec<_> = hooks.map(|hook| hook.client_config.ca_bundle).collect();
+        Ok((authority.is_some() && trusted == [authority]).then_some(()))
     })
     .await?;
-    edit("carols", view.clone(), "/b")
-        .await
-        .context("her own roles, another repository")?;
+    asked().await?;
+    until("her own roles, another repository", || async {
+        Ok(Some(edit("carols", view.clone(), "/b").await?))
+    })
+    .await?;
     // The other spelling, the other version, a new sync: the same questions are asked.
     let swapped = json!({ "spec": { "override": null, "overrides": { "roleRefs": [{ "kind": "ClusterRole", "name": "cluster-admin" }]}}});
     let older = ApiResource::from_gvk(&GroupVersionKind::gvk(

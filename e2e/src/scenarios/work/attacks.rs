@@ -14,7 +14,7 @@ use writ_agent::options::{ExecutorGranularity, WorkOptions};
 
 use super::{
     executor::spec,
-    support::{agent, change, condition, create, delete, manifest_condition, spoke, works},
+    support::{agent, change, condition, create, delete, manifest_condition, refused, spoke, works},
 };
 use crate::{Fleet, wait, yaml};
 
@@ -167,9 +167,7 @@ pub async fn merged(fleet: Fleet) -> Result<()> {
     ];
     for (name, spec) in attacks {
         create(&works, name, spec).await?;
-        let work = condition(&works, name, "Applied", "False").await?;
-        let message = manifest_condition(&work, 0, "Applied")?.2;
-        ensure!(message.contains("permission escalation"), "{name}: {message}");
+        refused(&works, name, 0, &["permission escalation"]).await?;
     }
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
     let admins = bindings.get("admins").await?.subjects.unwrap_or_default();
@@ -227,8 +225,12 @@ pub async fn dangling(fleet: Fleet) -> Result<()> {
     condition(&works, "refused", "Applied", "False").await?;
     // The role is allowed, as it grants nothing; the server does not take it.
     create(&works, "invalid", spec("a", &pair("invalid", &[]))).await?;
-    let work = condition(&works, "invalid", "Applied", "False").await?;
-    ensure!(manifest_condition(&work, 0, "Applied")?.1 == "AppliedManifestHeldBack");
+    condition(&works, "invalid", "Applied", "False").await?;
+    wait::until_true("the binding waits for its role", || async {
+        let work = works.get("invalid").await?;
+        Ok(manifest_condition(&work, 0, "Applied")?.1 == "AppliedManifestHeldBack")
+    })
+    .await?;
     // The role is only read.
     let mut read = spec("a", &pair("read", &["get"]));
     if let Some(read) = read.as_object_mut() {
@@ -357,12 +359,8 @@ pub async fn redirected(fleet: Fleet) -> Result<()> {
         ),
     ] {
         create(&works, name, spec).await?;
-        let work = condition(&works, name, "Applied", "False").await?;
-        let message = manifest_condition(&work, 0, "Applied")?.2;
-        ensure!(
-            message.contains("cannot be part of a URL") || message.contains("doesn't have a resource type"),
-            "{name}: {message}"
-        );
+        let texts = ["cannot be part of a URL", "doesn't have a resource type"];
+        let work = refused(&works, name, 0, &texts).await?;
         let status = serde_json::to_string(&work.status)?;
         ensure!(!status.contains("dGhlaXJz"), "{name}: {status}");
         delete(&works, name).await?;

@@ -13,9 +13,9 @@ use writ_agent::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOpt
 
 use super::support::{
     agent, change, condition, config_map, config_maps, create, delete, gone, holds, manifest_condition,
-    spoke, status_of, works,
+    refused, spoke, status_of, works,
 };
-use crate::{Fleet, at_once, yaml};
+use crate::{Fleet, at_once, wait, yaml};
 
 fn executor(name: &str) -> Value {
     json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "default", "name": name}}})
@@ -60,17 +60,16 @@ pub async fn grants(fleet: Fleet) -> Result<()> {
         config_map("default", "two", "1")
     ]);
     create(&works, "w", spec("a", &manifests)).await?;
-    let work = condition(&works, "w", "Applied", "False").await?;
-    let message = status_of(&work)
-        .conditions
-        .iter()
-        .find(|c| c.type_ == "Applied")
-        .map(|c| c.message.clone())
-        .unwrap_or_default();
-    ensure!(
-        message.contains("may not delete configmaps in namespace default: 2 (one, two)"),
-        "{message}"
-    );
+    // Until the API server has heard of the grant it may lack more.
+    wait::until_true("the work says what its executor lacks", || async {
+        let work = condition(&works, "w", "Applied", "False").await?;
+        let lacks = "may not delete configmaps in namespace default: 2 (one, two)";
+        let conditions = status_of(&work).conditions;
+        Ok(conditions
+            .iter()
+            .any(|c| c.type_ == "Applied" && c.message.contains(lacks)))
+    })
+    .await?;
     ensure!(maps.get_opt("one").await?.is_none(), "nothing is written");
 
     let started = Instant::now();
@@ -245,12 +244,7 @@ subjects:
             spec.insert("manifestConfigs".into(), config);
         }
         create(&works, name, spec).await?;
-        let work = condition(&works, name, "Applied", "False").await?;
-        ensure!(
-            manifest_condition(&work, 0, "Applied")?
-                .2
-                .contains("is the agent's own")
-        );
+        let work = refused(&works, name, 0, &["is the agent's own"]).await?;
         ensure!(manifest_condition(&work, 0, "Available")?.0 == "Unknown");
     }
     let more = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -258,12 +252,7 @@ subjects:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": [{"kind": "ServiceAccount", "namespace": crate::fleet::AGENT_NAMESPACE, "name": "writ-agent"}]});
     create(&works, "more", spec("a", &json!([more]))).await?;
-    let work = condition(&works, "more", "Applied", "False").await?;
-    ensure!(
-        manifest_condition(&work, 0, "Applied")?
-            .2
-            .contains("names the agent itself")
-    );
+    refused(&works, "more", 0, &["names the agent itself"]).await?;
     let takeover = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "writ:agent:deliver"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writ:agent:deliver"},
@@ -277,12 +266,7 @@ subjects:
                 "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}})
     };
     create(&works, "reach", spec("a", &json!([grant(json!({}))]))).await?;
-    let work = condition(&works, "reach", "Applied", "False").await?;
-    ensure!(
-        manifest_condition(&work, 0, "Applied")?
-            .2
-            .contains("is the agent's own")
-    );
+    refused(&works, "reach", 0, &["is the agent's own"]).await?;
     let elsewhere = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
         "values": [crate::fleet::AGENT_NAMESPACE]}]});
     change(
@@ -384,8 +368,13 @@ pub async fn switches(fleet: Fleet) -> Result<()> {
     ]);
     create(&works, "part", spec("a", &manifests)).await?;
     holds(&maps, "mine", "1").await?;
-    let work = condition(&works, "part", "Applied", "False").await?;
-    ensure!(manifest_condition(&work, 0, "Applied")?.0 == "True");
+    condition(&works, "part", "Applied", "False").await?;
+    // It is written before it is reported.
+    let work = wait::until("what is allowed is reported", || async {
+        let work = works.get("part").await?;
+        Ok((manifest_condition(&work, 0, "Applied")?.0 == "True").then_some(work))
+    })
+    .await?;
     ensure!(manifest_condition(&work, 1, "Applied")?.1 == "AppliedManifestFailed");
     ensure!(
         config_maps(&client, "kube-public")

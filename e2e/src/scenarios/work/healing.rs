@@ -15,8 +15,8 @@ use super::{
     delivery::TOYS,
     executor::{ALL, grant, spec},
     support::{
-        agent, change, condition, config_map, config_maps, create, gone, holds, manifest_condition, spoke,
-        status_of, works,
+        agent, change, condition, config_map, config_maps, create, gone, holds, manifest_condition, refused,
+        spoke, status_of, works,
     },
 };
 use crate::{Cluster, Fleet, at_once, fleet::AGENT_NAMESPACE, wait, yaml};
@@ -50,9 +50,14 @@ pub async fn late(fleet: Fleet) -> Result<()> {
     yaml::apply(&client, TOY_KEEPER).await?;
     let manifests = json!([config_map("default", "one", "1"), toy("toys.example.com")]);
     create(&works, "late", spec("a", &manifests)).await?;
-    let work = condition(&works, "late", "Applied", "False").await?;
-    ensure!(manifest_condition(&work, 0, "Applied")?.1 == "AppliedManifestHeldBack");
-    ensure!(manifest_condition(&work, 1, "Applied")?.2.contains("Toy"));
+    condition(&works, "late", "Applied", "False").await?;
+    // Until the API server has heard of the grants, rights are missing as well.
+    wait::until_true("nothing but the kind is missing", || async {
+        let work = works.get("late").await?;
+        let held = manifest_condition(&work, 0, "Applied")?.1 == "AppliedManifestHeldBack";
+        Ok(held && manifest_condition(&work, 1, "Applied")?.2.contains("Toy"))
+    })
+    .await?;
     let started = Instant::now();
     yaml::apply(&client, TOYS).await?;
     condition(&works, "late", "Applied", "True").await?;
@@ -66,9 +71,7 @@ pub async fn late(fleet: Fleet) -> Result<()> {
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
     create(&works, "both", spec("a", &json!([toy(group), definition]))).await?;
-    let work = condition(&works, "both", "Applied", "False").await?;
-    let message = manifest_condition(&work, 0, "Applied")?.2;
-    ensure!(message.contains("may not create"), "{message}");
+    refused(&works, "both", 0, &["may not create"]).await?;
     let roles: Api<ClusterRole> = Api::all(client);
     let rule = json!({"apiGroups": ["toys.example.com", group, "apiextensions.k8s.io"], "resources": ["*"], "verbs": ["*"]});
     roles
@@ -186,9 +189,14 @@ pub async fn told(fleet: Fleet) -> Result<()> {
         spec.insert("manifestConfigs".into(), config);
     }
     create(&works, "w", refused).await?;
-    let work = condition(&works, "w", "Applied", "False").await?;
-    ensure!(manifest_condition(&work, 0, "Available")?.0 == "True");
-    ensure!(manifest_condition(&work, 1, "Available")?.0 == "False");
+    condition(&works, "w", "Applied", "False").await?;
+    // From when the API server has heard that the executor may read.
+    wait::until_true("it is told what is there", || async {
+        let work = works.get("w").await?;
+        let there = |ordinal| manifest_condition(&work, ordinal, "Available").map(|found| found.0);
+        Ok(there(0)? == "True" && there(1)? == "False")
+    })
+    .await?;
     let reports = |value: &'static str| {
         let works = &works;
         wait::until_true(value, move || async move {
@@ -258,7 +266,11 @@ pub async fn waited_for(fleet: Fleet) -> Result<()> {
         let status = all.items.into_iter().filter_map(|anchor| anchor.status);
         anyhow::Ok(status.map(|status| status.applied_resources.len()).sum::<usize>())
     };
-    ensure!(recorded().await? == 2, "what is not gone stays recorded");
+    // The record is written beside the report.
+    wait::until_true("what is not gone stays recorded", || async {
+        Ok(recorded().await? == 2)
+    })
+    .await?;
     maps.patch("two", &merge, &Patch::Merge(&hold(Value::Null)))
         .await?;
     let started = Instant::now();

@@ -9,9 +9,13 @@ mod attacks;
 mod count;
 mod created;
 mod delivery;
+mod endings;
 mod executor;
+mod fields;
 mod healing;
+mod held;
 mod link;
+mod narrowed;
 mod outage;
 mod promises;
 mod random;
@@ -109,6 +113,16 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| healing::waited_for(fleet).boxed(),
         },
         Scenario {
+            name: "work/drift_is_repaired_where_the_agent_may_deliver_in_some_namespaces",
+            clusters: 1,
+            run: |fleet| narrowed::to_namespaces(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_the_agent_may_not_watch_is_told_and_looked_at",
+            clusters: 1,
+            run: |fleet| narrowed::to_less_than_a_watch(fleet).boxed(),
+        },
+        Scenario {
             name: "work/what_is_the_agents_own_is_nobody_elses",
             clusters: 1,
             run: |fleet| executor::protected(fleet).boxed(),
@@ -129,6 +143,16 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| strategies::strategies(fleet).boxed(),
         },
         Scenario {
+            name: "work/fields_that_are_not_ignored_are_kept_true",
+            clusters: 1,
+            run: |fleet| fields::ignored(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_cannot_be_applied_is_delivered_all_the_same",
+            clusters: 1,
+            run: |fleet| fields::not_applicable(fleet).boxed(),
+        },
+        Scenario {
             name: "work/what_cannot_be_made_anew_is_not_deleted",
             clusters: 1,
             run: |fleet| strategies::made_anew(fleet).boxed(),
@@ -137,6 +161,16 @@ pub fn all() -> Vec<Scenario> {
             name: "work/objects_are_shared_and_orphaned",
             clusters: 1,
             run: |fleet| strategies::ownership(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_a_deleted_work_says_of_its_objects_counts",
+            clusters: 1,
+            run: |fleet| endings::left_behind(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_complete_work_does_not_say_that_it_wrote_more",
+            clusters: 1,
+            run: |fleet| endings::complete(fleet).boxed(),
         },
         Scenario {
             name: "work/feedback_arrives_at_once",
@@ -172,6 +206,11 @@ pub fn all() -> Vec<Scenario> {
             name: "work/an_agent_that_starts_again_repeats_nothing",
             clusters: 1,
             run: |fleet| outage::restart(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_is_left_is_told_by_an_agent_that_starts_again",
+            clusters: 1,
+            run: |fleet| held::across_a_restart(fleet).boxed(),
         },
         Scenario {
             name: "work/edits_in_a_row_end_in_the_last",
@@ -217,6 +256,16 @@ pub fn all() -> Vec<Scenario> {
             name: "work/a_replica_set_rolls_out_step_by_step",
             clusters: 0,
             run: |fleet| replica_set::rollout(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_cluster_that_cannot_be_written_stops_no_other",
+            clusters: 0,
+            run: |fleet| replica_set::one_bad_cluster(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/a_replica_set_replaces_no_work_of_others",
+            clusters: 0,
+            run: |fleet| replica_set::a_work_of_others(fleet).boxed(),
         },
     ]
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{authorization::v1::ResourceAttributes, core::v1::ConfigMap};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -185,6 +185,21 @@ pub async fn restart(fleet: Fleet) -> Result<()> {
         create(&works, name, of(name, strategy)).await?;
         condition(&works, name, "Available", "True").await?;
     }
+    // Records are written beside reports: it has written all when both are there.
+    let anchors: Api<AppliedManifestWork> = Api::all(client.clone());
+    wait::until_true("all is recorded", || async {
+        let anchors = anchors.list(&ListParams::default()).await?;
+        let recorded = anchors.iter().filter(|anchor| {
+            let status = anchor.status.clone().unwrap_or_default();
+            let known = status
+                .applied_resources
+                .iter()
+                .filter(|known| !known.uid.is_empty());
+            known.count() == 2
+        });
+        Ok(recorded.count() == strategies.len())
+    })
+    .await?;
     running.stop().await?;
     let before = versions(&works, &maps).await?;
     let edit = json!({"data": {"key": "drift while nobody looked"}});
@@ -253,6 +268,20 @@ pub async fn large(fleet: Fleet) -> Result<()> {
     let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
     fleet.cluster(1)?.namespace("shop").await?;
     yaml::apply(&client, ROBOT).await?;
+    // What is asked is counted from when the API server has heard of the grant: before, it would be asked again.
+    let what = ResourceAttributes {
+        verb: Some("create".into()),
+        resource: Some("configmaps".into()),
+        namespace: Some("shop".into()),
+        ..ResourceAttributes::default()
+    };
+    wait::until_true("the robot may write", || async {
+        let cluster = fleet.cluster(1)?;
+        cluster
+            .allows("system:serviceaccount:shop:robot", &[], what.clone())
+            .await
+    })
+    .await?;
     let maps = config_maps(&client, "shop");
     let spec = |count: usize, value: &str| {
         let manifests: Vec<_> = (0..count)
@@ -351,7 +380,7 @@ async fn counted(fleet: &Fleet, requests: &Requests) -> Result<Client> {
 }
 
 /// An agent whose requests to the managed cluster are counted.
-async fn counted_agent(fleet: &Fleet, requests: &Requests) -> Result<Running> {
+pub async fn counted_agent(fleet: &Fleet, requests: &Requests) -> Result<Running> {
     agent_with(fleet, counted(fleet, requests).await?).await
 }
 

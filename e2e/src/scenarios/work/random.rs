@@ -221,7 +221,9 @@ pub async fn edits(fleet: Fleet) -> Result<()> {
             let allowed = settled(cluster, &works, account).await?;
             *(if allowed { &mut yes } else { &mut no }) += 1;
             let values = value(&maps, account).await?;
-            if account == revised && revise && refused && !allowed {
+            // An edit that the API server hears of only now may allow what was just written.
+            let still = async || anyhow::Ok(!self::allowed(cluster, account).await?);
+            if account == revised && revise && refused && !allowed && still().await? {
                 refused_revisions += 1;
                 ensure!(
                     !values.contains(&Some(new.clone())),

@@ -9,7 +9,7 @@ use serde_json::json;
 use writ_api::work::AppliedManifestWork;
 
 use super::support::{agent, condition, config_map, config_maps, create, delete, gone, spoke, works};
-use crate::Fleet;
+use crate::{Fleet, wait};
 
 /// A record whose name is more than a name leads nowhere when the work goes, and keeps nothing waiting.
 pub async fn misled(fleet: Fleet) -> Result<()> {
@@ -20,8 +20,15 @@ pub async fn misled(fleet: Fleet) -> Result<()> {
     condition(&works, "w", "Applied", "True").await?;
 
     let records: Api<AppliedManifestWork> = Api::all(client.clone());
-    let listed = records.list(&ListParams::default()).await?;
-    let mut record = listed.items.into_iter().next().context("no record")?;
+    // The record is written beside the report.
+    let mut record = wait::until("what was applied is recorded", || async {
+        let mut listed = records.list(&ListParams::default()).await?.items.into_iter();
+        Ok(listed.find(|record| {
+            let status = record.status.as_ref();
+            status.is_some_and(|status| status.applied_resources.len() == 1)
+        }))
+    })
+    .await?;
     // The victim says that it is the work's; somebody else's it is too, so that only the agent could delete it.
     let victims = config_maps(&client, "kube-public");
     let post = PostParams::default();

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -29,27 +29,8 @@ pub async fn rollout(fleet: Fleet) -> Result<()> {
         fleet.hub.namespace(cluster).await?;
     }
     let placements: Api<Placement> = Api::namespaced(admin.clone(), "default");
-    let placement: Placement = serde_json::from_value(json!({
-        "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
-        "metadata": {"name": "all"}, "spec": {}}))?;
-    placements.create(&PostParams::default(), &placement).await?;
     let decisions: Api<PlacementDecision> = Api::namespaced(admin.clone(), "default");
-    let decision: PlacementDecision = serde_json::from_value(json!({
-        "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "PlacementDecision",
-        "metadata": {"name": "all-1", "labels": {"cluster.open-cluster-management.io/placement": "all",
-            "cluster.open-cluster-management.io/decision-group-index": "0"}}}))?;
-    decisions.create(&PostParams::default(), &decision).await?;
-    let chosen: Vec<_> = clusters
-        .iter()
-        .map(|name| json!({"clusterName": name, "reason": ""}))
-        .collect();
-    decisions
-        .patch_status(
-            "all-1",
-            &PatchParams::default(),
-            &Patch::Merge(&json!({"status": {"decisions": chosen}})),
-        )
-        .await?;
+    choose(&admin, &clusters).await?;
     let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(admin.clone(), "default");
     let set: ManifestWorkReplicaSet = serde_json::from_value(json!({
         "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
@@ -152,4 +133,149 @@ pub async fn rollout(fleet: Fleet) -> Result<()> {
     .await?;
     ensure!(works.get("theirs").await?.metadata.deletion_timestamp.is_none());
     Ok(())
+}
+
+/// A placement `all` that has decided for these clusters.
+async fn choose(client: &Client, clusters: &[&str]) -> Result<()> {
+    let placements: Api<Placement> = Api::namespaced(client.clone(), "default");
+    let placement: Placement = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "Placement",
+        "metadata": {"name": "all"}, "spec": {}}))?;
+    placements.create(&PostParams::default(), &placement).await?;
+    let decisions: Api<PlacementDecision> = Api::namespaced(client.clone(), "default");
+    let decision: PlacementDecision = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1beta1", "kind": "PlacementDecision",
+        "metadata": {"name": "all-1", "labels": {"cluster.open-cluster-management.io/placement": "all",
+            "cluster.open-cluster-management.io/decision-group-index": "0"}}}))?;
+    decisions.create(&PostParams::default(), &decision).await?;
+    let chosen: Vec<_> = clusters
+        .iter()
+        .map(|name| json!({"clusterName": name, "reason": ""}))
+        .collect();
+    decisions
+        .patch_status(
+            "all-1",
+            &PatchParams::default(),
+            &Patch::Merge(&json!({"status": {"decisions": chosen}})),
+        )
+        .await?;
+    Ok(())
+}
+
+/// Of three clusters the first has no namespace: the others get their works, the status says who does not and why, and
+/// the first gets its own when its namespace appears.
+pub async fn one_bad_cluster(fleet: Fleet) -> Result<()> {
+    let admin = fleet.hub.admin().await?;
+    let _hub = fleet
+        .run_hub(writ_hub::Options {
+            controllers: vec!["replica_set".into()],
+            ..writ_hub::Options::default()
+        })
+        .await?;
+    let clusters = ["aaa-gone", "cluster1", "zcluster"];
+    for cluster in ["cluster1", "zcluster"] {
+        fleet.hub.namespace(cluster).await?;
+    }
+    choose(&admin, &clusters).await?;
+    let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(admin.clone(), "default");
+    let set: ManifestWorkReplicaSet = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
+        "metadata": {"name": "web"},
+        "spec": {"manifestWorkTemplate": {"workload": {"manifests": [config_map("default", "a", "1")]}},
+            "placementRefs": [{"name": "all"}]}}))?;
+    sets.create(&PostParams::default(), &set).await?;
+    let has_work = |cluster: &'static str| {
+        let works: Api<ManifestWork> = Api::namespaced(admin.clone(), cluster);
+        async move { Ok(!works.list(&ListParams::default()).await?.items.is_empty()) }
+    };
+    for cluster in ["cluster1", "zcluster"] {
+        wait::until_true(&format!("the work of {cluster}"), || has_work(cluster)).await?;
+    }
+    let says = |type_: &'static str| {
+        let sets = sets.clone();
+        async move {
+            let status = sets.get("web").await?.status.unwrap_or_default();
+            let found = status.conditions.into_iter().find(|c| c.type_ == type_);
+            anyhow::Ok(found.map(|c| (c.status, c.message)).unwrap_or_default())
+        }
+    };
+    for type_ in ["PlacementRolledOut", "ManifestworkApplied"] {
+        wait::until_true(&format!("{type_} names the cluster"), || async {
+            let (status, message) = says(type_).await?;
+            let named = message.contains("ManifestWork aaa-gone/web-") && message.contains("not found");
+            Ok(status == "False" && message.starts_with("1 of 3 clusters") && named)
+        })
+        .await?;
+    }
+    ensure!(
+        says("PlacementVerified").await?.0 == "True",
+        "clusters are selected"
+    );
+    fleet.hub.namespace("aaa-gone").await?;
+    wait::until_true("the work of aaa-gone", || has_work("aaa-gone")).await?;
+    wait::until_true("nobody is named any more", || async {
+        Ok(says("ManifestworkApplied").await?.1.is_empty())
+    })
+    .await
+}
+
+/// A work that has the name of a set's work, and is not the set's: it stays as it is, and the status names it. The set
+/// has its place once it is gone.
+pub async fn a_work_of_others(fleet: Fleet) -> Result<()> {
+    let admin = fleet.hub.admin().await?;
+    let _hub = fleet
+        .run_hub(writ_hub::Options {
+            controllers: vec!["replica_set".into()],
+            ..writ_hub::Options::default()
+        })
+        .await?;
+    fleet.hub.namespace("c1").await?;
+    choose(&admin, &["c1"]).await?;
+    let sets: Api<ManifestWorkReplicaSet> = Api::namespaced(admin.clone(), "default");
+    let works: Api<ManifestWork> = Api::namespaced(admin.clone(), "c1");
+    let spec = |value: &str| {
+        json!({"manifestWorkTemplate": {"workload": {"manifests": [config_map("default", "a", value)]}},
+            "placementRefs": [{"name": "all"}]})
+    };
+    let set: ManifestWorkReplicaSet = serde_json::from_value(json!({
+        "apiVersion": "work.open-cluster-management.io/v1alpha1", "kind": "ManifestWorkReplicaSet",
+        "metadata": {"name": "web"}, "spec": spec("1")}))?;
+    sets.create(&PostParams::default(), &set).await?;
+    let made = wait::until("the work", || async {
+        Ok(works.list(&ListParams::default()).await?.items.pop())
+    })
+    .await?;
+    // Nobody can tell any more that it is the set's.
+    let unlabelled = json!({"metadata": {"labels": null}});
+    works
+        .patch(
+            &made.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(&unlabelled),
+        )
+        .await?;
+    sets.patch(
+        "web",
+        &PatchParams::default(),
+        &Patch::Merge(&json!({"spec": spec("2")})),
+    )
+    .await?;
+    let full = format!("ManifestWork c1/{}", made.name_any());
+    wait::until_true("the status names the work", || async {
+        let status = sets.get("web").await?.status.unwrap_or_default();
+        let said = |c: &Condition| c.type_ == "ManifestworkApplied" && c.message.contains(&full);
+        Ok(status.conditions.iter().any(said))
+    })
+    .await?;
+    let found = works.get(&made.name_any()).await?;
+    ensure!(
+        found.spec == made.spec && found.labels().is_empty(),
+        "it is as it was"
+    );
+    works.delete(&made.name_any(), &DeleteParams::default()).await?;
+    wait::until_true("the set's own work", || async {
+        let own = works.get_opt(&made.name_any()).await?;
+        Ok(own.is_some_and(|own| own.uid() != made.uid() && own.spec != made.spec))
+    })
+    .await
 }

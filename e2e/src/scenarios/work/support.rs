@@ -107,6 +107,25 @@ pub fn manifest_condition(
     Ok((found.status.clone(), found.reason.clone(), found.message.clone()))
 }
 
+/// Waits until a manifest of the current revision is refused in one of these words. Before the API server has heard of all
+/// that was just granted, a work may be refused in others.
+pub async fn refused(
+    works: &Api<ManifestWork>,
+    name: &str,
+    ordinal: usize,
+    texts: &[&str],
+) -> Result<ManifestWork> {
+    wait::until(&format!("work {name} is refused with {texts:?}"), || async {
+        let work = condition(works, name, "Applied", "False").await?;
+        let (status, _, message) = manifest_condition(&work, ordinal, "Applied")?;
+        if status != "False" || !texts.iter().any(|text| message.contains(text)) {
+            anyhow::bail!("manifest {ordinal} is {status}: {message}");
+        }
+        Ok(Some(work))
+    })
+    .await
+}
+
 /// A ConfigMap as a manifest.
 pub fn config_map(namespace: &str, name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": {"key": value}})
