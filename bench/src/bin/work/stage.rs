@@ -108,7 +108,7 @@ impl Stage {
 
     /// Starts the agent and waits until it is ready.
     pub async fn agent(&self, controllers: &[&str]) -> Result<Agent> {
-        let binary = std::env::current_exe()?.with_file_name("writ");
+        let binary = std::env::current_exe()?.with_file_name("writ-agent");
         ensure!(
             binary.is_file(),
             "{} is not there: cargo build --release -p writ",
@@ -120,7 +120,6 @@ impl Stage {
             _ => Err(error),
         })?;
         let mut args = vec![
-            "agent".into(),
             "--cluster-name=cluster1".into(),
             format!("--hub-kubeconfig={}", credentials(&self.hub)?.display()),
             format!("--spoke-kubeconfig={}", credentials(&self.spoke)?.display()),
