@@ -102,7 +102,7 @@ impl ControlPlane {
             let folder = temporary.path().to_owned();
             (Some(temporary), folder)
         };
-        let [etcd_port, peer_port, free_port, manager_port] = free_ports()?;
+        let [etcd_port, peer_port, free_port] = free_ports()?;
         let port = if options.port == 0 {
             free_port
         } else {
@@ -162,9 +162,8 @@ impl ControlPlane {
                     format!("--cluster-signing-cert-file={}", file("ca.crt")),
                     format!("--cluster-signing-key-file={}", file("ca.key")),
                     "--leader-elect=false".into(),
-                    "--bind-address=127.0.0.1".into(),
-                    format!("--secure-port={manager_port}"),
-                    format!("--cert-dir={}", plane.folder.display()),
+                    // Nobody asks it anything, and a port could be taken by somebody else before it is: it would end, unseen.
+                    "--secure-port=0".into(),
                     "--kube-api-qps=500".into(),
                     "--kube-api-burst=1000".into(),
                     format!("--controllers={CONTROLLERS}"),
@@ -335,10 +334,10 @@ fn tail(log: &Path) -> String {
 }
 
 /// Four ports that are free now; all are held until all are known, so that they differ.
-fn free_ports() -> Result<[u16; 4]> {
+fn free_ports() -> Result<[u16; 3]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let held = [listen()?, listen()?, listen()?, listen()?];
-    let mut ports = [0; 4];
+    let held = [listen()?, listen()?, listen()?];
+    let mut ports = [0; 3];
     for (port, listener) in ports.iter_mut().zip(&held) {
         *port = listener.local_addr()?.port();
     }

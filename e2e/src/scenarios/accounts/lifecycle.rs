@@ -113,7 +113,7 @@ pub async fn names_of_the_system(fleet: Fleet) -> Result<()> {
     let plain = serde_json::from_value(json!({"metadata": {"name": "plain"}}))?;
     service_accounts.create(&PostParams::default(), &plain).await?;
     for name in ["default", "workmgr", "writ-agent"] {
-        until("the account of the system", || async {
+        until(&format!("{name}, an account of the system"), || async {
             Ok(service_accounts.get_opt(name).await?)
         })
         .await?;
