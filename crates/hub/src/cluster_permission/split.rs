@@ -110,7 +110,8 @@ pub fn assign(items: &[Item], now: &[Carried<'_>], limits: Limits) -> (BTreeMap<
     (parts, problems)
 }
 
-/// Puts an object into the first work above `above` that has room, or into a new one.
+/// Puts an object into the first work above `above` that has room. A number that is free has room, so that a work which
+/// somebody deleted comes back under its name and with what it had: the first one's is upstream's.
 fn put<'a>(
     slot: Slot<'a>,
     above: usize,
@@ -118,22 +119,17 @@ fn put<'a>(
     now: &[Carried<'_>],
     limits: Limits,
 ) -> Result<(), Problem> {
-    let room = homes
-        .iter()
-        .filter(|(part, _)| **part > above)
-        .find(|(part, slots)| fits(**part, slots, slot.size, &slot.item.id, now, limits))
-        .map(|(part, _)| *part);
-    let last = homes.keys().copied().max().unwrap_or(0);
-    let part = room.unwrap_or_else(|| last.max(above) + 1);
-    if part > MAX_PARTS {
-        return Err(Problem::new(
-            &slot.item.field,
-            format!(
-                "{} fits into none of {MAX_PARTS} works: use several permissions",
-                slot.item.id
-            ),
-        ));
-    }
+    let room = (above + 1..=MAX_PARTS).find(|part| {
+        let slots = homes.get(part).map(Vec::as_slice).unwrap_or_default();
+        fits(*part, slots, slot.size, &slot.item.id, now, limits)
+    });
+    let Some(part) = room else {
+        let message = format!(
+            "{} fits into none of {MAX_PARTS} works: use several permissions",
+            slot.item.id
+        );
+        return Err(Problem::new(&slot.item.field, message));
+    };
     homes.entry(part).or_default().push(slot);
     Ok(())
 }

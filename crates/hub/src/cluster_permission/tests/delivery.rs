@@ -223,6 +223,31 @@ fn a_large_permission_is_split_and_objects_stay_where_they_are() {
 }
 
 #[test]
+fn a_work_that_somebody_deleted_comes_back_with_its_own_objects() {
+    let bindings: Vec<Value> = (0..8)
+        .map(|i| binding("a", &format!("b{i}"), &user("u")))
+        .collect();
+    for lost in 1..=3 {
+        let mut world = World::new(json!({ "roleBindings": bindings }));
+        world.limits.manifests = 3;
+        world.reconcile();
+        world.agent(&[]);
+        let before = world.works.clone();
+        assert_eq!(before.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
+        // It goes, and then it is gone.
+        let going = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        world.works.get_mut(&lost).unwrap().metadata.deletion_timestamp = Some(going);
+        assert_eq!(world.ids(), before.values().flat_map(ids).collect::<Vec<_>>());
+        world.works.remove(&lost);
+        world.reconcile();
+        for (number, work) in &world.works {
+            assert_eq!(work.spec, before[number].spec, "{lost} was lost: {number}");
+        }
+        assert_eq!(world.works.len(), 3, "{lost} was lost");
+    }
+}
+
+#[test]
 fn an_object_that_moves_is_applied_by_the_new_work_before_the_old_one_drops_it() {
     let role = |name: &str, verbs: usize| json!({"namespace": name, "rules": [{"verbs": (0..verbs).map(|i| format!("v{i}")).collect::<Vec<_>>()}]});
     let mut world = World::new(json!({"roles": [role("a", 10), role("b", 10), role("c", 10)]}));
