@@ -20,8 +20,9 @@ pub use super::id::Id;
 use super::{
     grant_names::GrantNames,
     manifest::{self, Asked, Content},
-    named::{defines, hub_role_id, is_built_in},
-    plan::{HubRole, Observation},
+    named::{hub_role_id, is_built_in},
+    own::{self, Lost},
+    plan::Observation,
     validate::{self, Problem, filled},
 };
 
@@ -85,12 +86,15 @@ pub fn build(seen: &Observation<'_>) -> Built {
         grants: GrantNames::assign(seen.permission, seen.works),
         out: Built::default(),
         taken: BTreeMap::new(),
+        lost: Vec::new(),
     };
     builder.cluster_role();
     builder.cluster_role_bindings();
     builder.roles();
     builder.role_bindings();
     builder.hub_roles();
+    let problems = own::withhold(seen.permission, &mut builder.out.items, &builder.lost);
+    builder.out.problems.extend(problems);
     if seen.permission.spec.validate == Some(true) {
         builder.checks();
     }
@@ -106,6 +110,8 @@ pub(super) struct Builder<'a> {
     pub(super) out: Built,
     /// Which entry made an object.
     pub(super) taken: BTreeMap<Id, String>,
+    /// The roles that cannot be made.
+    lost: Vec<Lost>,
 }
 
 impl<'a> Builder<'a> {
@@ -170,6 +176,9 @@ impl<'a> Builder<'a> {
                     role.namespace_selector.as_ref(),
                     Content::Rules(&role.rules),
                 );
+            } else if role.namespace_selector.is_some() || filled(role.namespace.as_deref()).is_none() {
+                // It may be meant for any namespace. One whose name cannot be has no bindings either.
+                self.lose(&field, "Role", "", &self.name.clone());
             }
             self.out.problems.extend(problems);
         }
@@ -213,29 +222,56 @@ impl<'a> Builder<'a> {
         for (i, reference) in self.permission().spec.role_refs.iter().enumerate() {
             let field = format!("spec.roleRefs[{i}]");
             let problems = validate::hub_role_ref(&field, reference);
-            if !problems.is_empty() {
-                self.out.problems.extend(problems);
-                continue;
-            }
             let id = hub_role_id(reference);
             let namespace = id.namespace.as_str();
+            if !problems.is_empty() {
+                self.out.problems.extend(problems);
+                self.lose(
+                    &field,
+                    &id.kind,
+                    if id.kind == "Role" { namespace } else { "" },
+                    &id.name,
+                );
+                continue;
+            }
             match self.seen.hub_roles.get(&id) {
+                // Whoever refers to it means the one that the cluster has: what binds it is delivered.
+                there
+                    if is_built_in(&id.kind, namespace, &id.name)
+                        || there.is_some_and(|role| role.built_in) =>
+                {
+                    self.problem(
+                        &field,
+                        format!("{id} is one that Kubernetes brings: every cluster has its own, which is never overwritten, and a binding finds it by its name; remove the reference"),
+                    );
+                }
                 None if self.seen.unread.roles => {
                     self.out.unread.insert("Roles and ClusterRoles");
                     if let Some(rules) = self.rules_before(&id) {
-                        self.deliver(&field, &id.kind, namespace, id.name.clone(), Content::Rules(&rules));
+                        self.deliver(
+                            &field,
+                            &id.kind,
+                            namespace,
+                            id.name.clone(),
+                            Content::Rules(&rules),
+                        );
                     }
                 }
-                None => self.problem(
-                    &field,
-                    format!("the hub has no {id}: make it, or remove the reference"),
-                ),
-                Some(HubRole { built_in: true, .. }) => self.problem(
-                    &field,
-                    format!("{id} is a role that Kubernetes brings: it is never overwritten on a managed cluster, which has its own; bind it by name"),
-                ),
+                None => {
+                    self.lose(&field, &id.kind, namespace, &id.name);
+                    self.problem(
+                        &field,
+                        format!("the hub has no {id}: make it, or remove the reference"),
+                    );
+                }
                 Some(role) => {
-                    self.deliver(&field, &id.kind, namespace, id.name.clone(), Content::Rules(&role.rules));
+                    self.deliver(
+                        &field,
+                        &id.kind,
+                        namespace,
+                        id.name.clone(),
+                        Content::Rules(&role.rules),
+                    );
                 }
             }
         }
@@ -292,6 +328,7 @@ impl<'a> Builder<'a> {
             name: grant.clone(),
         };
         if is_built_in(kind, "", name) {
+            self.lose(field, kind, "", name);
             self.built_in(field, &format!("{kind} {name}"));
             return;
         }
@@ -338,6 +375,7 @@ impl<'a> Builder<'a> {
         };
         let what = id.to_string();
         if is_built_in(kind, namespace, &id.name) {
+            self.lose(field, kind, namespace, &id.name);
             self.built_in(field, &what);
             return;
         }
@@ -375,7 +413,7 @@ impl<'a> Builder<'a> {
 
     fn metadata(&self, id: &Id, content: Content<'_>) -> ObjectMeta {
         let mut guards = BTreeMap::from([(ON_CONFLICT_ANNOTATION.to_owned(), ON_CONFLICT_REFUSE.to_owned())]);
-        if matches!(content, Content::Binding(role, _) if defines(self.permission(), role)) {
+        if matches!(content, Content::Binding(role, _) if own::defines(self.seen, role, id)) {
             guards.insert(BOUND_ROLE_ANNOTATION.to_owned(), BOUND_ROLE_OWN.to_owned());
         }
         ObjectMeta {
@@ -384,6 +422,18 @@ impl<'a> Builder<'a> {
             annotations: (!self.adopt).then_some(guards),
             ..ObjectMeta::default()
         }
+    }
+
+    /// Remembers a role that cannot be made. Of a binding nobody asks.
+    fn lose(&mut self, field: &str, kind: &str, namespace: &str, name: &str) {
+        self.lost.push(Lost {
+            role: Id {
+                kind: kind.into(),
+                namespace: namespace.into(),
+                name: name.into(),
+            },
+            field: field.to_owned(),
+        });
     }
 
     fn built_in(&mut self, field: &str, what: &str) {

@@ -25,6 +25,7 @@ pub mod manifest;
 pub mod named;
 pub mod names;
 mod neighbours;
+mod own;
 mod packed;
 pub mod plan;
 mod progress;

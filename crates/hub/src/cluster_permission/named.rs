@@ -1,6 +1,6 @@
 //! Pure: what a permission names.
 
-use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::{Resource, ResourceExt as _};
 use writ_api::{
     addon::ManagedClusterAddOn,
@@ -58,11 +58,6 @@ pub fn object_names(permission: &ClusterPermission) -> impl Iterator<Item = (&st
     let bindings = bindings.map(|binding| ("RoleBinding", binding.name.as_deref()));
     let bindings = wide.chain(bindings).map(move |(kind, name)| (kind, named(name)));
     cluster_role.chain(roles).chain(hub_roles).chain(bindings)
-}
-
-/// Whether a permission itself makes a role of this kind and name, wherever that is.
-pub fn defines(permission: &ClusterPermission, role: &RoleRef) -> bool {
-    object_names(permission).any(|(kind, name)| kind == role.kind && name == role.name)
 }
 
 /// The role of the hub that is referred to.

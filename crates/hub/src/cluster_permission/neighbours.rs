@@ -100,7 +100,7 @@ pub fn withhold(seen: &Observation<'_>, items: &mut Vec<Item>) -> Vec<Problem> {
 }
 
 /// Whether an item binds this role, somewhere.
-fn binds(item: &Item, role: &Id) -> bool {
+pub fn binds(item: &Item, role: &Id) -> bool {
     let content = item.manifest.get("spec").unwrap_or(&item.manifest);
     let named = |part: &str| content.pointer(part).and_then(Value::as_str);
     let there =

@@ -1,6 +1,6 @@
 //! Pure: from what was observed to the works that are wanted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::rbac::v1::PolicyRule, apimachinery::pkg::apis::meta::v1::OwnerReference, jiff::Timestamp,
@@ -15,7 +15,9 @@ use writ_runtime::condition;
 
 use super::{
     build::{self, Built, Id},
-    handover, names, neighbours, report,
+    handover, names, neighbours,
+    own::{self, Lost},
+    report,
     split::{self, Carried, Limits, Part},
     subjects::Account,
     validate::{self, Problem},
@@ -119,8 +121,7 @@ pub fn plan(seen: &Observation<'_>) -> Plan {
         .iter()
         .map(|(part, work)| carried(*part, work))
         .collect();
-    let (parts, problems) = split::assign(&built.items, &carried, seen.limits);
-    built.problems.extend(problems);
+    let parts = assign(seen, &mut built, &carried);
 
     let going = seen
         .cluster
@@ -157,6 +158,31 @@ pub fn plan(seen: &Observation<'_>) -> Plan {
         parts,
         built,
         invalid,
+    }
+}
+
+/// Puts the objects into works. With a role that fits into none goes what means it without naming it, and once more it is
+/// looked who has room.
+fn assign(seen: &Observation<'_>, built: &mut Built, carried: &[Carried<'_>]) -> BTreeMap<usize, Part> {
+    loop {
+        let (parts, unfit) = split::assign(&built.items, carried, seen.limits);
+        let (mut gone, mut lost, mut others) = (BTreeSet::new(), Vec::new(), Vec::new());
+        for (item, problem) in unfit {
+            let Some(role) = Lost::of(item) else {
+                others.push(problem);
+                continue;
+            };
+            gone.insert(item.id.clone());
+            lost.push(role);
+            built.problems.push(problem);
+        }
+        built.items.retain(|item| !gone.contains(&item.id));
+        let withheld = own::withhold(seen.permission, &mut built.items, &lost);
+        if withheld.is_empty() {
+            built.problems.extend(others);
+            return parts;
+        }
+        built.problems.extend(withheld);
     }
 }
 

@@ -68,20 +68,22 @@ struct Slot<'a> {
 }
 
 /// Assigns the objects to works; what fits into none is a problem.
-pub fn assign(items: &[Item], now: &[Carried<'_>], limits: Limits) -> (BTreeMap<usize, Part>, Vec<Problem>) {
+pub fn assign<'a>(
+    items: &'a [Item],
+    now: &[Carried<'_>],
+    limits: Limits,
+) -> (BTreeMap<usize, Part>, Vec<(&'a Item, Problem)>) {
     let mut problems = Vec::new();
     let mut homes: BTreeMap<usize, Vec<Slot<'_>>> = BTreeMap::new();
     let mut fresh = Vec::new();
     for (order, item) in items.iter().enumerate() {
         let size = size(&item.manifest);
         if size > limits.bytes {
-            problems.push(Problem::new(
-                &item.field,
-                format!(
-                    "{} has {size} bytes; a work carries at most {}: split it into several",
-                    item.id, limits.bytes
-                ),
-            ));
+            let message = format!(
+                "{} has {size} bytes; a work carries at most {}: split it into several",
+                item.id, limits.bytes
+            );
+            problems.push((item, Problem::new(&item.field, message)));
             continue;
         }
         let slot = Slot { item, size, order };
@@ -118,7 +120,7 @@ fn put<'a>(
     homes: &mut BTreeMap<usize, Vec<Slot<'a>>>,
     now: &[Carried<'_>],
     limits: Limits,
-) -> Result<(), Problem> {
+) -> Result<(), (&'a Item, Problem)> {
     let room = (above + 1..=MAX_PARTS).find(|part| {
         let slots = homes.get(part).map(Vec::as_slice).unwrap_or_default();
         fits(*part, slots, slot.size, &slot.item.id, now, limits)
@@ -128,7 +130,7 @@ fn put<'a>(
             "{} fits into none of {MAX_PARTS} works: use several permissions",
             slot.item.id
         );
-        return Err(Problem::new(&slot.item.field, message));
+        return Err((slot.item, Problem::new(&slot.item.field, message)));
     };
     homes.entry(part).or_default().push(slot);
     Ok(())

@@ -4,6 +4,7 @@ mod delivery;
 mod left;
 mod named;
 mod neighbours;
+mod own;
 mod safety;
 mod spec;
 

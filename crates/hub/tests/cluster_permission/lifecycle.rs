@@ -183,7 +183,7 @@ pub async fn follows_everything() -> Result<()> {
         "refs",
         "Ready",
         "False",
-        "ClusterRole cluster-admin is a role that Kubernetes brings",
+        "ClusterRole cluster-admin is one that Kubernetes brings",
     )
     .await?;
     let delivered = |verb: &'static str| {
