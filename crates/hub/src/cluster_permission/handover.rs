@@ -1,10 +1,11 @@
 //! Pure: what stays for a moment so that nobody loses access on the way. Selectors change hands, from the hub to the agent or
-//! back: what the one delivered stays until the other has taken over. A binding gets another name: the old one stays until
-//! the new one is there.
+//! back: what the one delivered stays until the other has taken over. An object of a named namespace is selected now: it
+//! stays until the agent has expanded the grant. A binding gets another name: the old one stays until the new one is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Value, json};
 use writ_api::work::ManifestCondition;
 use writ_runtime::condition;
 
@@ -12,7 +13,7 @@ use super::{
     build::{Built, Id, Item, Purpose, build},
     manifest::grant_config,
     named::uses_selector,
-    neighbours::grants_the_same,
+    neighbours::{grants_the_same, made_by},
     plan::Observation,
     report::{Feedback, id},
 };
@@ -30,6 +31,9 @@ pub fn lingering(seen: &Observation<'_>, built: &Built) -> Vec<Item> {
     }
     let mut lingering = former_way(seen, built, &dropped);
     lingering.extend(former_names(seen, built, &dropped));
+    let there: BTreeSet<Id> = lingering.iter().map(|item| item.id.clone()).collect();
+    let named = formerly_named(seen, built, &dropped);
+    lingering.extend(named.into_iter().filter(|item| !there.contains(&item.id)));
     lingering
 }
 
@@ -56,21 +60,18 @@ fn former_way(seen: &Observation<'_>, built: &Built, dropped: &BTreeMap<Id, &Val
         .collect()
 }
 
-/// Bindings that got another name and nothing else, until the agent has made them under the new one. Of those that the agent
-/// does not say to be there nobody can lose anything.
+/// Bindings that got another name and nothing else, until the agent has made them under the new one. As long as it cannot,
+/// the old one grants what the new one is to grant, and nothing else. Of those that the agent does not say to be there nobody
+/// can lose anything.
 fn former_names(seen: &Observation<'_>, built: &Built, dropped: &BTreeMap<Id, &Value>) -> Vec<Item> {
     let renamed = |id: &Id, manifest: &Value, new: &Item| {
         let place = (&id.kind, &id.namespace) == (&new.id.kind, &new.id.namespace);
         place && new.purpose != Purpose::Check && same_but_the_name(manifest, &new.manifest)
     };
-    let there = |old: &Id| {
-        let mut reports = reports(seen).filter(|(report, _)| id(report) == *old);
-        reports.any(|(report, _)| condition::is_true(&report.conditions, "Applied"))
-    };
-    let dropped = dropped.iter().filter(|(id, _)| there(id));
+    let dropped = dropped.iter().filter(|(id, _)| is_there(seen, id));
     let lingering = dropped.filter_map(|(id, manifest)| {
         let mut news = built.items.iter();
-        let new = news.find(|new| renamed(id, manifest, new) && !taken_over(seen, new))?;
+        let new = news.find(|new| renamed(id, manifest, new) && !is_made(seen, new))?;
         Some(Item {
             id: id.clone(),
             field: new.field.clone(),
@@ -80,6 +81,40 @@ fn former_names(seen: &Observation<'_>, built: &Built, dropped: &BTreeMap<Id, &V
         })
     });
     lingering.collect()
+}
+
+/// Objects of a named namespace that a grant is to make now, until the agent has expanded it: then they are shared, or the
+/// selector does not select that namespace. A grant that cannot be applied is not waited for: nobody knows what it selects.
+fn formerly_named(seen: &Observation<'_>, built: &Built, dropped: &BTreeMap<Id, &Value>) -> Vec<Item> {
+    let expanded = |grant: &Item| {
+        said_of(seen, grant).is_some_and(|(report, applied)| {
+            applied.status != "True" || Feedback::of(Some(report)).is_current()
+        })
+    };
+    let dropped = dropped.iter().filter(|(id, _)| is_there(seen, id));
+    let lingering = dropped.filter_map(|(id, manifest)| {
+        let mut grants = built.items.iter().filter(|item| item.purpose == Purpose::Grant);
+        let grant = grants.find(|grant| makes(&grant.manifest, id, manifest) && !expanded(grant))?;
+        Some(Item {
+            id: id.clone(),
+            field: grant.field.clone(),
+            purpose: Purpose::Deliver,
+            manifest: (*manifest).clone(),
+            config: None,
+        })
+    });
+    lingering.collect()
+}
+
+/// Whether a grant makes this object, as it is, where it selects its namespace.
+fn makes(grant: &Value, id: &Id, manifest: &Value) -> bool {
+    let part = |name: &str| grant.pointer(&format!("/spec/{name}"));
+    let object = json!({
+        "kind": id.kind, "metadata": {"namespace": id.namespace, "name": id.name},
+        "rules": part("rules"), "roleRef": part("roleRef"), "subjects": part("subjects"),
+    });
+    let same = made_by(grant).is_some_and(|(kind, name)| kind == id.kind && name == id.name);
+    same && grants_the_same(manifest, &object)
 }
 
 fn same_but_the_name(one: &Value, other: &Value) -> bool {
@@ -95,18 +130,34 @@ fn same_but_the_name(one: &Value, other: &Value) -> bool {
 /// Whether the agent has worked on what is wanted now. Whether it could is another question: what it could not do is
 /// reported, and waiting for it would keep the old way for ever.
 fn taken_over(seen: &Observation<'_>, item: &Item) -> bool {
-    reports(seen).any(|(report, generation)| {
-        let applied = condition::find(&report.conditions, "Applied");
-        id(report) == item.id
-            && applied.is_some_and(|applied| applied.observed_generation >= generation)
-            && (item.purpose != Purpose::Grant || Feedback::of(Some(report)).is_current())
+    said_of(seen, item)
+        .is_some_and(|(report, _)| item.purpose != Purpose::Grant || Feedback::of(Some(report)).is_current())
+}
+
+/// Whether the agent has made what is wanted now, wherever it is wanted.
+fn is_made(seen: &Observation<'_>, item: &Item) -> bool {
+    said_of(seen, item).is_some_and(|(report, applied)| {
+        let said = Feedback::of(Some(report));
+        let everywhere = || said.is_current() && said.number("selected") == said.number("ready");
+        applied.status == "True" && (item.purpose != Purpose::Grant || everywhere())
     })
 }
 
-/// What the agent says of each object, and the generation of the work that it is about.
-fn reports<'a>(seen: &Observation<'a>) -> impl Iterator<Item = (&'a ManifestCondition, Option<i64>)> {
-    seen.works.values().flat_map(|work| {
-        let all = work.status.iter().flat_map(|s| &s.resource_status.manifests);
-        all.map(|report| (report, work.metadata.generation))
+/// Whether the agent has applied an object, as it is now or as it was.
+fn is_there(seen: &Observation<'_>, old: &Id) -> bool {
+    let works = seen.works.values().filter_map(|work| work.status.as_ref());
+    let mut reports = works.flat_map(|status| &status.resource_status.manifests);
+    reports.any(|report| id(report) == *old && condition::is_true(&report.conditions, "Applied"))
+}
+
+/// What the agent says of exactly what is wanted now.
+fn said_of<'a>(seen: &Observation<'a>, item: &Item) -> Option<(&'a ManifestCondition, &'a Condition)> {
+    seen.works.values().find_map(|work| {
+        let mut manifests = work.spec.workload.manifests.iter();
+        manifests.find(|manifest| manifest.0 == item.manifest)?;
+        let mut reports = work.status.iter().flat_map(|s| &s.resource_status.manifests);
+        let report = reports.find(|report| id(report) == item.id)?;
+        let applied = condition::find(&report.conditions, "Applied")?;
+        (applied.observed_generation >= work.metadata.generation).then_some((report, applied))
     })
 }

@@ -228,12 +228,8 @@ fn a_binding_that_gets_another_name_leaves_when_the_new_one_is_there() {
     world.permission = permission(entry("y", "alice"));
     world.reconcile();
     assert_eq!(world.ids(), ["RoleBinding a/y", "RoleBinding a/x"]);
-    world.agent(&["y"]);
-    assert_eq!(
-        world.ids(),
-        ["RoleBinding a/y"],
-        "it was tried, and that it failed is told"
-    );
+    world.agent(&[]);
+    assert_eq!(world.ids(), ["RoleBinding a/y"]);
     world.reconcile();
     world.agent(&[]);
     // Another subject, or another namespace: what was revoked does not stay.
