@@ -4,15 +4,15 @@
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kube::ResourceExt as _;
 use writ_api::{
-    cluster::managed_cluster::CONDITION_AVAILABLE,
-    rbac::cluster_permission::NamespaceSelection,
+    cluster::{ManagedCluster, managed_cluster::CONDITION_AVAILABLE},
+    rbac::{ClusterPermission, cluster_permission::NamespaceSelection},
     work::{ManifestWork, PRUNED_CONDITION, PRUNED_REASON},
 };
 use writ_runtime::condition::{self, clip};
 
 use super::{
     plan::{Observation, Plan},
-    report::Selected,
+    report::{self, Selected},
     status::Refused,
 };
 
@@ -21,6 +21,8 @@ pub const PENDING_SINCE: &str = "pending since ";
 /// How many bytes a message has before what is left is added: that must never be cut off, or nobody would know since when.
 const MAX_BEFORE: usize = 16 * 1024;
 const MAX_LEFT: usize = 4 * 1024;
+/// How many objects a message names.
+const MAX_NAMES: usize = 10;
 
 const NOT_APPLIED: &str = "the agent has not applied the work";
 const BEING_DELETED: &str = "the work is being deleted; it is made again when it is gone";
@@ -43,12 +45,12 @@ pub struct Waiting {
 
 impl Waiting {
     /// Since the status says so, or since now.
-    pub fn of(seen: &Observation<'_>) -> Self {
-        let since = said_since(seen).unwrap_or(seen.now);
+    pub fn new(permission: &ClusterPermission, cluster: Option<&ManagedCluster>, now: Timestamp) -> Self {
+        let since = said_since(permission).unwrap_or(now);
         Self {
             // Whole seconds: nobody needs more.
             since: Timestamp::from_second(since.as_second()).unwrap_or(since),
-            offline: offline(seen),
+            offline: offline(cluster),
         }
     }
 
@@ -59,8 +61,8 @@ impl Waiting {
 
 /// The time in the words of the condition that always has them. Its own time is no help: that moves with the status only,
 /// and it may have been False before for another reason.
-fn said_since(seen: &Observation<'_>) -> Option<Timestamp> {
-    let conditions = seen.permission.status.as_ref().map(|s| s.conditions.as_slice());
+fn said_since(permission: &ClusterPermission) -> Option<Timestamp> {
+    let conditions = permission.status.as_ref().map(|s| s.conditions.as_slice());
     let applied = condition::find(conditions.unwrap_or_default(), "AppliedRBACManifestWork")?;
     // Names that somebody chose may come before it: a text that only looks like it must not make a new time each second.
     let texts = applied.message.split(PENDING_SINCE).skip(1);
@@ -68,8 +70,8 @@ fn said_since(seen: &Observation<'_>) -> Option<Timestamp> {
     times.next()
 }
 
-fn offline(seen: &Observation<'_>) -> String {
-    let Some(cluster) = seen.cluster else {
+fn offline(cluster: Option<&ManagedCluster>) -> String {
+    let Some(cluster) = cluster else {
         return String::new();
     };
     let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice());
@@ -98,7 +100,7 @@ pub fn progress<'a>(
             if work.metadata.deletion_timestamp.is_some() {
                 return (*number, pending(BEING_DELETED));
             }
-            let reported = applied(work).filter(|_| work.spec == wanted.spec);
+            let reported = said_applied(work).filter(|_| work.spec == wanted.spec);
             let waits = plan.parts.get(number).is_some_and(|part| part.waits);
             let progress = match reported {
                 None => pending(NOT_APPLIED),
@@ -124,7 +126,8 @@ pub fn left(
             .map(|(number, work)| (*work, plan.works.get(number)))
     };
     // What is known to be there comes before what may be.
-    let known = works().find_map(|(work, wanted)| not_pruned(seen, work).or_else(|| unwanted(work, wanted)));
+    let known =
+        works().find_map(|(work, wanted)| not_pruned(seen.cluster, work).or_else(|| unwanted(work, wanted)));
     let perhaps = || works().find_map(|(work, wanted)| outdated(work, wanted?));
     let what = known.or_else(perhaps).or_else(|| unfollowed(selections))?;
     Some(waiting.words(&clip(&what, MAX_LEFT)))
@@ -139,8 +142,8 @@ pub fn with_left(message: &str, left: Option<&str>) -> String {
 }
 
 /// What an agent of ours says that it could not take away: others do not know the condition, and would never take it back.
-fn not_pruned(seen: &Observation<'_>, work: &ManifestWork) -> Option<String> {
-    let ours = seen.cluster.and_then(|cluster| cluster.agent_runs("work")) == Some(true);
+fn not_pruned(cluster: Option<&ManagedCluster>, work: &ManifestWork) -> Option<String> {
+    let ours = cluster.and_then(|cluster| cluster.agent_runs("work")) == Some(true);
     let said = condition::find(conditions(work), PRUNED_CONDITION);
     let said = said.filter(|c| ours && c.status == "False" && c.reason == PRUNED_REASON)?;
     Some(said.message.clone())
@@ -167,8 +170,31 @@ fn outdated(work: &ManifestWork, wanted: &ManifestWork) -> Option<String> {
         manifests.any(|manifest| !still.contains(manifest))
     };
     let first = work.metadata.generation == Some(1);
-    let behind = applied(work).is_none() && !first;
-    (behind || (work.spec != wanted.spec && drops())).then(|| NOT_APPLIED.into())
+    match said_applied(work) {
+        None if !first => Some(NOT_APPLIED.into()),
+        _ if work.spec != wanted.spec && drops() => Some(NOT_APPLIED.into()),
+        Some(c) if c.status != "True" && !first => Some(not_written(work)),
+        _ => None,
+    }
+}
+
+/// What the agent could not write may still be as it was before, and grant more.
+fn not_written(work: &ManifestWork) -> String {
+    let reports = work.status.iter().flat_map(|s| &s.resource_status.manifests);
+    let failed = reports.filter(|report| !condition::is_true(&report.conditions, "Applied"));
+    let mut names: Vec<String> = failed.map(|report| report::id(report).to_string()).collect();
+    let more = names.len().saturating_sub(MAX_NAMES);
+    names.truncate(MAX_NAMES);
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    if names.is_empty() {
+        names.push(format!("ManifestWork {}", work.name_any()));
+    }
+    format!(
+        "the agent could not apply {}, so what that granted before may still be in force",
+        names.join(", ")
+    )
 }
 
 /// A grant of which the agent still reports what it was before. What it says of failing namespaces is told elsewhere.
@@ -181,7 +207,7 @@ fn unfollowed(selections: &[(NamespaceSelection, Selected)]) -> Option<String> {
 }
 
 /// What the agent says of the work as it is now.
-fn applied(work: &ManifestWork) -> Option<&Condition> {
+pub fn said_applied(work: &ManifestWork) -> Option<&Condition> {
     let applied = condition::find(conditions(work), "Applied");
     applied.filter(|c| c.observed_generation >= work.metadata.generation)
 }

@@ -10,13 +10,14 @@ use writ_api::{
     rbac::cluster_permission::{
         ClusterObjectStatus, NamespaceSelection, NamespacedObjectStatus, ResourceStatus,
     },
-    work::{FeedbackValue, FieldValue, ManifestCondition},
+    work::{FeedbackValue, FieldValue, ManifestCondition, ManifestWork},
 };
 use writ_runtime::condition::{self, clip};
 
 use super::{
-    build::{Id, Purpose},
+    build::{Id, Item, Purpose},
     plan::{Observation, Plan},
+    progress::said_applied,
 };
 
 /// How many objects `resourceStatus` lists, and how many bytes it may have: the spec needs most of what an object may
@@ -37,11 +38,11 @@ pub fn id(report: &ManifestCondition) -> Id {
     }
 }
 
-/// The reports on the objects that are at home in the works where they were made, with the work's generation.
+/// The reports on the objects that are at home in the works where they were made, with the work.
 pub fn reports<'a>(
     seen: &Observation<'a>,
     plan: &Plan,
-) -> BTreeMap<Id, (&'a ManifestCondition, Option<i64>)> {
+) -> BTreeMap<Id, (&'a ManifestCondition, &'a ManifestWork)> {
     let mut all = BTreeMap::new();
     for (number, work) in seen.works {
         let Some(part) = plan.parts.get(number) else {
@@ -50,7 +51,7 @@ pub fn reports<'a>(
         for report in work.status.iter().flat_map(|s| &s.resource_status.manifests) {
             let id = id(report);
             if part.home.contains(&id) {
-                all.insert(id, (report, work.metadata.generation));
+                all.insert(id, (report, *work));
             }
         }
     }
@@ -174,8 +175,8 @@ pub fn resources(
         .iter()
         .filter(|item| item.purpose == Purpose::Deliver)
         .filter_map(|item| {
-            let (report, generation) = reports.get(&item.id)?;
-            let mut condition = object_condition(report, *generation, seen.now);
+            let (report, work) = reports.get(&item.id)?;
+            let mut condition = object_condition(item, report, work, seen.now);
             condition.observed_generation = seen.permission.metadata.generation;
             Some((item.id.clone(), condition))
         })
@@ -255,15 +256,29 @@ fn by_id(status: &ResourceStatus) -> BTreeMap<Id, &Condition> {
 }
 
 /// What the agent says of one object, in the words that upstream's consumers look for.
-fn object_condition(report: &ManifestCondition, generation: Option<i64>, now: Timestamp) -> Condition {
+fn object_condition(
+    item: &Item,
+    report: &ManifestCondition,
+    work: &ManifestWork,
+    now: Timestamp,
+) -> Condition {
     let applied = condition::find(&report.conditions, "Applied");
+    let mut manifests = work.spec.workload.manifests.iter();
+    // The hub may not have been able to write it: then the agent speaks of what was wanted before.
+    let written = manifests.any(|manifest| manifest.0 == item.manifest);
+    let stays = work.metadata.deletion_timestamp.is_none();
     let (status, reason, message) = match applied {
         None => (
             "False",
             "FailedGetManifestCondition",
             "Failed to get the manifest condition",
         ),
-        Some(c) if c.observed_generation < generation => (
+        Some(_) if !written || !stays => (
+            "Unknown",
+            "ApplyPending",
+            "the work does not hold it yet as it is wanted now",
+        ),
+        Some(c) if c.observed_generation < work.metadata.generation || said_applied(work).is_none() => (
             "Unknown",
             "ApplyPending",
             "the agent has not applied the work as it is now",

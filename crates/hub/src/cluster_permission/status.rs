@@ -41,7 +41,7 @@ pub type Refused = BTreeMap<usize, String>;
 pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> ClusterPermissionStatus {
     let mut status = seen.permission.status.clone().unwrap_or_default();
     let generation = seen.permission.metadata.generation;
-    let waiting = Waiting::of(seen);
+    let waiting = Waiting::new(seen.permission, seen.cluster, seen.now);
     let progress = progress(seen, plan, refused, &waiting);
     let selections = report::selections(seen, plan);
     let left = left(seen, plan, &selections, &waiting);

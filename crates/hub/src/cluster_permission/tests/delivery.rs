@@ -93,6 +93,54 @@ fn nothing_is_called_applied_before_the_agent_says_so() {
 }
 
 #[test]
+fn no_object_is_called_applied_while_its_work_has_another_content() {
+    let mut world = World::new(
+        json!({"roleBindings": [binding("a", "x", &user("alice")), binding("a", "same", &user("u"))]}),
+    );
+    world.reconcile();
+    world.agent(&[]);
+    let said = |world: &World| -> BTreeMap<String, (String, String)> {
+        let objects = world.status().resource_status.unwrap().role_bindings;
+        let said = objects.into_iter().map(|o| {
+            let condition = &o.condition[0];
+            assert_eq!(
+                condition.observed_generation,
+                world.permission.metadata.generation
+            );
+            (o.name, (condition.status.clone(), condition.reason.clone()))
+        });
+        said.collect()
+    };
+    let pending = ("Unknown".to_owned(), "ApplyPending".to_owned());
+    let done = ("True".to_owned(), "AppliedManifestComplete".to_owned());
+    // The hub could not write the work: another subject is wanted, and the agent speaks of the one before.
+    world.permission = permission(
+        json!({"roleBindings": [binding("a", "x", &user("bob")), binding("a", "same", &user("u"))]}),
+    );
+    world.permission.metadata.generation = Some(2);
+    let now = said(&world);
+    assert_eq!(now["x"], pending);
+    assert_eq!(now["same"], done, "what is as it was wanted is there");
+    world.reconcile();
+    assert_eq!(
+        said(&world)["x"],
+        pending,
+        "it is written, and the agent has not answered"
+    );
+    world.agent(&[]);
+    assert_eq!(said(&world)["x"], done);
+
+    // The agent says nothing of the work as it is now.
+    let work = world.works.get_mut(&1).unwrap();
+    work.status.as_mut().unwrap().conditions.clear();
+    assert_eq!(said(&world)["same"], pending);
+    world.agent(&[]);
+    let work = world.works.get_mut(&1).unwrap();
+    work.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    assert_eq!(said(&world)["same"], pending, "it goes");
+}
+
+#[test]
 fn pending_since_does_not_move() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     world

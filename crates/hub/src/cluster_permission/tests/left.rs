@@ -225,6 +225,40 @@ fn what_the_agent_could_not_take_away_is_told_also_where_something_else_is_wrong
 }
 
 #[test]
+fn what_the_agent_could_not_narrow_is_not_called_revoked() {
+    let shared = json!({"namespace": "a", "name": "shared", "subjects": [user("u"), account("robot")],
+        "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}});
+    let mut world = World::new(json!({ "roleBindings": [shared] }));
+    world.accounts.insert("robot".into());
+    world.add_on = Some("agents");
+    world.reconcile();
+    world.agent(&["shared"]);
+    assert!(
+        !world.condition("Ready").2.contains("revocation"),
+        "there was no before"
+    );
+    world.agent(&[]);
+    world.reconcile();
+    world.now += 100;
+    world.accounts.clear();
+    world.reconcile();
+    world.agent(&["shared"]);
+    let first = world.status().conditions;
+    world.permission.status.as_mut().unwrap().conditions = first.clone();
+    world.now += 500;
+    assert_eq!(world.status().conditions, first, "written once");
+    let told = format!("{SINCE}the agent could not apply RoleBinding a/shared");
+    for type_ in ["SubjectPresent", "AppliedRBACManifestWork", "Ready"] {
+        let message = world.condition(type_).2;
+        assert_eq!(message.matches(&told).count(), 1, "{type_}: {message}");
+        assert!(!message.contains("is revoked"), "{type_}: {message}");
+    }
+    world.agent(&[]);
+    let message = world.condition("SubjectPresent").2;
+    assert!(message.ends_with("is revoked until it is there"), "{message}");
+}
+
+#[test]
 fn a_grant_that_the_agent_has_not_followed_is_not_revoked() {
     let everywhere = json!({"namespaceSelector": {}, "name": "x", "subjects": [user("u"), account("robot")],
         "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}});
