@@ -11,7 +11,7 @@ use kube::{Api, Resource as _, ResourceExt as _, api::PostParams, runtime::refle
 use writ_api::{
     authentication::ManagedServiceAccount,
     cluster::ManagedCluster,
-    rbac::ClusterPermission,
+    rbac::{ClusterPermission, cluster_permission::ClusterPermissionStatus},
     work::{
         Executor, ExecutorServiceAccount, ExecutorSubject, ExecutorSubjectType, MANIFEST_WORK_FINALIZER,
         ManifestWork,
@@ -27,6 +27,7 @@ use writ_runtime::{
 use super::{
     build::Id,
     cluster::{agent_selects, is_available},
+    ending,
     expected::Expected,
     named::{account_names, add_on_namespace, hub_role, hub_role_id, uses_selector},
     names::{self, MAX_PARTS},
@@ -132,8 +133,7 @@ impl Reconciler {
             return self.gone(key).await;
         };
         if permission.metadata.deletion_timestamp.is_some() {
-            self.delete_works(key).await?;
-            return Ok(Next::Wait);
+            return self.end(key, &permission).await;
         }
         let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
         let by_agent = agent_selects(self.context.options.namespace_selector, cluster.as_deref());
@@ -186,16 +186,38 @@ impl Reconciler {
                 return Ok(Next::After(left));
             }
         }
-        let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
-        match apply::ensure_status(&api, &permission, &status, MANAGER).await {
-            // It was deleted meanwhile; the watch says so next.
-            Err(error) if error.is_code(404) => {}
-            written => drop(written?),
-        }
+        self.write_status(key, &permission, &status).await?;
         match failed {
             Some(error) => Err(error),
             None => Ok(Next::Wait),
         }
+    }
+
+    async fn write_status(
+        &self,
+        key: &Key,
+        permission: &ClusterPermission,
+        status: &ClusterPermissionStatus,
+    ) -> Result<(), Error> {
+        let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
+        match apply::ensure_status(&api, permission, status, MANAGER).await {
+            // It was deleted meanwhile; the watch says so next.
+            Err(error) if error.is_code(404) => Ok(()),
+            written => written.map(|_| ()),
+        }
+    }
+
+    /// It is being deleted: its works go. Somebody's finalizer may keep it, and then it says what is left.
+    async fn end(&self, key: &Key, permission: &ClusterPermission) -> Result<Next, Error> {
+        self.expected.wait(key, false);
+        let works = self.watches.works_of(key);
+        for work in &works {
+            self.delete_work(work).await?;
+        }
+        let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
+        let status = ending::status(permission, &works, cluster.as_deref(), Timestamp::now());
+        self.write_status(key, permission, &status).await?;
+        Ok(Next::Wait)
     }
 
     /// Writes the works that differ, then deletes the ones that are not wanted. A refusal is the first result;
@@ -337,13 +359,6 @@ impl Reconciler {
             if owner_of(&work).map(|owner| &owner.uid) != uid.as_ref() {
                 self.delete_work(&work).await?;
             }
-        }
-        Ok(())
-    }
-
-    async fn delete_works(&self, key: &Key) -> Result<(), Error> {
-        for work in self.watches.works_of(key) {
-            self.delete_work(&work).await?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ pub mod build;
 mod checks;
 mod cluster;
 pub mod controller;
+mod ending;
 mod expected;
 mod grant_names;
 mod handover;

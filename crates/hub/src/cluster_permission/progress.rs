@@ -133,6 +133,17 @@ pub fn left(
     Some(waiting.words(&clip(&what, MAX_LEFT)))
 }
 
+/// What may still be granted by works that all have to go, in words.
+pub fn left_of(
+    works: &[ManifestWork],
+    cluster: Option<&ManagedCluster>,
+    waiting: &Waiting,
+) -> Option<String> {
+    let pruned = works.iter().find_map(|work| not_pruned(cluster, work));
+    let what = pruned.or_else(|| unwanted(works.first()?, None))?;
+    Some(waiting.words(&clip(&what, MAX_LEFT)))
+}
+
 /// A message that also says what is left, if it does not yet.
 pub fn with_left(message: &str, left: Option<&str>) -> String {
     match left.filter(|left| !message.contains(left)) {

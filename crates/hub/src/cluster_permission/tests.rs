@@ -1,6 +1,7 @@
 //! Tables against the plan: a world that tests change, and what becomes of it.
 
 mod delivery;
+mod ending;
 mod handover;
 mod left;
 mod named;
