@@ -259,13 +259,23 @@ impl Fleet {
 
     /// Runs the agent of a cluster, on the managed cluster under its shipped ServiceAccount, on the hub with the
     /// identity that registration gives it.
-    pub async fn run_agent(&self, number: usize, mut options: writ_agent::Options) -> Result<Running> {
+    pub async fn run_agent(&self, number: usize, options: writ_agent::Options) -> Result<Running> {
+        self.run_agent_through(number, options, |client| client).await
+    }
+
+    /// The same, with something between the agent and the managed cluster.
+    pub async fn run_agent_through(
+        &self,
+        number: usize,
+        mut options: writ_agent::Options,
+        between: impl FnOnce(Client) -> Client,
+    ) -> Result<Running> {
         let cluster = self.cluster(number)?;
         options.cluster_name = cluster.name().into();
         let anybody = self.hub.kubeconfig_with(AuthInfo::default());
         options.hub_cluster = Some(identity::cluster(&anybody)?.clone());
         let hub = self.agent_identity(cluster.name()).await?;
-        let spoke = cluster.service_account(AGENT_NAMESPACE, "writ-agent").await?;
+        let spoke = between(cluster.service_account(AGENT_NAMESPACE, "writ-agent").await?);
         start("the agent", |health, shutdown| {
             writ_agent::run(hub, spoke, options, health, shutdown)
         })

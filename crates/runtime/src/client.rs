@@ -1,10 +1,14 @@
-//! Clients whose small writes leave at once.
+//! Clients whose small writes leave at once, and that wait for nobody for ever.
 //!
 //! The usual client leaves Nagle's algorithm on: on a new connection the first request waits for an acknowledgement that
 //! the other side holds back for 40 ms. A controller that was idle pays that with every connection it makes anew.
 
-use std::time::Duration;
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{Builder, connect::HttpConnector},
@@ -14,12 +18,15 @@ use kube::{
     Client, Config,
     client::{Body, ConfigExt as _, retry::RetryPolicy},
 };
-use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
+use tower::{BoxError, Service, ServiceBuilder, layer::layer_fn, retry::RetryLayer};
 
 /// How long a connection is kept that nobody uses. A burst opens hundreds, of some 50 KiB each.
 const UNUSED: Duration = Duration::from_secs(20);
 /// How many of these are kept at most.
 const IDLE: usize = 32;
+
+/// How long a request may take: after a minute an API server gives it up as well.
+const ANSWERED_WITHIN: Duration = Duration::from_mins(1);
 
 /// A client for this configuration.
 pub fn connect(config: Config) -> Result<Client, kube::Error> {
@@ -45,15 +52,84 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
         .pool_idle_timeout(UNUSED)
         .pool_max_idle_per_host(IDLE)
         .build(connector);
-    let retry = config
-        .default_retry
-        .then(|| RetryLayer::new(RetryPolicy::server_retry()));
+    let retry = config.default_retry.then(retries).flatten().map(RetryLayer::new);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(retry)
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
+        .layer(layer_fn(|inner| Patient { inner }))
         .service(http);
     Ok(Client::new(service, config.default_namespace))
+}
+
+/// A short breath of the server is waited for. Whoever sends a request tries again later, and keeps others waiting
+/// until then.
+fn retries() -> Option<RetryPolicy> {
+    RetryPolicy::new(Duration::from_millis(50), Duration::from_secs(1), 3, true).ok()
+}
+
+/// Waits for an answer as long as an API server works on a request; only a watch may take longer.
+#[derive(Clone)]
+struct Patient<S> {
+    inner: S,
+}
+
+impl<S> Service<http::Request<Body>> for Patient<S>
+where
+    S: Service<http::Request<Body>>,
+    S::Error: Into<BoxError> + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let lasts = is_watch(request.uri());
+        let answer = self.inner.call(request).map_err(Into::into);
+        if lasts {
+            return answer.boxed();
+        }
+        async move {
+            let answer = tokio::time::timeout(ANSWERED_WITHIN, answer).await;
+            answer.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWERED_WITHIN.as_secs()).into()))
+        }
+        .boxed()
+    }
+}
+
+fn is_watch(uri: &http::Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    query
+        .split('&')
+        .any(|pair| matches!(pair, "watch=1" | "watch=true"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_watch_may_take_its_time() {
+        for (path, answered) in [
+            ("/api/v1/pods", false),
+            ("/api/v1/pods?limit=1&watching=1", false),
+            ("/api/v1/pods?&watch=true&resourceVersion=0", true),
+        ] {
+            let slow = tower::service_fn(|_: http::Request<Body>| async {
+                tokio::time::sleep(ANSWERED_WITHIN * 2).await;
+                Ok::<_, BoxError>(())
+            });
+            let request = http::Request::get(path).body(Body::empty()).unwrap();
+            let answer = Patient { inner: slow }.call(request).await;
+            assert_eq!(answer.is_ok(), answered, "{path}");
+        }
+        assert!(retries().is_some());
+    }
 }

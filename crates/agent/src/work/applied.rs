@@ -1,7 +1,7 @@
 //! The life of AppliedManifestWorks: finalized when their work is deleted, evicted when their work is gone.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::atomic::Ordering,
     time::Duration,
 };
@@ -33,9 +33,10 @@ use super::{
     left,
     objects::Own,
     pass::CONCURRENCY,
-    plan,
-    reconcile::recorded,
-    status::DELETING,
+    plan::{self, Target},
+    records::{key, named, recorded},
+    status::{APPLIED, DELETING},
+    strangers::refuses,
 };
 
 /// A grace period of so many seconds or more means: never evict.
@@ -118,17 +119,17 @@ impl Agent {
         known: &BTreeMap<AppliedResource, Own>,
     ) -> Vec<(AppliedResource, Error)> {
         let owner = Owner::from(applied);
-        let left = self.left_behind(work, recorded(applied)).await;
-        let leaves = !left.is_empty();
+        let parting = self.parting(work, recorded(applied)).await;
+        let leaves = !parting.left.is_empty();
         let going = recorded(applied)
             .iter()
-            .filter(|resource| !left.contains(*resource))
+            .filter(|resource| !parting.left.contains(*resource))
             .filter_map(|resource| match known.get(resource) {
                 Some(own) => Some((resource, Claim::Own(own))),
                 // One that cannot be left behind must not keep the others.
-                None => leaves.then(|| (resource, claim(Some(work), resource, &left))),
+                None => leaves.then(|| (resource, parting.claim(work, resource))),
             });
-        let staying = left.iter().map(|resource| (resource, Claim::Left));
+        let staying = parting.left.iter().map(|resource| (resource, Claim::Left));
         let ends: Vec<_> = going
             .chain(staying)
             .map(|(resource, claim)| {
@@ -140,28 +141,35 @@ impl Agent {
         // What became of the others is asked again when the AppliedManifestWork goes.
         let stuck = outcomes
             .into_iter()
-            .filter(|(resource, _)| left.contains(*resource));
+            .filter(|(resource, _)| parting.left.contains(*resource));
         stuck
             .filter_map(|(resource, outcome)| Some((resource.clone(), outcome.err()?)))
             .collect()
     }
 
-    /// Those of the recorded objects that a work names and does not take with it.
-    async fn left_behind(
-        &self,
-        work: &ManifestWork,
-        recorded: &[AppliedResource],
-    ) -> BTreeSet<AppliedResource> {
-        let staying = recorded.iter().filter(|resource| stays(work, resource)).cloned();
-        let mut staying: BTreeSet<AppliedResource> = staying.collect();
-        if !staying.is_empty() {
-            // What the work has dropped goes, whatever it says of what it delivers.
-            let items = plan::items(&work.spec, &self.kinds(work).await);
-            for dropped in plan::prune(recorded, &items) {
-                staying.remove(&dropped);
+    /// What a work that goes says of the recorded objects. What it has dropped goes, whatever it says of what it delivers.
+    async fn parting(&self, work: &ManifestWork, recorded: &[AppliedResource]) -> Parting {
+        let items = plan::items(&work.spec, &self.kinds(work).await);
+        let targets: HashMap<_, &Target> = items
+            .iter()
+            .filter_map(|item| item.target.as_ref().ok())
+            .map(|target| (key(target), target))
+            .collect();
+        let mut parting = Parting {
+            settled: is_settled(work),
+            ..Parting::default()
+        };
+        for resource in recorded {
+            let Some(target) = targets.get(&named(resource)) else {
+                continue;
+            };
+            if stays(work, resource) {
+                parting.left.insert(resource.clone());
+            } else if refuses(target) {
+                parting.guarded.insert(resource.clone());
             }
         }
-        staying
+        parting
     }
 
     /// Looks at one AppliedManifestWork of this agent.
@@ -171,7 +179,10 @@ impl Agent {
             self.forget(&key);
             return Ok(Next::Wait);
         };
-        if applied.spec.agent_id != self.id {
+        // One of a work of ours is ours, whoever made it: an agent that is called otherwise now comes back to it.
+        let of_ours =
+            applied.spec.hub_hash == self.hub_hash && self.works.contains(&applied.spec.manifest_work_name);
+        if applied.spec.agent_id != self.id && !of_ours {
             return Ok(Next::Wait);
         }
         if applied.metadata.deletion_timestamp.is_some() {
@@ -183,18 +194,20 @@ impl Agent {
     async fn finalize_applied(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Next, Error> {
         let owner = Owner::from(applied);
         let status = applied.status.clone().unwrap_or_default();
-        self.await_objects(key, &status.applied_resources).await?;
+        self.await_objects(key, &status.applied_resources).await;
         let ours = applied.spec.hub_hash == self.hub_hash;
         let work = self.works.get(&applied.spec.manifest_work_name)?.filter(|_| ours);
-        let staying = match &work {
-            Some(work) => self.left_behind(work, &status.applied_resources).await,
-            None => BTreeSet::new(),
+        let parting = match &work {
+            Some(work) => Some((work, self.parting(work, &status.applied_resources).await)),
+            None => None,
         };
         let deletions: Vec<_> = status
             .applied_resources
             .iter()
             .map(|resource| {
-                let (owner, claim) = (&owner, claim(work.as_ref(), resource, &staying));
+                let said = parting.as_ref();
+                let claim = said.map_or(Claim::Reference, |(work, said)| said.claim(work, resource));
+                let owner = &owner;
                 async move { (resource, delete(self, resource, owner, claim).await) }
             })
             .collect();
@@ -227,12 +240,11 @@ impl Agent {
     }
 
     /// Watches the objects whose end is waited for.
-    async fn await_objects(&self, key: &Key, resources: &[AppliedResource]) -> Result<(), Error> {
-        let wanted = self.served(resources).await?;
+    async fn await_objects(&self, key: &Key, resources: &[AppliedResource]) {
+        let wanted = self.served(resources).await;
         if self.objects.interest(key, &wanted, &[]) {
             self.watches.refresh();
         }
-        Ok(())
     }
 
     async fn release(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Next, Error> {
@@ -299,19 +311,45 @@ impl Agent {
     }
 }
 
-/// What a work that goes says of an object that it delivered.
-fn claim<'a>(
-    work: Option<&ManifestWork>,
-    resource: &AppliedResource,
-    left: &BTreeSet<AppliedResource>,
-) -> Claim<'a> {
-    match work {
-        None => Claim::Reference,
-        Some(_) if left.contains(resource) => Claim::Left,
-        // It was dropped, and nobody can tell whether it stayed when it was delivered.
-        Some(work) if stays(work, resource) => Claim::Reference,
-        Some(_) => Claim::Written,
+/// What a work that goes says of what it delivers.
+#[derive(Default)]
+struct Parting {
+    /// What it does not take with it.
+    left: BTreeSet<AppliedResource>,
+    /// What it guards against strangers.
+    guarded: BTreeSet<AppliedResource>,
+    /// Whether what it says was allowed.
+    settled: bool,
+}
+
+impl Parting {
+    fn claim(&self, work: &ManifestWork, resource: &AppliedResource) -> Claim<'static> {
+        if self.left.contains(resource) {
+            Claim::Left
+        } else if !self.settled {
+            // An executor that was never asked about the deletion of an object does not get it deleted.
+            Claim::Reference
+        } else if self.guarded.contains(resource) {
+            Claim::Guarded
+        } else if stays(work, resource) {
+            // It was dropped, and nobody can tell whether it stayed when it was delivered.
+            Claim::Reference
+        } else {
+            Claim::Written
+        }
     }
+}
+
+/// Whether the last revision of a work that is being deleted was written: what an executor is refused says nothing about
+/// what is the work's. The deletion itself counts as a change.
+fn is_settled(work: &ManifestWork) -> bool {
+    let conditions = work.status.as_ref().map(|status| status.conditions.as_slice());
+    let applied = condition::find(conditions.unwrap_or_default(), APPLIED);
+    let written = applied.is_some_and(|applied| {
+        let (seen, now) = (applied.observed_generation, work.metadata.generation);
+        applied.status == "True" && seen.zip(now).is_some_and(|(seen, now)| seen + 1 >= now)
+    });
+    work.spec.executor.is_none() || written
 }
 
 /// Whether a work only reads an object, or leaves it behind, should it deliver it.
@@ -332,4 +370,31 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
         .unwrap_or(time)
         .to_zoned(TimeZone::UTC)
         .timestamp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_written_says_what_is_the_works() {
+        let executor =
+            json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "n", "name": "a"}}});
+        for (what, executor, status, seen, settled) in [
+            ("applied, then deleted", Some(&executor), "True", 2, true),
+            ("changed and deleted, unseen", Some(&executor), "True", 1, false),
+            ("refused", Some(&executor), "False", 2, false),
+            ("refused, but nobody was asked", None, "False", 2, true),
+        ] {
+            let work: ManifestWork = serde_json::from_value(json!({
+                "apiVersion": "work.open-cluster-management.io/v1", "kind": "ManifestWork",
+                "metadata": {"name": "w", "generation": 3},
+                "spec": {"executor": executor, "workload": {"manifests": []}},
+                "status": {"conditions": [{"type": "Applied", "status": status, "observedGeneration": seen,
+                    "reason": "R", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"}]},
+            }))
+            .unwrap();
+            assert_eq!(is_settled(&work), settled, "{what}");
+        }
+    }
 }

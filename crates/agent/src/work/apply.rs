@@ -100,6 +100,8 @@ pub enum Failure {
     Conflict(String),
     /// The object is there, no work put it there, and the manifest says not to take it over.
     Foreign(String),
+    /// What it binds is there, no work put it there, and the manifest says that it binds its own permission's.
+    Held(String),
     /// The server said no, or nothing.
     Server(Box<kube::Error>),
 }
@@ -114,7 +116,10 @@ impl Failure {
     /// What a person reads.
     pub fn message(&self) -> String {
         match self {
-            Self::IgnoreFields(message) | Self::Conflict(message) | Self::Foreign(message) => message.clone(),
+            Self::IgnoreFields(message)
+            | Self::Conflict(message)
+            | Self::Foreign(message)
+            | Self::Held(message) => message.clone(),
             Self::Server(error) => match &**error {
                 kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
                 other => other.to_string(),
@@ -127,7 +132,7 @@ impl Failure {
         match self {
             Self::Server(error) => status_code(error),
             Self::Conflict(_) => Some(409),
-            Self::IgnoreFields(_) | Self::Foreign(_) => None,
+            Self::IgnoreFields(_) | Self::Foreign(_) | Self::Held(_) => None,
         }
     }
 }
@@ -217,7 +222,7 @@ async fn update(
                     return Ok(created);
                 }
                 // It is there, and came after it was looked for.
-                not_foreign(client, target, &manager).await?;
+                not_foreign(client, target, &manager, None).await?;
             }
             Past::Written => {
                 let live = read(client, target).await?;
@@ -308,7 +313,7 @@ async fn create_only(
     let object: DynamicObject = serde_json::from_value(object)
         .map_err(|error| Failure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
     let params = PostParams {
-        field_manager: Some(writ_api::work::DEFAULT_FIELD_MANAGER.into()),
+        field_manager: Some(owner.manager()),
         ..PostParams::default()
     };
     match api.create(&params, &object).await {

@@ -21,7 +21,7 @@ use super::{
     apply::{Owner, api, is_applied_work, is_grant, owners},
     mapper::Kind,
     objects::Own,
-    reconcile::{named, recorded},
+    records::{named, recorded},
     takeover::{as_applied, written_by},
 };
 
@@ -42,6 +42,8 @@ pub enum Claim<'a> {
     Own(&'a Own),
     /// The work owns what it delivers: what the server knows to be written for it is its own.
     Written,
+    /// The manifest guards it against strangers: what is recorded was written, and is the work's as long as it lives.
+    Guarded,
     /// Nothing but the reference counts: nobody can tell what the work says of it.
     Reference,
     /// It is not the work's to delete: the work leaves it behind, and only the reference has to go.
@@ -65,6 +67,7 @@ impl Claim<'_> {
         match self {
             Self::Own(own) => own.uid == uid,
             Self::Written => !resource.uid.is_empty() && written(live, &owner.manager()).is_some(),
+            Self::Guarded => !resource.uid.is_empty(),
             Self::Reference | Self::Left => false,
         }
     }
@@ -423,6 +426,30 @@ mod tests {
                 true,
             ),
             ("remembered, and stripped of all", claims, "1", &none, &none, true),
+            (
+                "guarded, and stripped of all",
+                Claim::Guarded,
+                "1",
+                &none,
+                &none,
+                true,
+            ),
+            (
+                "guarded, and made anew",
+                Claim::Guarded,
+                "2",
+                &none,
+                &written,
+                false,
+            ),
+            (
+                "guarded, and never recorded",
+                Claim::Guarded,
+                "",
+                &none,
+                &written,
+                false,
+            ),
             ("never written", Claim::Written, "1", &none, &others, false),
             ("no record of it", Claim::Written, "", &none, &written, false),
             ("another one of the name", claims, "2", &none, &written, false),

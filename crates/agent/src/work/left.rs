@@ -36,8 +36,7 @@ pub fn words(resource: &AppliedResource, error: Option<&Error>) -> String {
 /// Says what is left, or that nothing is.
 pub fn tell(conditions: &mut Vec<Condition>, left: &[String], generation: Option<i64>, now: Timestamp) {
     if left.is_empty() {
-        // A rule of the work may compute one of that name.
-        conditions.retain(|c| c.type_ != PRUNED_CONDITION || c.reason != PRUNED_REASON);
+        condition::remove(conditions, PRUNED_CONDITION);
         return;
     }
     let mut named: Vec<String> = left.iter().take(MAX_NAMED).cloned().collect();
@@ -105,10 +104,7 @@ mod tests {
         tell(&mut conditions, &many, Some(1), Timestamp::UNIX_EPOCH);
         let said = conditions[0].message.as_str();
         assert!(said.contains("o9; and more") && !said.contains("o10"), "{said}");
-        let mut computed = conditions[0].clone();
-        computed.reason = "ConditionRulesAggregated".into();
-        conditions.push(computed.clone());
         tell(&mut conditions, &[], Some(1), Timestamp::UNIX_EPOCH);
-        assert_eq!(conditions, [computed]);
+        assert_eq!(conditions, []);
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use kube::{
@@ -11,6 +12,12 @@ use kube::{
 };
 use serde_json::Value;
 use writ_runtime::{Error, error::Context as _, segment};
+
+/// How long the server may take to say what a group serves. Another server may stand behind it, and be away.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a group that did not answer is not asked again.
+const SILENT: Duration = Duration::from_secs(2);
 
 /// A kind, and how it is served.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +69,8 @@ type Served = Arc<HashMap<String, Arc<Kind>>>;
 pub struct Mapper {
     client: Client,
     known: Mutex<HashMap<String, Served>>,
+    /// The groups that did not answer, with their version, and why.
+    silent: Mutex<HashMap<String, (Instant, String)>>,
 }
 
 impl Mapper {
@@ -70,6 +79,7 @@ impl Mapper {
         Self {
             client,
             known: Mutex::default(),
+            silent: Mutex::default(),
         }
     }
 
@@ -124,12 +134,33 @@ impl Mapper {
         });
     }
 
+    /// Asks the server, unless it was just asked in vain: every object of a group would wait for its answer.
     async fn discover(&self, group: &str, version: &str) -> Result<Served, Error> {
         let api_version = GroupVersionKind::gvk(group, version, "").api_version();
+        let silent = || self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let just = silent().get(&api_version).cloned();
+        if let Some((_, why)) = just.filter(|(since, _)| since.elapsed() < SILENT) {
+            return Err(Error::Invalid(why));
+        }
+        let asked = tokio::time::timeout(ANSWERS_WITHIN, self.ask(group, version, &api_version)).await;
+        let answer = asked.unwrap_or_else(|_| {
+            let seconds = ANSWERS_WITHIN.as_secs();
+            Err(Error::Invalid(format!(
+                "discover {api_version}: no answer within {seconds} s"
+            )))
+        });
+        match &answer {
+            Ok(_) => silent().remove(&api_version),
+            Err(error) => silent().insert(api_version, (Instant::now(), error.to_string())),
+        };
+        answer
+    }
+
+    async fn ask(&self, group: &str, version: &str, api_version: &str) -> Result<Served, Error> {
         let listed = if group.is_empty() {
             self.client.list_core_api_resources(version).await
         } else {
-            self.client.list_api_group_resources(&api_version).await
+            self.client.list_api_group_resources(api_version).await
         };
         let list = match listed {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Arc::default()),

@@ -35,6 +35,7 @@ mod strangers;
 mod takeover;
 mod unseen;
 mod untyped;
+mod unwritten;
 mod watch;
 mod words;
 
@@ -68,6 +69,7 @@ use self::{
     objects::{Name, Objects},
     pass::{TURNS, Wait},
     plan::{Item, Target},
+    strangers::awaited_roles,
     unseen::Unseen,
     watch::Watches,
 };
@@ -130,7 +132,7 @@ pub(crate) struct Agent {
 struct WellKnown {
     namespaces: Arc<Kind>,
     definitions: Arc<Kind>,
-    rbac: Vec<Arc<Kind>>,
+    rbac: [Arc<Kind>; 4],
 }
 
 impl Default for WellKnown {
@@ -151,7 +153,7 @@ impl Default for WellKnown {
                 "CustomResourceDefinition",
                 "customresourcedefinitions",
             ),
-            rbac: vec![
+            rbac: [
                 kind(RBAC_GROUP, "Role", "roles"),
                 kind(RBAC_GROUP, "RoleBinding", "rolebindings"),
                 kind(RBAC_GROUP, "ClusterRole", "clusterroles"),
@@ -240,7 +242,7 @@ impl Agent {
             objects.clone(),
             queue.clone(),
             looks.max(watch::MIN_LOOKS),
-            well_known.rbac.clone(),
+            well_known.rbac.to_vec(),
         );
         Self {
             hub: context.hub.clone(),
@@ -330,8 +332,7 @@ impl Agent {
 
     /// Watches what a work applies, what goes with it, and what it waits for.
     async fn declare_interest(&self, key: &Key, items: &[Item], going: &[AppliedResource]) {
-        // What cannot be watched is asked about later and later.
-        let going = self.served(going).await.unwrap_or_default();
+        let going = self.served(going).await;
         let mut wanted: Vec<(Arc<Kind>, Name)> = items
             .iter()
             .filter_map(|item| item.target.as_ref().ok())
@@ -341,6 +342,15 @@ impl Agent {
             .map(|(target, name)| (target.kind.clone(), name))
             .chain(going)
             .collect();
+        let [roles, _, cluster_roles, _] = &self.well_known.rbac;
+        wanted.extend(awaited_roles(items).into_iter().map(|(kind, namespace, name)| {
+            let kind = if kind == writ_authz::Kind::Role {
+                roles
+            } else {
+                cluster_roles
+            };
+            (kind.clone(), (namespace.into(), name.into()))
+        }));
         let mut any = Vec::new();
         {
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -362,15 +372,16 @@ impl Agent {
         }
     }
 
-    /// Kind and name of each of these objects; of a kind that is not served there are none.
-    async fn served(&self, resources: &[AppliedResource]) -> Result<Vec<(Arc<Kind>, Name)>, Error> {
+    /// Kind and name of each of these objects; of a kind that is not served there are none. What cannot be found out now
+    /// is asked about later and later, and keeps nobody.
+    async fn served(&self, resources: &[AppliedResource]) -> Vec<(Arc<Kind>, Name)> {
         let mut served = Vec::new();
         for resource in resources {
-            let kind = self.recorded_kind(resource).await?;
+            let kind = self.recorded_kind(resource).await.ok().flatten();
             let name: Name = (resource.namespace.as_str().into(), resource.name.as_str().into());
             served.extend(kind.map(|kind| (kind, name)));
         }
-        Ok(served)
+        served
     }
 
     /// The kind of a recorded object; `None` if there can be no such object.

@@ -18,22 +18,20 @@ use writ_api::work::{AppliedResource, ManifestCondition, ManifestResourceMeta, M
 use writ_runtime::{
     backoff::Backoff,
     condition::{self, Wanted},
-    error::status_code,
 };
 
 use super::{
     Agent, Key,
     apply::{self, Failure, Known, Owner, Past},
-    cache::version,
     content,
-    executor::{Place, Refused, Verdict, bound_role, is_role, place},
+    executor::{Place, Verdict, bound_role, is_role, place},
     mapper::Kind,
     objects::{Mark, Need},
     plan::{Item, Target},
     read::read,
-    status::{self, Content, Report},
+    records::{Recorded, key},
+    status::{self, Report},
     strangers::{Strangers, refuses},
-    words,
 };
 
 /// How many objects of one rank are written at once.
@@ -53,6 +51,8 @@ pub struct Done {
     pub report: Report,
     /// The object that exists now, as the AppliedManifestWork records it.
     pub applied: Option<AppliedResource>,
+    /// Whether it is certain that there is no such object of the work: none at all, or somebody else's.
+    pub lacking: bool,
     /// Whether another attempt is needed.
     pub failed: bool,
     /// What that attempt needs first.
@@ -69,6 +69,9 @@ pub enum Wait {
     /// A permission of the agent is granted.
     Permission,
 }
+
+/// The roles of a work that are not there, or are not the work's; whether that is certain.
+pub type Missing = HashMap<Place, bool>;
 
 /// What was reported before, by what names a manifest.
 pub type Reported<'a> = HashMap<[&'a str; 4], &'a ManifestCondition>;
@@ -106,8 +109,8 @@ pub struct Pass<'a> {
     pub looked: &'a Looked,
     /// Tells what is somebody else's, where it was not looked.
     pub strangers: &'a Strangers<'a>,
-    /// What the work has written before: group, resource, namespace and name.
-    pub recorded: HashSet<(&'a str, &'a str, &'a str, &'a str)>,
+    /// What the work has written before.
+    pub recorded: &'a Recorded<'a>,
 }
 
 /// The manifests, by index, for which it was looked whether the object is there and is somebody else's.
@@ -119,13 +122,15 @@ impl Pass<'_> {
         let mut order: Vec<&Item> = items.iter().collect();
         order.sort_by_key(|item| item.rank);
         let mut done = Vec::with_capacity(items.len());
-        let mut missing: HashSet<Place> = HashSet::new();
+        let mut missing = Missing::new();
         for rank in order.chunk_by(|a, b| a.rank == b.rank) {
             self.await_kinds(rank, items, &done).await;
             let writes: Vec<_> = rank.iter().map(|item| self.one(item, &missing)).collect();
             let ready: Vec<Done> = stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
             let absent = ready.iter().filter(|done| done.applied.is_none());
-            missing.extend(absent.filter_map(|done| self.guarded_role(items.get(done.ordinal)?)));
+            missing.extend(
+                absent.filter_map(|done| Some((self.guarded_role(items.get(done.ordinal)?)?, done.lacking))),
+            );
             done.extend(ready);
         }
         done.sort_by_key(|done| done.ordinal);
@@ -140,8 +145,8 @@ impl Pass<'_> {
         place(target).filter(|_| guarded)
     }
 
-    /// One manifest; `missing` are the roles of this work that are not there, or are not the work's.
-    async fn one(&self, item: &Item, missing: &HashSet<Place>) -> Done {
+    /// One manifest.
+    async fn one(&self, item: &Item, missing: &Missing) -> Done {
         let mut done = self.attempt(item, missing).await;
         if self.is_complete(item) {
             // Nothing was written: what was said of the last write still holds, and of what never was there is none.
@@ -153,7 +158,7 @@ impl Pass<'_> {
         done
     }
 
-    async fn attempt(&self, item: &Item, missing: &HashSet<Place>) -> Done {
+    async fn attempt(&self, item: &Item, missing: &Missing) -> Done {
         let target = match &item.target {
             Ok(target) => target,
             Err(problem) => return Self::unmapped(item, problem),
@@ -162,10 +167,8 @@ impl Pass<'_> {
             let readable = self.verdict.readable.contains(&item.ordinal);
             return self.refused(item, target, refused, readable).await;
         }
-        if bound_role(target).is_some_and(|role| missing.contains(&role)) {
-            // Whoever made, or makes later, a role of that name would decide what the binding grants.
-            let held = Refused::Held("Held back: the role that it binds could not be written".into());
-            return self.refused(item, target, &held, true).await;
+        if let Some(lacking) = bound_role(target).and_then(|role| missing.get(&role)) {
+            return self.held_back(item, target, *lacking).await;
         }
         let name = target.place();
         let resource = &target.kind.resource;
@@ -195,6 +198,7 @@ impl Pass<'_> {
                         content: None,
                     },
                     applied: mark.map(|mark| target.applied(&mark.uid.to_string())),
+                    lacking: false,
                     failed: false,
                     wait: None,
                 };
@@ -260,22 +264,16 @@ impl Pass<'_> {
         match self.looked.get(&ordinal) {
             Some(Ok(())) => {}
             Some(Err(Failure::Foreign(why))) => return Err(Failure::Foreign(why.clone())),
+            Some(Err(Failure::Held(why))) => return Err(Failure::Held(why.clone())),
             Some(Err(_)) | None => {
                 self.strangers.none(target).await?;
             }
         }
-        let identity = target.identity();
-        let name = (
-            identity.group,
-            identity.resource,
-            identity.namespace,
-            identity.name,
-        );
         let mark = self
             .agent
             .objects
             .get(self.key, &target.kind.resource, &target.place());
-        let past = match (self.recorded.contains(&name), mark) {
+        let past = match (self.recorded.contains_key(&key(target)), mark) {
             (false, _) => Past::Nothing,
             (true, None) => Past::Written,
             (true, Some(_)) => Past::Changes,
@@ -338,132 +336,6 @@ impl Pass<'_> {
         self.owner.uid.hash(&mut hasher);
         hasher.finish()
     }
-
-    fn unmapped(item: &Item, problem: &str) -> Done {
-        let wait = (!item.meta.kind.is_empty()).then_some(Wait::Kind);
-        Done {
-            ordinal: item.ordinal,
-            report: Report {
-                meta: item.meta.clone(),
-                applied: Some(status::failed(problem)),
-                available: Some(Wanted::new(
-                    status::AVAILABLE,
-                    condition::Status::Unknown,
-                    "IncompleteResourceMeta",
-                    "Resource meta is incompleted",
-                )),
-                content: None,
-            },
-            applied: None,
-            failed: true,
-            wait,
-        }
-    }
-
-    /// Nothing is written. What is there is told if the executor may read it; what happens to it meanwhile is
-    /// remembered, and looked at once it is allowed.
-    async fn refused(&self, item: &Item, target: &Target, refused: &Refused, readable: bool) -> Done {
-        let (available, content) = self.tell(target, readable).await;
-        Done {
-            ordinal: item.ordinal,
-            report: Report {
-                meta: item.meta.clone(),
-                applied: Some(match refused {
-                    Refused::Denied(reason) => status::failed(reason),
-                    Refused::Held(reason) => status::held(reason),
-                }),
-                available,
-                content,
-            },
-            applied: None,
-            // RBAC heals it, and that comes by a watch.
-            failed: false,
-            wait: None,
-        }
-    }
-
-    /// What is there of an object that is not written; nothing if that is known already.
-    async fn tell(&self, target: &Target, readable: bool) -> (Option<Wanted>, Option<Content>) {
-        let (objects, resource, name) = (&self.agent.objects, &target.kind.resource, target.place());
-        if !readable {
-            objects.tell(self.key, resource, &name, None);
-            let unknown =
-                status::availability_unknown("not read: it is not known that the executor may get it");
-            return (Some(unknown), None);
-        }
-        let Some(before) = objects.untold(self.key, resource, &name) else {
-            return (None, None);
-        };
-        let _turn = self.agent.turns.acquire().await.ok();
-        let (available, live) = match read(&self.agent.spoke, target).await {
-            Ok(Some(live)) => (status::available(), Some(live)),
-            Ok(None) => (status::not_available(), None),
-            Err(error) if target.kind_to_come && status_code(&error) == Some(404) => {
-                (status::not_available(), None)
-            }
-            Err(error) => {
-                objects.tell(self.key, resource, &name, None);
-                return (Some(status::availability_unknown(&error.to_string())), None);
-            }
-        };
-        let shown = live
-            .as_ref()
-            .map(|live| version(live.metadata.resource_version.as_deref()));
-        objects.tell(
-            self.key,
-            resource,
-            &name,
-            Some(shown.unwrap_or_default().max(before)),
-        );
-        let content = live.map(|live| content::read(&live, &target.config));
-        (Some(available), content)
-    }
-
-    async fn failed(&self, item: &Item, target: &Target, failure: &Failure) -> Done {
-        let message = words::shown(failure, target);
-        let wait = match failure.code() {
-            Some(404) if failure.message().contains("namespaces \"") => {
-                Some(Wait::Namespace(target.namespace.clone()))
-            }
-            Some(404) => {
-                self.agent.mapper.forget(&target.kind.resource.group);
-                Some(Wait::Kind)
-            }
-            Some(403) => Some(Wait::Permission),
-            _ => None,
-        };
-        let applied = match failure {
-            Failure::IgnoreFields(message) => Wanted::new(
-                status::APPLIED,
-                false,
-                "AppliedManifestSSAIgnoreFieldError",
-                format!("Failed to process ignoreFields: {message}"),
-            ),
-            Failure::Conflict(_) | Failure::Foreign(_) | Failure::Server(_) => status::failed(&message),
-        };
-        let api = apply::api(&self.agent.spoke, &target.kind, &target.namespace);
-        let (available, uid) = match api.get_metadata_opt(&target.name).await {
-            Ok(Some(live)) => (status::available(), live.metadata.uid),
-            Ok(None) => (status::not_available(), None),
-            Err(error) => (status::availability_unknown(&error.to_string()), None),
-        };
-        Done {
-            ordinal: item.ordinal,
-            report: Report {
-                meta: item.meta.clone(),
-                applied: Some(applied),
-                available: Some(available),
-                content: None,
-            },
-            // What is not ours is not recorded as ours.
-            applied: uid
-                .filter(|_| !matches!(failure, Failure::Foreign(_)))
-                .map(|uid| target.applied(&uid)),
-            // A conflict is not a failure that time heals; that somebody removes the object comes by a watch.
-            failed: !matches!(failure, Failure::Conflict(_) | Failure::Foreign(_)),
-            wait,
-        }
-    }
 }
 
 /// The name of the definition of a kind.
@@ -481,6 +353,7 @@ fn found(item: &Item, target: &Target, live: Option<&DynamicObject>) -> Done {
             content: live.map(|live| content::read(live, &target.config)),
         },
         applied: live.map(|live| target.applied(live.metadata.uid.as_deref().unwrap_or_default())),
+        lacking: false,
         failed: false,
         wait: None,
     }

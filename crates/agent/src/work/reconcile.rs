@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::{StreamExt, TryFutureExt, stream};
@@ -10,14 +11,13 @@ use jiff::Timestamp;
 use kube::{
     Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
-    core::{GroupVersionKind, ObjectMeta, PartialObjectMeta},
+    core::{GroupVersionKind, PartialObjectMeta},
 };
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use writ_api::{
     work::{
-        AppliedManifestWork, AppliedManifestWorkStatus, AppliedResource, MANIFEST_WORK_NAME_LIMIT,
-        ManifestWork, ManifestWorkStatus,
+        AppliedManifestWork, AppliedResource, MANIFEST_WORK_NAME_LIMIT, ManifestWork, ManifestWorkStatus,
     },
     writ::NamespaceGrant,
 };
@@ -30,7 +30,7 @@ use writ_runtime::{
 };
 
 use super::{
-    Agent, Key,
+    Agent, Key, RBAC_GROUP,
     apply::Owner,
     cache::version,
     delete::{Claim, Gone, delete},
@@ -39,11 +39,15 @@ use super::{
     objects::Own,
     pass::{CONCURRENCY, Done, Looked, Pass, Wait, reported},
     plan::{self, Item, Kinds},
+    records::{Recorded, by_name, recorded, unchanged},
     room::stored,
     status::{self, Report},
     strangers::{Strangers, refuses},
     watch::blind::{self, Blind},
 };
+
+/// How long what is taken away waits for what is granted by the same change.
+const GRANTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// An object that is still there, though it is to go.
 type Going = (AppliedResource, Result<Gone, Error>);
@@ -126,7 +130,9 @@ impl Agent {
             return Ok(None);
         };
         let looked = if executor.is_none() {
-            self.look_for_strangers(key, &work.name_any(), &items).await
+            let recorded = by_name(applied.map(recorded).unwrap_or_default());
+            self.look_for_strangers(key, &work.name_any(), &items, &recorded)
+                .await
         } else {
             Looked::default()
         };
@@ -159,9 +165,15 @@ impl Agent {
     }
 
     /// Looks whether objects that were never written here are somebody else's, where the manifest wants to know.
-    async fn look_for_strangers(&self, key: &Key, work: &str, items: &[Item]) -> Looked {
+    async fn look_for_strangers(
+        &self,
+        key: &Key,
+        work: &str,
+        items: &[Item],
+        recorded: &Recorded<'_>,
+    ) -> Looked {
         let manager = Owner::manager_of(&self.applied_name(work));
-        let strangers = Strangers::new(&self.spoke, manager, items);
+        let strangers = Strangers::new(&self.spoke, manager, items, recorded);
         let new = items.iter().filter_map(|item| {
             let target = item.target.as_ref().ok().filter(|target| refuses(target))?;
             let known = self.objects.get(key, &target.kind.resource, &target.place());
@@ -192,8 +204,16 @@ impl Agent {
         } = judged;
         let current = self.unseen.status(work).last;
         let complete = condition::is_true(&current.conditions, status::COMPLETE);
+        let written = recorded(applied);
+        let by_name = by_name(written);
+        // Before anything is made that is not recorded: an agent that ends meanwhile leaves nothing behind that the next one
+        // does not know of.
+        let ahead = self
+            .record_ahead(applied, &items, &verdict, &by_name, complete)
+            .await?;
+        let applied = ahead.as_ref().unwrap_or(applied);
         let before = recorded(applied);
-        let strangers = Strangers::new(&self.spoke, owner.manager(), &items);
+        let strangers = Strangers::new(&self.spoke, owner.manager(), &items, &by_name);
         let pass = Pass {
             agent: self,
             key,
@@ -204,14 +224,29 @@ impl Agent {
             for_executor: work.spec.executor.is_some(),
             looked: &looked,
             strangers: &strangers,
-            recorded: before.iter().map(named).collect(),
+            recorded: &by_name,
         };
-        // What was taken away goes at once, not after what is new. Only grants go last: what they made stays where this
-        // work delivers it now, and the record has to say so first.
+        // What was taken away goes at once, not after what is new; only what grants rights goes after what grants others,
+        // if that does not take long. Grants go last: what they made stays where this work delivers it now, and the record
+        // has to say so first.
         let (grants, others): (Vec<_>, Vec<_>) = plan::prune(before, &items)
             .into_iter()
             .partition(|resource| resource.group == NamespaceGrant::group(&()));
-        let (done, mut outcomes) = futures::join!(pass.run(&items), self.prune(others, &owner, &dropped));
+        let (rights, others): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|resource| resource.group == RBAC_GROUP);
+        let granted = Notify::new();
+        let run = async {
+            let done = pass.run(&items).await;
+            granted.notify_one();
+            done
+        };
+        let revoke = async {
+            let _ = tokio::time::timeout(GRANTED_WITHIN, granted.notified()).await;
+            self.prune(rights, &owner, &dropped).await
+        };
+        let (done, mut outcomes, revoked) = futures::join!(run, self.prune(others, &owner, &dropped), revoke);
+        outcomes.extend(revoked);
         if !grants.is_empty() {
             let going: Vec<_> = pending(&outcomes).chain(&grants).cloned().collect();
             let recorded = Self::applied_resources(before, &done, &items, &going);
@@ -354,61 +389,6 @@ impl Agent {
             .await
     }
 
-    /// What the AppliedManifestWork records.
-    fn applied_resources(
-        before: &[AppliedResource],
-        done: &[Done],
-        items: &[Item],
-        pending: &[AppliedResource],
-    ) -> AppliedManifestWorkStatus {
-        let mut resources: Vec<AppliedResource> =
-            done.iter().filter_map(|done| done.applied.clone()).collect();
-        // What a manifest names stays recorded, even while it cannot be written.
-        let dropped = plan::prune(before, items);
-        let dropped: HashSet<_> = dropped.iter().map(named).collect();
-        let known: HashSet<_> = resources.iter().map(named).collect();
-        let kept: Vec<AppliedResource> = before
-            .iter()
-            .filter(|old| !dropped.contains(&named(old)) && !known.contains(&named(old)))
-            .cloned()
-            .collect();
-        resources.extend(kept);
-        resources.extend(pending.iter().cloned());
-        resources.sort();
-        resources.dedup();
-        AppliedManifestWorkStatus {
-            applied_resources: resources,
-            eviction_start_time: None,
-        }
-    }
-
-    /// Writes the status of an AppliedManifestWork, if it differs.
-    pub(super) async fn patch_applied_status(
-        &self,
-        applied: &AppliedManifestWork,
-        wanted: &AppliedManifestWorkStatus,
-    ) -> Result<(), Error> {
-        let have = json!(applied.status.clone().unwrap_or_default());
-        let Some(patch) = replacement(&have, &json!(wanted)) else {
-            return Ok(());
-        };
-        let name = applied.name_any();
-        let api: Api<PartialObjectMeta<AppliedManifestWork>> = Api::all(self.spoke.clone());
-        let body = json!({"metadata": {"uid": applied.uid()}, "status": patch});
-        let patched = api
-            .patch_status(&name, &PatchParams::apply(crate::MANAGER), &Patch::Merge(&body))
-            .await
-            .context(|| format!("report the status of AppliedManifestWork {name}"))?;
-        if unchanged(&patched.metadata, &applied.metadata) {
-            let mut applied = applied.clone();
-            applied.metadata = patched.metadata;
-            applied.metadata.managed_fields = None;
-            applied.status = Some(wanted.clone());
-            self.applied.put(&applied)?;
-        }
-        Ok(())
-    }
-
     /// Writes the status of a work, if it differs.
     pub(super) async fn write_status(
         &self,
@@ -444,16 +424,6 @@ impl Agent {
     }
 }
 
-/// Whether a status was written to the very object that it is about. If somebody was faster, only the watch may tell:
-/// kept under its new version, the change would look like one that was seen already.
-fn unchanged(now: &ObjectMeta, then: &ObjectMeta) -> bool {
-    now.generation.is_some()
-        && now.generation == then.generation
-        && now.labels == then.labels
-        && now.finalizers == then.finalizers
-        && now.deletion_timestamp == then.deletion_timestamp
-}
-
 /// Why nothing can be recorded about a work of this name, if so.
 fn too_long(work: &str) -> Option<String> {
     (work.len() > MANIFEST_WORK_NAME_LIMIT).then(|| {
@@ -467,20 +437,4 @@ fn too_long(work: &str) -> Option<String> {
 
 fn pending(going: &[Going]) -> impl Iterator<Item = &AppliedResource> {
     going.iter().map(|(resource, _)| resource)
-}
-
-/// What a work has applied, as recorded.
-pub(super) fn recorded(applied: &AppliedManifestWork) -> &[AppliedResource] {
-    let status = applied.status.as_ref();
-    status.map_or(&[], |status| &status.applied_resources)
-}
-
-/// What names an object; versions don't matter.
-pub(super) fn named(resource: &AppliedResource) -> (&str, &str, &str, &str) {
-    (
-        &resource.group,
-        &resource.resource,
-        &resource.namespace,
-        &resource.name,
-    )
 }

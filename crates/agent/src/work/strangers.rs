@@ -16,6 +16,7 @@ use super::{
     apply::{self, Failure, is_delivered},
     executor::{Place, bound_role, is_role, place},
     plan::{Item, Target},
+    records::{Recorded, key},
     takeover,
 };
 
@@ -24,26 +25,28 @@ pub struct Strangers<'a> {
     client: &'a Client,
     /// The field manager of the work.
     manager: String,
+    /// What the work has written before.
+    recorded: &'a Recorded<'a>,
     /// The roles that the work itself makes: what binds them waits for them anyway.
     roles: HashSet<Place>,
 }
 
 impl<'a> Strangers<'a> {
-    /// For a work with these manifests, which writes by this field manager.
-    pub fn new(client: &'a Client, manager: String, items: &[Item]) -> Self {
-        let targets = items.iter().filter_map(|item| item.target.as_ref().ok());
-        let roles = targets.filter(|target| is_role(target)).filter_map(place);
+    /// For a work with these manifests, which writes by this field manager and has written this before.
+    pub fn new(client: &'a Client, manager: String, items: &[Item], recorded: &'a Recorded<'a>) -> Self {
         Self {
             client,
             manager,
-            roles: roles.collect(),
+            recorded,
+            roles: roles(items),
         }
     }
 
     /// Fails if the manifest says that somebody else's object is not to be overwritten, and it is; or that it binds a role
     /// of its own permission, and that is somebody else's.
     pub async fn none(&self, target: &Target) -> Result<(), Failure> {
-        not_foreign(self.client, target, &self.manager).await?;
+        let recorded = self.recorded.get(&key(target)).copied();
+        not_foreign(self.client, target, &self.manager, recorded).await?;
         let elsewhere = bound_role(target).filter(|role| binds_own(target) && !self.roles.contains(role));
         match elsewhere {
             Some(role) => self.own_role(&role).await,
@@ -69,10 +72,32 @@ impl<'a> Strangers<'a> {
         if !foreign {
             return Ok(());
         }
-        Err(Failure::Foreign(format!(
+        Err(Failure::Held(format!(
             "held back: the {kind:?} {name} that it binds exists and was not put there by a work, so it would grant what somebody else wrote: remove that role, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)"
         )))
     }
+}
+
+/// The roles that the manifests of a work make.
+fn roles(items: &[Item]) -> HashSet<Place> {
+    let targets = items.iter().filter_map(|item| item.target.as_ref().ok());
+    targets
+        .filter(|target| is_role(target))
+        .filter_map(place)
+        .collect()
+}
+
+/// The roles that decide whether something of a work is held back, and that others make: their coming and going matters.
+pub fn awaited_roles(items: &[Item]) -> HashSet<Place> {
+    let own = roles(items);
+    let targets = items.iter().filter_map(|item| item.target.as_ref().ok());
+    targets
+        .filter(|target| binds_own(target))
+        .filter_map(bound_role)
+        .filter(|role| {
+            !own.contains(role) && !matches!(role, (Kind::Role, namespace, _) if namespace.is_empty())
+        })
+        .collect()
 }
 
 fn says(target: &Target, annotation: &str, value: &str) -> bool {
@@ -93,8 +118,14 @@ fn binds_own(target: &Target) -> bool {
 }
 
 /// What is not ours is not overwritten, if the manifest says so. An object that this work has written stays ours when
-/// somebody takes the owner reference off it: who wrote its fields is known to the server, by `manager`.
-pub async fn not_foreign(client: &Client, target: &Target, manager: &str) -> Result<(), Failure> {
+/// somebody takes the owner reference off it: who wrote its fields is known to the server, by `manager`. He may take that
+/// off as well; then the uid that is `recorded` still tells.
+pub async fn not_foreign(
+    client: &Client,
+    target: &Target,
+    manager: &str,
+    recorded: Option<&str>,
+) -> Result<(), Failure> {
     if !refuses(target) {
         return Ok(());
     }
@@ -102,14 +133,19 @@ pub async fn not_foreign(client: &Client, target: &Target, manager: &str) -> Res
     let Some(live) = api.get_metadata_opt(&target.name).await? else {
         return Ok(());
     };
-    let owners = live.metadata.owner_references.unwrap_or_default();
-    let delivered = owners.iter().any(is_delivered);
-    let fields = live.metadata.managed_fields.unwrap_or_default();
-    if delivered || takeover::written_by(&fields, manager).is_some() {
+    let delivered = live.metadata.owner_references.iter().flatten().any(is_delivered);
+    if delivered || wrote(&live.metadata, manager, recorded) {
         return Ok(());
     }
     Err(Failure::Foreign(format!(
         "{} {} exists and was not put there by a work, so it is left alone: remove it, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)",
         target.kind.resource.kind, target.name
     )))
+}
+
+/// Whether a work has written an object: the server knows it by the field manager, or the work's record by the uid.
+pub fn wrote(live: &ObjectMeta, manager: &str, recorded: Option<&str>) -> bool {
+    let fields = live.managed_fields.as_deref().unwrap_or_default();
+    takeover::written_by(fields, manager).is_some()
+        || recorded.is_some_and(|uid| !uid.is_empty() && live.uid.as_deref() == Some(uid))
 }

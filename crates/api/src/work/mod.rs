@@ -75,6 +75,18 @@ pub const NIL_EXECUTOR: &str = "system:serviceaccount::klusterlet-work-sa";
 /// How many CEL expressions the rules of one object may have: each may take some thousandths of a second.
 pub const MAX_RULE_EXPRESSIONS: usize = 64;
 
+/// The conditions by which an agent says what it did. A rule that computes one of them would speak for it.
+pub const RESERVED_CONDITIONS: [&str; 5] = [
+    "Applied",
+    "StatusFeedbackSynced",
+    "Deleting",
+    PRUNED_CONDITION,
+    WATCHED_CONDITION,
+];
+
+/// The condition of a work whose objects are not all watched.
+pub const WATCHED_CONDITION: &str = "Watched";
+
 /// The longest name of a work: its AppliedManifestWork is named by 64 digits, a dash and this.
 pub const MANIFEST_WORK_NAME_LIMIT: usize = 253 - 64 - 1;
 

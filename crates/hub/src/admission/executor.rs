@@ -23,8 +23,30 @@ pub enum Scope<'a> {
     Everywhere,
 }
 
+/// Whether this user may change a work from what it was, if it was there, to what it shall be. What an executor delivered
+/// goes when another one takes its place, so both are asked about. One that is nobody's was never delivered for.
+pub async fn check_change(
+    desk: &Desk,
+    user: &UserInfo,
+    new: Option<&Executor>,
+    old: Option<Option<&Executor>>,
+    scope: Scope<'_>,
+) -> Result<Decision, Error> {
+    let decision = check(desk, user, new, scope).await?;
+    let replaced = old.filter(|old| *old != new && old.is_none_or(|old| old.service_account().is_ok()));
+    let Some(old) = replaced.filter(|_| decision == Decision::Allow) else {
+        return Ok(decision);
+    };
+    let decision = check(desk, user, old, scope).await?;
+    // The hub puts back what somebody changed, whatever he made of it.
+    if decision != Decision::Allow && is_myself(desk, user).await.unwrap_or(false) {
+        return Ok(Decision::Allow);
+    }
+    Ok(decision)
+}
+
 /// Whether this user may write a work with this executor.
-pub async fn check(
+async fn check(
     desk: &Desk,
     user: &UserInfo,
     executor: Option<&Executor>,

@@ -54,10 +54,13 @@ async fn review(desk: Arc<Desk>, request: Request) -> Result<Decision, Error> {
         return Ok(Decision::bad_request(problem));
     }
     let namespace = request.namespace.as_deref().unwrap_or_default();
-    executor::check(
+    let old: Option<ManifestWorkSpec> =
+        spec_of(request.old_object.as_ref()).and_then(|old| parse(Some(old)).ok());
+    executor::check_change(
         &desk,
         &request.user_info,
         spec.executor.as_ref(),
+        old.as_ref().map(|old| old.executor.as_ref()),
         Scope::Cluster(namespace),
     )
     .await

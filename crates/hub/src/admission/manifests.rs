@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use writ_api::work::{
     ConditionRule, ConditionRuleType, FeedbackType, MAX_RULE_EXPRESSIONS, ManifestConfig, ManifestWorkSpec,
-    PropagationPolicy,
+    PropagationPolicy, RESERVED_CONDITIONS,
 };
 use writ_runtime::{cel::Expression, path::Path, segment};
 
@@ -116,6 +116,11 @@ fn check_config(config: &ManifestConfig) -> Result<(), String> {
     }
     for rule in &config.condition_rules {
         let place = format!("conditionRules[{:?}]", rule.condition);
+        if RESERVED_CONDITIONS.contains(&rule.condition.as_str()) {
+            return Err(format!(
+                "{place}: this condition is the agent's own word: choose another name"
+            ));
+        }
         if rule.type_ == ConditionRuleType::Cel && rule.cel_expressions.is_empty() {
             return Err(format!(
                 "{place}.celExpressions is empty: write at least one expression"

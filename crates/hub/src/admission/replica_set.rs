@@ -47,10 +47,14 @@ async fn review(desk: Arc<Desk>, request: Request) -> Result<Decision, Error> {
             )));
         }
     }
-    executor::check(
+    let old: Option<ManifestWorkReplicaSetSpec> =
+        spec_of(request.old_object.as_ref()).and_then(|old| parse(Some(old)).ok());
+    executor::check_change(
         &desk,
         &request.user_info,
         template.executor.as_ref(),
+        old.as_ref()
+            .map(|old| old.manifest_work_template.executor.as_ref()),
         Scope::Everywhere,
     )
     .await

@@ -81,7 +81,14 @@ const A: &str = "system:serviceaccount:ns:a";
 
 #[tokio::test]
 async fn every_change_of_the_spec_needs_execute_as() {
-    let desk = desk(&[("alice", "cluster1", A)], NilExecutor::Allow);
+    let b = "system:serviceaccount:ns:b";
+    let may = [
+        ("alice", "cluster1", A),
+        ("bob", "cluster1", b),
+        ("carol", "cluster1", A),
+        ("carol", "cluster1", b),
+    ];
+    let desk = desk(&may, NilExecutor::Allow);
     let handler = &manifest_work::HANDLER;
     let (one, two) = (spec(Some("a"), "1"), spec(Some("a"), "2"));
     for (user, new, old, allowed) in [
@@ -96,6 +103,11 @@ async fn every_change_of_the_spec_needs_execute_as() {
         ("alice", &spec(Some("ab"), "1"), None, false),
         // Without an executor nobody is asked.
         ("bob", &spec(None, "1"), None, true),
+        // What an executor delivered goes when another one takes its place, or none.
+        ("bob", &spec(Some("b"), "2"), Some(&one), false),
+        ("bob", &spec(None, "2"), Some(&one), false),
+        ("carol", &spec(Some("b"), "2"), Some(&one), true),
+        ("alice", &one, Some(&spec(None, "1")), true),
     ] {
         let decision = review(handler, &desk, request(user, new, old)).await;
         assert_eq!(
@@ -258,6 +270,12 @@ fn a_bad_spec_is_named() {
                 json!({"feedbackRules": [{"type": "JSONPaths", "jsonPaths": [{"name": "n", "path": ".a["}]}]}),
             ),
             "spec.manifestConfigs[0].feedbackRules[0].jsonPaths[\"n\"]",
+        ),
+        (
+            config(
+                json!({"conditionRules": [{"condition": "Applied", "type": "CEL", "celExpressions": ["true"]}]}),
+            ),
+            "spec.manifestConfigs[0].conditionRules[\"Applied\"]: this condition is the agent's own word: choose another name",
         ),
         (
             config(json!({"conditionRules": [{"condition": "C", "type": "CEL", "celExpressions": ["a +"]}]})),

@@ -81,8 +81,9 @@ pub async fn validated_role(fleet: Fleet) -> Result<()> {
 }
 
 /// Takes the owner references off the binding.
+/// Takes the owner reference off, and what the server knows of who wrote it.
 async fn strip(bindings: &Api<RoleBinding>) -> Result<()> {
-    let strip = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    let strip = Patch::Merge(json!({"metadata": {"ownerReferences": null, "managedFields": [{}]}}));
     bindings.patch("p", &PatchParams::default(), &strip).await?;
     Ok(())
 }

@@ -204,3 +204,33 @@ pub async fn held_entry(fleet: Fleet) -> Result<()> {
     ensure!(bindings.get_opt("goes").await?.is_none());
     Ok(())
 }
+
+/// A binding that is held back from now on does not go on granting, and comes back by itself when the stranger's role goes.
+pub async fn held_back(fleet: Fleet) -> Result<()> {
+    let _parts = start(&fleet).await?;
+    let client = spoke(&fleet).await?;
+    labelled(&client, "one").await?;
+    let here: Api<Role> = Api::namespaced(client.clone(), "one");
+    let theirs = json!({"metadata": {"name": "p"}, "rules": pods("*")});
+    here.create(&PostParams::default(), &serde_json::from_value(theirs)?)
+        .await?;
+    let binding = |who: &str| json!({"namespace": "one", "roleRef": {"kind": "Role"}, "subject": user(who)});
+    permission(&fleet, "p", json!({"roleBindings": [binding("nina")]})).await?;
+    allowed(&fleet, "nina", "delete", "one", true).await?;
+
+    // Now the permission says what the role is, and that it is the permission's own.
+    let role = json!({"namespaceSelector": selector(), "rules": pods("get")});
+    permission(
+        &fleet,
+        "p",
+        json!({"roles": [role], "roleBindings": [binding("nina")]}),
+    )
+    .await?;
+    condition(&fleet, "p", "Ready", "False", "held back").await?;
+    allowed(&fleet, "nina", "delete", "one", false).await?;
+    here.delete("p", &DeleteParams::default()).await?;
+    allowed(&fleet, "nina", "get", "one", true).await?;
+    condition(&fleet, "p", "Ready", "True", "Granted").await?;
+    ensure!(!may(&client, "nina", "delete", "one").await?);
+    Ok(())
+}

@@ -138,3 +138,60 @@ pub async fn complete(fleet: Fleet) -> Result<()> {
     condition(&works, "task", "Applied", "True").await?;
     Ok(())
 }
+
+/// An executor that was never asked about the deletion of an object does not get it deleted: neither by a delete option nor by
+/// a strategy that was refused.
+pub async fn refused_takes_nothing(fleet: Fleet) -> Result<()> {
+    let running = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    let maps = config_maps(&client, "default");
+    yaml::apply(&client, &grant("a", "create, update, patch, get")).await?;
+    yaml::apply(&client, &grant("g", "get")).await?;
+    let manifest = |name: &str| json!([config_map("default", name, "1")]);
+
+    // It was left behind, and a revision that is refused would own it.
+    for name in ["precious", "later"] {
+        let mut orphaned = spec("a", &manifest(name));
+        merge(&mut orphaned, &orphan()["spec"]);
+        create(&works, name, orphaned).await?;
+        condition(&works, name, "Applied", "True").await?;
+        change(&works, name, json!({"spec": {"deleteOption": null}})).await?;
+        condition(&works, name, "Applied", "False").await?;
+    }
+    delete(&works, "precious").await?;
+
+    // It is a work of the same name that once made it, and this one was only to read it.
+    let mut mine = of(&["read"]);
+    merge(&mut mine, &orphan()["spec"]);
+    create(&works, "read", mine).await?;
+    condition(&works, "read", "Applied", "True").await?;
+    delete(&works, "read").await?;
+    let mut reads = spec("g", &manifest("read"));
+    let configs = json!({"manifestConfigs": [{"resourceIdentifier": {"resource": "configmaps", "namespace": "*", "name": "*"},
+        "updateStrategy": {"type": "ReadOnly"}}]});
+    merge(&mut reads, &configs);
+    create(&works, "read", reads).await?;
+    condition(&works, "read", "Applied", "True").await?;
+    change(&works, "read", json!({"spec": {"manifestConfigs": null}})).await?;
+    condition(&works, "read", "Applied", "False").await?;
+    delete(&works, "read").await?;
+
+    // Nor by an agent that remembers nothing.
+    running.stop().await?;
+    works.delete("later", &DeleteParams::default()).await?;
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    wait::until_true("the work is gone", || async {
+        Ok(works.get_opt("later").await?.is_none())
+    })
+    .await?;
+    for name in ["precious", "read", "later"] {
+        ensure!(maps.get_opt(name).await?.is_some(), "{name} is gone");
+    }
+    Ok(())
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    for (key, value) in more.as_object().into_iter().flatten() {
+        into[key] = value.clone();
+    }
+}

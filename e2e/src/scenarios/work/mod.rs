@@ -5,6 +5,7 @@ use futures::FutureExt;
 use crate::Scenario;
 
 mod admission;
+mod adversity;
 mod attacks;
 mod count;
 mod created;
@@ -241,6 +242,36 @@ pub fn all() -> Vec<Scenario> {
             name: "work/a_cluster_may_be_its_own_hub",
             clusters: 0,
             run: |fleet| promises::its_own_hub(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/an_unavailable_group_holds_up_nobody",
+            clusters: 1,
+            run: |fleet| adversity::unavailable_group(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/an_agent_that_ends_in_the_middle_leaves_nothing_behind",
+            clusters: 1,
+            run: |fleet| adversity::ends_in_the_middle(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_cannot_be_watched_is_looked_at",
+            clusters: 1,
+            run: |fleet| adversity::unwatchable(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/an_agent_with_another_id_ends_what_was_begun",
+            clusters: 1,
+            run: |fleet| adversity::renamed(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_a_refused_revision_says_takes_nothing_away",
+            clusters: 1,
+            run: |fleet| endings::refused_takes_nothing(fleet).boxed(),
+        },
+        Scenario {
+            name: "work/what_another_work_created_stays",
+            clusters: 1,
+            run: |fleet| strategies::created_by_another(fleet).boxed(),
         },
         Scenario {
             name: "work/a_complete_work_ends_after_its_time",

@@ -388,3 +388,30 @@ pub async fn made_anew(fleet: Fleet) -> Result<()> {
     ensure!(bindings.get("readers").await?.role_ref.name == "edit");
     Ok(())
 }
+
+/// What one work created, and wants nothing more of, another one that writes the same object does not wipe.
+pub async fn created_by_another(fleet: Fleet) -> Result<()> {
+    let _agent = agent(&fleet, writ_agent::Options::default()).await?;
+    let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
+    let map = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "m"}, "data": data});
+    let configs = json!([{"resourceIdentifier": {"resource": "configmaps", "namespace": "default", "name": "m"},
+        "updateStrategy": {"type": "CreateOnly"}}]);
+    let first = json!({"workload": {"manifests": [map(json!({"a": "1"}))]}, "manifestConfigs": configs});
+    create(&works, "first", first).await?;
+    condition(&works, "first", "Applied", "True").await?;
+    create(
+        &works,
+        "second",
+        json!({"workload": {"manifests": [map(json!({"b": "2"}))]}}),
+    )
+    .await?;
+    condition(&works, "second", "Applied", "True").await?;
+    let found = config_maps(&client, "default")
+        .get("m")
+        .await?
+        .data
+        .unwrap_or_default();
+    ensure!(found.get("a").map(String::as_str) == Some("1"), "{found:?}");
+    ensure!(found.get("b").map(String::as_str) == Some("2"), "{found:?}");
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! The conditions that rules compute from an object.
 
 use serde_json::Value;
-use writ_api::work::{ConditionRule, ConditionRuleType, MAX_RULE_EXPRESSIONS};
+use writ_api::work::{ConditionRule, ConditionRuleType, MAX_RULE_EXPRESSIONS, RESERVED_CONDITIONS};
 use writ_runtime::{
     cel::{Answer, Expression, Variable},
     condition::{Status, Wanted, clip},
@@ -10,10 +10,14 @@ use writ_runtime::{
 /// The longest message that is computed: a thousand of them have to fit into one status.
 const MAX_MESSAGE: usize = 1024;
 
-/// One condition per rule, and none for a rule that asks for what is not known of the object's kind.
+/// One condition per rule, and none for a rule that asks for what is not known of the object's kind, or that would speak
+/// for the agent.
 pub fn evaluate(object: &Value, rules: &[ConditionRule]) -> Vec<Wanted> {
     let mut expressions = 0;
-    let conditions = rules.iter().filter_map(|rule| {
+    let rules = rules
+        .iter()
+        .filter(|rule| !RESERVED_CONDITIONS.contains(&rule.condition.as_str()));
+    let conditions = rules.filter_map(|rule| {
         expressions += rule.expressions().count();
         if expressions > MAX_RULE_EXPRESSIONS {
             return Some(too_many(rule));
@@ -129,6 +133,18 @@ mod tests {
         let rule: ConditionRule = serde_json::from_value(rule).unwrap();
         let found = evaluate(object, &[rule]).pop().unwrap();
         (found.type_, found.status.as_str(), found.reason, found.message)
+    }
+
+    #[test]
+    fn no_rule_speaks_for_the_agent() {
+        let rules = ["Applied", "Deleting", "Fine"]
+            .map(|name| json!({"condition": name, "type": "CEL", "celExpressions": ["true"]}));
+        let rules: Vec<ConditionRule> = serde_json::from_value(rules.into()).unwrap();
+        let found: Vec<String> = evaluate(&json!({}), &rules)
+            .into_iter()
+            .map(|c| c.type_)
+            .collect();
+        assert_eq!(found, ["Fine"]);
     }
 
     #[test]

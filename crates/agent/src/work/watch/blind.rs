@@ -5,14 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
+use writ_api::work::WATCHED_CONDITION;
 use writ_runtime::condition::{self, Wanted};
 
 use super::MAX_NAMESPACES;
 use crate::work::objects::Name;
 
-/// The condition of a work whose objects are not all watched.
-pub const WATCHED: &str = "Watched";
-/// Its reason.
+/// The reason of the condition.
 pub const REFUSED: &str = "WatchRefused";
 
 /// How many places the condition names.
@@ -25,6 +24,8 @@ pub enum Why {
     Refused,
     /// It has not the right for all namespaces, and there are too many to watch them one by one.
     TooMany,
+    /// The server watches no objects of this kind.
+    Unwatchable,
 }
 
 /// Objects of one kind in one namespace whose changes are not seen.
@@ -67,8 +68,7 @@ pub fn tell(
     now: Timestamp,
 ) {
     if blind.is_empty() {
-        // A rule of the work may compute one of that name.
-        conditions.retain(|c| c.type_ != WATCHED || c.reason != REFUSED);
+        condition::remove(conditions, WATCHED_CONDITION);
         return;
     }
     let named = |such: Why| {
@@ -92,12 +92,13 @@ pub fn tell(
              one, which leaves out {places}: bind the role writ:agent:deliver by a ClusterRoleBinding"
         )
     });
-    let why: Vec<String> = refused.into_iter().chain(too_many).collect();
+    let unwatchable = named(Why::Unwatchable).map(|places| format!("the server offers no watch on {places}"));
+    let why: Vec<String> = refused.into_iter().chain(too_many).chain(unwatchable).collect();
     let message = format!(
         "drift is not repaired at once, but looked for every {looks:?}: {}",
         why.join("; ")
     );
-    let wanted = Wanted::new(WATCHED, false, REFUSED, message);
+    let wanted = Wanted::new(WATCHED_CONDITION, false, REFUSED, message);
     condition::set(conditions, &wanted, generation, now);
 }
 

@@ -54,6 +54,8 @@ struct State {
     fails: AtomicBool,
     /// Whether the agent has not the right to watch this.
     refused: AtomicBool,
+    /// Whether that is because nobody can.
+    unwatchable: AtomicBool,
     /// Rights have changed.
     again: Notify,
 }
@@ -85,6 +87,9 @@ impl OfKind {
     fn blind(&self, name: &Name) -> Option<Why> {
         if !self.wide.is_refused() {
             return None;
+        }
+        if self.wide.state.unwatchable.load(Ordering::Relaxed) {
+            return Some(Why::Unwatchable);
         }
         match self.narrow.get(&name.0) {
             Some(narrow) => (narrow.is_refused() || !narrow.scope.contains(name)).then_some(Why::Refused),

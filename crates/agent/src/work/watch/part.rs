@@ -27,6 +27,17 @@ const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// How long a watch has to last after its list to count as one: who may list and not watch is told only then.
 const SETTLED: Duration = Duration::from_secs(1);
 
+/// How seldom a list that fails is tried again.
+const FAILING: Duration = Duration::from_secs(30);
+
+/// How a watch ended.
+struct End {
+    /// Whether it was one.
+    saw: bool,
+    /// Whether it was refused, or did not come about.
+    refused: bool,
+}
+
 /// A part of a kind that is watched.
 pub(super) struct Part {
     pub client: Client,
@@ -46,18 +57,25 @@ impl Part {
     /// Watches for ever.
     pub async fn watch(self) {
         let mut backoff = Backoff::new(FIRST_DELAY, self.looks);
+        let mut failing = Backoff::new(FIRST_DELAY, FAILING);
         let mut look_at = Instant::now() + self.looks;
         let mut before = false;
         loop {
-            let saw = self.until_refused().await;
+            let End { saw, refused } = self.until_it_ends().await;
             if saw {
                 backoff.reset();
-            } else if before {
-                // Not by a server that lags: this is how it is.
-                self.set_refused(true);
+                failing.reset();
             }
-            before = true;
-            self.pause(&mut backoff, &mut look_at).await;
+            if refused {
+                if before && !saw {
+                    // Not by a server that lags: this is how it is.
+                    self.set_refused(true);
+                }
+                before = true;
+                self.pause(&mut backoff, &mut look_at).await;
+            } else {
+                self.pause(&mut failing, &mut look_at).await;
+            }
         }
     }
 
@@ -87,17 +105,17 @@ impl Part {
         }
         let (kind, scope) = (&self.resource.kind, &self.scope);
         if refused {
-            tracing::warn!(kind, ?scope, "the agent may not list and watch this");
+            tracing::warn!(kind, ?scope, "the agent cannot list and watch this");
         } else {
-            tracing::info!(kind, ?scope, "the agent may list and watch this again");
+            tracing::info!(kind, ?scope, "the agent can list and watch this again");
         }
         if let Some(all) = self.all.upgrade() {
             all.changed(&self.resource, &self.scope);
         }
     }
 
-    /// Watches as long as the agent may; returns whether it ever could.
-    async fn until_refused(&self) -> bool {
+    /// Watches as long as the agent may and the server answers.
+    async fn until_it_ends(&self) -> End {
         let (resource, scope, objects) = (&self.resource, &self.scope, &self.objects);
         let (api, config) = request(self.client.clone(), resource, scope);
         let events = watcher(api, config).default_backoff();
@@ -105,6 +123,7 @@ impl Part {
         let mut listed = BTreeSet::new();
         let mut saw = false;
         let mut settled: Option<Instant> = None;
+        let mut listing = true;
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
@@ -115,10 +134,13 @@ impl Part {
                     continue;
                 }
             };
-            let Some(event) = event else { return saw };
+            let Some(event) = event else {
+                return End { saw, refused: false };
+            };
             self.state.fails.store(event.is_err(), Ordering::Relaxed);
             let wake = match event {
                 Ok(watcher::Event::Init) => {
+                    listing = true;
                     listed.clear();
                     continue;
                 }
@@ -130,6 +152,7 @@ impl Part {
                     objects.seen(resource, &object.metadata)
                 }
                 Ok(watcher::Event::InitDone) => {
+                    listing = false;
                     settled = Some(Instant::now() + SETTLED);
                     let wake = objects.listed(resource, scope, &listed);
                     listed.clear();
@@ -137,9 +160,16 @@ impl Part {
                 }
                 Ok(watcher::Event::Apply(object)) => objects.seen(resource, &object.metadata),
                 Ok(watcher::Event::Delete(object)) => objects.deleted(resource, &object.metadata),
-                Err(error) if is_refused(&error) => {
+                Err(error) if is_refused(&error) || cannot_be_watched(&error) => {
                     tracing::debug!(kind = resource.kind, ?scope, %error, "watch refused");
-                    return saw;
+                    let unwatchable = cannot_be_watched(&error);
+                    self.state.unwatchable.store(unwatchable, Ordering::Relaxed);
+                    return End { saw, refused: true };
+                }
+                // A watch goes on where it was; a list begins anew, and each attempt looks like progress.
+                Err(error) if listing => {
+                    tracing::warn!(kind = resource.kind, %error, "list failed, will try again");
+                    return End { saw, refused: false };
                 }
                 Err(error) => {
                     tracing::warn!(kind = resource.kind, %error, "watch interrupted, will try again");
@@ -183,11 +213,20 @@ fn request(client: Client, resource: &ApiResource, scope: &Scope) -> (Api<Meta>,
 
 /// Whether the server says that the agent has not the right.
 fn is_refused(error: &watcher::Error) -> bool {
+    code(error) == Some(403)
+}
+
+/// Whether objects of this kind are nothing that can be watched, or listed, whoever asks.
+fn cannot_be_watched(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::NoResourceVersion) || code(error) == Some(405)
+}
+
+fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => status_code(error) == Some(403),
-        watcher::Error::WatchError(status) => status.code == 403,
-        watcher::Error::NoResourceVersion => false,
+        | watcher::Error::WatchFailed(error) => status_code(error),
+        watcher::Error::WatchError(status) => Some(status.code),
+        watcher::Error::NoResourceVersion => None,
     }
 }
