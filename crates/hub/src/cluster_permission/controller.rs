@@ -211,13 +211,17 @@ impl Reconciler {
     async fn end(&self, key: &Key, permission: &ClusterPermission) -> Result<Next, Error> {
         self.expected.wait(key, false);
         let works = self.watches.works_of(key);
+        let mut failed = None;
         for work in &works {
-            self.delete_work(work).await?;
+            failed = self.delete_work(work).await.err().or(failed);
         }
         let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
         let status = ending::status(permission, &works, cluster.as_deref(), Timestamp::now());
         self.write_status(key, permission, &status).await?;
-        Ok(Next::Wait)
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Next::Wait),
+        }
     }
 
     /// Writes the works that differ, then deletes the ones that are not wanted. A refusal is the first result;
