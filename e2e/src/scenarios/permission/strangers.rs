@@ -98,9 +98,9 @@ pub async fn roles_in_other_forms(fleet: Fleet) -> Result<()> {
         }),
     )
     .await?;
-    for (name, who) in [("p", "sam"), ("q", "nina")] {
+    for (name, who, said) in [("p", "sam", "left alone"), ("q", "nina", "held back")] {
         allowed(&fleet, who, "get", "two", true).await?;
-        condition(&fleet, name, "Ready", "False", "held back").await?;
+        condition(&fleet, name, "Ready", "False", said).await?;
         ensure!(
             !may(&client, who, "get", "one").await?,
             "{who} got a stranger's rights"

@@ -36,6 +36,11 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// Whether the executor holds something of what is granted.
+    pub fn allows(&self) -> bool {
+        self.held.values().any(Result::is_ok)
+    }
+
     /// Nothing yet, with another budget than the usual one.
     #[cfg(test)]
     pub fn within(budget: Budget) -> Self {

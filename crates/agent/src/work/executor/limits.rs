@@ -192,13 +192,34 @@ fn large_works_of_ordinary_roles_are_judged() {
 
 /// A gate that sees this RBAC, and an API server that says yes to everything.
 fn gate(rules: Value) -> Gate {
-    let server = tower::service_fn(|request: Request<Body>| async move {
-        let body = request.into_body().collect_bytes().await?;
-        let mut review: Value = serde_json::from_slice(&body)?;
-        review["status"] = json!({"allowed": true});
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Response::new(Body::from(
-            review.to_string().into_bytes(),
-        )))
+    let mut granted = role("r", &[]);
+    granted["rules"] = rules.clone();
+    let there = [
+        ("/roles/r", granted),
+        ("/rolebindings/r", binding("r", "r")),
+        ("/roles/shared", role("shared", &["get"])),
+    ];
+    let server = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path();
+        let found = there.iter().find(|(end, _)| path.ends_with(end));
+        let found = found.map(|(_, object)| object.clone());
+        async move {
+            let answer = if request.method() == http::Method::GET {
+                found.unwrap_or_else(
+                    || json!({"kind": "Status", "status": "Failure", "code": 404, "message": "", "reason": "NotFound"}),
+                )
+            } else {
+                let body = request.into_body().collect_bytes().await?;
+                let mut review: Value = serde_json::from_slice(&body)?;
+                review["status"] = json!({"allowed": true});
+                review
+            };
+            let code = if answer["code"] == 404 { 404 } else { 200 };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()))?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer)
+        }
     });
     Gate {
         client: Client::new(server, "default"),

@@ -13,6 +13,7 @@
 mod apart;
 #[cfg(test)]
 mod attacks;
+mod confirm;
 #[cfg(test)]
 mod edits;
 mod escalation;
@@ -102,6 +103,8 @@ struct Work {
     places: HashSet<Place>,
     /// Counts their changes.
     epoch: u64,
+    /// When all that decides about it was last read.
+    confirmed: Option<Instant>,
 }
 
 impl Known {
@@ -315,8 +318,9 @@ impl Gate {
                 }));
             }
             let epochs = self.epochs(account, key);
-            let verdict = self.decide(account, agent, items, since).await?;
-            if self.epochs(account, key) == epochs {
+            let (verdict, compared) = self.decide(account, agent, items, since).await?;
+            let shown = !compared || self.confirm(key, account, since).await?;
+            if shown && self.epochs(account, key) == epochs {
                 return Ok(Some(verdict));
             }
         }
@@ -370,13 +374,14 @@ impl Gate {
         })
     }
 
+    /// The verdict, and whether something is allowed because the executor holds it, as far as the watches showed.
     async fn decide(
         &self,
         account: &ExecutorServiceAccount,
         agent: &Myself,
         items: &Arc<[Item]>,
         since: Instant,
-    ) -> Result<Verdict, Error> {
+    ) -> Result<(Verdict, bool), Error> {
         let (mut answers, epoch) = self.answers(account, since);
         let (mut compared, mut version) = (Compared::default(), None);
         loop {
@@ -389,7 +394,7 @@ impl Gate {
                 .evaluate(account, agent, items, rbac, answers, compared)
                 .await?;
             match outcome {
-                Outcome::Verdict(verdict) => return Ok(verdict),
+                Outcome::Verdict(verdict) => return Ok((verdict, compared.allows())),
                 Outcome::Ask(questions) => {
                     let asked = self.ask(account, questions).await?;
                     answers.extend(

@@ -268,6 +268,54 @@ impl Rbac {
         touched
     }
 
+    /// The bindings that name an account, by name, as a user or through a group, and their roles.
+    pub fn rights_of(&self, account: &ExecutorServiceAccount) -> BTreeSet<Place> {
+        let named = |place: &Place, bound: &Bound| {
+            let mut touched = Touched::default();
+            touched.add(place, bound);
+            touched.includes(account)
+        };
+        let rights = self.bindings.iter().filter(|(place, bound)| named(place, bound));
+        rights
+            .flat_map(|(place, bound)| [(**place).clone(), bound.role.clone()])
+            .collect()
+    }
+
+    /// Whether an object is known as it is.
+    pub fn shows(&self, place: &Place, live: Option<&Object>) -> bool {
+        let mut alone = Self::default();
+        if let Some(object) = live {
+            alone.put(object);
+        }
+        self.bindings.get(place) == alone.bindings.get(place)
+            && self.rules_of(place) == alone.rules_of(place)
+            && (place.0 != Kind::ClusterRole
+                || self.aggregated.contains(&place.2) == alone.aggregated.contains(&place.2))
+    }
+
+    /// What a role says, whatever the order.
+    fn rules_of(&self, place: &Place) -> Option<BTreeSet<[Vec<String>; 5]>> {
+        let sorted = |words: Option<Vec<String>>| {
+            let mut words = words.unwrap_or_default();
+            words.sort();
+            words
+        };
+        // The index knows roles by their names alone, and a binding may have the same.
+        let is_role = matches!(place.0, Kind::Role | Kind::ClusterRole);
+        let rules = self.index.role_rules(key(place)).filter(|_| is_role)?.into_iter();
+        let rules = rules.map(|rule| {
+            [
+                Some(rule.verbs),
+                rule.api_groups,
+                rule.resources,
+                rule.resource_names,
+                rule.non_resource_urls,
+            ]
+            .map(sorted)
+        });
+        Some(rules.collect())
+    }
+
     /// Who holds something through this role or binding now.
     fn holders(&self, place: &Place) -> Touched {
         let mut touched = Touched::default();
@@ -347,5 +395,34 @@ mod tests {
         let place = (Kind::RoleBinding, "shop".into(), "b".into());
         assert!(rbac.remove(&place).includes(&a));
         assert_eq!(rbac.remove(&place), Touched::default());
+    }
+
+    #[test]
+    fn what_differs_from_what_was_shown_is_noticed() {
+        let role = |verb: &str| -> Object {
+            let role: Role = serde_json::from_value(json!({"metadata": {"name": "r", "namespace": "shop"},
+                "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]}))
+            .unwrap();
+            role.into()
+        };
+        let subject = |name: &str| json!([{"kind": "ServiceAccount", "name": name}]);
+        let mut rbac = Rbac::default();
+        rbac.put(&role("get"));
+        rbac.put(&binding(&subject("a")));
+        let rights = rbac.rights_of(&account("shop", "a"));
+        let [of_role, of_binding] = [role("get").place(), binding(&subject("a")).place()];
+        assert_eq!(rights, BTreeSet::from([of_role.clone(), of_binding.clone()]));
+        assert!(rbac.rights_of(&account("shop", "b")).is_empty());
+        for (place, live, same) in [
+            (&of_role, Some(role("get")), true),
+            (&of_role, Some(role("list")), false),
+            (&of_role, None, false),
+            (&of_binding, Some(binding(&subject("a"))), true),
+            (&of_binding, Some(binding(&subject("b"))), false),
+            (&of_binding, None, false),
+        ] {
+            assert_eq!(rbac.shows(place, live.as_ref()), same, "{place:?} {live:?}");
+        }
+        assert!(rbac.shows(&(Kind::ClusterRole, String::new(), "none".into()), None));
     }
 }
