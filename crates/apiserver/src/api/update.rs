@@ -93,7 +93,7 @@ pub(super) async fn modify(
                     ),
                 ));
             }
-            write::default(call, &mut value)?;
+            fill(call, how, &mut value)?;
             meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
             match create::store_new(call, value, options, how != How::Apply).await {
                 Err(failure) if failure.reason() == "AlreadyExists" => continue,
@@ -130,7 +130,14 @@ async fn change(
     // Before the server fills in what a write left out.
     let grants = admit::may_grant(call, &old, &new);
     let version = call.version()?;
-    write::default(call, &mut new)?;
+    fill(call, how, &mut new)?;
+fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
+    match how {
+        How::Apply => write::default_made(call, value),
+        How::Replace | How::Patch => write::default(call, value),
+    }
+}
+
     // An apply, and all that comes through `/scale`, has recorded it already.
     if how != How::Apply && call.target.subresource != "scale" {
         super::ownership::track(call, options, Some(&old), &mut new)?;

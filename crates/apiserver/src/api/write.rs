@@ -222,6 +222,16 @@ pub(super) fn default(call: &Call, value: &mut Value) -> Result<()> {
     Ok(())
 }
 
+/// Fills in defaults of what an apply or a webhook made. The real server takes out a null that may not be there when it reads
+/// what a client sent, not when it makes an object itself.
+pub(super) fn default_made(call: &Call, value: &mut Value) -> Result<()> {
+    match (call.resource.builtin, &call.version()?.schema) {
+        (None, Some(schema)) => schema.fill(value),
+        _ => default(call, value)?,
+    }
+    Ok(())
+}
+
 /// Names in the object and in the path must agree; a namespace that is not given is that of the path.
 pub(super) fn check_place(call: &Call, value: &mut Value) -> Result<()> {
     let namespace = meta::text(value, "namespace").to_owned();
