@@ -142,7 +142,7 @@ fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
     if how != How::Apply && call.target.subresource != "scale" {
         super::ownership::track(call, options, Some(&old), &mut new)?;
     }
-    admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
+    let mutated = admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
     assume_version(call, &old, &mut new);
     check_version(call, &old, &new)?;
     write::check_place(call, &mut new)?;
@@ -180,6 +180,9 @@ fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
     if gone {
         // The last finalizer is gone: this write is the end of the object.
         return Ok(store
+    if mutated {
+        write::forget_unknown(call, &mut new)?;
+    }
             .remove(&call.resource.table, &current.key, expect)
             .map(|object| {
                 meta::edit(&mut new, |metadata| {
