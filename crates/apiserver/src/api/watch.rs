@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::filter::Filter;
-use super::list::{check_options, check_reached, resource_version};
+use super::list::{check_cache, check_options, check_reached, resource_version};
 use super::table::Printer;
 use super::{Call, table};
 use crate::http::{Body, Media, Shape};
@@ -72,6 +72,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     }
     let filter = Filter::new(call)?;
     let wanted = resource_version(call)?;
+    check_cache(call)?;
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let initial_events = call.query.optional_flag("sendInitialEvents");
     let store = &call.state.store;
