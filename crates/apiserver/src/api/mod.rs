@@ -23,4 +23,5 @@ mod watch;
 mod write;
 
 pub(crate) use call::Call;
-pub(crate) use delete::{DeleteWish, Propagation, delete_object};
+pub(crate) use delete::{DeleteWish, Propagation, delete_object, remove};
+pub(crate) use update::change_as;

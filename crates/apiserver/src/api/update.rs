@@ -65,6 +65,22 @@ pub(super) async fn finish(call: &Call, (code, value, rv): Done) -> Result<Respo
     call.respond_value(code, &value)
 }
 
+/// A change that the server makes by itself; those who have a say about changes have it about this one, too.
+pub(crate) async fn change_as(
+    call: &Call,
+    manager: &str,
+    make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
+) -> Result<()> {
+    let options = Options {
+        dry_run: false,
+        validation: write::Validation::Ignore,
+        manager: manager.to_owned(),
+        force: false,
+        delete: None,
+    };
+    modify(call, &options, How::Patch, make).await.map(drop)
+}
+
 /// Changes an object: `make` gets the current one (none, if apply is to create it) and returns what it is to be.
 pub(super) async fn modify(
     call: &Call,
@@ -115,6 +131,13 @@ pub(super) async fn modify(
     ))
 }
 
+fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
+    match how {
+        How::Apply => write::default_made(call, value),
+        How::Replace | How::Patch => write::default(call, value),
+    }
+}
+
 /// One try. The inner error says that somebody else was faster.
 async fn change(
     call: &Call,
@@ -131,13 +154,6 @@ async fn change(
     let grants = admit::may_grant(call, &old, &new);
     let version = call.version()?;
     fill(call, how, &mut new)?;
-fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
-    match how {
-        How::Apply => write::default_made(call, value),
-        How::Replace | How::Patch => write::default(call, value),
-    }
-}
-
     // An apply, and all that comes through `/scale`, has recorded it already.
     if how != How::Apply && call.target.subresource != "scale" {
         super::ownership::track(call, options, Some(&old), &mut new)?;
@@ -164,6 +180,9 @@ fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
     write::validate(call, &new, Some(&old))?;
     restrict::check_rights(call, &old, &new)?;
     let _charge = admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
+    if mutated {
+        write::forget_unknown(call, &mut new)?;
+    }
 
     let expect = Expect::At(current.rv);
     let gone = current.deleting && meta::finalizers(&new).is_empty() && !restrict::lives_on(call, &new);
@@ -180,9 +199,6 @@ fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
     if gone {
         // The last finalizer is gone: this write is the end of the object.
         return Ok(store
-    if mutated {
-        write::forget_unknown(call, &mut new)?;
-    }
             .remove(&call.resource.table, &current.key, expect)
             .map(|object| {
                 meta::edit(&mut new, |metadata| {
