@@ -24,4 +24,5 @@ mod write;
 
 pub(crate) use call::Call;
 pub(crate) use delete::{DeleteWish, Propagation, delete_object, remove};
+pub(crate) use meta::edit as edit_metadata;
 pub(crate) use update::change_as;

@@ -6,6 +6,7 @@ use super::{each, parent, set, set_text};
 
 /// The defaults of a HorizontalPodAutoscaler: one that measures nothing watches the processor.
 pub(super) fn autoscaler(object: &mut Value) {
+    crate::builtin::autoscaler::drop_notes(object);
     set(object, "/spec/minReplicas", 1);
     let metrics = object.pointer("/spec/metrics").and_then(Value::as_array);
     if metrics.is_none_or(Vec::is_empty)
@@ -16,6 +17,15 @@ pub(super) fn autoscaler(object: &mut Value) {
             "metrics".into(),
             json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]),
         );
+    }
+    if object.pointer("/spec/behavior").is_some_and(Value::is_object) {
+        let policy = |kind: &str, value: i64| json!({ "type": kind, "value": value, "periodSeconds": 15 });
+        let (pods, percent) = (policy("Pods", 4), policy("Percent", 100));
+        set(object, "/spec/behavior/scaleUp/stabilizationWindowSeconds", 0);
+        set(object, "/spec/behavior/scaleUp/selectPolicy", "Max");
+        set(object, "/spec/behavior/scaleUp/policies", json!([pods, percent]));
+        set(object, "/spec/behavior/scaleDown/selectPolicy", "Max");
+        set(object, "/spec/behavior/scaleDown/policies", json!([percent]));
     }
 }
 

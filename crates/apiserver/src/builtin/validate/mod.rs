@@ -64,6 +64,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
             causes.extend(workloads::controller(kind.kind, new, old));
         }
         "Job" => causes.extend(workloads::job(new)),
+        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(new)),
         _ => {}
     }
     causes
