@@ -139,7 +139,7 @@ impl Builder {
         if let Some(definitions) = &self.definitions {
             definitions.fill(&state);
         }
-        controllers::settle(&state);
+        controllers::settle(&state).await;
         tokio::spawn(controllers::run(state.clone()));
         let address = match self.port {
             None => None,

@@ -15,6 +15,8 @@
 mod compare;
 #[path = "conformance/exchange.rs"]
 mod exchange;
+#[path = "conformance/frames.rs"]
+mod frames;
 #[path = "conformance/random.rs"]
 mod random;
 #[path = "conformance/tally.rs"]

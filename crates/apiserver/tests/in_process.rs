@@ -8,6 +8,9 @@
 )]
 
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -231,6 +234,54 @@ async fn namespaces_come_furnished_and_end_empty() {
     )
     .await
     .unwrap();
+}
+
+/// Those who have a say are told who deletes. When they no longer object, it is done after all.
+#[tokio::test]
+async fn controllers_are_asked_by_their_names() {
+    let server = Server::builder().start().await.unwrap();
+    let client = server.client();
+    let create = PostParams::default();
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let accounts = ["generic-garbage-collector", "namespace-controller"]
+        .map(|account| format!("'system:serviceaccount:kube-system:{account}'"));
+    let policy = json!({ "metadata": { "name": "names" }, "spec": {
+        "matchConstraints": { "resourceRules": [{ "operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"] }] },
+        "validations": [{ "expression": format!("!(request.userInfo.username in [{}])", accounts.join(", ")), "message": "not yours" }],
+    } });
+    let binding = json!({ "metadata": { "name": "names" }, "spec": { "policyName": "names", "validationActions": ["Deny"] } });
+    let policy = serde_json::from_value(policy).unwrap();
+    policies.create(&create, &policy).await.unwrap();
+    let binding = serde_json::from_value(binding).unwrap();
+    bindings.create(&create, &binding).await.unwrap();
+
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let owner = maps.create(&create, &config_map("owner", "1")).await.unwrap();
+    let dependent = json!({ "metadata": { "name": "dependent", "ownerReferences": [
+        { "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid },
+    ] } });
+    let dependent = serde_json::from_value(dependent).unwrap();
+    let dependent = maps.create(&create, &dependent).await.unwrap();
+    maps.delete("owner", &DeleteParams::default()).await.unwrap();
+    let namespaces: Api<Namespace> = Api::all(client);
+    let space = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
+    let space: Namespace = namespaces.create(&create, &space).await.unwrap();
+    namespaces.delete("n", &DeleteParams::default()).await.unwrap();
+    let refused = |space: Option<&Namespace>| {
+        let all = space.and_then(|space| space.status.as_ref()?.conditions.as_ref());
+        let mut all = all.into_iter().flatten();
+        all.any(|c| c.reason.as_deref() == Some("ContentDeletionFailed") && c.status == "True")
+    };
+    await_condition(namespaces.clone(), "n", refused).await.unwrap();
+    assert!(maps.get_opt("dependent").await.unwrap().is_some());
+
+    bindings.delete("names", &DeleteParams::default()).await.unwrap();
+    let (dependent, space) = (dependent.metadata.uid.unwrap(), space.metadata.uid.unwrap());
+    let gone = conditions::is_deleted(&dependent);
+    await_condition(maps, "dependent", gone).await.unwrap();
+    let gone = conditions::is_deleted(&space);
+    await_condition(namespaces, "n", gone).await.unwrap();
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::rules::Place;
+use crate::builtin::autoscaler;
 
 /// What is done to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,18 +86,7 @@ impl Request {
     /// The `request` of a review and of CEL expressions. `place` is where the matched rule speaks.
     pub(super) fn review(&self, place: &Place, object: Option<&Value>) -> Value {
         let own = Place::of(self);
-        let at = |object: &Value| {
-            let mut object = object.clone();
-            if place.group != self.group {
-                crate::registry::convert_event(&self.group, &place.group, &mut object);
-            } else if place.version != self.version
-                && self.kind_version.is_none()
-                && let Some(map) = object.as_object_mut()
-            {
-                map.insert("apiVersion".into(), join(&self.kind_group, &place.version).into());
-            }
-            object
-        };
+        let at = |object: &Value| self.shown_at(place, object);
         let kind = |place: &Place| {
             let version = self.kind_version.unwrap_or(&place.version);
             let moved = place.group != self.group;
@@ -141,6 +131,43 @@ impl Request {
             }
         }
         out
+    }
+
+    /// The object as it is spoken of in a place.
+    pub(super) fn shown_at(&self, place: &Place, object: &Value) -> Value {
+        let mut object = object.clone();
+        if place.group != self.group {
+            crate::registry::convert_event(&self.group, &place.group, &mut object);
+        } else if self.is_older_autoscaler(place) {
+            autoscaler::to_older(&mut object);
+        } else if place.version != self.version
+            && self.kind_version.is_none()
+            && let Some(map) = object.as_object_mut()
+        {
+            map.insert("apiVersion".into(), join(&self.kind_group, &place.version).into());
+        }
+        object
+    }
+
+    /// From the form that it has in a place to that of the request, in which it was `before`.
+    pub(super) fn read_at(&self, place: &Place, object: &mut Value, before: &Value) -> Result<(), Rejection> {
+        if place.group != self.group {
+            crate::registry::convert_event(&place.group, &self.group, object);
+        } else if self.is_older_autoscaler(place) {
+            return autoscaler::to_newer(object, before).map_err(|why| Rejection::internal(&why));
+        } else if object.get("apiVersion").and_then(Value::as_str)
+            == Some(&*join(&self.kind_group, &place.version))
+            && let Some(map) = object.as_object_mut()
+        {
+            map.insert("apiVersion".into(), join(&self.kind_group, &self.version).into());
+        }
+        Ok(())
+    }
+
+    fn is_older_autoscaler(&self, place: &Place) -> bool {
+        self.kind == "HorizontalPodAutoscaler"
+            && (self.group.as_str(), place.group.as_str()) == ("autoscaling", "autoscaling")
+            && (self.version.as_str(), place.version.as_str()) == ("v2", "v1")
     }
 
     /// A 422 about the object of this request.

@@ -89,10 +89,8 @@ pub(super) fn matching_place(
     match (request.group.as_str(), request.resource.as_str()) {
         ("", "events") => Some(Place::new("events.k8s.io", "v1")).filter(matches),
         ("events.k8s.io", "events") => Some(Place::new("", "v1")).filter(matches),
-        // There is no `v1` to convert to: who asks for it is shown what there is.
-        ("autoscaling", "horizontalpodautoscalers") => {
-            matches(&Place::new("autoscaling", "v1")).then_some(own)
-        }
+        // Not served in this version, but shown.
+        ("autoscaling", "horizontalpodautoscalers") => Some(Place::new("autoscaling", "v1")).filter(matches),
         _ => None,
     }
 }

@@ -245,11 +245,10 @@ pub(super) async fn mutate(
         ))),
         Some(bytes) => {
             // The patch is for the object as it was shown.
-            let mut shown = object.clone();
-            crate::registry::convert_event(&request.group, &call.place.group, &mut shown);
+            let shown = request.shown_at(&call.place, object);
             let mut patched =
                 patch::json_patch(&shown, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
-            crate::registry::convert_event(&call.place.group, &request.group, &mut patched);
+            request.read_at(&call.place, &mut patched, object)?;
             decode(&mut patched)?;
             *object = patched;
             Ok(())

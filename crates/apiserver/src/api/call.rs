@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::extract::WebSocketUpgrade;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::Value;
@@ -32,6 +33,8 @@ pub(crate) struct Call {
     warnings: Mutex<Vec<String>>,
     /// What a change through `/scale` looks like to those who came through that door.
     pub scale: Mutex<Option<Scaling>>,
+    /// The connection, if it may become a WebSocket.
+    pub socket: Mutex<Option<Box<WebSocketUpgrade>>>,
 }
 
 /// The Scale of an object before a change, and after it.
@@ -66,6 +69,7 @@ impl Call {
             resource,
             warnings: Mutex::default(),
             scale: Mutex::default(),
+            socket: Mutex::default(),
         }
     }
 
@@ -82,6 +86,7 @@ impl Call {
             since: self.since,
             warnings: Mutex::default(),
             scale: Mutex::default(),
+            socket: Mutex::default(),
         }
     }
 

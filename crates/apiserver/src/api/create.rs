@@ -43,7 +43,8 @@ pub(super) async fn store_new(
         super::ownership::track(call, options, None, &mut value)?;
     }
     // The object gets its identity when those who may change it have done so.
-    if admit::mutate(call, Operation::Create, &mut value, None, options).await? {
+    let mutated = admit::mutate(call, Operation::Create, &mut value, None, options).await?;
+    if mutated {
         write::check_place(call, &mut value)?;
     }
     meta::begin(resource, &mut value, &call.state.clock);
@@ -52,6 +53,9 @@ pub(super) async fn store_new(
     write::validate(call, &value, None)?;
     restrict::check_subject(call, &value)?;
     let _charge = admit::validate(call, Operation::Create, &value, None, options).await?;
+    if mutated {
+        write::forget_unknown(call, &mut value)?;
+    }
     let posted = call.target.name.is_empty();
     // A path that names the object says where it is kept, even if a webhook gave it another name.
     let key = if posted {

@@ -23,6 +23,17 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
+impl Propagation {
+    /// The name in options.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
 /// How an object is to be deleted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteWish {
@@ -173,7 +184,8 @@ fn returns_object(resource: &Resource) -> bool {
     )
 }
 
-async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Deleted> {
+/// Deletes an object if nobody has anything against it.
+pub(crate) async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Deleted> {
     let options = Options {
         dry_run: wish.dry_run,
         validation: write::Validation::Ignore,

@@ -16,6 +16,7 @@ mod restrict;
 mod review_rules;
 mod reviews;
 mod scale;
+mod socket;
 mod table;
 mod token;
 mod update;
@@ -23,4 +24,7 @@ mod watch;
 mod write;
 
 pub(crate) use call::Call;
-pub(crate) use delete::{DeleteWish, Propagation, delete_object};
+pub(crate) use delete::{DeleteWish, Propagation, delete_object, remove};
+pub(crate) use meta::edit as edit_metadata;
+pub(crate) use socket::{is_asked_for as is_socket_asked_for, prepare as prepare_socket};
+pub(crate) use update::change_as;

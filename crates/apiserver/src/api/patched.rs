@@ -19,8 +19,9 @@ pub(super) fn decode(call: &Call, value: &mut Value) -> Result<(), Rejection> {
         map.insert("apiVersion".into(), call.api_version().into());
         map.insert("kind".into(), call.resource.kind.clone().into());
     }
-    if let Some(schema) = call.version().ok().and_then(|version| version.schema.as_ref()) {
-        schema.prune(value);
+    // A custom resource keeps what its schema does not know until it is stored: it counts as a change.
+    if call.resource.builtin.is_some() {
+        write::forget_unknown(call, value).map_err(Rejection::from)?;
     }
     // To take all owners away is not to ask for new ones: those of the request are known already.
     meta::edit(value, |metadata| {
@@ -28,7 +29,7 @@ pub(super) fn decode(call: &Call, value: &mut Value) -> Result<(), Rejection> {
             metadata.remove("managedFields");
         }
     });
-    write::default(call, value).map_err(Rejection::from)
+    write::default_made(call, value).map_err(Rejection::from)
 }
 
 /// The same for the Scale of an object.

@@ -65,6 +65,22 @@ pub(super) async fn finish(call: &Call, (code, value, rv): Done) -> Result<Respo
     call.respond_value(code, &value)
 }
 
+/// A change that the server makes by itself; those who have a say about changes have it about this one, too.
+pub(crate) async fn change_as(
+    call: &Call,
+    manager: &str,
+    make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
+) -> Result<()> {
+    let options = Options {
+        dry_run: false,
+        validation: write::Validation::Ignore,
+        manager: manager.to_owned(),
+        force: false,
+        delete: None,
+    };
+    modify(call, &options, How::Patch, make).await.map(drop)
+}
+
 /// Changes an object: `make` gets the current one (none, if apply is to create it) and returns what it is to be.
 pub(super) async fn modify(
     call: &Call,
@@ -93,7 +109,7 @@ pub(super) async fn modify(
                     ),
                 ));
             }
-            write::default(call, &mut value)?;
+            fill(call, how, &mut value)?;
             meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
             match create::store_new(call, value, options, how != How::Apply).await {
                 Err(failure) if failure.reason() == "AlreadyExists" => continue,
@@ -115,6 +131,13 @@ pub(super) async fn modify(
     ))
 }
 
+fn fill(call: &Call, how: How, value: &mut Value) -> Result<()> {
+    match how {
+        How::Apply => write::default_made(call, value),
+        How::Replace | How::Patch => write::default(call, value),
+    }
+}
+
 /// One try. The inner error says that somebody else was faster.
 async fn change(
     call: &Call,
@@ -130,12 +153,12 @@ async fn change(
     // Before the server fills in what a write left out.
     let grants = admit::may_grant(call, &old, &new);
     let version = call.version()?;
-    write::default(call, &mut new)?;
+    fill(call, how, &mut new)?;
     // An apply, and all that comes through `/scale`, has recorded it already.
     if how != How::Apply && call.target.subresource != "scale" {
         super::ownership::track(call, options, Some(&old), &mut new)?;
     }
-    admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
+    let mutated = admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
     assume_version(call, &old, &mut new);
     check_version(call, &old, &new)?;
     write::check_place(call, &mut new)?;
@@ -157,6 +180,9 @@ async fn change(
     write::validate(call, &new, Some(&old))?;
     restrict::check_rights(call, &old, &new)?;
     let _charge = admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
+    if mutated {
+        write::forget_unknown(call, &mut new)?;
+    }
 
     let expect = Expect::At(current.rv);
     let gone = current.deleting && meta::finalizers(&new).is_empty() && !restrict::lives_on(call, &new);

@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{Stream, StreamExt, stream};
 use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::filter::Filter;
-use super::list::{check_options, check_reached, resource_version};
+use super::list::{check_cache, check_options, check_reached, resource_version};
 use super::table::Printer;
-use super::{Call, table};
+use super::{Call, socket, table};
 use crate::http::{Body, Media, Shape};
 use crate::state::State;
 use crate::status::{Failure, Result};
@@ -72,6 +72,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     }
     let filter = Filter::new(call)?;
     let wanted = resource_version(call)?;
+    check_cache(call)?;
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let initial_events = call.query.optional_flag("sendInitialEvents");
     let store = &call.state.store;
@@ -82,7 +83,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     if let Some(rv) = wanted.filter(|_| with_state)
         && let Err(failure) = check_reached(store, rv)
     {
-        return Ok(ended(&failure));
+        return Ok(ended(call, &failure));
     }
     let (initial, cursor) = if with_state {
         let (objects, rv) = store.list(&call.resource.table, filter.namespace.as_deref());
@@ -101,17 +102,17 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     };
     // Custom resources have no past beyond the last change of their definition.
     if cursor < call.since() {
-        return Ok(ended(&too_old(cursor, call.since())));
+        return Ok(ended(call, &too_old(cursor, call.since())));
     }
     if let News::Gone(floor) = store.news(&call.resource.table, cursor) {
-        return Ok(ended(&too_old(cursor, floor)));
+        return Ok(ended(call, &too_old(cursor, floor)));
     }
     let now = Instant::now();
     let life = match call.query.number("timeoutSeconds")? {
         // A watch whose time was over before it began.
         Some(seconds) if seconds < 0 => {
             let failure = Failure::new(500, "InternalError", "context deadline exceeded");
-            return Ok(ended(&failure));
+            return Ok(ended(call, &failure));
         }
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
         // As the real server: between half an hour and an hour, so that not all come back at once.
@@ -139,19 +140,23 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     };
     let chunks = stream::unfold(watch, |mut watch| async move {
         let chunk = watch.next().await?;
-        Some((Ok::<Bytes, std::convert::Infallible>(chunk), watch))
+        Some((chunk, watch))
     });
-    Ok(streamed(Body::from_stream(chunks)))
+    Ok(streamed(call, chunks))
 }
 
 /// A watch that ends with an error before it begins.
-fn ended(failure: &Failure) -> Response<Body> {
+fn ended(call: &Call, failure: &Failure) -> Response<Body> {
     let mut out = Vec::new();
     push_line(&mut out, "ERROR", failure.to_json().to_string().as_bytes());
-    streamed(Body::from(out))
+    streamed(call, stream::iter([Bytes::from(out)]))
 }
 
-fn streamed(body: Body) -> Response<Body> {
+fn streamed(call: &Call, chunks: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    if socket::is_asked_for(&call.headers) {
+        return socket::answer(call, chunks.boxed());
+    }
+    let body = Body::from_stream(chunks.map(Ok::<_, std::convert::Infallible>));
     let mut response = Response::new(body);
     response
         .headers_mut()

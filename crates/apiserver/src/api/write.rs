@@ -222,6 +222,24 @@ pub(super) fn default(call: &Call, value: &mut Value) -> Result<()> {
     Ok(())
 }
 
+/// Fills in defaults of what an apply or a webhook made. The real server takes out a null that may not be there when it reads
+/// what a client sent, not when it makes an object itself.
+pub(super) fn default_made(call: &Call, value: &mut Value) -> Result<()> {
+    match (call.resource.builtin, &call.version()?.schema) {
+        (None, Some(schema)) => schema.fill(value),
+        _ => default(call, value)?,
+    }
+    Ok(())
+}
+
+/// Drops what the schema does not know.
+pub(super) fn forget_unknown(call: &Call, value: &mut Value) -> Result<()> {
+    if let Some(schema) = &call.version()?.schema {
+        schema.prune(value);
+    }
+    Ok(())
+}
+
 /// Names in the object and in the path must agree; a namespace that is not given is that of the path.
 pub(super) fn check_place(call: &Call, value: &mut Value) -> Result<()> {
     let namespace = meta::text(value, "namespace").to_owned();
@@ -245,7 +263,15 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
     let metadata = |value: &Value| value.get("metadata").cloned().unwrap_or_default();
     // The real server looks at the metadata of an update twice, and says so.
     let mut causes = old.map_or_else(Vec::new, |old| {
-        object_meta::validate_update(&metadata(new), &metadata(old), "metadata")
+        let (new, old) = (metadata(new), metadata(old));
+        let mut causes = Vec::new();
+        // What did not change was good when it was new.
+        if object_meta::is_renamed(&new, &old) {
+            let rule = object_meta::NameRule::PathSegment;
+            causes = object_meta::validate_create(&new, call.resource.namespaced, rule, "metadata");
+        }
+        causes.extend(object_meta::validate_update(&new, &old, "metadata"));
+        causes
     });
     if let Some(kind) = call.resource.builtin {
         causes.extend(kind.validate(new, old));
@@ -270,14 +296,10 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
     if causes.is_empty() {
         return Ok(());
     }
-    let name = match meta::text(new, "name") {
-        "" => &call.target.name,
-        name => name,
-    };
     Err(Failure::invalid(
         &call.resource.group,
         &call.resource.kind,
-        name,
+        meta::text(new, "name"),
         &causes,
     ))
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use http::{HeaderMap, HeaderValue, header};
 use rustls::pki_types::CertificateDer;
 
-use super::User;
 use super::issuer::ISSUER;
+use super::{User, protocol};
 use crate::serve::ClientCertificate;
 use crate::state::State;
 use crate::status::{Failure, Result};
@@ -86,27 +86,39 @@ pub(crate) fn ignored_token(headers: &HeaderMap) -> Option<&'static str> {
     )
 }
 
-/// The user of a request, before impersonation.
-pub(crate) fn authenticate(state: &State, headers: &HeaderMap, peer: Option<&Peer>) -> Result<User> {
+/// The user of a request, before impersonation. A token that was the name of a protocol is none of those after that.
+pub(crate) fn authenticate(state: &State, headers: &mut HeaderMap, peer: Option<&Peer>) -> Result<User> {
     let bearer = bearer(headers).filter(|token| !token.is_empty());
+    let protocol = protocol::token(headers);
+    let shown = bearer.is_some() || protocol != Ok(None);
     match peer {
-        Some(Peer::Trusted(user)) if bearer.is_none() => return Ok((**user).clone()),
-        Some(Peer::Certificates(shown)) if !shown.chain.is_empty() => match shown.user(state) {
-            Ok(Some(user)) => return Ok(user),
-            // A certificate without a name says nothing.
-            Ok(None) => {}
-            // A bad certificate with a good token is still a good token.
-            Err(_) if bearer.is_some() => {}
-            Err(_) => return Err(Failure::unauthorized()),
-        },
+        Some(Peer::Trusted(user)) if !shown => return Ok((**user).clone()),
+        Some(Peer::Certificates(shown_certificates)) if !shown_certificates.chain.is_empty() => {
+            match shown_certificates.user(state) {
+                Ok(Some(user)) => return Ok(user),
+                // A certificate without a name says nothing.
+                Ok(None) => {}
+                // A bad certificate with a good token is still a good token.
+                Err(_) if shown => {}
+                Err(_) => return Err(Failure::unauthorized()),
+            }
+        }
         _ => {}
     }
-    let Some(token) = bearer else {
+    if !shown {
         return Ok(User::anonymous());
-    };
-    review_token(state, &token, &[ISSUER.to_owned()])
-        .map(|(user, _)| user)
-        .map_err(|_| Failure::unauthorized())
+    }
+    let review = |token: &str| review_token(state, token, &[ISSUER.to_owned()]).map(|(user, _)| user);
+    if let Some(Ok(user)) = bearer.as_deref().map(review) {
+        return Ok(user);
+    }
+    match protocol.map(|token| token.as_deref().map(review)) {
+        Ok(Some(Ok(user))) => {
+            protocol::strip(headers);
+            Ok(user)
+        }
+        _ => Err(Failure::unauthorized()),
+    }
 }
 
 /// The user of a token, and the audiences among those asked for that it is good for.

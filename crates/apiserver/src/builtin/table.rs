@@ -138,7 +138,9 @@ static KINDS: &[Kind] = &[
         .short(&["ev"])
         .selecting(EVENT_FIELDS)
         .printed(c::EVENT),
-    kind("", "LimitRange", "limitranges", "limitrange").short(&["limits"]),
+    kind("", "LimitRange", "limitranges", "limitrange")
+        .short(&["limits"])
+        .printed(&[c::NAME, c::CREATED_AT]),
     kind("", "Namespace", "namespaces", "namespace")
         .cluster()
         .short(&["ns"])

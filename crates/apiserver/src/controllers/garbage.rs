@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Task, write};
-use crate::api::{DeleteWish, Propagation, delete_object};
+use super::{Task, admitted, retry};
+use crate::api::Propagation;
 use crate::registry::Snapshot;
 use crate::state::State;
+use crate::status::Result;
 use crate::store::{Object, TableId, Uid, key_of, uid_of};
 
 const ORPHAN: &str = "orphan";
@@ -38,32 +39,45 @@ fn set_metadata(value: &mut Value, name: &str, list: Vec<Value>) {
 }
 
 /// Looks at one object: does it wait for its dependents, does it still have an owner?
-pub(super) fn sync(state: &State, table: &TableId, key: &Arc<str>) {
+pub(super) async fn sync(state: &Arc<State>, table: &TableId, key: &Arc<str>) {
     let Some(object) = state.store.get(table, key) else {
+        state.work.retries.done(&Task::Object(table.clone(), key.clone()));
         return;
     };
     if object.deleting {
-        finish(state, &object);
+        finish(state, &object).await;
     } else {
-        judge(state, &object, None);
+        judge(state, &object, None).await;
+    }
+}
+
+/// Tries again what somebody refused, or was faster than.
+fn settle(state: &Arc<State>, object: &Object, outcome: Result<()>) {
+    let task = Task::Object(object.table.clone(), object.key.clone());
+    match outcome {
+        Ok(()) => state.work.retries.done(&task),
+        Err(failure) => {
+            tracing::debug!(object = %object.key, why = failure.message(), "the garbage collector is refused");
+            retry::later(state, task);
+        }
     }
 }
 
 /// An object is gone: what of its dependents?
-pub(super) fn orphaned(state: &State, uid: Uid) {
+pub(super) async fn orphaned(state: &Arc<State>, uid: Uid) {
     for dependent in state.store.dependents(uid) {
         if !dependent.deleting {
-            judge(state, &dependent, Some(uid));
+            judge(state, &dependent, Some(uid)).await;
         }
     }
 }
 
 /// A dependent is gone: does its owner still wait?
-pub(super) fn waiting(state: &State, uid: Uid) {
+pub(super) async fn waiting(state: &Arc<State>, uid: Uid) {
     if let Some(owner) = state.store.by_uid(uid)
         && owner.deleting
     {
-        finish(state, &owner);
+        finish(state, &owner).await;
     }
 }
 
@@ -124,7 +138,7 @@ fn standing(
 /// Deletes an object that has owners but none that lives; otherwise drops the references that lead nowhere.
 ///
 /// One owner of whom nobody knows is enough to leave the object alone; it is looked at again when more kinds are served.
-fn judge(state: &State, object: &Object, gone: Option<Uid>) {
+async fn judge(state: &Arc<State>, object: &Object, gone: Option<Uid>) {
     let value = object.value();
     let references = owners(&value);
     if references.is_empty() {
@@ -148,18 +162,14 @@ fn judge(state: &State, object: &Object, gone: Option<Uid>) {
         return;
     }
     if standings.contains(&Standing::Solid) {
-        let kept: Vec<Value> = references
-            .into_iter()
+        let lost: Vec<Uid> = references
+            .iter()
             .zip(&standings)
-            .filter(|(_, standing)| **standing == Standing::Solid)
-            .map(|(reference, _)| reference)
+            .filter(|(_, standing)| **standing != Standing::Solid)
+            .map(|(reference, _)| owner_of(reference))
             .collect();
-        let mut value = value;
-        set_metadata(&mut value, "ownerReferences", kept);
-        write(state, object, value, || {
-            Task::Object(object.table.clone(), object.key.clone())
-        });
-        return;
+        let outcome = disown(state, object, &lost).await;
+        return settle(state, object, outcome);
     }
     let foreground = standings.contains(&Standing::Waiting) && !state.store.dependents(object.uid).is_empty();
     let held = finalizers(&value);
@@ -173,74 +183,63 @@ fn judge(state: &State, object: &Object, gone: Option<Uid>) {
     let Some(resource) = kinds.by_table(&object.table) else {
         return;
     };
-    let wish = DeleteWish {
-        propagation: Some(propagation),
-        ..DeleteWish::default()
-    };
-    // Gone already, or changed so often that the next change brings us back.
-    drop(delete_object(&state.store, &state.clock, resource, object, &wish));
+    let outcome = admitted::collect(state, resource, object, propagation).await;
+    settle(state, object, outcome);
+}
+
+fn owner_of(reference: &Value) -> Uid {
+    uid_of(reference.get("uid").and_then(Value::as_str).unwrap_or_default())
+}
+
+/// Drops the references to some owners.
+async fn disown(state: &Arc<State>, object: &Object, lost: &[Uid]) -> Result<()> {
+    admitted::tidy(state, object, |value| {
+        let mut kept = owners(value);
+        kept.retain(|reference| !lost.contains(&owner_of(reference)));
+        set_metadata(value, "ownerReferences", kept);
+    })
+    .await
 }
 
 /// Does what the finalizers of the garbage collector stand for.
-fn finish(state: &State, object: &Object) {
-    let value = object.value();
-    let held = finalizers(&value);
-    let again = || Task::Object(object.table.clone(), object.key.clone());
+async fn finish(state: &Arc<State>, object: &Object) {
+    let held = finalizers(&object.value());
     if held.iter().any(|name| name == ORPHAN) {
         for dependent in state.store.dependents(object.uid) {
-            let mut theirs = dependent.value();
-            let kept: Vec<Value> = owners(&theirs)
-                .into_iter()
-                .filter(|one| {
-                    uid_of(one.get("uid").and_then(Value::as_str).unwrap_or_default()) != object.uid
-                })
-                .collect();
-            set_metadata(&mut theirs, "ownerReferences", kept);
-            write(state, &dependent, theirs, again);
+            // The owner waits until all are free.
+            let outcome = disown(state, &dependent, &[object.uid]).await;
+            if outcome.is_err() {
+                return settle(state, object, outcome);
+            }
         }
         if state.store.dependents(object.uid).is_empty() {
-            release(state, object, value, ORPHAN);
+            release(state, object, ORPHAN).await;
         }
         return;
     }
     if held.iter().any(|name| name == FOREGROUND) {
         let blocks = |dependent: &Arc<Object>| {
             owners(&dependent.value()).iter().any(|one| {
-                one.get("blockOwnerDeletion") == Some(&Value::Bool(true))
-                    && uid_of(one.get("uid").and_then(Value::as_str).unwrap_or_default()) == object.uid
+                one.get("blockOwnerDeletion") == Some(&Value::Bool(true)) && owner_of(one) == object.uid
             })
         };
         for dependent in state.store.dependents(object.uid) {
             if !dependent.deleting {
-                judge(state, &dependent, None);
+                judge(state, &dependent, None).await;
             }
         }
         if !state.store.dependents(object.uid).iter().any(blocks) {
-            release(state, object, value, FOREGROUND);
+            release(state, object, FOREGROUND).await;
         }
     }
 }
 
 /// Takes a finalizer away; the last one takes the object with it.
-fn release(state: &State, object: &Object, mut value: Value, finalizer: &str) {
-    let kept: Vec<Value> = finalizers(&value)
-        .into_iter()
-        .filter(|name| name != finalizer)
-        .map(Value::from)
-        .collect();
-    let again = || Task::Object(object.table.clone(), object.key.clone());
-    let namespace_lives = &*object.table == "namespaces"
-        && value
-            .pointer("/spec/finalizers")
-            .and_then(Value::as_array)
-            .is_some_and(|list| !list.is_empty());
-    if kept.is_empty() && !namespace_lives {
-        let expect = crate::store::Expect::At(object.rv);
-        if let Err(crate::store::Refused::Changed) = state.store.remove(&object.table, &object.key, expect) {
-            state.work.push(again());
-        }
-        return;
-    }
-    set_metadata(&mut value, "finalizers", kept);
-    write(state, object, value, again);
+async fn release(state: &Arc<State>, object: &Object, finalizer: &str) {
+    let outcome = admitted::tidy(state, object, |value| {
+        let kept = finalizers(value).into_iter().filter(|name| name != finalizer);
+        set_metadata(value, "finalizers", kept.map(Value::from).collect());
+    })
+    .await;
+    settle(state, object, outcome);
 }

@@ -3,12 +3,14 @@
 //! The store names what may need work, as a set; one task per server works it off and sleeps. Every task looks at the state as it
 //! is, so it does not matter how often or in which order it runs.
 
+mod admitted;
 pub(crate) mod aggregate;
 mod certificates;
 mod definitions;
 mod garbage;
 mod namespaces;
 pub(crate) mod quotas;
+mod retry;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +64,9 @@ pub(crate) struct Work {
     emptying: Mutex<BTreeSet<Arc<str>>>,
     /// Objects with an owner of a kind that is not served.
     puzzling: Mutex<BTreeSet<Task>>,
+    /// Tasks under way beside all others, and whether to do them once more after that.
+    running: Mutex<BTreeMap<Task, bool>>,
+    retries: retry::Retries,
     /// Namespaces with quotas, and how many requests have taken from them and not yet stored their objects.
     limited: Mutex<BTreeMap<Arc<str>, usize>>,
 }
@@ -85,6 +90,26 @@ impl Work {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(task);
+    }
+
+    /// Whether a task may begin; one that is under way is done once more after that.
+    fn begin(&self, task: &Task) -> bool {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(again) = running.get_mut(task) {
+            *again = true;
+            return false;
+        }
+        running.insert(task.clone(), false);
+        true
+    }
+
+    fn end(&self, task: Task) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = running.remove(&task);
+        drop(running);
+        if again == Some(true) {
+            self.push(task);
+        }
     }
 
     /// Looks at something again when other kinds are served.
@@ -173,32 +198,54 @@ pub(crate) async fn run(state: Arc<State>) {
             continue;
         }
         for task in tasks {
-            work(&state, &task);
+            dispatch(&state, task).await;
             tokio::task::yield_now().await;
         }
     }
 }
 
 /// Works off everything that is there now, for a server that is about to be handed out.
-pub(crate) fn settle(state: &State) {
+pub(crate) async fn settle(state: &Arc<State>) {
     for _ in 0..16 {
         let tasks = state.work.take();
         if tasks.is_empty() {
             return;
         }
-        for task in &tasks {
-            work(state, task);
+        for task in tasks {
+            dispatch(state, task).await;
         }
     }
 }
 
-fn work(state: &State, task: &Task) {
+/// Whoever is asked about a deletion may be slow, or say no. Nothing else waits for that.
+async fn dispatch(state: &Arc<State>, task: Task) {
+    let asks = matches!(
+        task,
+        Task::Namespace(_) | Task::Object(..) | Task::Dependents(_) | Task::Owner(_)
+    );
+    if !asks || !admitted::is_anybody_asked(state) {
+        return work(state, &task).await;
+    }
+    if !state.work.begin(&task) {
+        return;
+    }
+    let state = state.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = state.stop.cancelled() => {}
+            () = work(&state, &task) => {}
+        }
+        state.work.end(task);
+    });
+}
+
+async fn work(state: &Arc<State>, task: &Task) {
     match task {
-        Task::Namespace(name) => namespaces::sync(state, name),
+        Task::Namespace(name) => namespaces::sync(state, name).await,
         Task::Definition(name) => definitions::sync(state, name),
-        Task::Object(table, key) => garbage::sync(state, table, key),
-        Task::Dependents(uid) => garbage::orphaned(state, *uid),
-        Task::Owner(uid) => garbage::waiting(state, *uid),
+        Task::Object(table, key) => garbage::sync(state, table, key).await,
+        Task::Dependents(uid) => garbage::orphaned(state, *uid).await,
+        Task::Owner(uid) => garbage::waiting(state, *uid).await,
         Task::Aggregate => aggregate::sync(state),
         Task::Certificate(name) => certificates::sync(state, name),
         Task::TokenSecret(key) => tokens::sync(state, key),

@@ -1,11 +1,11 @@
 //! Namespaces: what each has from the start, and how one ends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{MANAGER, Task, write, write_through};
-use crate::api::{DeleteWish, delete_object};
+use super::{MANAGER, Task, admitted, retry, write, write_through};
 use crate::bootstrap::add;
 use crate::state::State;
 use crate::store::Expect;
@@ -13,13 +13,14 @@ use crate::store::Expect;
 /// The ConfigMap with the cluster's certificate authority, in every namespace.
 pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
 
-pub(super) fn sync(state: &State, name: &Arc<str>) {
+pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) {
     let Some(current) = state.store.get("namespaces", name) else {
         state.work.set_emptying(name, false);
+        state.work.retries.done(&Task::Namespace(name.clone()));
         return;
     };
     if current.deleting {
-        return end(state, name);
+        return end(state, name).await;
     }
     furnish(state, name);
 }
@@ -61,25 +62,23 @@ fn furnish(state: &State, name: &str) {
 }
 
 /// Deletes everything in a namespace, and then the namespace.
-fn end(state: &State, name: &Arc<str>) {
+async fn end(state: &Arc<State>, name: &Arc<str>) {
     // Marked first: what goes away after this calls us again.
     state.work.set_emptying(name, true);
+    let task = || Task::Namespace(name.clone());
     let snapshot = state.registry.snapshot();
+    let mut refused = BTreeMap::new();
     for table in state.store.tables_in(name) {
-        let Some(resource) = snapshot.by_table(&table) else {
-            continue;
-        };
-        let (objects, _) = state.store.list(&table, Some(name));
-        for object in objects.iter().filter(|object| !object.deleting) {
-            // One that is gone already, or changes all the time, is looked at again.
-            drop(delete_object(
-                &state.store,
-                &state.clock,
-                resource,
-                object,
-                &DeleteWish::default(),
-            ));
+        if let Some(resource) = snapshot.by_table(&table)
+            && let Err(failure) = admitted::empty(state, resource, name).await
+        {
+            refused.insert(table, failure.message().to_owned());
         }
+    }
+    if refused.is_empty() {
+        state.work.retries.done(&task());
+    } else {
+        retry::later(state, task());
     }
     let remaining = state.store.tables_in(name);
     let Some(current) = state.store.get("namespaces", name) else {
@@ -87,9 +86,9 @@ fn end(state: &State, name: &Arc<str>) {
     };
     let mut value = current.value();
     if !remaining.is_empty() {
-        report(state, &mut value, name, &remaining);
+        report(state, &mut value, name, &remaining, &refused);
         if value != current.value() {
-            write_through(state, "status", &current, value, || Task::Namespace(name.clone()));
+            write_through(state, "status", &current, value, task);
         }
         return;
     }
@@ -117,7 +116,7 @@ fn end(state: &State, name: &Arc<str>) {
         return;
     }
     // What keeps it now is not its content.
-    report(state, &mut value, name, &remaining);
+    report(state, &mut value, name, &remaining, &refused);
     if value != current.value() {
         return write_through(state, "status", &current, value, || Task::Namespace(name.clone()));
     }
@@ -133,12 +132,38 @@ fn end(state: &State, name: &Arc<str>) {
     }
 }
 
+/// The condition about what could not be deleted.
+fn content_failure(
+    refused: &BTreeMap<Arc<str>, String>,
+) -> (&'static str, &'static str, &'static str, String) {
+    let kind = "NamespaceDeletionContentFailure";
+    if refused.is_empty() {
+        let message = "All content successfully deleted, may be waiting on finalization";
+        return (kind, "False", "ContentDeleted", message.into());
+    }
+    let mut why: Vec<&str> = refused.values().map(String::as_str).collect();
+    why.sort_unstable();
+    let message = format!(
+        "Failed to delete all resource types, {} remaining: {}",
+        why.len(),
+        why.join(", ")
+    );
+    (kind, "True", "ContentDeletionFailed", message)
+}
+
 /// Says in the status what is left and why.
-fn report(state: &State, value: &mut Value, name: &str, tables: &[Arc<str>]) {
+fn report(
+    state: &State,
+    value: &mut Value,
+    name: &str,
+    tables: &[Arc<str>],
+    refused: &BTreeMap<Arc<str>, String>,
+) {
     let now = state.clock.rfc3339();
     let mut kinds = Vec::new();
-    let mut finalizers = std::collections::BTreeMap::<String, usize>::new();
-    for table in tables {
+    let mut finalizers = BTreeMap::<String, usize>::new();
+    // What is kept by somebody's word is not counted.
+    for table in tables.iter().filter(|table| !refused.contains_key(*table)) {
         let (objects, _) = state.store.list(table, Some(name));
         // The real server writes the dot before the group even where there is none.
         let dot = if table.contains('.') { "" } else { "." };
@@ -173,12 +198,7 @@ fn report(state: &State, value: &mut Value, name: &str, tables: &[Arc<str>]) {
             "ParsedGroupVersions",
             "All legacy kube types successfully parsed".into(),
         ),
-        (
-            "NamespaceDeletionContentFailure",
-            "False",
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization".into(),
-        ),
+        content_failure(refused),
         (
             "NamespaceContentRemaining",
             if kinds.is_empty() { "False" } else { "True" },

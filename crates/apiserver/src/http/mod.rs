@@ -64,14 +64,14 @@ fn refuse(failure: &Failure, wanted: Option<&HeaderValue>) -> Response<Body> {
 }
 
 async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<Body>> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     // Read before anything is refused: a client that still sends when the answer comes may miss it.
     let body = if is_read(&parts.method) {
         Ok(Bytes::new())
     } else {
         read_body(body).await
     };
-    let user = auth::authenticate(state, &parts.headers, parts.extensions.get::<Peer>())?;
+    let user = auth::authenticate(state, &mut parts.headers, parts.extensions.get::<Peer>())?;
     let query = Query::parse(parts.uri.query());
     match route(parts.uri.path()) {
         Route::Other(path) => {
@@ -101,7 +101,12 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
                     Failure::no_such_path()
                 });
             };
-            let call = Call::new(
+            let socket = if verb == "watch" {
+                api::prepare_socket(&mut parts)
+            } else {
+                None
+            };
+            let mut call = Call::new(
                 state.clone(),
                 user,
                 parts.method,
@@ -110,6 +115,7 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
                 parts.headers,
                 resource,
             );
+            call.socket = socket.into();
             let mut response = match call.answer(verb, &body?).await {
                 Ok(response) => response,
                 Err(failure) => refuse(&failure, call.headers.get(header::ACCEPT)),

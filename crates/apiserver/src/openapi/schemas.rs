@@ -99,6 +99,7 @@ fn custom(
         }
         reduce(&mut schema);
     }
+    embed(flavor, &mut schema);
     if let Some(map) = schema.as_object_mut() {
         let properties = map.entry("properties").or_insert_with(|| json!({}));
         if let Some(properties) = properties.as_object_mut() {
@@ -112,6 +113,39 @@ fn custom(
     }
     refer(flavor, META, all);
     schema
+}
+
+/// Gives embedded resources what every resource has.
+fn embed(flavor: Flavor, schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(|inner| embed(flavor, inner));
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner) = map.get_mut(name) {
+            embed(flavor, inner);
+        }
+    }
+    let is = |name: &str| map.get(name) == Some(&Value::Bool(true));
+    // Readers of version 2 take fields that are named for all there are.
+    let open = flavor == Flavor::V2 && is("x-kubernetes-preserve-unknown-fields");
+    if open || !is("x-kubernetes-embedded-resource") {
+        return;
+    }
+    let properties = map.entry("properties").or_insert_with(|| json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        properties.insert("apiVersion".into(), json!({ "type": "string" }));
+        properties.insert("kind".into(), json!({ "type": "string" }));
+        properties.insert("metadata".into(), json!({ "$ref": flavor.reference(META) }));
+    }
+    let required = map.entry("required").or_insert_with(|| json!([]));
+    if let Some(required) = required.as_array_mut() {
+        for name in ["kind", "apiVersion"] {
+            if !required.iter().any(|have| have == name) {
+                required.push(name.into());
+            }
+        }
+    }
 }
 
 /// Adds a definition that something refers to.

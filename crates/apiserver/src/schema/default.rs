@@ -10,6 +10,11 @@ impl Schema {
     /// Fills in the schema's defaults; nulls that are neither allowed nor defaulted are removed first.
     pub fn default(&self, object: &mut Value) {
         self.prune_nulls(object);
+        self.fill(object);
+    }
+
+    /// Fills in the schema's defaults and leaves every other null for validation to find.
+    pub fn fill(&self, object: &mut Value) {
         default(&self.arena, object, self.root);
         if !self.typed
             && let Some(metadata) = object.get_mut("metadata").filter(|m| m.is_object())

@@ -114,6 +114,13 @@ pub fn validate_create(meta: &Value, namespaced: bool, rule: NameRule, path: &st
     causes
 }
 
+/// Whether an update gives an object another name, or another beginning of one.
+pub fn is_renamed(new: &Value, old: &Value) -> bool {
+    ["name", "generateName"]
+        .iter()
+        .any(|name| new.get(name) != old.get(name))
+}
+
 /// Validates the metadata of an update.
 pub fn validate_update(new: &Value, old: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();

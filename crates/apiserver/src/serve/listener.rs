@@ -78,7 +78,7 @@ async fn accept(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor)
                 }
             });
             let builder = Builder::new(TokioExecutor::new());
-            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             tokio::pin!(connection);
             tokio::select! {
                 _ = &mut connection => {}

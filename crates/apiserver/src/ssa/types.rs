@@ -86,6 +86,11 @@ impl<'a> Fields<'a> {
             },
             TypeRef::Node { arena, id, preserve } => {
                 let node = arena.get(id);
+                if node.embedded_resource
+                    && let Some(ty) = embedded(name)
+                {
+                    return Some(ty);
+                }
                 let preserve = preserve || node.preserve_unknown;
                 node.property(name)
                     .map(|id| TypeRef::Node { arena, id, preserve })
@@ -98,6 +103,22 @@ impl<'a> Fields<'a> {
     pub(super) fn field(&self, name: &str) -> Option<TypeRef<'a>> {
         self.named(name).or(self.other)
     }
+}
+
+/// What every resource has, also one that is embedded in another, whatever else its schema says.
+fn embedded(name: &str) -> Option<TypeRef<'static>> {
+    let meta: &'static Schema = &super::META;
+    let id = match name {
+        "metadata" => meta.root,
+        // Texts, as a name is one.
+        "apiVersion" | "kind" => meta.root().property("name")?,
+        _ => return None,
+    };
+    Some(TypeRef::Node {
+        arena: &meta.arena,
+        id,
+        preserve: false,
+    })
 }
 
 impl<'a> TypeRef<'a> {

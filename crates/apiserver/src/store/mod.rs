@@ -174,6 +174,13 @@ impl Store {
         (objects, inner.rv)
     }
 
+    /// The first object of a table that is so.
+    pub fn find(&self, table: &str, is_so: impl Fn(&Object) -> bool) -> Option<Arc<Object>> {
+        let inner = read(&self.inner);
+        let mut objects = inner.tables.get(table)?.objects.values();
+        objects.find(|object| is_so(object)).cloned()
+    }
+
     /// How many objects a table holds.
     pub fn count(&self, table: &str) -> usize {
         read(&self.inner)

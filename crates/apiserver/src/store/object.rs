@@ -193,6 +193,14 @@ impl Object {
         self.key.split_once('/').map_or(&*self.key, |(_, name)| name)
     }
 
+    /// Whether the object was stored in this version, without building the tree.
+    pub fn is_stored_as(&self, api_version: &str) -> bool {
+        let json = self.parts.first().map(Part::bytes).unwrap_or_default();
+        json.strip_prefix(b"{\"apiVersion\":\"")
+            .and_then(|rest| rest.strip_prefix(api_version.as_bytes()))
+            .is_some_and(|rest| rest.starts_with(b"\""))
+    }
+
     /// The object as a tree. What was stored was a tree once, so this does not fail; if it did, null is what remains.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json()).unwrap_or_default()

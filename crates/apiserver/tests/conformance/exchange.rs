@@ -13,6 +13,7 @@ use serde_json::Value;
 use writ_apiserver::Server;
 use writ_testenv::ControlPlane;
 
+use super::frames;
 use super::webhook::Webhook;
 
 /// One of the two servers, reached as administrator and as nobody.
@@ -50,6 +51,8 @@ pub struct Wanted {
     pub body: Vec<u8>,
     pub anonymous: bool,
     pub stream: bool,
+    /// The connection is to become a WebSocket.
+    pub socket: bool,
 }
 
 impl Pair {
@@ -85,12 +88,19 @@ impl Side {
         for (name, value) in &wanted.headers {
             request = request.header(name, value);
         }
-        if !wanted
-            .headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("user-agent"))
-        {
+        let given = |name: &str| {
+            wanted
+                .headers
+                .iter()
+                .any(|(have, _)| have.eq_ignore_ascii_case(name))
+        };
+        if !given("user-agent") {
             request = request.header(header::USER_AGENT, "conformance/1.0");
+        }
+        for (name, value) in frames::ASKING {
+            if wanted.socket && !given(name) {
+                request = request.header(name, value);
+            }
         }
         let request = request.body(Body::from(wanted.body.clone()))?;
         let client = if wanted.anonymous {
@@ -118,6 +128,15 @@ impl Side {
             .keys()
             .map(|name| (name.to_string(), texts(name.clone()).join(",")))
             .collect();
+        if code == 101 {
+            return Ok(Answer {
+                code,
+                body: frames::read(response).await?,
+                warnings,
+                content_type,
+                headers,
+            });
+        }
         let bytes = response
             .into_body()
             .collect()

@@ -200,6 +200,7 @@ fn wanted(method: &'static str, path: String, content_type: &str, body: &Value) 
         body: body.to_string().into_bytes(),
         anonymous: false,
         stream: false,
+        socket: false,
     }
 }
 

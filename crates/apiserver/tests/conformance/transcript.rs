@@ -23,6 +23,8 @@ struct Step {
     delete: Option<String>,
     /// A GET whose answer is a stream of events.
     watch: Option<String>,
+    /// The same over a WebSocket.
+    socket: Option<String>,
     /// Any other method: `METHOD /path`.
     send: Option<String>,
     /// The kind of patch, or any content type.
@@ -215,6 +217,7 @@ impl Step {
             ("PATCH", &self.patch),
             ("DELETE", &self.delete),
             ("GET", &self.watch),
+            ("GET", &self.socket),
         ];
         all.into_iter()
             .find_map(|(m, p)| p.as_deref().map(|p| (m, p)))
@@ -288,6 +291,7 @@ impl Step {
             body: body.into_bytes(),
             anonymous: self.anonymous,
             stream: self.watch.is_some(),
+            socket: self.socket.is_some(),
         }
     }
 

@@ -4,6 +4,28 @@ use serde_json::Value;
 
 use super::{AGE, Column, NAME, boolean, integer, list, number, or_none, selector, size, string, text, wide};
 
+fn or(text: String, otherwise: &str) -> Value {
+    if text.is_empty() {
+        otherwise.into()
+    } else {
+        text.into()
+    }
+}
+
+/// The first address of a kind.
+fn node_address(node: &Value, kind: &str) -> Value {
+    let mut addresses = list(node, "/status/addresses").iter();
+    let found = addresses.find(|address| string(address, "/type") == kind);
+    found.map_or_else(|| "<none>".into(), |address| string(address, "/address").into())
+}
+
+fn node_info(node: &Value, name: &str) -> String {
+    match string(node, &format!("/status/nodeInfo/{name}")) {
+        text if text.is_empty() => "<unknown>".into(),
+        text => text,
+    }
+}
+
 pub(in crate::builtin) const NODE: &[Column] = &[
     NAME,
     text("Status", |o, _| {
@@ -21,24 +43,43 @@ pub(in crate::builtin) const NODE: &[Column] = &[
         words.join(",").into()
     }),
     text("Roles", |o, _| {
-        let labels = o
-            .pointer("/metadata/labels")
-            .and_then(Value::as_object)
+        let labels = o.pointer("/metadata/labels").and_then(Value::as_object);
+        let mut roles: Vec<&str> = labels
             .into_iter()
-            .flatten();
-        let roles: Vec<&str> = labels
-            .filter_map(|(k, _)| k.strip_prefix("node-role.kubernetes.io/"))
+            .flatten()
+            .filter_map(
+                |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+                    None if key == "kubernetes.io/role" => value.as_str(),
+                    role => role,
+                },
+            )
+            .filter(|role| !role.is_empty())
             .collect();
+        roles.sort_unstable();
+        roles.dedup();
         or_none(roles.join(","))
     }),
     AGE,
     text("Version", |o, _| {
         string(o, "/status/nodeInfo/kubeletVersion").into()
     }),
+    wide(text("Internal-IP", |o, _| node_address(o, "InternalIP"))),
+    wide(text("External-IP", |o, _| node_address(o, "ExternalIP"))),
+    wide(text("OS-Image", |o, _| node_info(o, "osImage").into())),
+    wide(text("Kernel-Version", |o, _| {
+        let kernel = node_info(o, "kernelVersion");
+        match string(o, "/status/nodeInfo/architecture").as_str() {
+            "" => kernel.into(),
+            architecture => format!("{kernel} ({architecture})").into(),
+        }
+    })),
+    wide(text("Container-Runtime", |o, _| {
+        node_info(o, "containerRuntimeVersion").into()
+    })),
 ];
 pub(in crate::builtin) const PERSISTENT_VOLUME: &[Column] = &[
     NAME,
-    text("Capacity", |o, _| string(o, "/spec/capacity/storage").into()),
+    text("Capacity", |o, _| or(string(o, "/spec/capacity/storage"), "0")),
     text("Access Modes", |o, _| access_modes(o)),
     text("Reclaim Policy", |o, _| {
         string(o, "/spec/persistentVolumeReclaimPolicy").into()
@@ -265,8 +306,10 @@ pub(in crate::builtin) const STORAGE_CLASS: &[Column] = &[
         },
     },
     text("Provisioner", |o, _| string(o, "/provisioner").into()),
-    text("ReclaimPolicy", |o, _| string(o, "/reclaimPolicy").into()),
-    text("VolumeBindingMode", |o, _| string(o, "/volumeBindingMode").into()),
+    text("ReclaimPolicy", |o, _| or(string(o, "/reclaimPolicy"), "Delete")),
+    text("VolumeBindingMode", |o, _| {
+        or(string(o, "/volumeBindingMode"), "Immediate")
+    }),
     text("AllowVolumeExpansion", |o, _| {
         o.get("allowVolumeExpansion")
             .and_then(Value::as_bool)

@@ -1,6 +1,7 @@
 //! What `kubectl get` prints for the built-in kinds.
 
 mod cluster;
+mod events;
 mod policy;
 mod workloads;
 
@@ -11,13 +12,13 @@ pub(super) use cluster::{
     AUTOSCALER, CLAIM, DISRUPTION_BUDGET, INGRESS, INGRESS_CLASS, NETWORK_POLICY, NODE, PERSISTENT_VOLUME,
     PRIORITY_CLASS, QUOTA, STORAGE_CLASS,
 };
+pub(super) use events::EVENT;
 pub(super) use policy::{
     CLUSTER_ROLE_BINDING, CONFIG_MAP, CRD, CSR, LEASE, NAMESPACE, POLICY, POLICY_BINDING, ROLE, ROLE_BINDING,
     SECRET, WEBHOOKS,
 };
 pub(super) use workloads::{
-    CRON_JOB, DAEMON_SET, DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, EVENT, JOB, POD, REPLICA_SET, SERVICE,
-    STATEFUL_SET,
+    CRON_JOB, DAEMON_SET, DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, JOB, POD, REPLICA_SET, SERVICE, STATEFUL_SET,
 };
 
 /// One column of a table.
@@ -159,22 +160,31 @@ pub(super) const NAME: Column = Column {
     priority: 0,
     cell: |o, _| string(o, "/metadata/name").into(),
 };
+/// The time of creation, where nobody made columns of their own.
+pub(super) const CREATED_AT: Column = Column {
+    name: "Created At",
+    ty: "date",
+    format: "",
+    priority: 0,
+    cell: |o, _| match string(o, "/metadata/creationTimestamp").as_str() {
+        "" => "0001-01-01T00:00:00Z".into(),
+        time => time.into(),
+    },
+};
 /// The time since creation.
 pub(super) const AGE: Column = text("Age", creation_age);
 
+/// One field of each container.
+fn containers(object: &Value, pointer: &str, field: &str) -> Value {
+    let names = list(object, pointer).iter().map(|c| string(c, field));
+    names.collect::<Vec<_>>().join(",").into()
+}
+
 const CONTAINERS: Column = wide(text("Containers", |o, _| {
-    let names: Vec<String> = list(o, "/spec/template/spec/containers")
-        .iter()
-        .map(|c| string(c, "/name"))
-        .collect();
-    names.join(",").into()
+    containers(o, "/spec/template/spec/containers", "/name")
 }));
 const IMAGES: Column = wide(text("Images", |o, _| {
-    let names: Vec<String> = list(o, "/spec/template/spec/containers")
-        .iter()
-        .map(|c| string(c, "/image"))
-        .collect();
-    names.join(",").into()
+    containers(o, "/spec/template/spec/containers", "/image")
 }));
 const SELECTOR: Column = wide(text("Selector", |o, _| {
     or_none(selector(o.pointer("/spec/selector")))
@@ -188,26 +198,36 @@ fn labels(map: Option<&Value>) -> String {
         .join(",")
 }
 
+/// A selector as text, its parts in the order of their keys.
 fn selector(selector: Option<&Value>) -> String {
-    let mut parts = Vec::new();
-    let simple = labels(selector.and_then(|s| s.get("matchLabels")));
-    if !simple.is_empty() {
-        parts.push(simple);
-    }
+    let labels = selector.and_then(|s| s.get("matchLabels")?.as_object());
+    let mut parts: Vec<(String, String)> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| {
+            (
+                key.clone(),
+                format!("{key}={}", value.as_str().unwrap_or_default()),
+            )
+        })
+        .collect();
     for expression in selector.map(|s| list(s, "/matchExpressions")).unwrap_or_default() {
         let key = string(expression, "/key");
-        let values: Vec<String> = list(expression, "/values")
+        let mut values: Vec<&str> = list(expression, "/values")
             .iter()
             .filter_map(Value::as_str)
-            .map(str::to_owned)
             .collect();
-        parts.push(match string(expression, "/operator").as_str() {
+        values.sort_unstable();
+        let part = match string(expression, "/operator").as_str() {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),
-            "Exists" => key,
+            "Exists" => key.clone(),
             _ => format!("!{key}"),
-        });
+        };
+        parts.push((key, part));
     }
+    parts.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let parts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
     parts.join(",")
 }
 

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    AGE, CONTAINERS, Column, IMAGES, NAME, SELECTOR, age, boolean, integer, labels, list, number, or_none,
-    size, string, text, wide,
+    AGE, CONTAINERS, Column, IMAGES, NAME, SELECTOR, age, boolean, containers, integer, labels, list, number,
+    or_none, selector, size, string, text, wide,
 };
 
 pub(in crate::builtin) const POD: &[Column] = &[
@@ -114,53 +114,6 @@ pub(in crate::builtin) const ENDPOINT_SLICE: &[Column] = &[
     }),
     AGE,
 ];
-pub(in crate::builtin) const EVENT: &[Column] = &[
-    text("Last Seen", |o, now| {
-        let last = ["/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime"]
-            .iter()
-            .find_map(|p| o.pointer(p).and_then(Value::as_str));
-        age(last, now).into()
-    }),
-    text("Type", |o, _| string(o, "/type").into()),
-    text("Reason", |o, _| string(o, "/reason").into()),
-    text("Object", |o, _| {
-        let about = o
-            .get("involvedObject")
-            .or_else(|| o.get("regarding"))
-            .unwrap_or(&Value::Null);
-        format!(
-            "{}/{}",
-            string(about, "/kind").to_lowercase(),
-            string(about, "/name")
-        )
-        .into()
-    }),
-    wide(text("Subobject", |o, _| {
-        string(o, "/involvedObject/fieldPath").into()
-    })),
-    wide(text("Source", |o, _| string(o, "/source/component").into())),
-    text("Message", |o, _| {
-        let message = string(o, "/message");
-        if message.is_empty() {
-            string(o, "/note").trim().into()
-        } else {
-            message.trim().into()
-        }
-    }),
-    wide(text("First Seen", |o, now| {
-        age(o.pointer("/firstTimestamp").and_then(Value::as_str), now).into()
-    })),
-    wide(text("Count", |o, _| {
-        number(o, "/count").max(1).to_string().into()
-    })),
-    Column {
-        name: "Name",
-        ty: "string",
-        format: "name",
-        priority: 1,
-        cell: |o, _| string(o, "/metadata/name").into(),
-    },
-];
 pub(in crate::builtin) const DEPLOYMENT: &[Column] = &[
     NAME,
     text("Ready", |o, _| {
@@ -176,7 +129,10 @@ pub(in crate::builtin) const DEPLOYMENT: &[Column] = &[
     AGE,
     CONTAINERS,
     IMAGES,
-    SELECTOR,
+    // Of nothing it is nothing, where other kinds say so.
+    wide(text("Selector", |o, _| {
+        selector(o.pointer("/spec/selector")).into()
+    })),
 ];
 pub(in crate::builtin) const REPLICA_SET: &[Column] = &[
     NAME,
@@ -265,7 +221,8 @@ pub(in crate::builtin) const CRON_JOB: &[Column] = &[
     boolean("Suspend", |o, _| {
         match o.pointer("/spec/suspend").and_then(Value::as_bool) {
             Some(true) => "True".into(),
-            _ => "False".into(),
+            Some(false) => "False".into(),
+            None => "<unset>".into(),
         }
     }),
     integer("Active", |o, _| size(o, "/status/active").into()),
@@ -276,4 +233,13 @@ pub(in crate::builtin) const CRON_JOB: &[Column] = &[
         }
     }),
     AGE,
+    wide(text("Containers", |o, _| {
+        containers(o, "/spec/jobTemplate/spec/template/spec/containers", "/name")
+    })),
+    wide(text("Images", |o, _| {
+        containers(o, "/spec/jobTemplate/spec/template/spec/containers", "/image")
+    })),
+    wide(text("Selector", |o, _| {
+        or_none(selector(o.pointer("/spec/jobTemplate/spec/selector")))
+    })),
 ];

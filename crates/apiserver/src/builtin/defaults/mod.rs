@@ -73,6 +73,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         "PersistentVolumeClaim" | "PersistentVolume" => set(object, "/status/phase", "Pending"),
         "Service" => core::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
+        "DaemonSet" => workloads::begin_daemon_set(object),
         "Pod" => {
             set(object, "/status/phase", "Pending");
             let quality = crate::resources::quality(object.get("spec").unwrap_or(&Value::Null));
@@ -88,6 +89,7 @@ pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &st
     match kind.kind {
         "Service" => core::keep_network(new, old),
         "ServiceAccount" => core::own_secrets(new),
+        "DaemonSet" => workloads::count_template(new, old),
         "CertificateSigningRequest" => core::condition_times(new, old, now),
         "Pod" => {
             if let Some(quality) = old.pointer("/status/qosClass") {

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{each, set, set_text};
+use super::{each, parent, set, set_text};
 
 /// The defaults of a HorizontalPodAutoscaler: one that measures nothing watches the processor.
 pub(super) fn autoscaler(object: &mut Value) {
+    crate::builtin::autoscaler::drop_notes(object);
     set(object, "/spec/minReplicas", 1);
     let metrics = object.pointer("/spec/metrics").and_then(Value::as_array);
     if metrics.is_none_or(Vec::is_empty)
@@ -16,6 +17,15 @@ pub(super) fn autoscaler(object: &mut Value) {
             "metrics".into(),
             json!([{ "type": "Resource", "resource": { "name": "cpu", "target": target } }]),
         );
+    }
+    if object.pointer("/spec/behavior").is_some_and(Value::is_object) {
+        let policy = |kind: &str, value: i64| json!({ "type": kind, "value": value, "periodSeconds": 15 });
+        let (pods, percent) = (policy("Pods", 4), policy("Percent", 100));
+        set(object, "/spec/behavior/scaleUp/stabilizationWindowSeconds", 0);
+        set(object, "/spec/behavior/scaleUp/selectPolicy", "Max");
+        set(object, "/spec/behavior/scaleUp/policies", json!([pods, percent]));
+        set(object, "/spec/behavior/scaleDown/selectPolicy", "Max");
+        set(object, "/spec/behavior/scaleDown/policies", json!([percent]));
     }
 }
 
@@ -198,15 +208,37 @@ pub(super) fn stateful_set(object: &mut Value) {
     pod_spec(object, "/spec/template/spec");
 }
 
-pub(super) fn daemon_set(object: &mut Value) {
-    set(object, "/metadata/annotations", json!({}));
-    if let Some(map) = object
-        .pointer_mut("/metadata/annotations")
-        .and_then(Value::as_object_mut)
-    {
-        map.entry("deprecated.daemonset.template.generation")
-            .or_insert_with(|| "1".into());
+/// How often the template of a DaemonSet changed. The real server keeps it as a number and shows it as this annotation.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(object: &Value) -> i64 {
+    let annotations = object.pointer("/metadata/annotations");
+    let text = annotations.and_then(|map| map.get(TEMPLATE_GENERATION)?.as_str());
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    if let Some(annotations) = parent(object, &["metadata", "annotations"]) {
+        annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
     }
+}
+
+/// A new DaemonSet counts from one, whoever came to own the zero that it was sent with.
+pub(super) fn begin_daemon_set(object: &mut Value) {
+    let generation = template_generation(object).max(1);
+    set_template_generation(object, generation);
+}
+
+/// The count is the server's: an update that says another is not heard.
+pub(super) fn count_template(new: &mut Value, old: &Value) {
+    let changed = new.pointer("/spec/template") != old.pointer("/spec/template");
+    set_template_generation(new, template_generation(old) + i64::from(changed));
+}
+
+pub(super) fn daemon_set(object: &mut Value) {
+    // What is left out is zero: whoever writes so comes to own the annotation.
+    let generation = template_generation(object);
+    set_template_generation(object, generation);
     set_text(object, "/spec/updateStrategy/type", "RollingUpdate");
     if object
         .pointer("/spec/updateStrategy/type")

@@ -20,10 +20,16 @@ use crate::schema::{Cause, child, index, meta, names};
 pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let metadata = new.get("metadata").unwrap_or(&Value::Null);
     let create = || meta::validate_create(metadata, kind.namespaced, kind.name_rule, "metadata");
-    // The validation of an update includes that of a new object for most kinds.
     let mut causes = match old {
         None => create(),
-        Some(old) => meta::validate_update(metadata, old.get("metadata").unwrap_or(&Value::Null), "metadata"),
+        Some(old) => {
+            let before = old.get("metadata").unwrap_or(&Value::Null);
+            let mut causes = meta::validate_update(metadata, before, "metadata");
+            if meta::is_renamed(metadata, before) && looks_at_names_again(kind) {
+                causes.extend(create());
+            }
+            causes
+        }
     };
     if !matches!(
         kind.group,
@@ -58,9 +64,31 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
             causes.extend(workloads::controller(kind.kind, new, old));
         }
         "Job" => causes.extend(workloads::job(new)),
+        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(new)),
         _ => {}
     }
     causes
+}
+
+/// Whether the validation of an update includes that of a new object's metadata.
+fn looks_at_names_again(kind: &Kind) -> bool {
+    !matches!(
+        kind.kind,
+        "CronJob"
+            | "CustomResourceDefinition"
+            | "DaemonSet"
+            | "Deployment"
+            | "Event"
+            | "HorizontalPodAutoscaler"
+            | "Lease"
+            | "NetworkPolicy"
+            | "PodDisruptionBudget"
+            | "PriorityClass"
+            | "ReplicaSet"
+            | "ResourceQuota"
+            | "Service"
+            | "StatefulSet"
+    )
 }
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {

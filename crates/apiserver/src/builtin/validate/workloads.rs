@@ -137,3 +137,19 @@ pub(super) fn job(new: &Value) -> Vec<Cause> {
     }
     causes
 }
+
+/// Every metric says from where it comes.
+pub(super) fn autoscaler(new: &Value) -> Vec<Cause> {
+    let kinds = ["ContainerResource", "External", "Object", "Pods", "Resource"];
+    let mut causes = Vec::new();
+    for (i, metric) in list(new, "/spec/metrics").iter().enumerate() {
+        let (path, kind) = (child(&index("spec.metrics", i), "type"), text(metric, "/type"));
+        if kind.is_empty() {
+            causes.push(Cause::required(path.clone(), "must specify a metric source type"));
+        }
+        if !kinds.contains(&kind) {
+            causes.push(Cause::not_supported(path, &kind.into(), &kinds));
+        }
+    }
+    causes
+}
