@@ -9,14 +9,17 @@ mod conflict;
 mod edited;
 mod executor;
 mod grant;
+mod handover;
 mod large;
 mod migration;
 mod neighbours;
 mod overlap;
+mod own;
 mod revoked;
 mod selector;
 mod strangers;
 mod support;
+mod truth;
 mod unsaid;
 mod writers;
 
@@ -149,6 +152,11 @@ pub fn all() -> Vec<Scenario> {
             run: |fleet| strangers::held_entry(fleet).boxed(),
         },
         Scenario {
+            name: "permission/a_binding_that_is_held_back_stops_granting",
+            clusters: 1,
+            run: |fleet| strangers::held_back(fleet).boxed(),
+        },
+        Scenario {
             name: "permission/an_agent_that_denies_works_without_executor_gets_one",
             clusters: 1,
             run: |fleet| executor::named(fleet).boxed(),
@@ -162,6 +170,41 @@ pub fn all() -> Vec<Scenario> {
             name: "permission/a_permission_of_600_kib_is_split",
             clusters: 1,
             run: |fleet| large::split(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_role_of_the_cluster_is_bound_though_one_of_its_name_is_made_elsewhere",
+            clusters: 1,
+            run: |fleet| own::elsewhere(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_role_that_cannot_be_made_is_not_bound_under_its_name",
+            clusters: 1,
+            run: |fleet| own::refused(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/what_is_named_then_selected_then_renamed_has_no_gap",
+            clusters: 1,
+            run: |fleet| handover::no_gap(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/nothing_is_called_applied_while_its_work_cannot_be_written",
+            clusters: 1,
+            run: |fleet| truth::work_not_written(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/nothing_is_called_revoked_while_a_binding_cannot_be_narrowed",
+            clusters: 1,
+            run: |fleet| truth::not_narrowed(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/a_permission_that_a_finalizer_keeps_says_what_is_left",
+            clusters: 1,
+            run: |fleet| truth::kept(fleet).boxed(),
+        },
+        Scenario {
+            name: "permission/the_first_of_several_works_comes_back_with_what_it_had",
+            clusters: 1,
+            run: |fleet| large::first_deleted(fleet).boxed(),
         },
     ]
 }
