@@ -201,9 +201,8 @@ impl Agent {
             .collect();
         let kept = before.iter().filter(|old| {
             let name = named(old);
-            !dropped.contains(&name)
-                && !known.contains(&name)
-                && !(old.uid.is_empty() && lacking.contains(&name))
+            let unmade = old.uid.is_empty() && lacking.contains(&name);
+            !unmade && !dropped.contains(&name) && !known.contains(&name)
         });
         resources.extend(kept.cloned());
         resources.extend(pending.iter().cloned());

@@ -63,7 +63,7 @@ async fn agent_behind(
     fleet.run_agent_through(1, options, between).await
 }
 
-const TOYS: &str = r#"
+const TOYS: &str = r"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: toys.broken.example.com}
@@ -76,7 +76,7 @@ spec:
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"#;
+";
 
 fn of(manifests: &[Value]) -> Value {
     json!({"workload": {"manifests": manifests}})
@@ -93,21 +93,24 @@ pub async fn unavailable_group(fleet: Fleet) -> Result<()> {
     let away = Arc::new(AtomicBool::new(false));
     let fate = {
         let away = away.clone();
-        move |_: &Method, path: &str| match path.starts_with("/apis/broken.example.com") {
-            true if away.load(Ordering::SeqCst) => Fate::Fails(503),
-            _ => Fate::Passes,
+        move |_: &Method, path: &str| {
+            let broken = path.starts_with("/apis/broken.example.com") && away.load(Ordering::SeqCst);
+            if broken { Fate::Fails(503) } else { Fate::Passes }
         }
     };
     let running = agent_behind(&fleet, WorkOptions::default(), fate.clone()).await?;
-    let toy = |name: &str| json!({"apiVersion": "broken.example.com/v1", "kind": "Toy", "metadata": {"namespace": "default", "name": name}});
-    let toys: Vec<Value> = (0..30).map(|n| toy(&format!("toy{n}"))).collect();
+    let toy = |name: &str, spec: &Value| {
+        json!({"apiVersion": "broken.example.com/v1", "kind": "Toy",
+        "metadata": {"namespace": "default", "name": name}, "spec": spec})
+    };
+    let toys = |spec: &Value| -> Vec<Value> { (0..30).map(|n| toy(&format!("toy{n}"), spec)).collect() };
     create(
         &works,
         "old",
-        of(&[config_map("default", "old", "1"), toy("old")]),
+        of(&[config_map("default", "old", "1"), toy("old", &json!({}))]),
     )
     .await?;
-    create(&works, "toys", of(&toys)).await?;
+    create(&works, "toys", of(&toys(&json!({})))).await?;
     create(&works, "plain", of(&[config_map("default", "plain", "1")])).await?;
     for name in ["old", "toys", "plain"] {
         condition(&works, name, "Applied", "True").await?;
@@ -115,19 +118,11 @@ pub async fn unavailable_group(fleet: Fleet) -> Result<()> {
 
     away.store(true, Ordering::SeqCst);
     // All that are to be written again wait in vain.
-    let changed: Vec<Value> = toys
-        .iter()
-        .cloned()
-        .map(|mut toy| {
-            toy["spec"] = json!({"a": 1});
-            toy
-        })
-        .collect();
-    change(&works, "toys", json!({"spec": of(&changed)})).await?;
+    change(&works, "toys", json!({"spec": of(&toys(&json!({"a": 1})))})).await?;
     create(
         &works,
         "new",
-        of(&[config_map("default", "new", "1"), toy("new")]),
+        of(&[config_map("default", "new", "1"), toy("new", &json!({}))]),
     )
     .await?;
     holds(&maps, "new", "1").await?;
@@ -158,10 +153,8 @@ pub async fn ends_in_the_middle(fleet: Fleet) -> Result<()> {
     let (works, client) = (works(&fleet).await?, spoke(&fleet).await?);
     let maps = config_maps(&client, "default");
     let running = agent_behind(&fleet, WorkOptions::default(), |method, path| {
-        match *method != Method::GET && path.contains("/services") {
-            true => Fate::Hangs,
-            false => Fate::Passes,
-        }
+        let hangs = *method != Method::GET && path.contains("/services");
+        if hangs { Fate::Hangs } else { Fate::Passes }
     })
     .await?;
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "s"},
@@ -191,10 +184,8 @@ pub async fn unwatchable(fleet: Fleet) -> Result<()> {
         ..WorkOptions::default()
     };
     let _agent = agent_behind(&fleet, options, |method, path| {
-        match *method == Method::GET && path.ends_with("/configmaps") {
-            true => Fate::Fails(405),
-            false => Fate::Passes,
-        }
+        let lists = *method == Method::GET && path.ends_with("/configmaps");
+        if lists { Fate::Fails(405) } else { Fate::Passes }
     })
     .await?;
     create(&works, "w", of(&[config_map("default", "m", "1")])).await?;

@@ -148,11 +148,12 @@ pub async fn refused_takes_nothing(fleet: Fleet) -> Result<()> {
     yaml::apply(&client, &grant("a", "create, update, patch, get")).await?;
     yaml::apply(&client, &grant("g", "get")).await?;
     let manifest = |name: &str| json!([config_map("default", name, "1")]);
+    let keeps = json!({"deleteOption": {"propagationPolicy": "Orphan"}});
 
     // It was left behind, and a revision that is refused would own it.
     for name in ["precious", "later"] {
         let mut orphaned = spec("a", &manifest(name));
-        merge(&mut orphaned, &orphan()["spec"]);
+        merge(&mut orphaned, &keeps);
         create(&works, name, orphaned).await?;
         condition(&works, name, "Applied", "True").await?;
         change(&works, name, json!({"spec": {"deleteOption": null}})).await?;
@@ -162,7 +163,7 @@ pub async fn refused_takes_nothing(fleet: Fleet) -> Result<()> {
 
     // It is a work of the same name that once made it, and this one was only to read it.
     let mut mine = of(&["read"]);
-    merge(&mut mine, &orphan()["spec"]);
+    merge(&mut mine, &keeps);
     create(&works, "read", mine).await?;
     condition(&works, "read", "Applied", "True").await?;
     delete(&works, "read").await?;
@@ -191,7 +192,7 @@ pub async fn refused_takes_nothing(fleet: Fleet) -> Result<()> {
 }
 
 fn merge(into: &mut Value, more: &Value) {
-    for (key, value) in more.as_object().into_iter().flatten() {
-        into[key] = value.clone();
+    if let (Some(into), Some(more)) = (into.as_object_mut(), more.as_object()) {
+        into.extend(more.clone());
     }
 }
