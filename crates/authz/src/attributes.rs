@@ -155,15 +155,47 @@ pub fn service_account_user(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
 }
 
-/// Namespace and name of the ServiceAccount behind a user name, where it is one.
+/// Namespace and name of the ServiceAccount behind a user name, where it is one: others may have names that only look so.
 pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = halves(user)?;
+    let subdomain = name.len() <= 253 && name.split('.').all(is_label);
+    (namespace.len() <= 63 && is_label(namespace) && subdomain).then_some((namespace, name))
+}
+
+/// What a binding says is the namespace and the name of a ServiceAccount, whether there can be such a one or not.
+pub(crate) fn halves(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty()).then_some((namespace, name))
+}
+
+/// Lower case letters and digits, and dashes between them.
+fn is_label(text: &str) -> bool {
+    let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    ends.iter().all(|end| end.is_some_and(plain)) && text.bytes().all(|c| plain(c) || c == b'-')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_looks_like_a_service_account_is_none() {
+        let long = "a".repeat(64);
+        for (name, wanted) in [
+            ("system:serviceaccount:ci:robot.v1-x", Some(("ci", "robot.v1-x"))),
+            ("system:serviceaccount:a:b:c", None),
+            ("system:serviceaccount:A_:x", None),
+            ("system:serviceaccount:a.b:c", None),
+            ("system:serviceaccount:a:c.", None),
+            ("system:serviceaccount:-a:c", None),
+            ("system:serviceaccount::c", None),
+            (&format!("system:serviceaccount:{long}:c"), None),
+            ("alice", None),
+        ] {
+            assert_eq!(split_service_account(name), wanted, "{name}");
+        }
+    }
 
     #[test]
     fn implicit_groups() {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use crate::attributes::{Attributes, SUPERUSERS, split_service_account};
+use crate::attributes::{Attributes, SUPERUSERS, halves};
 use crate::index::{Binding, Class, Id, Index, Party, Role};
 use crate::names::Name;
 use crate::object::Kind;
@@ -219,7 +219,7 @@ impl Index {
         let text = self.names.text(name);
         let (namespace, name) = match kind {
             SubjectKind::User | SubjectKind::Group => (None, text),
-            SubjectKind::ServiceAccount => match split_service_account(text) {
+            SubjectKind::ServiceAccount => match halves(text) {
                 Some((namespace, name)) => (Some(namespace.to_owned()), name),
                 None => (None, text),
             },

@@ -109,11 +109,11 @@ pub(super) fn carry(old: &Value, new: &mut Value) {
     let old = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     edit(new, |new| {
         new.remove("selfLink");
-        for name in ["uid", "creationTimestamp"] {
-            if lacks(new, name) {
-                copy(old, new, name);
-            }
+        if lacks(new, "uid") {
+            copy(old, new, "uid");
         }
+        // Whatever was written: what was saved of another object may be applied to this one.
+        copy(old, new, "creationTimestamp");
         copy(old, new, "generation");
     });
 }

@@ -92,20 +92,28 @@ pub(super) fn sync(state: &State) {
         if *have == wanted || object.deleting {
             continue;
         }
-        let role = with_rules(role, wanted, state.clock.now());
+        let aggregated = with_rules(role, wanted, state.clock.now());
+        if aggregated == *role {
+            continue;
+        }
         // The write brings us back, for roles that aggregate this one.
         let expect = Expect::At(object.rv);
-        if let Err(Refused::Changed | Refused::Missing) = state.store.put(&object.table, expect, role) {
+        if let Err(Refused::Changed | Refused::Missing) = state.store.put(&object.table, expect, aggregated) {
             state.work.push(Task::Aggregate);
         }
     }
 }
 
-/// The role with rules that the controller applied, whoever owned them before.
+/// The role with rules that the controller applied, whoever owned them before. Where there are none it says nothing of
+/// them: what the role says for itself stays, and what was aggregated before goes.
 pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
-    let configuration = json!({
-        "apiVersion": API, "kind": "ClusterRole", "metadata": { "name": role.pointer("/metadata/name") }, "rules": rules,
+    let mut configuration = json!({
+        "apiVersion": API, "kind": "ClusterRole", "metadata": { "name": role.pointer("/metadata/name") },
     });
+    let none = rules.as_array().is_none_or(Vec::is_empty);
+    if let Some(map) = configuration.as_object_mut().filter(|_| !none) {
+        map.insert("rules".into(), rules.clone());
+    }
     let manager = Manager {
         name: "clusterrole-aggregation-controller",
         subresource: "",
