@@ -1,18 +1,22 @@
 //! Aggregated ClusterRoles hold the union of the rules of those that their selectors match.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Task;
+use super::{Task, Who, admitted};
 use crate::schema::Schema;
 use crate::selector::LabelSelector;
 use crate::ssa::{self, Manager};
 use crate::state::State;
+use crate::status::Result;
 use crate::store::{Expect, Refused};
 
 pub(super) const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+/// Who owns the rules of aggregated roles.
+const OWNER: &str = "clusterrole-aggregation-controller";
 const API: &str = "rbac.authorization.k8s.io/v1";
 
 /// Tells which changes of roles can change an aggregated one: most cannot, and looking at all roles takes time.
@@ -77,9 +81,10 @@ pub(crate) fn union<'a>(role: &Value, others: impl Iterator<Item = &'a Value>) -
     Some(Value::Array(rules))
 }
 
-pub(super) fn sync(state: &State) {
+pub(super) async fn sync(state: &Arc<State>) -> Result<()> {
     let (objects, _) = state.store.list(ROLES, None);
     let roles: Vec<Value> = objects.iter().map(|object| object.value()).collect();
+    let mut outcome = Ok(());
     for (object, role) in objects.iter().zip(&roles) {
         let Some(wanted) = union(role, roles.iter()) else {
             continue;
@@ -92,13 +97,20 @@ pub(super) fn sync(state: &State) {
         if *have == wanted || object.deleting {
             continue;
         }
-        let role = with_rules(role, wanted, state.clock.now());
+        let now = state.clock.now();
+        if admitted::is_anybody_asked(state) {
+            let make = |role: &Value| with_rules(role, wanted.clone(), now);
+            outcome = outcome.and(admitted::apply(state, Who::ROLES, OWNER, object, make).await);
+            continue;
+        }
+        let role = with_rules(role, wanted, now);
         // The write brings us back, for roles that aggregate this one.
         let expect = Expect::At(object.rv);
         if let Err(Refused::Changed | Refused::Missing) = state.store.put(&object.table, expect, role) {
             state.work.push(Task::Aggregate);
         }
     }
+    outcome
 }
 
 /// The role with rules that the controller applied, whoever owned them before.
@@ -107,7 +119,7 @@ pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
         "apiVersion": API, "kind": "ClusterRole", "metadata": { "name": role.pointer("/metadata/name") }, "rules": rules,
     });
     let manager = Manager {
-        name: "clusterrole-aggregation-controller",
+        name: OWNER,
         subresource: "",
         time,
         force: true,
