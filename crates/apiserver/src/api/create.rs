@@ -23,6 +23,13 @@ pub(super) async fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> 
     call.respond_value(code, &value)
 }
 
+/// Makes a new object that the server wants by itself; those who have a say about new ones have it about this one, too.
+pub(crate) async fn create_as(call: &Call, manager: &str, value: Value) -> Result<()> {
+    store_new(call, value, &Options::of(manager), true)
+        .await
+        .map(drop)
+}
+
 /// Makes a new object of what a client sent. `track` says whether ownership is still to be recorded.
 pub(super) async fn store_new(
     call: &Call,

@@ -18,7 +18,7 @@ const TRIES: usize = 8;
 
 /// How an object is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(crate) enum How {
     /// PUT: the whole object.
     Replace,
     /// PATCH: computed from the current state, so that it can be tried again.
@@ -69,16 +69,10 @@ pub(super) async fn finish(call: &Call, (code, value, rv): Done) -> Result<Respo
 pub(crate) async fn change_as(
     call: &Call,
     manager: &str,
+    how: How,
     make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
 ) -> Result<()> {
-    let options = Options {
-        dry_run: false,
-        validation: write::Validation::Ignore,
-        manager: manager.to_owned(),
-        force: false,
-        delete: None,
-    };
-    modify(call, &options, How::Patch, make).await.map(drop)
+    modify(call, &Options::of(manager), how, make).await.map(drop)
 }
 
 /// Changes an object: `make` gets the current one (none, if apply is to create it) and returns what it is to be.

@@ -30,6 +30,19 @@ pub(super) struct Options {
     pub delete: Option<Value>,
 }
 
+impl Options {
+    /// Those of a write that the server makes by itself.
+    pub fn of(manager: &str) -> Self {
+        Self {
+            dry_run: false,
+            validation: Validation::Ignore,
+            manager: manager.to_owned(),
+            force: false,
+            delete: None,
+        }
+    }
+}
+
 /// Reads and checks the options; `kind` is that of the options object, for messages.
 pub(super) fn options(call: &Call, kind: &str) -> Result<Options> {
     let mut causes = Vec::new();

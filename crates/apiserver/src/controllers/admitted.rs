@@ -1,4 +1,4 @@
-//! What controllers delete and change passes admission, like everybody's requests.
+//! What controllers make, change and delete passes admission, like everybody's requests.
 
 use std::sync::Arc;
 
@@ -6,18 +6,50 @@ use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use super::MANAGER;
-use crate::api::{self, Call, DeleteWish, Propagation};
-use crate::auth::User;
+use crate::api::{self, Call, DeleteWish, How, Propagation};
+use crate::auth::{MASTERS, User};
 use crate::http::{Query, Target};
 use crate::registry::Resource;
 use crate::state::State;
 use crate::status::Result;
 use crate::store::Object;
 
-/// The account of the garbage collector.
-const COLLECTOR: &str = "generic-garbage-collector";
-/// The account of what ends namespaces.
-const NAMESPACES: &str = "namespace-controller";
+/// Who writes by itself, as those who have a say are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// A controller with an account of its own.
+    Account(&'static str),
+    /// All controllers as one: the signer of tokens has no account, it is what accounts need.
+    Manager,
+    /// The server, which looks after definitions itself.
+    Server,
+}
+
+impl Who {
+    pub const COLLECTOR: Self = Self::Account("generic-garbage-collector");
+    pub const NAMESPACES: Self = Self::Account("namespace-controller");
+    pub const ACCOUNTS: Self = Self::Account("service-account-controller");
+    pub const ROOT_CA: Self = Self::Account("root-ca-cert-publisher");
+    pub const SIGNER: Self = Self::Account("certificate-controller");
+    pub const ROLES: Self = Self::Account("clusterrole-aggregation-controller");
+    pub const QUOTAS: Self = Self::Account("resourcequota-controller");
+
+    fn user(self) -> User {
+        match self {
+            Self::Account(name) => User::service_account("kube-system", name, ""),
+            Self::Manager => User::new("system:kube-controller-manager", [] as [&str; 0]),
+            Self::Server => User::new("system:apiserver", [MASTERS]),
+        }
+    }
+
+    /// Who owns what it writes.
+    pub fn owner(self) -> &'static str {
+        match self {
+            Self::Server => "kube-apiserver",
+            Self::Account(_) | Self::Manager => MANAGER,
+        }
+    }
+}
 
 /// Those who may have a say.
 const ASKED: [&str; 3] = [
@@ -34,7 +66,7 @@ pub(super) fn is_anybody_asked(state: &State) -> bool {
 /// The request of a controller; none about what is not served.
 fn call(
     state: &Arc<State>,
-    account: &str,
+    who: Who,
     method: Method,
     resource: &Arc<Resource>,
     namespace: &str,
@@ -50,16 +82,26 @@ fn call(
         inside: !namespace.is_empty(),
         ..Target::default()
     };
-    let user = User::service_account("kube-system", account, "");
     Some(Call::new(
         state.clone(),
-        user,
+        who.user(),
         method,
         target,
         Query::default(),
         HeaderMap::new(),
         resource.clone(),
     ))
+}
+
+/// The request of a controller about an object that it has seen.
+fn call_about(state: &Arc<State>, who: Who, method: Method, object: &Object) -> Option<Call> {
+    let snapshot = state.registry.snapshot();
+    let resource = snapshot.by_table(&object.table)?;
+    call(state, who, method, resource, object.namespace(), object.name())
+}
+
+fn text(value: &Value, pointer: &str) -> Option<String> {
+    value.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
 }
 
 /// Something that is gone already is as good as deleted.
@@ -80,7 +122,7 @@ pub(super) async fn collect(
     let delete = Method::DELETE;
     let Some(call) = call(
         state,
-        COLLECTOR,
+        Who::COLLECTOR,
         delete,
         resource,
         object.namespace(),
@@ -89,8 +131,10 @@ pub(super) async fn collect(
         return Ok(());
     };
     let value = object.value();
-    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-    let (uid, rv) = (text("/metadata/uid"), text("/metadata/resourceVersion"));
+    let (uid, rv) = (
+        text(&value, "/metadata/uid"),
+        text(&value, "/metadata/resourceVersion"),
+    );
     let wish = DeleteWish {
         propagation: Some(propagation),
         shown: json!({
@@ -110,25 +154,15 @@ pub(super) async fn tidy(
     object: &Object,
     edit: impl Fn(&mut Value) + Send + Sync,
 ) -> Result<()> {
-    let snapshot = state.registry.snapshot();
-    let call = snapshot.by_table(&object.table).and_then(|resource| {
-        let patch = Method::PATCH;
-        call(
-            state,
-            COLLECTOR,
-            patch,
-            resource,
-            object.namespace(),
-            object.name(),
-        )
-    });
-    let Some(call) = call else { return Ok(()) };
+    let Some(call) = call_about(state, Who::COLLECTOR, Method::PATCH, object) else {
+        return Ok(());
+    };
     let make = |live: Option<&Value>| {
         let mut value = live.ok_or_else(|| call.not_found())?.clone();
         edit(&mut value);
         Ok(value)
     };
-    or_gone(api::change_as(&call, MANAGER, &make).await)
+    or_gone(api::change_as(&call, MANAGER, How::Patch, &make).await)
 }
 
 /// Deletes all objects of one resource in a namespace; the first that somebody wants to keep ends it.
@@ -143,7 +177,7 @@ pub(super) async fn empty(state: &Arc<State>, resource: &Arc<Resource>, namespac
     for object in objects.iter().filter(|object| !object.deleting) {
         // Who deletes all of them names none.
         let name = if at_once { "" } else { object.name() };
-        let outcome = match call(state, NAMESPACES, Method::DELETE, resource, namespace, name) {
+        let outcome = match call(state, Who::NAMESPACES, Method::DELETE, resource, namespace, name) {
             Some(call) => api::remove(&call, object, &wish).await,
             // What is not served goes with its namespace.
             None => api::delete_object(&state.store, &state.clock, resource, object, &wish),
@@ -151,4 +185,62 @@ pub(super) async fn empty(state: &Arc<State>, resource: &Arc<Resource>, namespac
         or_gone(outcome)?;
     }
     Ok(())
+}
+
+/// Makes an object.
+pub(super) async fn create(state: &Arc<State>, who: Who, table: &str, value: Value) -> Result<()> {
+    let snapshot = state.registry.snapshot();
+    let namespace = text(&value, "/metadata/namespace").unwrap_or_default();
+    let call = snapshot
+        .by_table(table)
+        .and_then(|resource| call(state, who, Method::POST, resource, &namespace, ""));
+    let Some(call) = call else { return Ok(()) };
+    // In a box, as below: a server that nobody has a say in does without the room for it.
+    Box::pin(api::create_as(&call, who.owner(), value)).await
+}
+
+/// Replaces an object, as it was when the controller looked at it, through one of its doors.
+pub(super) async fn put(
+    state: &Arc<State>,
+    who: Who,
+    door: &str,
+    current: &Object,
+    value: Value,
+) -> Result<()> {
+    let Some(mut call) = call_about(state, who, Method::PUT, current) else {
+        return Ok(());
+    };
+    door.clone_into(&mut call.target.subresource);
+    let make = |_: Option<&Value>| Ok(value.clone());
+    Box::pin(api::change_as(&call, who.owner(), How::Replace, &make)).await
+}
+
+/// Applies a configuration to an object; `make` knows how, and whose it is then.
+pub(super) async fn apply(
+    state: &Arc<State>,
+    who: Who,
+    owner: &str,
+    current: &Object,
+    make: impl Fn(&Value) -> Value + Send + Sync,
+) -> Result<()> {
+    let Some(mut call) = call_about(state, who, Method::PATCH, current) else {
+        return Ok(());
+    };
+    call.query = Query::parse(Some(&format!("fieldManager={owner}&force=true")));
+    let make = |live: Option<&Value>| live.map(&make).ok_or_else(|| call.not_found());
+    Box::pin(api::change_as(&call, owner, How::Apply, &make)).await
+}
+
+/// Deletes an object, and no other of its name.
+pub(super) async fn delete(state: &Arc<State>, who: Who, object: &Object) -> Result<()> {
+    let Some(call) = call_about(state, who, Method::DELETE, object) else {
+        return Ok(());
+    };
+    let uid = text(&object.value(), "/metadata/uid");
+    let wish = DeleteWish {
+        shown: json!({ "preconditions": { "uid": uid } }),
+        uid,
+        ..DeleteWish::default()
+    };
+    Box::pin(api::remove(&call, object, &wish)).await.map(drop)
 }

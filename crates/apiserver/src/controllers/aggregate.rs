@@ -1,18 +1,22 @@
 //! Aggregated ClusterRoles hold the union of the rules of those that their selectors match.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Task;
+use super::{Task, Who, admitted};
 use crate::schema::Schema;
 use crate::selector::LabelSelector;
 use crate::ssa::{self, Manager};
 use crate::state::State;
+use crate::status::Result;
 use crate::store::{Expect, Refused};
 
 pub(super) const ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+/// Who owns the rules of aggregated roles.
+const OWNER: &str = "clusterrole-aggregation-controller";
 const API: &str = "rbac.authorization.k8s.io/v1";
 
 /// Tells which changes of roles can change an aggregated one: most cannot, and looking at all roles takes time.
@@ -77,9 +81,10 @@ pub(crate) fn union<'a>(role: &Value, others: impl Iterator<Item = &'a Value>) -
     Some(Value::Array(rules))
 }
 
-pub(super) fn sync(state: &State) {
+pub(super) async fn sync(state: &Arc<State>) -> Result<()> {
     let (objects, _) = state.store.list(ROLES, None);
     let roles: Vec<Value> = objects.iter().map(|object| object.value()).collect();
+    let mut outcome = Ok(());
     for (object, role) in objects.iter().zip(&roles) {
         let Some(wanted) = union(role, roles.iter()) else {
             continue;
@@ -92,8 +97,14 @@ pub(super) fn sync(state: &State) {
         if *have == wanted || object.deleting {
             continue;
         }
-        let aggregated = with_rules(role, wanted, state.clock.now());
+        let now = state.clock.now();
+        let aggregated = with_rules(role, wanted.clone(), now);
         if aggregated == *role {
+            continue;
+        }
+        if admitted::is_anybody_asked(state) {
+            let make = |role: &Value| with_rules(role, wanted.clone(), now);
+            outcome = outcome.and(admitted::apply(state, Who::ROLES, OWNER, object, make).await);
             continue;
         }
         // The write brings us back, for roles that aggregate this one.
@@ -102,6 +113,7 @@ pub(super) fn sync(state: &State) {
             state.work.push(Task::Aggregate);
         }
     }
+    outcome
 }
 
 /// The role with rules that the controller applied, whoever owned them before. Where there are none it says nothing of
@@ -115,7 +127,7 @@ pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
         map.insert("rules".into(), rules.clone());
     }
     let manager = Manager {
-        name: "clusterrole-aggregation-controller",
+        name: OWNER,
         subresource: "",
         time,
         force: true,

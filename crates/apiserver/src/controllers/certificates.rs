@@ -6,15 +6,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Task, write};
+use super::{Task, Who, write};
 use crate::serve::CLIENT_SIGNER;
 use crate::state::State;
+use crate::status::Result;
 
-const TABLE: &str = "certificatesigningrequests.certificates.k8s.io";
+pub(super) const TABLE: &str = "certificatesigningrequests.certificates.k8s.io";
 
-pub(super) fn sync(state: &State, name: &Arc<str>) {
+pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
     let Some(current) = state.store.get(TABLE, name) else {
-        return;
+        return Ok(());
     };
     let mut value = current.value();
     let has = |kind: &str| {
@@ -34,7 +35,7 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
         || has("Failed")
         || !text("/status/certificate").is_empty()
     {
-        return;
+        return Ok(());
     }
     let request = STANDARD
         .decode(text("/spec/request"))
@@ -50,10 +51,12 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
         .authority
         .sign(&request.unwrap_or_default(), &usages, seconds, state.clock.now());
     let now = state.clock.rfc3339();
-    let Some(map) = value.as_object_mut() else { return };
+    let Some(map) = value.as_object_mut() else {
+        return Ok(());
+    };
     let status = map.entry("status").or_insert_with(|| json!({}));
     let Some(status) = status.as_object_mut() else {
-        return;
+        return Ok(());
     };
     match signed {
         Ok(pem) => drop(status.insert("certificate".into(), STANDARD.encode(pem).into())),
@@ -67,5 +70,6 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
             }
         }
     }
-    write(state, &current, value, || Task::Certificate(name.clone()));
+    let again = || Task::Certificate(name.clone());
+    write(state, Who::SIGNER, "status", &current, value, again).await
 }

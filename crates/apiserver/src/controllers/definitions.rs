@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CRDS, Task, write};
+use super::{CRDS, Task, Who, admitted, write};
 use crate::api::{DeleteWish, delete_object};
 use crate::registry;
 use crate::state::State;
+use crate::status::Result;
 use crate::store::Expect;
 
 /// Held by a definition until the last custom resource is gone.
@@ -45,35 +46,27 @@ fn set_condition(value: &mut Value, condition: &Value) {
     }
 }
 
-pub(super) fn sync(state: &State, name: &Arc<str>) {
+pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
+    let asked = admitted::is_anybody_asked(state);
+    let _turn = if asked {
+        Some(state.work.naming.lock().await)
+    } else {
+        None
+    };
+    let again = || Task::Definition(name.clone());
     let Some(current) = state.store.get(CRDS, name) else {
         state.work.set_emptying(name, false);
         state.store.forget(name);
-        return;
+        return Ok(());
     };
     let mut value = current.value();
     if !current.deleting {
         let status = registry::accept_names(&value, &state.registry.snapshot(), &state.clock.rfc3339());
         if let (Some(status), Some(map)) = (status, value.as_object_mut()) {
             map.insert("status".into(), status);
-            let manager = crate::ssa::Manager {
-                name: "kube-apiserver",
-                subresource: "status",
-                time: state.clock.now(),
-                force: false,
-                api_version: "apiextensions.k8s.io/v1",
-                ignored: &["spec"],
-                versions: &[],
-                others: crate::ssa::Others::Forgotten,
-            };
-            if let Some(kind) =
-                crate::builtin::find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-            {
-                crate::ssa::track_update(Some(&current.value()), &mut value, &manager, &kind.schema());
-            }
-            write(state, &current, value, || Task::Definition(name.clone()));
+            return write(state, Who::Server, "status", &current, value, again).await;
         }
-        return;
+        return Ok(());
     }
     state.work.set_emptying(name, true);
     if let Some(resource) = state.registry.snapshot().by_table(name) {
@@ -94,7 +87,7 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
         }
     }
     if state.store.count(name) > 0 {
-        return;
+        return Ok(());
     }
     let list = value
         .pointer("/metadata/finalizers")
@@ -106,18 +99,19 @@ pub(super) fn sync(state: &State, name: &Arc<str>) {
         .filter(|finalizer| *finalizer != CLEANUP)
         .cloned()
         .collect();
-    if kept.is_empty() {
+    if kept.is_empty() && !asked {
         if state
             .store
             .remove(&current.table, name, Expect::At(current.rv))
             .is_err()
         {
-            state.work.push(Task::Definition(name.clone()));
+            state.work.push(again());
         }
     } else if kept.len() != list.len()
         && let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
     {
         metadata.insert("finalizers".into(), kept.into());
-        write(state, &current, value, || Task::Definition(name.clone()));
+        return write(state, Who::Server, "status", &current, value, again).await;
     }
+    Ok(())
 }

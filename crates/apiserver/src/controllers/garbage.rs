@@ -51,16 +51,9 @@ pub(super) async fn sync(state: &Arc<State>, table: &TableId, key: &Arc<str>) {
     }
 }
 
-/// Tries again what somebody refused, or was faster than.
 fn settle(state: &Arc<State>, object: &Object, outcome: Result<()>) {
     let task = Task::Object(object.table.clone(), object.key.clone());
-    match outcome {
-        Ok(()) => state.work.retries.done(&task),
-        Err(failure) => {
-            tracing::debug!(object = %object.key, why = failure.message(), "the garbage collector is refused");
-            retry::later(state, task);
-        }
-    }
+    retry::settle(state, &task, outcome);
 }
 
 /// An object is gone: what of its dependents?

@@ -19,9 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use admitted::Who;
+
 use crate::auth::Authorizer;
 use crate::registry::{self, Registry, Resource};
 use crate::state::State;
+use crate::status;
 use crate::store::{Change, Event, Expect, Object, Observer, Refused, TableId, Uid};
 
 pub(crate) use definitions::mark as mark_crd;
@@ -66,6 +69,8 @@ pub(crate) struct Work {
     puzzling: Mutex<BTreeSet<Task>>,
     /// Tasks under way beside all others, and whether to do them once more after that.
     running: Mutex<BTreeMap<Task, bool>>,
+    /// One definition after the other: two at once might take the same names.
+    naming: tokio::sync::Mutex<()>,
     retries: retry::Retries,
     /// Namespaces with quotas, and how many requests have taken from them and not yet stored their objects.
     limited: Mutex<BTreeMap<Arc<str>, usize>>,
@@ -217,13 +222,9 @@ pub(crate) async fn settle(state: &Arc<State>) {
     }
 }
 
-/// Whoever is asked about a deletion may be slow, or say no. Nothing else waits for that.
+/// Whoever is asked about a write may be slow, or say no. Nothing else waits for that.
 async fn dispatch(state: &Arc<State>, task: Task) {
-    let asks = matches!(
-        task,
-        Task::Namespace(_) | Task::Object(..) | Task::Dependents(_) | Task::Owner(_)
-    );
-    if !asks || !admitted::is_anybody_asked(state) {
+    if !admitted::is_anybody_asked(state) {
         return work(state, &task).await;
     }
     if !state.work.begin(&task) {
@@ -240,39 +241,42 @@ async fn dispatch(state: &Arc<State>, task: Task) {
 }
 
 async fn work(state: &Arc<State>, task: &Task) {
-    match task {
+    let outcome = match task {
         Task::Namespace(name) => namespaces::sync(state, name).await,
-        Task::Definition(name) => definitions::sync(state, name),
-        Task::Object(table, key) => garbage::sync(state, table, key).await,
-        Task::Dependents(uid) => garbage::orphaned(state, *uid).await,
-        Task::Owner(uid) => garbage::waiting(state, *uid).await,
-        Task::Aggregate => aggregate::sync(state),
-        Task::Certificate(name) => certificates::sync(state, name),
-        Task::TokenSecret(key) => tokens::sync(state, key),
-        Task::TokenSecrets(namespace) => tokens::sync_all(state, namespace),
-        Task::Quota(namespace) => quotas::sync(state, namespace),
-    }
+        Task::Definition(name) => definitions::sync(state, name).await,
+        Task::Aggregate => aggregate::sync(state).await,
+        Task::Certificate(name) => certificates::sync(state, name).await,
+        Task::TokenSecret(key) => tokens::sync(state, key).await,
+        Task::Quota(namespace) => quotas::sync(state, namespace).await,
+        // These are about many objects, each of which is tried again by itself.
+        Task::Object(table, key) => return garbage::sync(state, table, key).await,
+        Task::Dependents(uid) => return garbage::orphaned(state, *uid).await,
+        Task::Owner(uid) => return garbage::waiting(state, *uid).await,
+        Task::TokenSecrets(namespace) => return tokens::sync_all(state, namespace).await,
+    };
+    retry::settle(state, task, outcome);
 }
 
-/// Writes an object of the server's own making; when somebody else was faster, the task is tried again.
-fn write(state: &State, current: &Object, value: Value, again: impl FnOnce() -> Task) {
-    write_through(state, "", current, value, again);
-}
-
-/// The same through one of the doors of the object.
-fn write_through(
-    state: &State,
-    subresource: &str,
+/// Writes an object of the server's own making through one of its doors. Those who have a say may refuse it; when nobody has one
+/// and somebody else was faster, the task is done again at once.
+async fn write(
+    state: &Arc<State>,
+    who: Who,
+    door: &str,
     current: &Object,
     value: Value,
     again: impl FnOnce() -> Task,
-) {
-    match store_as(state, MANAGER, subresource, current, value) {
+) -> status::Result<()> {
+    if admitted::is_anybody_asked(state) {
+        return admitted::put(state, who, door, current, value).await;
+    }
+    match store_as(state, who.owner(), door, current, value) {
         Ok(_) => {}
         // It would be so again.
         Err(Refused::TooLarge) => tracing::warn!(object = %current.key, "too large to be written"),
         Err(_) => state.work.push(again()),
     }
+    Ok(())
 }
 
 /// Stores an object of the server's own making in the name of one of its parts, unless somebody else was faster.
@@ -284,7 +288,9 @@ fn store_as(
     mut value: Value,
 ) -> Result<Arc<Object>, Refused> {
     let snapshot = state.registry.snapshot();
-    if let Some(resource) = snapshot.by_table(&current.table) {
+    // Nobody owns fields of signing requests.
+    let tracked = |resource: &&Arc<Resource>| *resource.table != *certificates::TABLE;
+    if let Some(resource) = snapshot.by_table(&current.table).filter(tracked) {
         let version = resource.storage.as_str();
         let schema = resource
             .version(version)

@@ -5,121 +5,134 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{MANAGER, Task, admitted, retry, write, write_through};
+use super::{Task, Who, admitted, write};
 use crate::bootstrap::add;
 use crate::state::State;
-use crate::store::Expect;
+use crate::status::Result;
+use crate::store::{Expect, key_of};
 
 /// The ConfigMap with the cluster's certificate authority, in every namespace.
 pub(super) const ROOT_CA: &str = "kube-root-ca.crt";
 
-pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) {
+pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
     let Some(current) = state.store.get("namespaces", name) else {
         state.work.set_emptying(name, false);
-        state.work.retries.done(&Task::Namespace(name.clone()));
-        return;
+        return Ok(());
     };
     if current.deleting {
         return end(state, name).await;
     }
-    furnish(state, name);
+    // Who is refused the one is not kept from the other: two controllers look after them.
+    let account = account(state, name).await;
+    account.and(root_ca(state, name).await)
 }
 
-/// The default ServiceAccount and the certificate authority.
-fn furnish(state: &State, name: &str) {
-    add(
-        state,
-        MANAGER,
-        "serviceaccounts",
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": name } }),
-    );
+/// Makes an object, unless there is one or somebody refuses it.
+async fn create(state: &Arc<State>, who: Who, table: &str, value: Value) -> Result<()> {
+    if admitted::is_anybody_asked(state) {
+        return admitted::create(state, who, table, value).await;
+    }
+    add(state, who.owner(), table, value);
+    Ok(())
+}
+
+/// The default ServiceAccount.
+async fn account(state: &Arc<State>, name: &str) -> Result<()> {
+    if state
+        .store
+        .get("serviceaccounts", &key_of(name, "default"))
+        .is_some()
+    {
+        return Ok(());
+    }
+    let value = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": name } });
+    create(state, Who::ACCOUNTS, "serviceaccounts", value).await
+}
+
+/// The certificate authority.
+async fn root_ca(state: &Arc<State>, name: &str) -> Result<()> {
     let data = json!({ "ca.crt": state.authority.pem });
-    let key = format!("{name}/{ROOT_CA}");
-    if let Some(current) = state.store.get("configmaps", &key) {
+    if let Some(current) = state.store.get("configmaps", &key_of(name, ROOT_CA)) {
         let mut value = current.value();
         if value.get("data") != Some(&data)
             && !current.deleting
             && let Some(map) = value.as_object_mut()
         {
             map.insert("data".into(), data);
-            write(state, &current, value, || Task::Namespace(name.into()));
+            let again = || Task::Namespace(name.into());
+            return write(state, Who::ROOT_CA, "", &current, value, again).await;
         }
-        return;
+        return Ok(());
     }
-    add(
-        state,
-        MANAGER,
-        "configmaps",
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {
-                "name": ROOT_CA, "namespace": name,
-                "annotations": { "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters." },
-            },
-            "data": data,
-        }),
-    );
+    let value = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": ROOT_CA, "namespace": name,
+            "annotations": { "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters." },
+        },
+        "data": data,
+    });
+    create(state, Who::ROOT_CA, "configmaps", value).await
 }
 
 /// Deletes everything in a namespace, and then the namespace.
-async fn end(state: &Arc<State>, name: &Arc<str>) {
+async fn end(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
     // Marked first: what goes away after this calls us again.
     state.work.set_emptying(name, true);
     let task = || Task::Namespace(name.clone());
     let snapshot = state.registry.snapshot();
     let mut refused = BTreeMap::new();
+    let mut outcome = Ok(());
     for table in state.store.tables_in(name) {
         if let Some(resource) = snapshot.by_table(&table)
             && let Err(failure) = admitted::empty(state, resource, name).await
         {
             refused.insert(table, failure.message().to_owned());
+            outcome = Err(failure);
         }
-    }
-    if refused.is_empty() {
-        state.work.retries.done(&task());
-    } else {
-        retry::later(state, task());
     }
     let remaining = state.store.tables_in(name);
     let Some(current) = state.store.get("namespaces", name) else {
-        return;
+        return Ok(());
     };
     let mut value = current.value();
     if !remaining.is_empty() {
         report(state, &mut value, name, &remaining, &refused);
         if value != current.value() {
-            write_through(state, "status", &current, value, task);
+            outcome = outcome.and(write(state, Who::NAMESPACES, "status", &current, value, task).await);
         }
-        return;
+        return outcome;
     }
-    let own = value
-        .pointer("/spec/finalizers")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let own = list(&value, "/spec/finalizers");
+    // Those who have a say are asked about the last of them, not about what follows.
+    let is_asked = !own.is_empty() && admitted::is_anybody_asked(state);
     let others: Vec<Value> = own
         .into_iter()
         .filter(|finalizer| finalizer != "kubernetes")
         .collect();
-    let blocked = value
-        .pointer("/metadata/finalizers")
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty());
-    if others.is_empty() && !blocked {
+    let blocked = !list(&value, "/metadata/finalizers").is_empty();
+    if others.is_empty() && !blocked && !is_asked {
         if state
             .store
             .remove(&current.table, &current.key, Expect::At(current.rv))
             .is_err()
         {
-            state.work.push(Task::Namespace(name.clone()));
+            state.work.push(task());
         }
-        return;
+        return outcome;
     }
     // What keeps it now is not its content.
     report(state, &mut value, name, &remaining, &refused);
-    if value != current.value() {
-        return write_through(state, "status", &current, value, || Task::Namespace(name.clone()));
+    if value != current.value()
+        && let Err(failure) = write(state, Who::NAMESPACES, "status", &current, value, task).await
+    {
+        // It ends without a word about it.
+        tracing::debug!(namespace = %name, why = failure.message(), "the end of a namespace is not reported");
     }
+    let Some(current) = state.store.get("namespaces", name) else {
+        return outcome;
+    };
+    let mut value = current.value();
     if let Some(spec) = value.get_mut("spec").and_then(Value::as_object_mut) {
         if others.is_empty() {
             spec.remove("finalizers");
@@ -128,8 +141,14 @@ async fn end(state: &Arc<State>, name: &Arc<str>) {
         }
     }
     if value != current.value() {
-        write(state, &current, value, || Task::Namespace(name.clone()));
+        outcome = outcome.and(write(state, Who::NAMESPACES, "finalize", &current, value, task).await);
     }
+    outcome
+}
+
+fn list(value: &Value, pointer: &str) -> Vec<Value> {
+    let list = value.pointer(pointer).and_then(Value::as_array);
+    list.cloned().unwrap_or_default()
 }
 
 /// The condition about what could not be deleted.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{MANAGER, Task, store_as};
+use super::{Task, Who, store_as, write};
 use crate::admission::quota::{Counted, check, concerns, count};
 use crate::admission::{Rejection, Request};
 use crate::resources::{Amounts, amounts};
 use crate::state::State;
+use crate::status;
 
 pub(super) const TABLE: &str = "resourcequotas";
 /// Who writes what a request takes.
@@ -37,7 +38,9 @@ pub(crate) fn charge(
     object: &Value,
 ) -> Result<Option<Charge>, Rejection> {
     let list = || state.store.list(TABLE, Some(&request.namespace)).0;
-    if request.namespace.is_empty() || list().is_empty() {
+    // A count takes nothing, and would have itself counted again.
+    let is_count = request.resource == TABLE && request.subresource == "status";
+    if is_count || request.namespace.is_empty() || list().is_empty() {
         return Ok(None);
     }
     let namespace: Arc<str> = request.namespace.as_str().into();
@@ -85,17 +88,18 @@ fn set(quota: &mut Value, field: &str, amounts: &Amounts) {
 }
 
 /// Counts for all quotas of a namespace.
-pub(super) fn sync(state: &State, namespace: &Arc<str>) {
+pub(super) async fn sync(state: &Arc<State>, namespace: &Arc<str>) -> status::Result<()> {
     let (quotas, _) = state.store.list(TABLE, Some(namespace));
     if quotas.is_empty() {
         state.work.set_limited(namespace, false);
-        return;
+        return Ok(());
     }
     // Read first, asked second: whoever wrote to them before is done with its object now, or comes again when it is.
     if state.work.is_charged(namespace) {
-        return;
+        return Ok(());
     }
     let snapshot = state.registry.snapshot();
+    let mut outcome = Ok(());
     for quota in quotas.iter().filter(|quota| !quota.deleting) {
         let mut value = quota.value();
         let hard = amounts(&value, "/spec/hard");
@@ -121,8 +125,8 @@ pub(super) fn sync(state: &State, namespace: &Arc<str>) {
         }
         set(&mut value, "hard", &hard);
         set(&mut value, "used", &used);
-        if store_as(state, MANAGER, "status", quota, value).is_err() {
-            state.work.push(Task::Quota(namespace.clone()));
-        }
+        let again = || Task::Quota(namespace.clone());
+        outcome = outcome.and(write(state, Who::QUOTAS, "status", quota, value, again).await);
     }
+    outcome
 }

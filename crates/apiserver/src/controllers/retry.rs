@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Task;
 use crate::state::State;
+use crate::status::Result;
 
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_mins(1);
@@ -51,8 +52,19 @@ impl Retries {
     }
 }
 
+/// Tries a task again that somebody refused, or was faster than.
+pub(super) fn settle(state: &Arc<State>, task: &Task, outcome: Result<()>) {
+    match outcome {
+        Ok(()) => state.work.retries.done(task),
+        Err(failure) => {
+            tracing::debug!(?task, why = failure.message(), "a controller is refused");
+            later(state, task.clone());
+        }
+    }
+}
+
 /// Tries a task again after a while.
-pub(super) fn later(state: &Arc<State>, task: Task) {
+fn later(state: &Arc<State>, task: Task) {
     let Some(delay) = state.work.retries.refused(&task) else {
         return;
     };

@@ -6,28 +6,30 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Task, write};
+use super::{Task, Who, admitted, retry, write};
 use crate::auth::{Bound, ISSUER, TokenWish};
 use crate::state::State;
+use crate::status::Result;
 use crate::store::{Expect, key_of};
 
 const KIND: &str = "kubernetes.io/service-account-token";
 const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 
-pub(super) fn sync_all(state: &State, namespace: &str) {
+pub(super) async fn sync_all(state: &Arc<State>, namespace: &str) {
     for secret in state.store.list("secrets", Some(namespace)).0 {
-        sync(state, &secret.key);
+        let outcome = sync(state, &secret.key).await;
+        retry::settle(state, &Task::TokenSecret(secret.key.clone()), outcome);
     }
 }
 
-pub(super) fn sync(state: &State, key: &Arc<str>) {
+pub(super) async fn sync(state: &Arc<State>, key: &Arc<str>) -> Result<()> {
     let Some(current) = state.store.get("secrets", key) else {
-        return;
+        return Ok(());
     };
     let mut value = current.value();
     if current.deleting || value.get("type").and_then(Value::as_str) != Some(KIND) {
-        return;
+        return Ok(());
     }
     let annotation = |name: &str| {
         value
@@ -48,8 +50,11 @@ pub(super) fn sync(state: &State, key: &Arc<str>) {
         .unwrap_or_default();
     if have.is_empty() || (!uid.is_empty() && uid != have) {
         // The account that it spoke for is gone.
+        if admitted::is_anybody_asked(state) {
+            return admitted::delete(state, Who::Manager, &current).await;
+        }
         drop(state.store.remove(&current.table, key, Expect::At(current.rv)));
-        return;
+        return Ok(());
     }
     let name = current.name().to_owned();
     let own_uid = value
@@ -78,11 +83,14 @@ pub(super) fn sync(state: &State, key: &Arc<str>) {
         };
         match state.issuer.sign(wish, &state.clock) {
             Ok((token, _)) => drop(data.insert("token".into(), STANDARD.encode(token).into())),
-            Err(error) => return tracing::error!(%error, "a token cannot be signed"),
+            Err(error) => {
+                tracing::error!(%error, "a token cannot be signed");
+                return Ok(());
+            }
         }
     }
     if data == before && uid == have {
-        return;
+        return Ok(());
     }
     let uid = have.to_owned();
     if let Some(map) = value.as_object_mut() {
@@ -94,5 +102,6 @@ pub(super) fn sync(state: &State, key: &Arc<str>) {
     {
         annotations.insert(UID.into(), json!(uid));
     }
-    write(state, &current, value, || Task::TokenSecret(key.clone()));
+    let again = || Task::TokenSecret(key.clone());
+    write(state, Who::Manager, "", &current, value, again).await
 }
