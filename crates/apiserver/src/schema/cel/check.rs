@@ -14,6 +14,7 @@ use kube_cel::cel::common::ast::{
 use super::super::Schema;
 use super::super::node::{Arena, NodeId};
 use super::Expression;
+use super::access;
 use super::expression;
 use super::macros;
 use super::operators::operator;
@@ -95,22 +96,6 @@ pub(super) fn no_overload(function: &str, arguments: &[&Ty]) -> String {
     )
 }
 
-/// Words that name types.
-const TYPES: [&str; 12] = [
-    "bool",
-    "bytes",
-    "double",
-    "dyn",
-    "int",
-    "list",
-    "map",
-    "null_type",
-    "optional_type",
-    "string",
-    "type",
-    "uint",
-];
-
 impl Scope<'_> {
     /// Whether a name is a variable.
     pub(super) fn names(&self, name: &str) -> bool {
@@ -130,9 +115,7 @@ impl Scope<'_> {
             }),
             Expr::Ident(name) => match self.variables.get(name) {
                 Some(ty) => Ok(ty.clone()),
-                None if TYPES.contains(&name.as_str()) || name.starts_with("google.protobuf.") => {
-                    Ok(Ty::TYPE)
-                }
+                None if access::is_type(name) => Ok(Ty::TYPE),
                 None => Err(undeclared(name)),
             },
             Expr::Select(select) => {

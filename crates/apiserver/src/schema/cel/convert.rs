@@ -53,6 +53,8 @@ pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
             object(
                 map.iter()
                     .flat_map(|(name, value)| match (node.property(name), node.additional) {
+                        // A property that is null is none, though an item or a value of a map is.
+                        (Some(_), _) if value.is_null() => vec![],
                         (Some(id), _) => {
                             let value = typed(arena, id, value);
                             // A reserved word is a good field name too, in a selector: `self.namespace`.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use kube_cel::KubeCelExt as _;
-use kube_cel::cel::common::ast::{CallExpr, Expr};
+use kube_cel::cel::common::ast::{CallExpr, Expr, SelectExpr};
 use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, IdedExpr, Value as Cel};
 use serde_json::Value;
@@ -28,6 +28,7 @@ fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     super::authorizer::register(&mut context);
     macros::register(&mut context);
+    super::access::register(&mut context);
     super::strings::register(&mut context);
     context
 }
@@ -143,7 +144,7 @@ impl Expression {
             let lowered = macros::lower(&program);
             Ok(Self {
                 source: source.into(),
-                levels: depth::levels(lowered.as_ref().unwrap_or(&program))?,
+                levels: depth::levels(&program)?.max(lowered.as_ref().map_or(Ok(0), depth::levels)?),
                 bound: Bound::of(&program),
                 lowered,
                 program,
@@ -255,28 +256,44 @@ fn boolean(value: &Cel) -> Result<bool, String> {
 
 /// Calls a function with values: the first is what it is called on, if it is called on one.
 pub(super) fn call(called: &CallExpr, on_value: bool, values: &[Cel]) -> Result<Cel, String> {
-    let names: Vec<String> = (0..values.len()).map(|at| format!("@{at}")).collect();
-    let mut idents = names.iter().map(|name| IdedExpr {
+    let mut idents = (0..values.len()).map(|at| IdedExpr {
         id: 0,
-        expr: Expr::Ident(name.clone()),
+        expr: Expr::Ident(format!("@{at}")),
     });
     let target = if on_value {
         idents.next().map(Box::new)
     } else {
         called.target.clone()
     };
-    let program = IdedExpr {
-        id: 0,
-        expr: Expr::Call(CallExpr {
-            func_name: macros::evaluated(&called.func_name).to_owned(),
-            target,
-            args: idents.collect(),
+    let program = Expr::Call(CallExpr {
+        func_name: called.func_name.clone(),
+        target,
+        args: idents.collect(),
+    });
+    evaluate(program, values)
+}
+
+/// A field of a value, or whether it has it.
+pub(super) fn select(of: &Cel, select: &SelectExpr) -> Result<Cel, String> {
+    let program = Expr::Select(SelectExpr {
+        operand: Box::new(IdedExpr {
+            id: 0,
+            expr: Expr::Ident("@0".to_owned()),
         }),
-    };
+        field: select.field.clone(),
+        test: select.test,
+    });
+    evaluate(program, std::slice::from_ref(of))
+}
+
+/// Evaluates what names the values `@0`, `@1` and so on.
+fn evaluate(expr: Expr, values: &[Cel]) -> Result<Cel, String> {
+    let mut program = IdedExpr { id: 0, expr };
+    macros::rewrite(&mut program);
     BASE.with_borrow(|base| {
         let mut context = base.new_inner_scope();
-        for (name, value) in names.iter().zip(values) {
-            context.add_variable_from_value(name.as_str(), value.clone());
+        for (at, value) in values.iter().enumerate() {
+            context.add_variable_from_value(format!("@{at}"), value.clone());
         }
         guarded(|| context.resolve(&program).map_err(|e| describe(&e)))
     })

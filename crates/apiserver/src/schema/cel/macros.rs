@@ -13,6 +13,8 @@ use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
+use super::access;
+
 /// Adds an entry to a map: of a key and a value, or of a map.
 pub(super) const INSERT: &str = "cel.@mapInsert";
 pub(super) const INSERT_ALL: &str = "cel.@mapInsertAll";
@@ -117,8 +119,15 @@ pub(super) fn expand(expression: &mut IdedExpr) -> Result<(), String> {
     for part in below(expression) {
         expand(part)?;
     }
-    let Expr::Call(called) = &mut expression.expr else {
-        return Ok(());
+    let called = match &mut expression.expr {
+        Expr::Call(called) => called,
+        Expr::Select(select) => {
+            if let Some(name) = access::qualified_type(select) {
+                *expression = ident(name);
+            }
+            return Ok(());
+        }
+        _ => return Ok(()),
     };
     let expanded = match (called.func_name.as_str(), called.args.len()) {
         ("all" | "exists" | "existsOne" | "exists_one", 3)
@@ -251,25 +260,20 @@ fn sort_by(_: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Result<IdedExpr, S
     Ok(bind(SORTED, target, sorted))
 }
 
-/// The same for the evaluator, if it differs: loops over pairs; and `a[?'b']` for `a.?b`, which fails there where it should be
-/// none.
+/// The same for the evaluator, if it differs: loops over pairs, and what [`access`] does for it.
 pub(super) fn lower(expression: &IdedExpr) -> Option<IdedExpr> {
     let mut lowered = expression.clone();
     rewrite(&mut lowered).then_some(lowered)
 }
 
-fn rewrite(expression: &mut IdedExpr) -> bool {
+pub(super) fn rewrite(expression: &mut IdedExpr) -> bool {
     let mut changed = false;
     for part in below(expression) {
         changed |= rewrite(part);
     }
     match &mut expression.expr {
-        Expr::Call(call) => {
-            let name = evaluated(&call.func_name);
-            changed |= name != call.func_name;
-            call.func_name = name.to_owned();
-        }
         Expr::Comprehension(all) => {
+            changed |= access::read(&mut all.iter_range);
             let Some(second) = all.iter_var2.take() else {
                 return changed;
             };
@@ -278,18 +282,9 @@ fn rewrite(expression: &mut IdedExpr) -> bool {
             let first = std::mem::replace(&mut all.iter_var, PAIR.to_owned());
             let step = std::mem::take(&mut all.loop_step);
             all.loop_step = bind(&first, part(0), bind(&second, part(1), step));
-            return true;
+            true
         }
-        _ => {}
-    }
-    changed
-}
-
-/// What the evaluator calls for a function.
-pub(super) fn evaluated(function: &str) -> &str {
-    match function {
-        operators::OPT_SELECT => operators::OPT_INDEX,
-        other => other,
+        _ => access::lower(expression) || changed,
     }
 }
 

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, operators};
-use kube_cel::cel::objects::Key;
+use kube_cel::cel::objects::{Key, OptionalValue};
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
-use super::expression::call;
+use super::access;
+use super::expression::{self, call};
 use super::signatures;
 
 /// What one evaluation may cost.
@@ -94,11 +95,15 @@ impl Meter {
             Expr::Literal(literal) => Ok(literal.to_val().as_ref().try_into()?),
             Expr::Ident(name) => {
                 self.spend(1)?;
-                scope.find(name).cloned().ok_or(Stop::Failed)
+                let found = scope.find(name).cloned();
+                found.or_else(|| access::type_named(name)).ok_or(Stop::Failed)
             }
             Expr::Select(select) => {
                 let of = self.value(&select.operand, scope)?;
                 self.spend(1)?;
+                if !matches!(of, Cel::Map(_)) {
+                    return expression::select(&of, select).map_err(|_| Stop::Failed);
+                }
                 let found = field(&of, &select.field);
                 if select.test {
                     return Ok(Cel::Bool(found.is_some()));
@@ -113,9 +118,13 @@ impl Meter {
                 if !list.elements.iter().all(literal) {
                     self.spend(LIST)?;
                 }
-                let parts: Result<Vec<Cel>, Stop> =
-                    list.elements.iter().map(|part| self.value(part, scope)).collect();
-                Ok(Cel::List(Arc::new(parts?)))
+                let mut parts = Vec::new();
+                for (at, part) in list.elements.iter().enumerate() {
+                    let value = self.value(part, scope)?;
+                    let maybe = list.optional_indices.contains(&at);
+                    parts.extend(if maybe { held(value) } else { Some(value) });
+                }
+                Ok(Cel::List(Arc::new(parts)))
             }
             Expr::Map(map) => {
                 self.spend(MAP)?;
@@ -126,7 +135,9 @@ impl Meter {
                             .value(&entry.key, scope)?
                             .try_into()
                             .map_err(|_| Stop::Failed)?;
-                        fields.insert(key, self.value(&entry.value, scope)?);
+                        let value = self.value(&entry.value, scope)?;
+                        let value = if entry.optional { held(value) } else { Some(value) };
+                        fields.extend(value.map(|value| (key, value)));
                     }
                 }
                 Ok(Cel::Map(fields.into()))
@@ -239,6 +250,14 @@ impl Meter {
             }
         }
         open.map_or(Ok(Cel::Bool(!decides)), Err)
+    }
+}
+
+/// What becomes of `?` in a list or a map.
+fn held(value: Cel) -> Option<Cel> {
+    match <&OptionalValue>::try_from(&value) {
+        Ok(optional) => optional.value().cloned(),
+        Err(_) => Some(value),
     }
 }
 
@@ -402,6 +421,10 @@ mod tests {
             ("[self.n, 1].size() == 2", 10 + 2 + 1 + 1),
             ("self.s.lowerAscii() == 'x'", 2 + 10 + 1),
             ("self.nothing == 1", 2),
+            // What was not counted on the way would be free afterwards.
+            ("type(self.n) == int && self.n == 5", 3 + 1 + 1 + 3),
+            ("self.?m.a.orValue('') == 'b' && self.n == 5", 2 + 1 + 1 + 1 + 3),
+            ("[?self.?n].all(x, x == 5)", 10 + 2 + (2 + 1 + 2) + 1),
         ] {
             let (found, bound) = measured(rule, &value);
             assert_eq!(found, Some(cost), "{rule}");

@@ -1,5 +1,6 @@
 //! CEL: validation rules of schemas, and the expressions of admission.
 
+mod access;
 mod authorizer;
 mod bound;
 mod check;

@@ -281,4 +281,46 @@ mod tests {
         assert_eq!(of("orValue", Some(&optional), &[Ty::String]), Err(()));
         assert!(result("nothing", None, &[]).is_none());
     }
+
+    /// How many values a signature takes, besides what it is called on.
+    fn taken(signature: &str) -> (bool, usize) {
+        let (takes, _) = signature.split_once('>').unwrap();
+        let (on, takes) = takes
+            .split_once('.')
+            .map_or((false, takes), |(_, takes)| (true, takes));
+        let mut takes = takes.chars().peekable();
+        let mut count = 0;
+        while takes.peek().is_some() {
+            part(&mut takes);
+            count += 1;
+        }
+        (on, count)
+    }
+
+    /// What is accepted when it is written must be there when it is evaluated.
+    #[test]
+    fn every_function_can_be_called() {
+        let source = include_str!("signatures.rs");
+        let names: Vec<&str> = source.split('"').filter(|name| known(name)).collect();
+        assert!(names.len() > 90, "{}", names.len());
+        let mut missing = Vec::new();
+        for name in names {
+            for signature in signatures(name).unwrap() {
+                let (on, count) = taken(signature);
+                let arguments = vec!["null"; count].join(", ");
+                let call = if on {
+                    format!("dyn(null).{name}({arguments})")
+                } else {
+                    format!("{name}({arguments})")
+                };
+                let found = super::super::Expression::compile(&call)
+                    .unwrap()
+                    .evaluate(&super::super::Activation::default());
+                if found.is_err_and(|why| why.contains("undeclared")) {
+                    missing.push(call);
+                }
+            }
+        }
+        assert!(missing.is_empty(), "{missing:#?}");
+    }
 }

@@ -6,6 +6,7 @@ use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
 pub(super) fn register(context: &mut Context<'_>) {
+    context.add_function("bool", boolean);
     context.add_function("size", size);
     context.add_function("split", split);
     context.add_function("replace", replace);
@@ -19,6 +20,22 @@ fn int(number: usize) -> Cel {
 
 fn text(text: String) -> Cel {
     Cel::String(Arc::new(text))
+}
+
+fn boolean(value: Cel) -> ResolveResult {
+    let text = match &value {
+        Cel::Bool(_) => return Ok(value),
+        Cel::String(text) => text,
+        _ => return Err(ExecutionError::NoSuchOverload),
+    };
+    match text.as_str() {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Cel::Bool(true)),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Cel::Bool(false)),
+        _ => Err(ExecutionError::function_error(
+            "bool",
+            "type conversion error from 'string' to 'bool'",
+        )),
+    }
 }
 
 /// A text is as long as it has characters, not bytes.

@@ -200,8 +200,19 @@ pub(super) fn field(
         escape(property).as_deref() == Some(name) || (reserved(property) && property.as_ref() == name)
     });
     match (found, node.additional) {
-        (Some((_, id)), _) => Ok(Ty::of(arena, *id, &path)),
+        (Some((_, id)), _) if visible(arena, *id) => Ok(Ty::of(arena, *id, &path)),
         (None, Additional::Schema(id)) => Ok(Ty::of(arena, id, &path)),
-        (None, _) => Err(format!("undefined field '{name}'")),
+        _ => Err(format!("undefined field '{name}'")),
+    }
+}
+
+/// Whether rules see a property. They do not see what has no type, nor lists or maps of it.
+fn visible(arena: &Arena, id: NodeId) -> bool {
+    let node = arena.get(id);
+    match (node.ty, node.additional) {
+        (Type::Any, _) => node.int_or_string,
+        (Type::Array, _) => node.items.is_none_or(|items| visible(arena, items)),
+        (Type::Object, Additional::Schema(values)) if node.properties.is_empty() => visible(arena, values),
+        _ => true,
     }
 }

@@ -1,0 +1,485 @@
+//! Fields, items and what they are: `a.b`, `a[b]`, `a.?b`, `a[?b]`, `has(a.b)`, `a == b`, `type(a)`.
+//!
+//! The evaluator says `false` for a field of what has no fields, knows no optional in the middle of a path, and finds two
+//! optionals never equal. So it does not get to see any of these: each becomes the call of a function that does what the
+//! reference implementation does. A whole path is one call, so that only its end is copied.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators};
+use kube_cel::cel::common::types::{
+    CelBool, CelDouble, CelInt, CelList, CelMap, CelOptional, CelString, CelUInt,
+};
+use kube_cel::cel::common::value::Val;
+use kube_cel::cel::objects::{Opaque, OptionalValue};
+use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
+
+/// A value, and the names and places that lead further from it.
+const PATH: &str = "@path";
+/// The same, asking whether the last is there.
+const HAS: &str = "@has";
+/// Marks a name or a place that may be missing. It is never called.
+const MAYBE: &str = "@maybe";
+/// Whether a path can be followed to its end.
+const REACHES: &str = "@reaches";
+const EQUAL: &str = "@equal";
+const DIFFERENT: &str = "@different";
+
+/// Words that name types.
+const TYPES: [&str; 14] = [
+    "bool",
+    "bytes",
+    "double",
+    "dyn",
+    "google.protobuf.Duration",
+    "google.protobuf.Timestamp",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "optional_type",
+    "string",
+    "type",
+    "uint",
+];
+
+/// Whether a word names a type.
+pub(super) fn is_type(name: &str) -> bool {
+    TYPES.contains(&name)
+}
+
+/// The type that a path of names stands for, if it is one.
+pub(super) fn qualified_type(select: &SelectExpr) -> Option<&'static str> {
+    let Expr::Select(outer) = &select.operand.expr else {
+        return None;
+    };
+    let google = matches!(&outer.operand.expr, Expr::Ident(name) if name == "google");
+    match select.field.as_str() {
+        _ if !google || outer.field != "protobuf" || select.test => None,
+        "Duration" => Some("google.protobuf.Duration"),
+        "Timestamp" => Some("google.protobuf.Timestamp"),
+        _ => None,
+    }
+}
+
+/// The type that a word names, as a value.
+pub(super) fn type_named(name: &str) -> Option<Cel> {
+    is_type(name).then(|| type_value(name))
+}
+
+fn type_value(name: &str) -> Cel {
+    Cel::Opaque(Arc::new(TypeName(name.to_owned())))
+}
+
+/// A type as a value.
+#[derive(Debug, PartialEq, Eq)]
+struct TypeName(String);
+
+impl Opaque for TypeName {
+    fn runtime_type_name(&self) -> &'static str {
+        "type"
+    }
+}
+
+fn call(name: &str, args: Vec<IdedExpr>) -> Expr {
+    Expr::Call(CallExpr {
+        func_name: name.to_owned(),
+        target: None,
+        args,
+    })
+}
+
+/// A path that goes one further than the value does, which may be a path itself.
+fn further(value: IdedExpr, by: IdedExpr) -> Vec<IdedExpr> {
+    match value.expr {
+        Expr::Call(CallExpr {
+            func_name, mut args, ..
+        }) if func_name == PATH => {
+            args.push(by);
+            args
+        }
+        _ => vec![value, by],
+    }
+}
+
+/// Texts and the like equal nothing but their own kind: that needs no help.
+fn plain(expression: &IdedExpr) -> bool {
+    matches!(
+        expression.expr,
+        Expr::Literal(
+            LiteralValue::Boolean(_) | LiteralValue::Bytes(_) | LiteralValue::Null | LiteralValue::String(_)
+        )
+    )
+}
+
+/// A list is not copied only to be read: a path of names that can be followed is left to the evaluator.
+pub(super) fn read(expression: &mut IdedExpr) -> bool {
+    let Expr::Call(CallExpr { func_name, args, .. }) = &expression.expr else {
+        return false;
+    };
+    let name = |step: &IdedExpr| matches!(step.expr, Expr::Literal(LiteralValue::String(_)));
+    let index = |of, step: &IdedExpr| IdedExpr {
+        id: 0,
+        expr: call(operators::INDEX, vec![of, step.clone()]),
+    };
+    let read = match args.as_slice() {
+        [from, steps @ ..]
+            if func_name == PATH && matches!(from.expr, Expr::Ident(_)) && steps.iter().all(name) =>
+        {
+            steps.iter().fold(from.clone(), index)
+        }
+        _ => return false,
+    };
+    let reaches = IdedExpr {
+        id: 0,
+        expr: call(REACHES, args.clone()),
+    };
+    let copied = std::mem::take(expression);
+    expression.expr = call(operators::CONDITIONAL, vec![reaches, read, copied]);
+    true
+}
+
+/// Replaces an expression whose parts are replaced already; tells whether it was one to replace.
+pub(super) fn lower(expression: &mut IdedExpr) -> bool {
+    let id = expression.id;
+    let lowered = match std::mem::take(&mut expression.expr) {
+        Expr::Select(select) => {
+            let field = LiteralValue::String(CelString::from(select.field.as_str()));
+            let by = IdedExpr {
+                id,
+                expr: Expr::Literal(field),
+            };
+            call(if select.test { HAS } else { PATH }, further(*select.operand, by))
+        }
+        Expr::Call(mut called) if called.func_name == "size" => {
+            let of = called.target.as_deref_mut().or(called.args.first_mut());
+            let changed = of.is_some_and(read);
+            expression.expr = Expr::Call(called);
+            return changed;
+        }
+        Expr::Call(mut called) if called.target.is_none() => {
+            match (called.func_name.as_str(), called.args.len()) {
+                ("dyn", 1) => called.args.pop().unwrap_or_default().expr,
+                (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, 2) => {
+                    let mut by = called.args.pop().unwrap_or_default();
+                    if called.func_name != operators::INDEX {
+                        by = IdedExpr {
+                            id,
+                            expr: call(MAYBE, vec![by]),
+                        };
+                    }
+                    call(PATH, further(called.args.pop().unwrap_or_default(), by))
+                }
+                (name @ (operators::EQUALS | operators::NOT_EQUALS), 2) if !called.args.iter().any(plain) => {
+                    let name = if name == operators::EQUALS {
+                        EQUAL
+                    } else {
+                        DIFFERENT
+                    };
+                    call(name, called.args)
+                }
+                (operators::IN, 2) => {
+                    let changed = called.args.last_mut().is_some_and(read);
+                    expression.expr = Expr::Call(called);
+                    return changed;
+                }
+                _ => {
+                    expression.expr = Expr::Call(called);
+                    return false;
+                }
+            }
+        }
+        other => {
+            expression.expr = other;
+            return false;
+        }
+    };
+    expression.expr = lowered;
+    true
+}
+
+/// Adds what is called.
+pub(super) fn register(context: &mut Context<'_>) {
+    context.add_function(PATH, |called: &FunctionContext<'_, '_>| path(called));
+    context.add_function(HAS, |called: &FunctionContext<'_, '_>| has(called));
+    context.add_function(
+        REACHES,
+        |called: &FunctionContext<'_, '_>| -> Result<bool, ExecutionError> {
+            let from = argument(called, 0)?;
+            Ok(matches!(follow(called, from.as_ref(), false), Ok(End::Value(_))))
+        },
+    );
+    context.add_function(EQUAL, |called: &FunctionContext<'_, '_>| equal(called));
+    context.add_function(DIFFERENT, |called: &FunctionContext<'_, '_>| {
+        equal(called).map(|equal| !equal)
+    });
+    context.add_function("type", |called: &FunctionContext<'_, '_>| -> ResolveResult {
+        let value = argument(called, 0)?;
+        Ok(type_value(value.get_type().name()))
+    });
+    for name in TYPES {
+        context.add_variable_from_value(name, type_value(name));
+    }
+}
+
+fn argument<'a>(called: &'a FunctionContext<'_, '_>, at: usize) -> Result<Cow<'a, dyn Val>, ExecutionError> {
+    let expression = called.args.get(at).ok_or(ExecutionError::NoSuchOverload)?;
+    Cel::resolve_val(expression, called.ptx)
+}
+
+/// Where a path ends.
+enum End<'a> {
+    Value(&'a dyn Val),
+    /// What an optional holds.
+    Held(&'a dyn Val),
+    /// An optional that holds nothing.
+    Nothing,
+}
+
+fn path(called: &FunctionContext<'_, '_>) -> ResolveResult {
+    let from = argument(called, 0)?;
+    let optional = match follow(called, from.as_ref(), false)? {
+        End::Value(value) => return Cel::try_from(value),
+        End::Held(value) => OptionalValue::of(Cel::try_from(value)?),
+        End::Nothing => OptionalValue::none(),
+    };
+    Ok(Cel::Opaque(Arc::new(optional)))
+}
+
+fn has(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
+    let from = argument(called, 0)?;
+    Ok(!matches!(follow(called, from.as_ref(), true)?, End::Nothing))
+}
+
+/// Follows a path. After an optional everything may be missing; if `test`, so may the last.
+fn follow<'a>(
+    called: &FunctionContext<'_, '_>,
+    from: &'a dyn Val,
+    test: bool,
+) -> Result<End<'a>, ExecutionError> {
+    let mut value = from;
+    let mut optional = false;
+    if let Some(held) = from.downcast_ref::<CelOptional>() {
+        optional = true;
+        value = match held.inner() {
+            Some(held) => held,
+            None => return Ok(End::Nothing),
+        };
+    }
+    let mut steps = called.args.iter().skip(1).peekable();
+    while let Some(step) = steps.next() {
+        let by = match &step.expr {
+            Expr::Call(CallExpr { func_name, args, .. }) if func_name == MAYBE => {
+                optional = true;
+                args.first().unwrap_or(step)
+            }
+            _ => step,
+        };
+        let by = Cel::resolve_val(by, called.ptx)?;
+        value = match find(value, by.as_ref())? {
+            Ok(found) => found,
+            Err(_) if optional || (test && steps.peek().is_none()) => return Ok(End::Nothing),
+            Err(missing) => return Err(missing.error(by.as_ref())),
+        };
+    }
+    Ok(if optional {
+        End::Held(value)
+    } else {
+        End::Value(value)
+    })
+}
+
+/// What is not there.
+enum Missing {
+    Key,
+    Item,
+}
+
+impl Missing {
+    fn error(&self, by: &dyn Val) -> ExecutionError {
+        let name = match Cel::try_from(by) {
+            Ok(Cel::String(text)) => text.to_string(),
+            Ok(Cel::Int(number)) => number.to_string(),
+            Ok(Cel::UInt(number)) => number.to_string(),
+            Ok(Cel::Float(number)) => number.to_string(),
+            Ok(Cel::Bool(value)) => value.to_string(),
+            _ => by.get_type().name().to_owned(),
+        };
+        match self {
+            Self::Key => ExecutionError::NoSuchKey(Arc::new(name)),
+            Self::Item => ExecutionError::function_error(PATH, format!("index out of bounds: {name}")),
+        }
+    }
+}
+
+/// What has neither keys nor places lacks all of them.
+fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<&'a dyn Val, Missing>, ExecutionError> {
+    if let Some(map) = of.downcast_ref::<CelMap>() {
+        return Ok(entry(map, by).ok_or(Missing::Key));
+    }
+    let Some(list) = of.downcast_ref::<CelList>() else {
+        return Ok(Err(Missing::Key));
+    };
+    let Some(at) = whole(by) else {
+        let kind = by.get_type();
+        let why = match by.downcast_ref::<CelDouble>() {
+            Some(number) => format!("unsupported index value {} in list", number.inner()),
+            None => format!("unsupported index type '{}' in list", kind.name()),
+        };
+        return Err(ExecutionError::function_error(PATH, why));
+    };
+    let item = usize::try_from(at).ok().and_then(|at| list.inner().get(at));
+    Ok(item.map(AsRef::as_ref).ok_or(Missing::Item))
+}
+
+/// A whole number, of whatever type.
+fn whole(number: &dyn Val) -> Option<i128> {
+    if let Some(number) = number.downcast_ref::<CelInt>() {
+        return Some(i128::from(*number.inner()));
+    }
+    if let Some(number) = number.downcast_ref::<CelUInt>() {
+        return Some(i128::from(*number.inner()));
+    }
+    let number = *number.downcast_ref::<CelDouble>()?.inner();
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is whole, and a cast stops at the ends"
+    )]
+    (number.fract() == 0.0).then_some(number as i128)
+}
+
+fn entry<'a>(map: &'a CelMap, key: &dyn Val) -> Option<&'a dyn Val> {
+    let get = |key: &dyn Val| match map.as_indexer()?.get(key) {
+        Ok(Cow::Borrowed(value)) => Some(value),
+        _ => None,
+    };
+    if key.downcast_ref::<CelString>().is_some() || key.downcast_ref::<CelBool>().is_some() {
+        return get(key);
+    }
+    let number = whole(key)?;
+    let signed = i64::try_from(number).ok().map(CelInt::from);
+    let unsigned = u64::try_from(number).ok().map(CelUInt::from);
+    signed
+        .and_then(|key| get(&key))
+        .or_else(|| unsigned.and_then(|key| get(&key)))
+}
+
+fn equal(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
+    let (a, b) = (argument(called, 0)?, argument(called, 1)?);
+    Ok(same(a.as_ref(), b.as_ref()))
+}
+
+/// Numbers are equal whatever their types, and optionals if they hold equals, or both nothing.
+fn same(a: &dyn Val, b: &dyn Val) -> bool {
+    if let (Some(a), Some(b)) = (a.downcast_ref::<CelOptional>(), b.downcast_ref::<CelOptional>()) {
+        return match (a.inner(), b.inner()) {
+            (Some(a), Some(b)) => same(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+    }
+    if let (Some(a), Some(b)) = (a.downcast_ref::<CelList>(), b.downcast_ref::<CelList>()) {
+        let pairs = || a.inner().iter().zip(b.inner());
+        return a.inner().len() == b.inner().len() && pairs().all(|(a, b)| same(a.as_ref(), b.as_ref()));
+    }
+    if let (Some(a), Some(b)) = (a.downcast_ref::<CelMap>(), b.downcast_ref::<CelMap>()) {
+        let there = |key: &dyn Val, value: &dyn Val| entry(b, key).is_some_and(|other| same(value, other));
+        return a.inner().len() == b.inner().len()
+            && a.inner()
+                .iter()
+                .all(|(key, value)| there(key.inner(), value.as_ref()));
+    }
+    a == b || numbers(a, b)
+}
+
+fn numbers(a: &dyn Val, b: &dyn Val) -> bool {
+    // What is not whole equals only its own type, and was compared.
+    matches!((whole(a), whole(b)), (Some(a), Some(b)) if a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Activation, Expression};
+
+    #[test]
+    fn paths_end_as_they_do_there() {
+        let mut values = Activation::default();
+        values.bind(
+            "self",
+            &json!({"n": 1, "s": "x", "o": {"s": "x"}, "l": [{"s": "x"}], "m": {"a": {"a": "x"}}, "f": 1.5}),
+        );
+        values.bind("nothing", &json!(null));
+        for (rule, wanted) in [
+            ("nothing.data.a != 'locked'", Err("no such key: data")),
+            ("nothing['data'] != 'locked'", Err("no such key: data")),
+            ("self.s.b == 'x'", Err("no such key: b")),
+            ("self.s.b.c == 'x' || true", Ok(true)),
+            ("self.nope == 'x'", Err("no such key: nope")),
+            ("self.l.b == 'x'", Err("unsupported index type 'string' in list")),
+            ("self.l[1].s == 'x'", Err("index out of bounds: 1")),
+            ("self.l[-1].s == 'x'", Err("index out of bounds: -1")),
+            ("has(self.s.b)", Ok(false)),
+            ("has(nothing.b)", Ok(false)),
+            ("has(nothing.b.c)", Err("no such key: b")),
+            ("has(self.o.s) && !has(self.o.t)", Ok(true)),
+            ("self.?o.s.orValue('d') == 'x'", Ok(true)),
+            ("self.?p.s.orValue('d') == 'd'", Ok(true)),
+            ("self.l[?0].s.orValue('d') == 'x'", Ok(true)),
+            ("self.l[?1].s.orValue('d') == 'd'", Ok(true)),
+            ("self.?l[0].s.orValue('d') == 'x'", Ok(true)),
+            ("self.?m['a'].a.orValue('d') == 'x'", Ok(true)),
+            ("optional.of(self).n.value() == 1", Ok(true)),
+            ("optional.of(self).nope.hasValue()", Ok(false)),
+            ("has(self.?o.s) && !has(self.?o.t) && !has(self.?p.s)", Ok(true)),
+            ("self.?n == optional.of(1) && self.?n != optional.of(2)", Ok(true)),
+            (
+                "[self.?n] == [optional.of(1)] && [self.?n] != [self.?o]",
+                Ok(true),
+            ),
+            (
+                "self.?nope == optional.none() && self.?n != optional.none()",
+                Ok(true),
+            ),
+            ("nothing.?data.hasValue() || nothing[?'a'].hasValue()", Ok(false)),
+            (
+                "dyn(self.n) == 1 && dyn(self.n) == 1.0 && dyn([1]) == [1.0]",
+                Ok(true),
+            ),
+            ("dyn(self.f) == 1 || dyn(self.f) != 1.5", Ok(false)),
+            ("dyn({'a': 1, 'b': [2]}) == {'a': 1u, 'b': [2.0]}", Ok(true)),
+            ("{1: 'a'}[1u] == 'a' && {true: 'b'}[true] == 'b'", Ok(true)),
+            (
+                "type(self.n) == int && type(self.s) == string && type(1u) == uint",
+                Ok(true),
+            ),
+            (
+                "type(self.l) == list && type(self.o) == map && type(self.f) == double",
+                Ok(true),
+            ),
+            (
+                "type(nothing) == null_type && type(true) == bool && type(b'a') == bytes",
+                Ok(true),
+            ),
+            (
+                "type(type(1)) == type && type(1) != string && [type(1), int].size() == 2",
+                Ok(true),
+            ),
+            ("type(duration('1s')) == google.protobuf.Duration", Ok(true)),
+            (
+                "type(timestamp('2020-01-01T00:00:00Z')) == google.protobuf.Timestamp",
+                Ok(true),
+            ),
+            ("type(self.?n) == optional_type", Ok(true)),
+            (
+                "type(self.n) == int ? self.n < 100 : self.n.contains('%')",
+                Ok(true),
+            ),
+        ] {
+            let found = Expression::compile(rule).unwrap().evaluate_bool(&values);
+            assert_eq!(found, wanted.map_err(str::to_owned), "{rule}");
+        }
+    }
+}
