@@ -138,12 +138,18 @@ pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
     };
     let schema = crate::builtin::find("rbac.authorization.k8s.io", "v1", "clusterroles")
         .map_or_else(Schema::anything, crate::builtin::Kind::schema);
-    ssa::apply(Some(role), &configuration, &manager, &schema).unwrap_or_else(|_| {
+    let applied = ssa::apply(Some(role), &configuration, &manager, &schema);
+    let mut aggregated = applied.unwrap_or_else(|_| {
         // Rights matter more than who owns them.
         let mut role = role.clone();
         if let Some(map) = role.as_object_mut() {
             map.insert("rules".into(), rules);
         }
         role
-    })
+    });
+    // A role without rules says so.
+    if let Some(map) = aggregated.as_object_mut() {
+        map.entry("rules").or_insert(Value::Null);
+    }
+    aggregated
 }
