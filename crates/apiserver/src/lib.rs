@@ -26,6 +26,7 @@ pub mod builtin;
 mod bytes_tests;
 mod clock;
 mod controllers;
+mod go_duration;
 mod http;
 mod jsonpath;
 mod openapi;

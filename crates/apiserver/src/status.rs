@@ -121,6 +121,27 @@ impl Failure {
         it
     }
 
+    /// 500 for a path that says too little, as plain text.
+    pub fn nowhere(path: &str) -> Self {
+        let why = format!(
+            "Internal Server Error: {path:?}: unable to determine kind and namespace from url, {path}\n"
+        );
+        let mut it = Self::new(500, "InternalError", why);
+        it.0.plain = true;
+        it
+    }
+
+    /// 504, as an object that does not say what it is.
+    pub fn late() -> Self {
+        let why = "Timeout: request did not complete within the allotted timeout";
+        let status = json!({
+            "metadata": {}, "status": "Failure", "message": why, "reason": "Timeout", "details": {}, "code": 504,
+        });
+        let mut it = Self::new(504, "Timeout", status.to_string());
+        it.0.plain = true;
+        it
+    }
+
     /// 409, the name is taken.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::new(
@@ -193,6 +214,17 @@ impl Failure {
             "the server does not allow this method on the requested resource",
         )
         .with(json!({}))
+    }
+
+    /// 405, for what cannot be done with a kind.
+    pub fn not_supported(group: &str, resource: &str, action: &str) -> Self {
+        let kind = qualified(group, resource);
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            format!("{action} is not supported on resources of kind \"{kind}\""),
+        )
+        .with(json!({ "group": group, "kind": resource }))
     }
 
     /// 410, history is gone.

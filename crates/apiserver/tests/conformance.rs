@@ -23,6 +23,8 @@ mod random;
 mod tally;
 #[path = "conformance/transcript.rs"]
 mod transcript;
+#[path = "conformance/values.rs"]
+mod values;
 #[path = "conformance/webhook.rs"]
 mod webhook;
 
@@ -34,7 +36,9 @@ use writ_testenv::{Assets, ControlPlane, Options, harness};
 use exchange::Pair;
 
 fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Most of the time is spent on watches that wait for their end.
+    arguments.test_threads = arguments.test_threads.or(Some(6));
     let missing = Assets::find().err();
     let missing_none = missing.is_none();
     let ignored = missing.is_some() && !harness::real_required();

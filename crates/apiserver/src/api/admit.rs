@@ -66,15 +66,11 @@ pub(super) fn definition(call: &Call) -> Result<()> {
     if !ending {
         return Ok(());
     }
-    Err(Failure::new(
-        405,
-        "MethodNotAllowed",
-        format!(
-            "create not allowed while custom resource definition is terminating is not supported on resources of kind \"{}\"",
-            call.resource.table
-        ),
-    )
-    .with_details(json!({ "group": call.resource.group, "kind": call.resource.plural })))
+    Err(Failure::not_supported(
+        &call.resource.group,
+        &call.resource.plural,
+        "create not allowed while custom resource definition is terminating",
+    ))
 }
 
 /// Namespaces that a cluster cannot do without.

@@ -185,9 +185,12 @@ impl Call {
             // A custom resource that is called `namespaces` is none.
             target.namespace.is_empty()
         };
-        if !served || (review && !whole) {
+        if !served || target.proxy || (review && !whole) {
             return Err(match self.resource.builtin {
                 Some(_) => Failure::no_such_resource(),
+                None if target.proxy && served => {
+                    Failure::not_supported(&self.resource.group, &self.resource.plural, "proxy")
+                }
                 None => Failure::no_such_path(),
             });
         }
@@ -273,7 +276,7 @@ impl Call {
     pub fn accept(&self) -> Result<Accept> {
         let pretty = self.query.get("pretty").unwrap_or_default();
         let pretty = matches!(pretty, "1" | "t" | "T" | "true" | "TRUE" | "True");
-        negotiate(&self.headers, pretty, true)
+        negotiate(&self.headers, pretty, self.resource.builtin.is_none())
     }
 
     pub fn key(&self) -> Arc<str> {

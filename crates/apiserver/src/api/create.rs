@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use writ_authz::Write;
 
 use super::admit::{self, Operation};
+use super::update::no_version;
 use super::write::{self, Options};
 use super::{Call, meta, restrict};
 use crate::http::Body;
@@ -54,16 +55,27 @@ pub(super) async fn store_new(
     if mutated {
         write::check_place(call, &mut value)?;
     }
+    let posted = call.target.name.is_empty();
+    if !posted {
+        let rv = meta::text(&value, "resourceVersion");
+        if !rv.is_empty() && rv.parse::<u64>().is_err() {
+            return Err(no_version(rv));
+        }
+        meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
+    }
     meta::begin(resource, &mut value, &call.state.clock);
     prepare(call, &mut value)?;
     admit::escalation(call, &value, Write::Create)?;
     write::validate(call, &value, None)?;
     restrict::check_subject(call, &value)?;
+    if !posted {
+        // The right to update or patch is not the right to create.
+        write::demand(call, "create")?;
+    }
     let _charge = admit::validate(call, Operation::Create, &value, None, options).await?;
-    if mutated {
+    if mutated || (!track && resource.builtin.is_none()) {
         write::forget_unknown(call, &mut value)?;
     }
-    let posted = call.target.name.is_empty();
     // A path that names the object says where it is kept, even if a webhook gave it another name.
     let key = if posted {
         key_of(meta::text(&value, "namespace"), meta::text(&value, "name"))

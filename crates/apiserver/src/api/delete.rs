@@ -300,23 +300,31 @@ pub(crate) fn delete_object(
                 Err(_) => continue,
             }
         }
-        if now.deleting && finalizers == before {
+        // Definitions and namespaces have their own way to end.
+        let plain = !matches!(
+            &*resource.table,
+            "namespaces" | "customresourcedefinitions.apiextensions.k8s.io"
+        );
+        // Whoever made it may have written the time of its end.
+        let begun = now.deleting && (!plain || meta::grace(&value) == Some(0));
+        if begun && finalizers == before {
             return Ok(Deleted::Marked(value, now.rv));
         }
         meta::set_finalizers(&mut value, &finalizers);
-        if !now.deleting {
-            let plain = !matches!(
-                &*resource.table,
-                "namespaces" | "customresourcedefinitions.apiextensions.k8s.io"
-            );
+        if !begun {
+            let later = meta::text(&value, "deletionTimestamp")
+                .parse()
+                .is_ok_and(|end: jiff::Timestamp| end > clock.now());
             meta::edit(&mut value, |metadata| {
-                metadata.insert("deletionTimestamp".into(), clock.rfc3339().into());
-                // Definitions and namespaces have their own way to end.
+                if !now.deleting || later {
+                    metadata.insert("deletionTimestamp".into(), clock.rfc3339().into());
+                }
                 if plain {
                     metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
                 }
                 let generation = metadata.get("generation").and_then(Value::as_i64);
-                if let Some(generation) = generation.filter(|generation| plain && *generation > 0) {
+                let counted = plain && !now.deleting;
+                if let Some(generation) = generation.filter(|generation| counted && *generation > 0) {
                     metadata.insert("generation".into(), (generation + 1).into());
                 }
             });

@@ -25,10 +25,10 @@ impl Filter {
         let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())
             .map_err(Failure::bad_request)?;
         let mut wanted = call.query.get("fieldSelector").unwrap_or_default().to_owned();
+        let named = call.target.watch && !call.target.name.is_empty();
         // A watch of one object by its path is a watch by its name.
-        if call.target.watch && !call.target.name.is_empty() {
-            let separator = if wanted.is_empty() { "" } else { "," };
-            wanted = format!("{wanted}{separator}metadata.name={}", call.target.name);
+        if named && wanted.is_empty() {
+            wanted = format!("metadata.name={}", call.target.name);
         }
         let fields = FieldSelector::parse(&wanted).map_err(Failure::bad_request)?;
         let mut deep = false;
@@ -40,6 +40,10 @@ impl Filter {
                 "metadata.name" | "metadata.namespace" => {}
                 _ => deep = true,
             }
+        }
+        if named && fields.exact("metadata.name") != Some(call.target.name.as_str()) {
+            let why = "fieldSelector metadata.name doesn't match requested name";
+            return Err(Failure::bad_request(why));
         }
         let namespace = (call.resource.namespaced && !call.target.namespace.is_empty())
             .then(|| call.target.namespace.clone());

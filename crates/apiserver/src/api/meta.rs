@@ -72,14 +72,7 @@ pub(super) fn begin(resource: &Resource, value: &mut Value, clock: &Clock) {
         if let Some(name) = generated {
             metadata.insert("name".into(), name.into());
         }
-        for name in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "generation",
-        ] {
-            metadata.remove(name);
-        }
+        metadata.remove("selfLink");
         metadata.insert("uid".into(), new_uid().into());
         metadata.insert("creationTimestamp".into(), clock.rfc3339().into());
         if counts {
@@ -131,6 +124,13 @@ pub(super) fn carry_end(old: &Value, new: &mut Value) {
             copy(old, new, "deletionGracePeriodSeconds");
         }
     });
+}
+
+/// How long the end takes.
+pub(super) fn grace(value: &Value) -> Option<i64> {
+    value
+        .pointer("/metadata/deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
 }
 
 fn lacks(metadata: &Map<String, Value>, name: &str) -> bool {

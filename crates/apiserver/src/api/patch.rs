@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::update::{How, finish, modify};
+use super::update::{How, check_name, check_no_uid, finish, modify};
 use super::write::{self, Options};
 use super::{Call, meta, ownership};
 use crate::http::{Body, decode_json, decode_yaml, media_type, without_whole_floats};
@@ -172,41 +172,22 @@ pub(super) fn configuration(bytes: &Bytes, api_version: &str, kind: &str) -> Res
 }
 
 async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::update::Done> {
-    let (config, problems) = configuration(bytes, &call.api_version(), &call.resource.kind)?;
-    let unnamed = meta::text(&config, "name").is_empty();
-    if call.resource.namespaced {
-        write::check_place(call, &mut config.clone())?;
-    }
-    if config
-        .pointer("/metadata/managedFields")
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty())
-    {
-        return Err(Failure::bad_request("metadata.managedFields must be nil"));
-    }
+    // Whether it can be read at all matters only if there is something to apply it to.
+    let read = configuration(bytes, &call.api_version(), &call.resource.kind);
     let schema = ownership::schema(call)?;
-    // What the schema does not know is an error of the apply itself.
-    write::report(call, options.validation, &problems)?;
     modify(call, options, How::Apply, &|live| {
-        // Only what is there already has a name without saying it.
-        if unnamed && live.is_none() {
-            return Err(Failure::bad_request(format!(
-                "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                call.target.name
-            )));
+        let (config, problems) = read.as_ref().map_err(Failure::clone)?;
+        let mut new = ownership::apply(call, options, live, config, &schema)?;
+        // What the schema does not know is an error of the apply itself.
+        write::report(call, options.validation, problems)?;
+        if live.is_none() {
+            check_no_uid(call, &new)?;
         }
-        let mut new = ownership::apply(call, options, live, &config, &schema)?;
         if call.resource.namespaced {
             write::check_place(call, &mut new)?;
         }
-        let name = meta::text(&new, "name");
-        if name == call.target.name {
-            return Ok(new);
-        }
-        Err(Failure::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.target.name
-        )))
+        check_name(call, &new)?;
+        Ok(new)
     })
     .await
 }

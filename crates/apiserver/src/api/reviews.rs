@@ -8,7 +8,7 @@ use writ_authz::{Attributes, ResourceAttributes};
 use super::admit::{self, Operation};
 use super::review_rules::{self, About};
 use super::{Call, meta, write};
-use crate::auth::{ISSUER, MASTERS, User, review_token};
+use crate::auth::{INVALID, ISSUER, MASTERS, User, review_authorization};
 use crate::http::{Body, Shape};
 use crate::registry::Resource;
 use crate::schema::Cause;
@@ -94,7 +94,7 @@ fn token(call: &Call, review: &Value) -> Result<Value> {
     if !asked {
         audiences.push(ISSUER.into());
     }
-    Ok(match review_token(&call.state, token, &audiences) {
+    Ok(match review_authorization(&call.state, token, audiences) {
         Ok((user, good)) => {
             let mut status = json!({ "authenticated": true, "user": user.to_json() });
             if let Some(map) = status.as_object_mut() {
@@ -107,10 +107,10 @@ fn token(call: &Call, review: &Value) -> Result<Value> {
             status.insert("user".into(), json!({}));
             status.insert(
                 "error".into(),
-                if error == "invalid bearer token" {
+                if error == INVALID {
                     error.to_owned()
                 } else {
-                    format!("[invalid bearer token, {error}]")
+                    format!("[{INVALID}, {error}]")
                 }
                 .into(),
             );

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Call;
 use crate::jsonpath;
 use crate::registry::Column;
-use crate::status::Result;
+use crate::status::{Failure, Result};
 
 const NAME_TEXT: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
@@ -65,10 +65,17 @@ pub(super) struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     pub fn new(call: &'a Call) -> Result<Self> {
+        let include = call.query.get("includeObject").unwrap_or("Metadata");
+        if !["Metadata", "Object", "None"].contains(&include) {
+            return Err(Failure::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            )));
+        }
         Ok(Self {
             columns: &call.version()?.columns,
             builtin: call.resource.builtin,
-            include: call.query.get("includeObject").unwrap_or("Metadata"),
+            include,
             now: call.state.clock.now(),
         })
     }

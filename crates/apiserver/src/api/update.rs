@@ -89,22 +89,9 @@ pub(super) async fn modify(
             if !main || !(how == How::Apply || (how == How::Replace && restrict::creates_on_update(call))) {
                 return Err(call.not_found());
             }
-            // The right to update or patch is not the right to create.
-            write::demand(call, "create")?;
             let mut value = make(None)?;
-            let uid = meta::text(&value, "uid");
-            if !uid.is_empty() {
-                return Err(Failure::conflict(
-                    &call.resource.group,
-                    &call.resource.plural,
-                    &call.target.name,
-                    &format!(
-                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-                    ),
-                ));
-            }
+            check_no_uid(call, &value)?;
             fill(call, how, &mut value)?;
-            meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
             match create::store_new(call, value, options, how != How::Apply).await {
                 Err(failure) if failure.reason() == "AlreadyExists" => continue,
                 done => return done,
@@ -174,12 +161,15 @@ async fn change(
     write::validate(call, &new, Some(&old))?;
     restrict::check_rights(call, &old, &new)?;
     let _charge = admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
-    if mutated {
+    if mutated || (how == How::Apply && call.resource.builtin.is_none()) {
         write::forget_unknown(call, &mut new)?;
     }
 
     let expect = Expect::At(current.rv);
-    let gone = current.deleting && meta::finalizers(&new).is_empty() && !restrict::lives_on(call, &new);
+    let gone = current.deleting
+        && meta::finalizers(&new).is_empty()
+        && meta::grace(&old).unwrap_or_default() == 0
+        && !restrict::lives_on(call, &new);
     if !gone && meta::same(&old, &new) {
         return Ok(Ok((StatusCode::OK, old, None)));
     }
@@ -237,6 +227,23 @@ fn check_uid(call: &Call, how: How, old: &Value, new: &Value) -> Result<()> {
     Ok(())
 }
 
+/// What is not there yet has no uid.
+pub(super) fn check_no_uid(call: &Call, value: &Value) -> Result<()> {
+    let uid = meta::text(value, "uid");
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let why =
+        format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+    let resource = &call.resource;
+    Err(Failure::conflict(
+        &resource.group,
+        &resource.plural,
+        &call.target.name,
+        &why,
+    ))
+}
+
 /// Only now, after those who may change the object, who may also change which version it is about.
 fn check_version(call: &Call, old: &Value, new: &Value) -> Result<()> {
     let resource = &call.resource;
@@ -253,13 +260,18 @@ fn check_version(call: &Call, old: &Value, new: &Value) -> Result<()> {
             )],
         )),
         rv if rv == meta::text(old, "resourceVersion") => Ok(()),
-        rv if rv.parse::<u64>().is_err() => Err(Failure::new(
-            500,
-            "",
-            format!("strconv.ParseUint: parsing {rv:?}: invalid syntax"),
-        )),
+        rv if rv.parse::<u64>().is_err() => Err(no_version(rv)),
         _ => Err(Failure::stale(&resource.group, &resource.plural, name)),
     }
+}
+
+/// What cannot be a version, which the real server finds late.
+pub(super) fn no_version(rv: &str) -> Failure {
+    Failure::new(
+        500,
+        "",
+        format!("strconv.ParseUint: parsing {rv:?}: invalid syntax"),
+    )
 }
 
 /// The key that the real server stores the object under; its messages name it.

@@ -63,7 +63,9 @@ impl Drop for Counted {
 
 pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     let accept = call.accept()?;
-    check_options(call, true)?;
+    // What is asked in the old way has the options of a list.
+    let new_way = call.query.flag("watch");
+    check_options(call, new_way)?;
     // There is no stream of YAML.
     if accept.media == Media::Yaml {
         return Err(Failure::other_shape(
@@ -71,6 +73,9 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         ));
     }
     let filter = Filter::new(call)?;
+    if matches!(accept.shape, Shape::Table(_)) {
+        Printer::new(call)?;
+    }
     let wanted = resource_version(call)?;
     check_cache(call)?;
     let bookmarks = call.query.flag("allowWatchBookmarks");
@@ -125,7 +130,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
         shape: accept.shape.clone(),
         cursor,
         initial,
-        mark: with_state && bookmarks,
+        mark: with_state && bookmarks && new_way,
         bookmarks,
         next_bookmark: next_bookmark(now, deadline),
         deadline,

@@ -200,7 +200,10 @@ pub(super) fn shape(call: &Call, value: &mut Value) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     // Of a custom resource, the metadata alone is typed.
     let error = match (call.resource.builtin, &version.schema) {
-        (None, _) => object_meta::decode_error(value),
+        (None, schema) => value
+            .get("metadata")
+            .and_then(object_meta::decode_error)
+            .or_else(|| schema.as_ref()?.embedded_error(value)),
         (Some(_), Some(schema)) => schema.decode_error(value),
         (Some(_), None) => None,
     };
@@ -245,7 +248,7 @@ pub(super) fn default_made(call: &Call, value: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Drops what the schema does not know.
+/// Drops what the schema does not know, and gives metadata the form of metadata: an apply or a webhook may have made it.
 pub(super) fn forget_unknown(call: &Call, value: &mut Value) -> Result<()> {
     if let Some(schema) = &call.version()?.schema {
         schema.prune(value);

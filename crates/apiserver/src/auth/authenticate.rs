@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use http::{HeaderMap, HeaderValue, header};
 use rustls::pki_types::CertificateDer;
 
-use super::issuer::ISSUER;
+use super::issuer::{INVALID, ISSUER};
 use super::{User, protocol};
 use crate::serve::ClientCertificate;
 use crate::state::State;
@@ -71,12 +71,16 @@ impl StaticTokens {
     }
 }
 
-/// The token of a request; empty if there is a space too many before it. What comes after it is not looked at.
+/// The token of a request.
 fn bearer(headers: &HeaderMap) -> Option<String> {
-    let value = text(headers.get(header::AUTHORIZATION)?);
-    let mut parts = value.trim().splitn(3, ' ');
+    bearer_of(&text(headers.get(header::AUTHORIZATION)?)).map(str::to_owned)
+}
+
+/// The token of an authorization; empty if there is a space too many before it. What comes after it is not looked at.
+fn bearer_of(authorization: &str) -> Option<&str> {
+    let mut parts = authorization.trim().splitn(3, ' ');
     let bearer = parts.next()?.eq_ignore_ascii_case("bearer");
-    parts.next().filter(|_| bearer).map(str::to_owned)
+    parts.next().filter(|_| bearer)
 }
 
 /// What is to be said about a token that is ignored.
@@ -121,8 +125,22 @@ pub(crate) fn authenticate(state: &State, headers: &mut HeaderMap, peer: Option<
     }
 }
 
+/// Who a request would be that is authorized by this text, and for which audiences.
+pub(crate) fn review_authorization(
+    state: &State,
+    token: &str,
+    audiences: Vec<String>,
+) -> std::result::Result<(User, Vec<String>), &'static str> {
+    let authorization = format!("Bearer {token}");
+    match bearer_of(&authorization).filter(|token| !token.is_empty()) {
+        Some(token) => review_token(state, token, &audiences),
+        // Nobody is somebody, too, and good for everything.
+        None => Ok((User::anonymous(), audiences)),
+    }
+}
+
 /// The user of a token, and the audiences among those asked for that it is good for.
-pub(crate) fn review_token(
+fn review_token(
     state: &State,
     token: &str,
     audiences: &[String],
@@ -136,7 +154,7 @@ pub(crate) fn review_token(
         };
     }
     if !super::Issuer::claims(token) {
-        return Err("invalid bearer token");
+        return Err(INVALID);
     }
     state.issuer.check(token, audiences, &state.store, &state.clock)
 }

@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +21,16 @@ const LEEWAY: i64 = 60;
 /// How many seconds kubelets ask for: an hour, and a few by which they are known.
 const KUBELETS: i64 = 3607;
 const YEAR: i64 = 365 * 24 * 3600;
+/// What is said of a token that nobody knows.
+pub(crate) const INVALID: &str = "invalid bearer token";
+/// Reads what the real server reads: bits that belong to no byte may be anything.
+pub(super) const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(base64::engine::DecodePaddingMode::RequireNone)
+        .with_encode_padding(false),
+);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Claims {
@@ -89,9 +103,8 @@ const CHECKED: usize = 1024;
 impl Issuer {
     /// From a key pair of the curve P-256.
     pub fn new(key: &rcgen::KeyPair) -> Result<Self, String> {
-        use base64::Engine;
         use sha2::Digest;
-        let base64 = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+        let base64 = URL_SAFE_NO_PAD;
         let encoding =
             EncodingKey::from_ec_pem(key.serialize_pem().as_bytes()).map_err(|error| error.to_string())?;
         let decoding =
@@ -153,7 +166,16 @@ impl Issuer {
 
     /// Whether a token claims to be one of ours, so that no other authenticator need look at it.
     pub fn claims(token: &str) -> bool {
-        token.split('.').count() == 3
+        #[derive(Deserialize)]
+        struct Issued {
+            iss: String,
+        }
+        let parts: Vec<&str> = token.split('.').collect();
+        let [_, claims, _] = parts.as_slice() else {
+            return false;
+        };
+        let claims = LENIENT.decode(claims.replace(['\r', '\n'], ""));
+        claims.is_ok_and(|bytes| serde_json::from_slice::<Issued>(&bytes).is_ok_and(|it| it.iss == ISSUER))
     }
 
     /// The claims of a token that this issuer signed.
@@ -171,8 +193,12 @@ impl Issuer {
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
         validation.set_issuer(&[ISSUER]);
-        let claims = jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)
-            .map_err(|_| "invalid bearer token")?
+        let spelled = spelled_strictly(token).ok_or(INVALID)?;
+        let claims = jsonwebtoken::decode::<Claims>(spelled, &self.decoding, &validation)
+            .map_err(|error| match error.kind() {
+                ErrorKind::InvalidSignature => "go-jose/go-jose: error in cryptographic primitive",
+                _ => INVALID,
+            })?
             .claims;
         let mut checked = checked();
         if checked.len() >= CHECKED {
@@ -246,6 +272,14 @@ impl Issuer {
         }
         Ok((user, good))
     }
+}
+
+/// A token as the real server reads it: blanks are nothing, nor are bits of the last letter that belong to no byte.
+fn spelled_strictly(token: &str) -> Option<String> {
+    let token: String = token.chars().filter(|c| !c.is_whitespace()).collect();
+    let (signed, signature) = token.rsplit_once('.')?;
+    let signature = URL_SAFE_NO_PAD.encode(LENIENT.decode(signature).ok()?);
+    Some(format!("{signed}.{signature}"))
 }
 
 /// A token lives as long as what it is bound to; one that is being deleted counts as gone a minute later.

@@ -8,10 +8,10 @@ mod protocol;
 mod recorder;
 mod user;
 
-pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, ignored_token, review_token};
+pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, ignored_token, review_authorization};
 pub(crate) use authorizer::{Authorizer, apply};
 pub(crate) use impersonate::{Ways, impersonate};
-pub(crate) use issuer::{Bound, ISSUER, Issuer, TokenWish};
+pub(crate) use issuer::{Bound, INVALID, ISSUER, Issuer, TokenWish};
 pub use recorder::Recorder;
 pub use user::User;
 pub(crate) use user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};

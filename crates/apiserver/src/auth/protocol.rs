@@ -1,8 +1,9 @@
 //! Browsers cannot send a token in a header with a WebSocket, so it may be the name of a protocol.
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, header};
+
+use super::issuer::LENIENT;
 
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
@@ -24,7 +25,7 @@ pub(super) fn token(headers: &HeaderMap) -> Result<Option<String>, &'static str>
     if tokens.next().is_some() {
         return Err("multiple base64.bearer.authorization tokens specified");
     }
-    let bytes = URL_SAFE_NO_PAD
+    let bytes = LENIENT
         .decode(encoded)
         .map_err(|_| "invalid base64.bearer.authorization token encoding")?;
     let token = String::from_utf8(bytes).map_err(|_| "invalid base64.bearer.authorization token")?;

@@ -34,10 +34,10 @@ pub(crate) struct Accept {
     pub shape: Shape,
 }
 
-/// Chooses the first clause that can be served.
+/// Chooses the first clause that can be served. A clause that asks for more than can be given is skipped.
 ///
-/// `shaped`: whether tables and metadata may be asked for. A clause that asks for another shape than can be given is skipped.
-pub(crate) fn negotiate(headers: &HeaderMap, pretty: bool, shaped: bool) -> Result<Accept> {
+/// `any`: whether `application/*` is understood, which the routes of built-in kinds do not.
+pub(crate) fn negotiate(headers: &HeaderMap, pretty: bool, any: bool) -> Result<Accept> {
     let plain = if pretty { Media::Pretty } else { Media::Json };
     let text = headers
         .get_all(header::ACCEPT)
@@ -66,24 +66,33 @@ pub(crate) fn negotiate(headers: &HeaderMap, pretty: bool, shaped: bool) -> Resu
         let mut parts = clause.split(';').map(str::trim);
         let media = match parts.next().unwrap_or_default() {
             "application/json" | "*/*" => plain,
+            "application/*" if any => plain,
             "application/yaml" => Media::Yaml,
             _ => continue,
         };
-        let (mut kind, mut group, mut version) = ("", "", "");
+        let (mut kind, mut group, mut version, mut other) = ("", "", "", false);
         for part in parts {
             match part.split_once('=') {
                 Some(("as", value)) => kind = value,
                 Some(("g", value)) => group = value,
                 Some(("v", value)) => version = value,
+                // There is one kind of stream, and none of YAML.
+                Some(("stream", value)) => {
+                    other |= !value.is_empty() && (value != "watch" || media == Media::Yaml);
+                }
+                Some(("sv", value)) => other |= !matches!(value, "" | "v1"),
                 _ => {}
             }
         }
+        if other {
+            continue;
+        }
         let version_known = group == "meta.k8s.io" && matches!(version, "v1" | "v1beta1");
         let shape = match kind {
-            "" => Shape::Whole,
-            "Table" if shaped && version_known => Shape::Table(version.to_owned()),
-            "PartialObjectMetadata" if shaped && version_known => Shape::Metadata(version.to_owned()),
-            "PartialObjectMetadataList" if shaped && version_known => Shape::MetadataList(version.to_owned()),
+            "" if group.is_empty() && version.is_empty() => Shape::Whole,
+            "Table" if version_known => Shape::Table(version.to_owned()),
+            "PartialObjectMetadata" if version_known => Shape::Metadata(version.to_owned()),
+            "PartialObjectMetadataList" if version_known => Shape::MetadataList(version.to_owned()),
             _ => continue,
         };
         return Ok(Accept { media, shape });

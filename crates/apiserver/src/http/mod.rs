@@ -3,13 +3,16 @@
 mod accept;
 mod body;
 mod compress;
+mod deadline;
 mod protobuf;
 mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use writ_authz::{Attributes, ResourceAttributes};
 
@@ -64,16 +67,29 @@ fn refuse(failure: &Failure, wanted: Option<&HeaderValue>) -> Response<Body> {
 }
 
 async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<Body>> {
-    let (mut parts, body) = request.into_parts();
+    let since = Instant::now();
+    let (parts, body) = request.into_parts();
     // Read before anything is refused: a client that still sends when the answer comes may miss it.
     let body = if is_read(&parts.method) {
         Ok(Bytes::new())
     } else {
         read_body(body).await
     };
-    let user = auth::authenticate(state, &mut parts.headers, parts.extensions.get::<Peer>())?;
     let query = Query::parse(parts.uri.query());
-    match route(parts.uri.path()) {
+    let route = route(parts.uri.path())?;
+    let limit = deadline::of(&parts.method, &route, &query)?;
+    deadline::within(limit, since, answer_in_time(state, parts, route, query, body)).await
+}
+
+async fn answer_in_time(
+    state: &Arc<State>,
+    mut parts: Parts,
+    route: Route,
+    query: Query,
+    body: Result<Bytes>,
+) -> Result<Response<Body>> {
+    let user = auth::authenticate(state, &mut parts.headers, parts.extensions.get::<Peer>())?;
+    match route {
         Route::Other(path) => {
             let verb = parts.method.as_str().to_lowercase();
             admit(
@@ -188,12 +204,10 @@ fn single_name(target: &Target, verb: &str, query: &Query) -> Option<String> {
     query.number("limit").ok()?;
     query.number("timeoutSeconds").ok()?;
     let selector = crate::selector::FieldSelector::parse(query.get("fieldSelector")?).ok()?;
-    selector
-        .requirements()
-        .iter()
-        .find(|requirement| requirement.field == "metadata.name" && !requirement.negated)
-        .map(|requirement| requirement.value.clone())
-        .filter(|name| crate::schema::names::path_segment(name).is_empty())
+    let name = selector.exact("metadata.name")?;
+    crate::schema::names::path_segment(name)
+        .is_empty()
+        .then(|| name.to_owned())
 }
 
 /// Whether the method may be used on this path at all.

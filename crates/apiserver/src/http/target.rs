@@ -17,6 +17,8 @@ pub(crate) struct Target {
     pub subresource: String,
     /// The old `/watch/` prefix was used.
     pub watch: bool,
+    /// The older `/proxy/` prefix was used, behind which there is nothing any more.
+    pub proxy: bool,
     /// Reached through a namespace. `/namespaces/NAME` names one, too, but is not inside of it.
     pub inside: bool,
 }
@@ -28,8 +30,8 @@ pub(crate) enum Route {
     Other(String),
 }
 
-/// Takes a path apart.
-pub(crate) fn route(path: &str) -> Route {
+/// Takes a path apart. An error if nothing comes after a prefix: no right could be asked for.
+pub(crate) fn route(path: &str) -> Result<Route> {
     // Decoded as a whole: a slash is a slash, however it is spelled.
     let decoded = decode(path);
     let trimmed = decoded.strip_prefix('/').unwrap_or(&decoded);
@@ -46,11 +48,13 @@ pub(crate) fn route(path: &str) -> Route {
             (*version).clone_into(&mut target.version);
             rest
         }
-        _ => return Route::Other(path.to_owned()),
+        _ => return Ok(Route::Other(path.to_owned())),
     };
     let rest = match rest {
-        ["watch", more @ ..] if !more.is_empty() => {
-            target.watch = true;
+        ["watch" | "proxy"] => return Err(Failure::nowhere(path)),
+        [prefix @ ("watch" | "proxy"), more @ ..] => {
+            target.watch = *prefix == "watch";
+            target.proxy = !target.watch;
             more
         }
         other => other,
@@ -76,7 +80,7 @@ pub(crate) fn route(path: &str) -> Route {
             target.subresource = more.join("/");
         }
     }
-    Route::Resource(target)
+    Ok(Route::Resource(target))
 }
 
 /// Undoes percent-encoding. Bytes that are no UTF-8 become the replacement character.
@@ -188,6 +192,7 @@ impl Target {
         match *method {
             // By whichever method: the prefix says what is wanted.
             _ if self.watch => "watch",
+            _ if self.proxy => "proxy",
             Method::POST => "create",
             Method::PUT => "update",
             Method::PATCH => "patch",
@@ -230,7 +235,7 @@ mod tests {
                 "c",
             ),
         ] {
-            let Route::Resource(target) = route(path) else {
+            let Ok(Route::Resource(target)) = route(path) else {
                 panic!("{path}")
             };
             assert_eq!(
@@ -245,7 +250,10 @@ mod tests {
                 "{path}"
             );
         }
-        assert_eq!(route("/apis/apps/v1"), Route::Other("/apis/apps/v1".into()));
+        let other = |path: &str| matches!(route(path), Ok(Route::Other(same)) if same == path);
+        assert!(other("/apis/apps/v1"));
+        assert!(other("/version"));
+        assert!(route("/api/v1/watch").is_err());
     }
 
     #[test]
@@ -260,7 +268,7 @@ mod tests {
             ("/api/v1/watch/namespaces/a/namespaces/b", true),
         ] {
             assert!(
-                matches!(route(path), Route::Resource(target) if target.inside == inside),
+                matches!(route(path), Ok(Route::Resource(target)) if target.inside == inside),
                 "{path}"
             );
         }

@@ -123,32 +123,7 @@ fn date_time(text: &str) -> bool {
 
 /// Go's duration syntax, or a number with a unit in words.
 pub(super) fn duration(text: &str) -> bool {
-    let unsigned = text.trim_start_matches(['+', '-']);
-    if text.len() - unsigned.len() > 1 || unsigned.is_empty() {
-        return false;
-    }
-    if unsigned == "0" {
-        return true;
-    }
-    let mut rest = unsigned;
-    while !rest.is_empty() {
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
-        let (digits, tail) = rest.split_at(end);
-        if !digits.bytes().any(|b| b.is_ascii_digit()) || digits.matches('.').count() > 1 {
-            return false;
-        }
-        let Some(unit) = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].iter().find(|u| {
-            tail.strip_prefix(**u).is_some_and(|after| {
-                after.is_empty() || after.starts_with(|c: char| c.is_ascii_digit() || c == '.')
-            })
-        }) else {
-            return words_duration(text);
-        };
-        rest = tail.get(unit.len()..).unwrap_or_default();
-    }
-    true
+    crate::go_duration::nanoseconds(text).is_ok() || words_duration(text)
 }
 
 fn words_duration(text: &str) -> bool {

@@ -4,8 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::cause::{Cause, child, index, key};
-use super::node::{Additional, Arena, NodeId};
+use super::cause::{Cause, child, index};
 use super::{Schema, names};
 
 /// How objects of a kind are named.
@@ -22,14 +21,25 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// What a typed decoder would refuse in the metadata of an object, described as it would.
-pub(crate) fn decode_error(object: &Value) -> Option<String> {
+/// The schema of metadata.
+pub(super) fn typed() -> &'static Schema {
     static META: LazyLock<Schema> = LazyLock::new(crate::builtin::object_meta);
-    match object.get("metadata")? {
-        Value::Null => None,
-        metadata @ Value::Object(_) => META.decode_error_of(metadata, "ObjectMeta"),
-        _ => Some("json: cannot unmarshal into Go value of type v1.ObjectMeta".into()),
-    }
+    &META
+}
+
+/// What a typed decoder would refuse in the metadata of an object, described as it would.
+pub(crate) fn decode_error(metadata: &Value) -> Option<String> {
+    let found = match metadata {
+        Value::Null => return None,
+        Value::Object(_) => return typed().decode_error_of(metadata, "ObjectMeta"),
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+    };
+    Some(format!(
+        "json: cannot unmarshal {found} into Go value of type v1.ObjectMeta"
+    ))
 }
 
 impl NameRule {
@@ -53,7 +63,7 @@ impl NameRule {
 /// All annotations of an object together may not be larger.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-fn text<'a>(meta: &'a Value, name: &str) -> &'a str {
+pub(super) fn text<'a>(meta: &'a Value, name: &str) -> &'a str {
     meta.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -343,80 +353,4 @@ fn finalizers(meta: &Value, path: &str) -> Vec<Cause> {
         causes.push(Cause::invalid(path, &list.into(), detail));
     }
     causes
-}
-
-/// Validates embedded resources below the root of a custom resource.
-pub(super) fn validate_embedded(schema: &Schema, value: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    embedded(&schema.arena, schema.root, value, "", &mut causes);
-    causes
-}
-
-fn embedded(arena: &Arena, id: NodeId, value: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let node = arena.get(id);
-    match value {
-        Value::Object(map) => {
-            if node.embedded_resource {
-                embedded_resource(map, path, causes);
-            }
-            for (name, value) in map {
-                if let Some(id) = node.property(name) {
-                    embedded(arena, id, value, &child(path, name), causes);
-                } else if let Additional::Schema(id) = node.additional {
-                    embedded(arena, id, value, &key(path, name), causes);
-                }
-            }
-        }
-        Value::Array(list) => {
-            let Some(items) = node.items else { return };
-            for (i, item) in list.iter().enumerate() {
-                embedded(arena, items, item, &index(path, i), causes);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn embedded_resource(map: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
-    for name in ["apiVersion", "kind"] {
-        let field = child(path, name);
-        match map.get(name) {
-            None => causes.push(Cause::required(field, "")),
-            Some(Value::String(text)) if text.is_empty() => {
-                causes.push(Cause::invalid(field, &"".into(), "must not be empty"));
-            }
-            Some(Value::String(text)) if name == "apiVersion" => {
-                if text.matches('/').count() > 1 {
-                    let detail = format!("unexpected GroupVersion string: {text}");
-                    causes.push(Cause::invalid(field, &text.as_str().into(), &detail));
-                }
-            }
-            Some(Value::String(text)) => {
-                let problems = names::dns_1035_label(&text.to_lowercase());
-                if !problems.is_empty() {
-                    let detail = format!(
-                        "may have mixed case, but should otherwise match: {}",
-                        problems.join(",")
-                    );
-                    causes.push(Cause::invalid(field, &text.as_str().into(), &detail));
-                }
-            }
-            Some(other) => causes.push(Cause::invalid(field, other, "must be a string")),
-        }
-    }
-    if let Some(meta) = map.get("metadata") {
-        let path = child(path, "metadata");
-        if meta.is_object() {
-            let mut meta = meta.clone();
-            if text(&meta, "name").is_empty()
-                && let Some(map) = meta.as_object_mut()
-            {
-                map.insert("name".into(), "fakename".into());
-            }
-            let namespaced = !text(&meta, "namespace").is_empty();
-            causes.extend(validate_create(&meta, namespaced, NameRule::PathSegment, &path));
-        } else {
-            causes.push(Cause::invalid(path, meta, "must be an object"));
-        }
-    }
 }

@@ -6,6 +6,7 @@
 mod cause;
 mod cel;
 mod default;
+mod embedded;
 mod formats;
 mod lists;
 pub mod meta;

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::Schema;
 use super::node::{Additional, Arena, Node, NodeId};
-use crate::builtin;
+use super::{Schema, embedded, meta};
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -17,24 +16,21 @@ impl Schema {
             arena: &self.arena,
             path: String::new(),
             dropped: Vec::new(),
+            embedded: false,
         };
         walk.prune(object, Some(self.root), !self.typed);
         // The metadata of custom resources passes through a typed structure too.
         if !self.typed
             && let Some(metadata) = object.get_mut("metadata").filter(|m| m.is_object())
         {
-            let schema = builtin::object_meta();
-            let mut meta = Walk {
-                arena: &schema.arena,
-                path: "metadata".into(),
-                dropped: Vec::new(),
-            };
-            meta.prune(metadata, Some(schema.root), false);
-            schema.normalize(metadata);
-            walk.dropped.append(&mut meta.dropped);
+            walk.dropped.append(&mut metadata_form(metadata, "metadata"));
         }
         walk.dropped.sort();
-        walk.dropped
+        let mut dropped = walk.dropped;
+        if walk.embedded {
+            dropped.extend(embedded::settle(self, object));
+        }
+        dropped
     }
 
     /// Removes nulls that the schema does not allow and no default will replace.
@@ -43,10 +39,26 @@ impl Schema {
     }
 }
 
+/// Gives metadata the form of metadata, and answers what had to be dropped.
+pub(super) fn metadata_form(metadata: &mut Value, path: &str) -> Vec<String> {
+    let schema = meta::typed();
+    let mut walk = Walk {
+        arena: &schema.arena,
+        path: path.to_owned(),
+        dropped: Vec::new(),
+        embedded: false,
+    };
+    walk.prune(metadata, Some(schema.root), false);
+    schema.normalize(metadata);
+    walk.dropped
+}
+
 struct Walk<'a> {
     arena: &'a Arena,
     path: String,
     dropped: Vec<String>,
+    /// Whether there are objects inside of the object.
+    embedded: bool,
 }
 
 impl Walk<'_> {
@@ -62,7 +74,9 @@ impl Walk<'_> {
                 let mut unknown = Vec::new();
                 for (name, child) in map.iter_mut() {
                     let meta = META.contains(&name.as_str());
-                    if meta && (root || node.is_some_and(|n| n.embedded_resource)) {
+                    let embedded = node.is_some_and(|n| n.embedded_resource);
+                    self.embedded |= embedded;
+                    if meta && (root || embedded) {
                         continue;
                     }
                     let next = node.map(|node| (node.property(name), node.additional));
@@ -101,6 +115,7 @@ impl Walk<'_> {
         let length = self.path.len();
         match value {
             Value::Object(map) => {
+                self.embedded |= node.embedded_resource;
                 for (name, child) in map.iter_mut() {
                     if (root || node.embedded_resource) && META.contains(&name.as_str()) {
                         continue;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::cause::{Cause, child, go_float, index, quote};
 use super::node::{Additional, Arena, Checks, ListType, Node, NodeId, Type};
-use super::{Schema, cel, formats, lists, meta};
+use super::{Schema, cel, embedded, formats, lists};
 
 const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
@@ -14,7 +14,7 @@ impl Schema {
     /// rules run.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let mut causes = self.validate_values(new, old);
-        causes.extend(meta::validate_embedded(self, new));
+        causes.extend(embedded::validate(self, new));
         causes.extend(lists::validate(&self.arena, self.root, new, ""));
         if cel::has_rules(&self.arena, self.root) {
             let blocking = causes.iter().any(|c| {

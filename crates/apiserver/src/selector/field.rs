@@ -21,7 +21,10 @@ impl FieldSelector {
     /// Parses `a.b=c,d!=e`; a backslash escapes `,`, `=` and itself.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
-        for term in split_terms(text) {
+        let mut terms = split_terms(text);
+        // Of two that ask for one name each, the first counts; the real server sorts them.
+        terms.sort_unstable();
+        for term in terms {
             if term.is_empty() {
                 continue;
             }
@@ -41,9 +44,20 @@ impl FieldSelector {
         Ok(Self { requirements })
     }
 
-    /// The requirements, in the order written.
+    /// The requirements, sorted.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.requirements
+    }
+
+    /// The value that a field must have.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        let mut exact = self
+            .requirements
+            .iter()
+            .filter(|requirement| !requirement.negated);
+        exact
+            .find(|requirement| requirement.field == field)
+            .map(|requirement| requirement.value.as_str())
     }
 
     /// Whether the selector matches every object.

@@ -189,7 +189,7 @@ fn merge_into(
 ) -> Result<Value, ApplyError> {
     if config
         .pointer("/metadata/managedFields")
-        .is_some_and(|m| !m.is_null())
+        .is_some_and(Value::is_array)
     {
         return Err(ApplyError::BadRequest(
             "metadata.managedFields must be nil".into(),

@@ -58,6 +58,16 @@ pub fn scrub(value: &Value) -> Value {
                         )
                     });
                 }
+                // What is some seconds old is so by chance.
+                if name == "cells"
+                    && let Some(cells) = kept.as_array_mut()
+                {
+                    let young = |cell: &&mut Value| cell.as_str().is_some_and(is_seconds);
+                    cells
+                        .iter_mut()
+                        .filter(young)
+                        .for_each(|cell| *cell = json!("<age>"));
+                }
                 // In the order in which rules were found.
                 if (name == "nonResourceRules" || name == "resourceRules")
                     && let Some(rules) = kept.as_array_mut()
@@ -78,6 +88,11 @@ pub fn scrub(value: &Value) -> Value {
         Value::String(text) if ISSUERS.contains(&text.as_str()) => json!("<issuer>"),
         other => other.clone(),
     }
+}
+
+fn is_seconds(text: &str) -> bool {
+    let number = text.strip_suffix('s');
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn is_time(text: &str) -> bool {

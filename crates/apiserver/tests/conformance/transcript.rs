@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::compare::{differences, essence, keep_common, scrub};
 use super::exchange::{Answer, Pair, Side, Wanted};
+use super::values::{Values, fill, signing_request, spelled, with_zeros};
 
 /// One request.
 #[derive(Clone, Debug, Deserialize)]
@@ -144,46 +145,6 @@ pub fn all() -> Vec<Transcript> {
             Transcript { name, steps, allowed }
         })
         .collect()
-}
-
-type Values = HashMap<String, String>;
-
-/// A certificate signing request as its object carries it.
-fn signing_request(groups: &[&str]) -> String {
-    use base64::Engine as _;
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    parameters.distinguished_name = rcgen::DistinguishedName::new();
-    parameters
-        .distinguished_name
-        .push(rcgen::DnType::CommonName, "alice");
-    for group in groups {
-        let name = &mut parameters.distinguished_name;
-        name.push(rcgen::DnType::OrganizationName, *group);
-    }
-    let pem = parameters.serialize_request(&key).unwrap().pem().unwrap();
-    base64::engine::general_purpose::STANDARD.encode(pem.replace("\r\n", "\n"))
-}
-
-fn fill(text: &str, values: &Values) -> String {
-    let mut out = text.to_owned();
-    for (name, value) in values {
-        out = out.replace(&format!("${{{name}}}"), value);
-    }
-    out
-}
-
-/// `"${zeros:3}"` is `[0,0,0]`.
-fn with_zeros(mut body: String) -> String {
-    const START: &str = "\"${zeros:";
-    while let Some(start) = body.find(START) {
-        let digits = start + START.len();
-        let end = digits + body[digits..].find('}').expect("an end");
-        let count: usize = body[digits..end].parse().expect("a number");
-        let list = Value::from(vec![0; count]).to_string();
-        body.replace_range(start..end + 2, &list);
-    }
-    body
 }
 
 impl Step {
@@ -386,6 +347,7 @@ impl Transcript {
                 for (name, pointer) in &step.save {
                     let value = answer.body.pointer(pointer).cloned().unwrap_or_default();
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    values.extend(spelled(name, &text).into_iter().flatten());
                     values.insert(name.clone(), text);
                 }
                 answers.push(answer);
