@@ -354,6 +354,53 @@ async fn a_thousand_watchers_hear_of_one_write() {
 }
 
 #[tokio::test]
+async fn what_takes_too_long_is_not_done() {
+    let server = Server::builder().start().await.unwrap();
+    // Clients with a socket would try again.
+    let client = server.client();
+    let ask = async |method: &str, path: &str, body: serde_json::Value| {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("Content-Type", "application/json");
+        let answer = client.send(request.body(body.to_string().into_bytes().into()).unwrap());
+        answer.await.unwrap().status().as_u16()
+    };
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let made = json!({ "metadata": { "name": "a" } });
+    assert_eq!(
+        ask("POST", &format!("{maps}?timeout=1ns"), made.clone()).await,
+        504
+    );
+    assert_eq!(ask("GET", &format!("{maps}/a"), json!(null)).await, 404);
+    assert_eq!(ask("POST", &format!("{maps}?timeout=1m"), made).await, 201);
+    let changed = json!({ "metadata": { "name": "a" }, "data": { "b": "c" } });
+    assert_eq!(ask("PUT", &format!("{maps}/a?timeout=1ns"), changed).await, 504);
+    let kept = Api::<ConfigMap>::default_namespaced(client.clone());
+    assert_eq!(kept.get("a").await.unwrap().data, None);
+
+    // Somebody who is asked and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "silent" },
+        "webhooks": [{
+            "name": "silent.example.org", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 30,
+            "clientConfig": {
+                "url": format!("https://{}", silent.local_addr().unwrap()), "caBundle": STANDARD.encode(server.ca()),
+            },
+            "rules": [{ "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"] }],
+        }],
+    });
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    assert_eq!(ask("POST", hooks, hook).await, 201);
+    let secrets = "/api/v1/namespaces/default/secrets?timeout=300ms";
+    assert_eq!(
+        ask("POST", secrets, json!({ "metadata": { "name": "s" } })).await,
+        504
+    );
+    assert_eq!(ask("POST", &format!("{maps}?timeout=1x"), json!({})).await, 400);
+}
+
+#[tokio::test]
 async fn certificates_keep_all_groups_and_need_a_name() {
     let server = Server::builder().port(0).start().await.unwrap();
     let client = |user: &'static str| {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use writ_api::configsync::{Git, GitStatus, RootSyncSpec, SourceType};
+use writ_api::go_duration;
 
 use super::{
     discovery::Kind,
@@ -391,29 +392,8 @@ pub(super) fn source_problem(error: &SourceError) -> Problem {
 
 /// Reads a duration as Go writes it: `15s`, `1m30s`, `500ms`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, after) = rest.split_at(digits);
-        let number: f64 = number.parse().ok()?;
-        let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, next) = after.split_at(letters);
-        let seconds = match unit {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 0.001,
-            "us" | "µs" => 0.000_001,
-            "ns" => 0.000_000_001,
-            _ => return None,
-        };
-        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = next;
-    }
+    let nanoseconds = go_duration::nanoseconds(text.trim())?;
+    let total = Duration::from_nanos(u64::try_from(nanoseconds).ok()?);
     // Less than this would be a busy loop.
     Some(total.max(Duration::from_millis(100)))
 }
