@@ -19,7 +19,11 @@ pub(super) fn webhooks(configuration: &Value) -> Vec<Cause> {
     for (i, hook) in list(configuration, "/webhooks").iter().enumerate() {
         let path = index("webhooks", i);
         webhook(hook, &path, &mut causes);
-        review_versions(hook, &child(&path, "admissionReviewVersions"), &mut causes);
+        review_versions(
+            list(hook, "/admissionReviewVersions"),
+            &child(&path, "admissionReviewVersions"),
+            &mut causes,
+        );
         let name = text(hook, "/name");
         if !name.is_empty() && seen.contains(&name) {
             causes.push(Cause::duplicate(child(&path, "name"), &name.into()));
@@ -177,8 +181,8 @@ fn resources(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn review_versions(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let versions = list(hook, "/admissionReviewVersions");
+/// The versions of reviews that a webhook understands.
+pub(super) fn review_versions(versions: &[Value], path: &str, causes: &mut Vec<Cause>) {
     if versions.is_empty() {
         causes.push(Cause::required(path, "must specify one of v1, v1beta1"));
         return;

@@ -129,21 +129,16 @@ fn outcome(a: &dyn Val, b: &dyn Val, from_schema: bool) -> Outcome {
             None => Outcome::Other,
         };
     }
-    if OF_KUBERNETES.contains(&a.get_type().name()) && a.get_type().name() != b.get_type().name() {
+    if of_kubernetes(a.get_type().name()) && a.get_type().name() != b.get_type().name() {
         return Outcome::Incomparable;
     }
     (a == b || access::same_number(a, b)).into()
 }
 
-/// Types whose values can be compared with each other only.
-const OF_KUBERNETES: [&str; 6] = [
-    "kubernetes.Format",
-    "kubernetes.Quantity",
-    "kubernetes.Semver",
-    "kubernetes.URL",
-    "net.CIDR",
-    "net.IP",
-];
+/// Whether values of a type can be compared with each other only.
+fn of_kubernetes(name: &str) -> bool {
+    name.starts_with("kubernetes.") || name.starts_with("net.")
+}
 
 fn held_alike(a: Cel, b: Cel, from_schema: bool) -> Outcome {
     match (Box::<dyn Val>::try_from(a), Box::<dyn Val>::try_from(b)) {
