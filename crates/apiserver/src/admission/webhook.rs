@@ -57,7 +57,9 @@ pub(super) fn matching(
         .get("matchConditions")
         .filter(|c| c.as_array().is_some_and(|c| !c.is_empty()));
     if conditions.is_some() {
-        let activation = expressions::activation(source, request, &place, object);
+        let mut activation = expressions::activation(source, request, &place, object);
+        // It may be named, but only policies are told.
+        activation.bind("namespaceObject", &Value::Null);
         match expressions::conditions_hold(conditions, &activation) {
             Ok(true) => {}
             Ok(false) => return Ok(None),

@@ -149,6 +149,11 @@ impl Cause {
         Self::new(field, Reason::NotSupported, Some(value), &detail)
     }
 
+    /// Something that failed and should not have.
+    pub fn internal(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, Reason::Internal, None, detail)
+    }
+
     /// More bytes than allowed.
     pub fn too_long(field: impl Into<String>, max: i64) -> Self {
         let detail = if max >= 0 {

@@ -281,7 +281,10 @@ pub(super) fn crd(object: &mut Value) {
         set_text(object, "/spec/names/singular", &kind.to_lowercase());
         set_text(object, "/spec/names/listKind", &format!("{kind}List"));
     }
-    if object.get("spec").is_some_and(Value::is_object) {
+    let converted = object
+        .pointer("/spec/conversion")
+        .is_some_and(|conversion| !conversion.is_null());
+    if !converted && object.get("spec").is_some_and(Value::is_object) {
         set(object, "/spec/conversion/strategy", "None");
     }
     if object

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::policies::{match_conditions, scope};
+use super::webhook_clients::client_config;
 use super::{label_selector, list, text};
 use crate::schema::{Cause, child, index, names};
 
@@ -18,7 +19,11 @@ pub(super) fn webhooks(configuration: &Value) -> Vec<Cause> {
     for (i, hook) in list(configuration, "/webhooks").iter().enumerate() {
         let path = index("webhooks", i);
         webhook(hook, &path, &mut causes);
-        review_versions(hook, &child(&path, "admissionReviewVersions"), &mut causes);
+        review_versions(
+            list(hook, "/admissionReviewVersions"),
+            &child(&path, "admissionReviewVersions"),
+            &mut causes,
+        );
         let name = text(hook, "/name");
         if !name.is_empty() && seen.contains(&name) {
             causes.push(Cause::duplicate(child(&path, "name"), &name.into()));
@@ -43,7 +48,7 @@ fn webhook(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
         }
     }
     for (i, rule) in list(hook, "/rules").iter().enumerate() {
-        rule_with_operations(rule, &index(&child(path, "rules"), i), true, causes);
+        rule_with_operations(rule, &index(&child(path, "rules"), i), causes);
     }
     causes.extend(supported(hook, "failurePolicy", &["Fail", "Ignore"], path));
     causes.extend(supported(hook, "matchPolicy", &["Equivalent", "Exact"], path));
@@ -75,7 +80,7 @@ fn webhook(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
     for name in ["namespaceSelector", "objectSelector"] {
         causes.extend(label_selector(hook.get(name), &child(path, name)));
     }
-    client_config(hook, &child(path, "clientConfig"), causes);
+    client_config(hook.get("clientConfig"), &child(path, "clientConfig"), causes);
     match_conditions(
         hook.get("matchConditions"),
         &scope(),
@@ -84,70 +89,9 @@ fn webhook(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
     );
 }
 
-fn client_config(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
-    const FORM: &str = "; desired format: https://host[/path]";
-    let given = |name: &str| {
-        hook.pointer(&format!("/clientConfig/{name}"))
-            .filter(|v| !v.is_null())
-    };
-    match (given("url").and_then(Value::as_str), given("service")) {
-        (Some(_), Some(_)) | (None, None) => {
-            causes.push(Cause::required(path, "exactly one of url or service is required"));
-        }
-        (Some(url), None) => {
-            let path = child(path, "url");
-            let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-            if scheme != "https" {
-                let detail = format!("'https' is the only allowed URL scheme{FORM}");
-                causes.push(Cause::invalid(path.as_str(), &scheme.into(), &detail));
-            }
-            let host = if url.contains("://") {
-                rest.split(['/', '?', '#']).next().unwrap_or_default()
-            } else {
-                ""
-            };
-            if host.is_empty() {
-                causes.push(Cause::invalid(
-                    path.as_str(),
-                    &"".into(),
-                    &format!("host must be specified{FORM}"),
-                ));
-            }
-            if let Some((user, _)) = host.split_once('@') {
-                let detail = "user information is not permitted in the URL";
-                causes.push(Cause::invalid(path.as_str(), &user.into(), detail));
-            }
-            if let Some((_, fragment)) = rest.split_once('#') {
-                causes.push(Cause::invalid(
-                    path.as_str(),
-                    &fragment.into(),
-                    "fragments are not permitted in the URL",
-                ));
-            }
-            if let Some((_, query)) = rest.split('#').next().and_then(|r| r.split_once('?')) {
-                let detail = "query parameters are not permitted in the URL";
-                causes.push(Cause::invalid(path, &query.into(), detail));
-            }
-        }
-        (None, Some(service)) => {
-            let path = child(path, "service");
-            for name in ["name", "namespace"] {
-                if text(service, &format!("/{name}")).is_empty() {
-                    causes.push(Cause::required(child(&path, name), ""));
-                }
-            }
-            let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
-            if !(1..=65535).contains(&port) {
-                let detail = "port is not valid: must be between 1 and 65535, inclusive";
-                causes.push(Cause::invalid(child(&path, "port"), &port.into(), detail));
-            }
-        }
-    }
-}
-
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-pub(super) fn rule_with_operations(rule: &Value, path: &str, subresources: bool, causes: &mut Vec<Cause>) {
+pub(super) fn rule_with_operations(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
     let operations = list(rule, "/operations");
     if operations.is_empty() {
         causes.push(Cause::required(child(path, "operations"), ""));
@@ -185,33 +129,60 @@ pub(super) fn rule_with_operations(rule: &Value, path: &str, subresources: bool,
             }
         }
     }
-    let resources = list(rule, "/resources");
-    let resources_path = child(path, "resources");
-    if resources.is_empty() {
-        causes.push(Cause::required(resources_path.as_str(), ""));
-    }
-    for (i, resource) in resources.iter().enumerate() {
-        if resource.as_str() == Some("") {
-            causes.push(Cause::required(index(&resources_path, i), ""));
-        }
-    }
-    if subresources && resources.len() > 1 && resources.iter().any(|r| r == "*/*") {
-        let detail = "if '*/*' is present, must not specify other resources";
-        causes.push(Cause::invalid(resources_path.as_str(), &resources.into(), detail));
-    }
-    if resources.contains(&all)
-        && resources
-            .iter()
-            .any(|r| r != "*" && !r.as_str().unwrap_or_default().contains('/'))
-    {
-        let detail = "if '*' is present, must not specify other resources without subresources";
-        causes.push(Cause::invalid(resources_path, &resources.into(), detail));
-    }
+    resources(rule, &child(path, "resources"), causes);
     causes.extend(supported(rule, "scope", &["*", "Cluster", "Namespaced"], path));
 }
 
-fn review_versions(hook: &Value, path: &str, causes: &mut Vec<Cause>) {
-    let versions = list(hook, "/admissionReviewVersions");
+/// What is named twice by way of a wildcard is refused, if it comes after the wildcard.
+fn resources(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let resources = list(rule, "/resources");
+    if resources.is_empty() {
+        causes.push(Cause::required(path, ""));
+    }
+    let (mut all_of, mut of_all) = (Vec::new(), Vec::new());
+    let mut plain = false;
+    for (i, resource) in resources.iter().enumerate() {
+        let name = resource.as_str().unwrap_or_default();
+        let path = index(path, i);
+        if name.is_empty() {
+            causes.push(Cause::required(path, ""));
+            continue;
+        }
+        let Some((of, subresource)) = name.split_once('/') else {
+            // The last one decides.
+            plain = name != "*";
+            continue;
+        };
+        let mut covered = |by: String| {
+            let detail = format!("if '{by}' is present, must not specify {name}");
+            causes.push(Cause::invalid(path.as_str(), resource, &detail));
+        };
+        if all_of.contains(&of) {
+            covered(format!("{of}/*"));
+        }
+        if of_all.contains(&subresource) {
+            covered(format!("*/{subresource}"));
+        }
+        if subresource == "*" {
+            all_of.push(of);
+        }
+        if of == "*" {
+            of_all.push(subresource);
+        }
+    }
+    let has = |name: &str| resources.iter().any(|resource| resource == name);
+    if resources.len() > 1 && has("*/*") {
+        let detail = "if '*/*' is present, must not specify other resources";
+        causes.push(Cause::invalid(path, &resources.into(), detail));
+    }
+    if has("*") && plain {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        causes.push(Cause::invalid(path, &resources.into(), detail));
+    }
+}
+
+/// The versions of reviews that a webhook understands.
+pub(super) fn review_versions(versions: &[Value], path: &str, causes: &mut Vec<Cause>) {
     if versions.is_empty() {
         causes.push(Cause::required(path, "must specify one of v1, v1beta1"));
         return;

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::admission::review_versions;
+use super::webhook_clients::client_config;
 use super::{immutable, list, schema, text};
 use crate::schema::{Cause, child, index, names};
 
@@ -284,6 +286,9 @@ fn conversion(crd: &Value, causes: &mut Vec<Cause>) {
     let path = "spec.conversion";
     let webhook = crd.pointer("/spec/conversion/webhook").filter(|w| !w.is_null());
     match text(crd, "/spec/conversion/strategy") {
+        "" if crd.pointer("/spec/conversion").is_some_and(|c| !c.is_null()) => {
+            causes.push(Cause::required(child(path, "strategy"), ""));
+        }
         "" | "None" => {
             if let Some(webhook) = webhook {
                 for (field, shown) in [
@@ -298,13 +303,20 @@ fn conversion(crd: &Value, causes: &mut Vec<Cause>) {
             }
         }
         "Webhook" => {
-            if webhook.is_none_or(|w| w.get("clientConfig").is_none()) {
-                let detail = "required when strategy is set to Webhook";
-                causes.push(Cause::required(child(path, "webhookClientConfig"), detail));
+            let config_path = child(path, "webhookClientConfig");
+            match webhook.and_then(|w| w.get("clientConfig")) {
+                None => {
+                    let detail = "required when strategy is set to Webhook";
+                    causes.push(Cause::required(config_path, detail));
+                }
+                config => client_config(config, &config_path, causes),
             }
-            if webhook.is_none_or(|w| list(w, "/conversionReviewVersions").is_empty()) {
-                causes.push(Cause::required(child(path, "conversionReviewVersions"), ""));
-            }
+            let versions = webhook.map(|w| list(w, "/conversionReviewVersions"));
+            review_versions(
+                versions.unwrap_or_default(),
+                &child(path, "conversionReviewVersions"),
+                causes,
+            );
         }
         other => {
             causes.push(Cause::not_supported(

@@ -8,6 +8,7 @@ mod policies;
 mod quotas;
 mod rbac;
 mod schema;
+mod webhook_clients;
 mod workloads;
 
 use serde_json::Value;

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::admission::{rule_with_operations, supported};
-use super::{label_selector, list, text};
-use crate::schema::{AUTHORIZER, Cause, Expression, Scope, Ty, child, index, names};
+use super::{label_selector, list, name_problems, text};
+use crate::schema::meta::NameRule;
+use crate::schema::{AUTHORIZER, Cause, Expression, Scope, Ty, child, index, names, reserved};
 
 /// What the expressions of a webhook or policy may name. `object` and `oldObject` may be of any kind.
 pub(super) fn scope() -> Scope<'static> {
@@ -43,11 +44,12 @@ pub(super) fn scope() -> Scope<'static> {
         ("request", request),
         ("object", Ty::Dyn),
         ("oldObject", Ty::Dyn),
+        ("namespaceObject", namespace()),
         ("authorizer", AUTHORIZER),
     ])
 }
 
-/// What the expressions of a policy see of a namespace.
+/// What expressions see of a namespace.
 fn namespace() -> Ty {
     let record = |fields: &[(&str, Ty)]| {
         let fields = fields.iter();
@@ -106,11 +108,22 @@ fn expression(
         return Ty::Dyn;
     }
     let compiled = Expression::compile(source).map_err(|e| format!("compilation failed: {e}"));
-    let checked = compiled.and_then(|expression| expression.check_as(wanted, scope));
-    checked.unwrap_or_else(|problem| {
-        causes.push(Cause::invalid(path, &source.into(), &problem));
-        Ty::Dyn
-    })
+    let checked = compiled.and_then(|expression| {
+        let ty = expression.check_as(wanted, scope)?;
+        Ok((expression, ty))
+    });
+    match checked {
+        Ok((expression, ty)) => {
+            if let Err(problem) = expression.instantiate() {
+                causes.push(Cause::internal(path, &problem));
+            }
+            ty
+        }
+        Err(problem) => {
+            causes.push(Cause::invalid(path, &source.into(), &problem));
+            Ty::Dyn
+        }
+    }
 }
 
 pub(super) fn match_conditions(
@@ -149,10 +162,24 @@ pub(super) fn match_conditions(
     }
 }
 
+fn resource_names(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let all = list(rule, "/resourceNames");
+    for (i, name) in all.iter().enumerate() {
+        let path = index(path, i);
+        let text = name.as_str().unwrap_or_default();
+        causes.extend(name_problems(NameRule::PathSegment, text, &path));
+        if all.iter().take(i).any(|other| other == name) {
+            causes.push(Cause::duplicate(path, name));
+        }
+    }
+}
+
 fn match_resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) {
     for name in ["resourceRules", "excludeResourceRules"] {
         for (i, rule) in list(resources, &format!("/{name}")).iter().enumerate() {
-            rule_with_operations(rule, &index(&child(path, name), i), true, causes);
+            let path = index(&child(path, name), i);
+            resource_names(rule, &child(&path, "resourceNames"), causes);
+            rule_with_operations(rule, &path, causes);
         }
     }
     for name in ["namespaceSelector", "objectSelector"] {
@@ -178,11 +205,7 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
         "spec",
     ));
     if let Some(kind) = policy.pointer("/spec/paramKind") {
-        for name in ["apiVersion", "kind"] {
-            if text(kind, &format!("/{name}")).is_empty() {
-                causes.push(Cause::required(child("spec.paramKind", name), ""));
-            }
-        }
+        param_kind(kind, "spec.paramKind", &mut causes);
     }
     match policy.pointer("/spec/matchConstraints") {
         None => causes.push(Cause::required("spec.matchConstraints", "")),
@@ -194,7 +217,6 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
         }
     }
     let mut scope = scope();
-    scope.bind("namespaceObject", namespace());
     if policy.pointer("/spec/paramKind").is_some() {
         scope.bind("params", Ty::Dyn);
     }
@@ -204,27 +226,7 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
         "spec.matchConditions",
         &mut causes,
     );
-    let mut variables = Vec::new();
-    scope.bind("variables", Ty::Record(Vec::new()));
-    for (i, variable) in list(policy, "/spec/variables").iter().enumerate() {
-        let path = index("spec.variables", i);
-        let name = text(variable, "/name");
-        let identifier = !name.is_empty()
-            && !name.starts_with(|c: char| c.is_ascii_digit())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if name.is_empty() {
-            causes.push(Cause::required(child(&path, "name"), "name is not specified"));
-        } else if !identifier {
-            causes.push(Cause::invalid(
-                child(&path, "name"),
-                &name.into(),
-                "name is not a valid CEL identifier",
-            ));
-        }
-        let ty = expression(variable, "expression", &[], &scope, &path, &mut causes);
-        variables.push((name.to_owned(), ty.declared()));
-        scope.bind("variables", Ty::Record(variables.clone()));
-    }
+    variables(policy, &mut scope, &mut causes);
     let (validations, annotations) = (
         list(policy, "/spec/validations"),
         list(policy, "/spec/auditAnnotations"),
@@ -234,33 +236,121 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
         causes.push(Cause::required("spec.validations", detail));
         causes.push(Cause::required("spec.auditAnnotations", detail));
     }
+    // Who may do what is not told to whom is refused.
+    let message_scope = scope.without("authorizer");
     for (i, validation) in validations.iter().enumerate() {
         let path = index("spec.validations", i);
         expression(validation, "expression", &[Ty::Bool], &scope, &path, &mut causes);
-        if validation.get("messageExpression").is_some() {
+        messages(validation, &message_scope, &path, &mut causes);
+        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+        causes.extend(supported(validation, "reason", &reasons, &path));
+    }
+    audit_annotations(policy, annotations, &scope, &mut causes);
+    causes
+}
+
+fn param_kind(kind: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let (version_path, kind_path) = (child(path, "apiVersion"), child(path, "kind"));
+    let given = text(kind, "/apiVersion");
+    let mut refuse = |value: &str, detail: &str| {
+        causes.push(Cause::invalid(version_path.as_str(), &value.into(), detail));
+    };
+    let (group, version) = given.split_once('/').unwrap_or(("", given));
+    if given.is_empty() {
+        causes.push(Cause::required(version_path, ""));
+    } else if version.contains('/') {
+        refuse(given, &format!("unexpected GroupVersion string: {given}"));
+    } else if version.is_empty() {
+        refuse(given, "version must be specified");
+    } else {
+        if !group.is_empty() {
+            for problem in names::dns_subdomain(group) {
+                refuse(group, &problem);
+            }
+        }
+        for problem in names::dns_1035_label(version) {
+            refuse(version, &problem);
+        }
+    }
+    match text(kind, "/kind") {
+        "" => causes.push(Cause::required(kind_path, "")),
+        name => {
+            for problem in names::dns_1035_label(&name.to_lowercase()) {
+                let detail = format!("may have mixed case, but should otherwise match: {problem}");
+                causes.push(Cause::invalid(kind_path.as_str(), &name.into(), &detail));
+            }
+        }
+    }
+}
+
+/// Every variable sees those before it; of two with one name, the later one counts.
+fn variables(policy: &Value, scope: &mut Scope<'_>, causes: &mut Vec<Cause>) {
+    let mut variables: Vec<(String, Ty)> = Vec::new();
+    scope.bind("variables", Ty::Record(Vec::new()));
+    for (i, variable) in list(policy, "/spec/variables").iter().enumerate() {
+        let path = index("spec.variables", i);
+        let name = text(variable, "/name");
+        let identifier = !reserved(name)
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if name.is_empty() {
+            causes.push(Cause::required(child(&path, "name"), "name is not specified"));
+        } else if !identifier {
+            let detail = "must be a valid CEL identifier";
+            causes.push(Cause::invalid(child(&path, "name"), &name.into(), detail));
+        }
+        let ty = expression(variable, "expression", &[], scope, &path, causes);
+        variables.retain(|(earlier, _)| earlier != name);
+        variables.push((name.to_owned(), ty.declared()));
+        scope.bind("variables", Ty::Record(variables.clone()));
+    }
+}
+
+fn messages(validation: &Value, scope: &Scope<'_>, path: &str, causes: &mut Vec<Cause>) {
+    let blank = |name: &str| {
+        let given = text(validation, &format!("/{name}"));
+        (!given.is_empty() && given.trim().is_empty())
+            .then(|| Cause::invalid(child(path, name), &given.into(), "must be non-empty if specified"))
+    };
+    match blank("messageExpression") {
+        None if text(validation, "/messageExpression").is_empty() => {}
+        None => {
             expression(
                 validation,
                 "messageExpression",
                 &[Ty::String],
-                &scope,
-                &path,
-                &mut causes,
+                scope,
+                path,
+                causes,
             );
         }
-        if text(validation, "/message").trim().contains('\n') {
-            causes.push(Cause::invalid(
-                child(&path, "message"),
-                &text(validation, "/message").into(),
-                "message must not contain line breaks",
-            ));
-        }
-        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
-        causes.extend(supported(validation, "reason", &reasons, &path));
+        blank => causes.extend(blank),
+    }
+    causes.extend(blank("message"));
+    if text(validation, "/message").trim().contains('\n') {
+        causes.push(Cause::invalid(
+            child(path, "message"),
+            &text(validation, "/message").into(),
+            "message must not contain line breaks",
+        ));
+    }
+}
+
+/// How many audit annotations a policy may have, and how long their expressions may be.
+const MAX_ANNOTATIONS: usize = 20;
+const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
+
+fn audit_annotations(policy: &Value, annotations: &[Value], scope: &Scope<'_>, causes: &mut Vec<Cause>) {
+    let path = "spec.auditAnnotations";
+    if annotations.len() > MAX_ANNOTATIONS {
+        let detail = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
+        causes.push(Cause::invalid(path, &annotations.into(), &detail));
     }
     for (i, annotation) in annotations.iter().enumerate() {
-        let path = index("spec.auditAnnotations", i);
+        let path = index(path, i);
+        let given = text(annotation, "/key");
         // The annotation is named after the policy.
-        let key = format!("{}/{}", text(policy, "/metadata/name"), text(annotation, "/key"));
+        let key = format!("{}/{given}", text(policy, "/metadata/name"));
         for problem in names::qualified_name(&key) {
             causes.push(Cause::invalid(
                 child(&path, "key"),
@@ -268,16 +358,26 @@ pub(super) fn policy(policy: &Value) -> Vec<Cause> {
                 &problem,
             ));
         }
+        let earlier = annotations.iter().take(i);
+        if earlier
+            .map(|other| text(other, "/key"))
+            .any(|other| other == given)
+        {
+            causes.push(Cause::duplicate(child(&path, "key"), &given.into()));
+        }
+        if text(annotation, "/valueExpression").trim().len() > MAX_VALUE_EXPRESSION {
+            let detail = format!("must not exceed {MAX_VALUE_EXPRESSION} bytes in length");
+            causes.push(Cause::required(child(&path, "valueExpression"), &detail));
+        }
         expression(
             annotation,
             "valueExpression",
             &[Ty::String, Ty::Null],
-            &scope,
+            scope,
             &path,
-            &mut causes,
+            causes,
         );
     }
-    causes
 }
 
 pub(super) fn policy_binding(binding: &Value) -> Vec<Cause> {
@@ -291,31 +391,7 @@ pub(super) fn policy_binding(binding: &Value) -> Vec<Cause> {
         }
     }
     if let Some(reference) = binding.pointer("/spec/paramRef") {
-        let has = |name: &str| {
-            reference
-                .get(name)
-                .is_some_and(|v| !v.is_null() && v.as_str() != Some(""))
-        };
-        match (has("name"), has("selector")) {
-            (true, true) => causes.push(Cause::forbidden(
-                "spec.paramRef.name",
-                "name and selector are mutually exclusive",
-            )),
-            (false, false) => causes.push(Cause::required(
-                "spec.paramRef",
-                "one of name or selector must be specified",
-            )),
-            _ => {}
-        }
-        if !has("parameterNotFoundAction") {
-            causes.push(Cause::required("spec.paramRef.parameterNotFoundAction", ""));
-        }
-        causes.extend(supported(
-            reference,
-            "parameterNotFoundAction",
-            &["Deny", "Allow"],
-            "spec.paramRef",
-        ));
+        param_ref(reference, "spec.paramRef", &mut causes);
     }
     if let Some(resources) = binding.pointer("/spec/matchResources") {
         match_resources(resources, "spec.matchResources", &mut causes);
@@ -328,8 +404,9 @@ pub(super) fn policy_binding(binding: &Value) -> Vec<Cause> {
         let allowed = ["Audit", "Deny", "Warn"];
         let path = index("spec.validationActions", i);
         if !allowed.contains(&action.as_str().unwrap_or_default()) {
-            causes.push(Cause::not_supported(path, action, &allowed));
-        } else if actions.iter().take(i).any(|a| a == action) {
+            causes.push(Cause::not_supported(path.as_str(), action, &allowed));
+        }
+        if actions.iter().take(i).any(|a| a == action) {
             causes.push(Cause::duplicate(path, action));
         }
     }
@@ -338,4 +415,32 @@ pub(super) fn policy_binding(binding: &Value) -> Vec<Cause> {
         causes.push(Cause::invalid("spec.validationActions", &actions.into(), detail));
     }
     causes
+}
+
+fn param_ref(reference: &Value, path: &str, causes: &mut Vec<Cause>) {
+    let name = text(reference, "/name");
+    let selector = reference.get("selector").filter(|selector| !selector.is_null());
+    if name.is_empty() && selector.is_none() {
+        causes.push(Cause::required(path, "one of name or selector must be specified"));
+    }
+    if !name.is_empty() {
+        causes.extend(name_problems(NameRule::PathSegment, name, &child(path, "name")));
+    }
+    causes.extend(label_selector(selector, &child(path, "selector")));
+    if !name.is_empty() && selector.is_some() {
+        for field in ["name", "selector"] {
+            let detail = "name and selector are mutually exclusive";
+            causes.push(Cause::forbidden(child(path, field), detail));
+        }
+    }
+    if text(reference, "/parameterNotFoundAction").is_empty() {
+        causes.push(Cause::required(child(path, "parameterNotFoundAction"), ""));
+    } else {
+        causes.extend(supported(
+            reference,
+            "parameterNotFoundAction",
+            &["Deny", "Allow"],
+            path,
+        ));
+    }
 }

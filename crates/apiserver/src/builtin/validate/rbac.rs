@@ -24,7 +24,13 @@ pub(super) fn role(role: &Value, namespaced: bool) -> Vec<Cause> {
             causes.push(Cause::required(path, detail));
         }
         for (i, selector) in selectors.iter().enumerate() {
-            causes.extend(label_selector(Some(selector), &index(path, i)));
+            let path = index(path, i);
+            let problems = label_selector(Some(selector), &path);
+            // Such a selector cannot be used either.
+            if !problems.is_empty() {
+                causes.push(Cause::invalid(path, &Value::Null, "invalid label selector."));
+            }
+            causes.extend(problems);
         }
     }
     causes

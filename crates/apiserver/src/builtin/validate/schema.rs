@@ -352,7 +352,8 @@ fn rules(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
                 (Err(e), _) => Err(format!("compilation failed: {e}")),
                 (Ok(expression), Ok(schema)) => expression
                     .check_as(&[wanted], &Scope::of_schema(&schema, root, optional_old))
-                    .map(|_| expression.uses("oldSelf")),
+                    .and_then(|_| expression.instantiate())
+                    .map(|()| expression.uses("oldSelf")),
                 (Ok(expression), Err(_)) => Ok(expression.uses("oldSelf")),
             };
             if let Err(problem) = &checked {

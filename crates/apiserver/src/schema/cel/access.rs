@@ -1,19 +1,18 @@
-//! Fields, items and what they are: `a.b`, `a[b]`, `a.?b`, `a[?b]`, `has(a.b)`, `a == b`, `type(a)`.
+//! Fields and items: `a.b`, `a[b]`, `a.?b`, `a[?b]`, `has(a.b)`.
 //!
-//! The evaluator says `false` for a field of what has no fields, knows no optional in the middle of a path, and finds two
-//! optionals never equal. So it does not get to see any of these: each becomes the call of a function that does what the
-//! reference implementation does. A whole path is one call, so that only its end is copied.
+//! The evaluator says `false` for a field of what has no fields, and knows no optional in the middle of a path. So it does not get
+//! to see any of these: each becomes the call of a function that does what the reference implementation does. A whole path is
+//! one call, so that only its end is copied.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SelectExpr, operators};
-use kube_cel::cel::common::types::{
-    CelBool, CelDouble, CelInt, CelList, CelMap, CelOptional, CelString, CelUInt,
-};
+use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
+use kube_cel::cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelString, CelUInt};
 use kube_cel::cel::common::value::Val;
-use kube_cel::cel::objects::{Opaque, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
+
+use super::{conversions, equality, optional};
 
 /// A value, and the names and places that lead further from it.
 const PATH: &str = "@path";
@@ -23,64 +22,6 @@ const HAS: &str = "@has";
 const MAYBE: &str = "@maybe";
 /// Whether a path can be followed to its end.
 const REACHES: &str = "@reaches";
-const EQUAL: &str = "@equal";
-const DIFFERENT: &str = "@different";
-
-/// Words that name types.
-const TYPES: [&str; 14] = [
-    "bool",
-    "bytes",
-    "double",
-    "dyn",
-    "google.protobuf.Duration",
-    "google.protobuf.Timestamp",
-    "int",
-    "list",
-    "map",
-    "null_type",
-    "optional_type",
-    "string",
-    "type",
-    "uint",
-];
-
-/// Whether a word names a type.
-pub(super) fn is_type(name: &str) -> bool {
-    TYPES.contains(&name)
-}
-
-/// The type that a path of names stands for, if it is one.
-pub(super) fn qualified_type(select: &SelectExpr) -> Option<&'static str> {
-    let Expr::Select(outer) = &select.operand.expr else {
-        return None;
-    };
-    let google = matches!(&outer.operand.expr, Expr::Ident(name) if name == "google");
-    match select.field.as_str() {
-        _ if !google || outer.field != "protobuf" || select.test => None,
-        "Duration" => Some("google.protobuf.Duration"),
-        "Timestamp" => Some("google.protobuf.Timestamp"),
-        _ => None,
-    }
-}
-
-/// The type that a word names, as a value.
-pub(super) fn type_named(name: &str) -> Option<Cel> {
-    is_type(name).then(|| type_value(name))
-}
-
-fn type_value(name: &str) -> Cel {
-    Cel::Opaque(Arc::new(TypeName(name.to_owned())))
-}
-
-/// A type as a value.
-#[derive(Debug, PartialEq, Eq)]
-struct TypeName(String);
-
-impl Opaque for TypeName {
-    fn runtime_type_name(&self) -> &'static str {
-        "type"
-    }
-}
 
 fn call(name: &str, args: Vec<IdedExpr>) -> Expr {
     Expr::Call(CallExpr {
@@ -103,14 +44,24 @@ fn further(value: IdedExpr, by: IdedExpr) -> Vec<IdedExpr> {
     }
 }
 
-/// Texts and the like equal nothing but their own kind: that needs no help.
-fn plain(expression: &IdedExpr) -> bool {
-    matches!(
-        expression.expr,
-        Expr::Literal(
-            LiteralValue::Boolean(_) | LiteralValue::Bytes(_) | LiteralValue::Null | LiteralValue::String(_)
-        )
-    )
+/// Whether a value is one that a schema describes.
+pub(super) fn of_schema(expression: &IdedExpr) -> bool {
+    match &expression.expr {
+        Expr::Ident(name) => name == "self" || name == "oldSelf",
+        Expr::Call(call) if call.func_name == PATH => call.args.first().is_some_and(of_schema),
+        Expr::Call(call) if call.func_name == "of" => {
+            let target = call.target.as_deref().map(|target| &target.expr);
+            matches!(target, Some(Expr::Ident(name)) if name == "optional")
+                && call.args.first().is_some_and(of_schema)
+        }
+        _ => false,
+    }
+}
+
+/// Whether it is such a value in `dyn()`, which is a path that leads nowhere. Its lists and maps can be compared with lists and
+/// maps only, and the checker has not seen with what.
+pub(super) fn is_untyped(expression: &IdedExpr) -> bool {
+    matches!(&expression.expr, Expr::Call(call) if call.func_name == PATH && call.args.len() == 1)
 }
 
 /// A list is not copied only to be read: a path of names that can be followed is left to the evaluator.
@@ -160,7 +111,14 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
         }
         Expr::Call(mut called) if called.target.is_none() => {
             match (called.func_name.as_str(), called.args.len()) {
-                ("dyn", 1) => called.args.pop().unwrap_or_default().expr,
+                ("dyn", 1) => {
+                    let of = called.args.pop().unwrap_or_default();
+                    if of_schema(&of) {
+                        call(PATH, vec![of])
+                    } else {
+                        of.expr
+                    }
+                }
                 (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, 2) => {
                     let mut by = called.args.pop().unwrap_or_default();
                     if called.func_name != operators::INDEX {
@@ -171,28 +129,20 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
                     }
                     call(PATH, further(called.args.pop().unwrap_or_default(), by))
                 }
-                (name @ (operators::EQUALS | operators::NOT_EQUALS), 2) if !called.args.iter().any(plain) => {
-                    let name = if name == operators::EQUALS {
-                        EQUAL
-                    } else {
-                        DIFFERENT
-                    };
-                    call(name, called.args)
-                }
                 (operators::IN, 2) => {
-                    let changed = called.args.last_mut().is_some_and(read);
-                    expression.expr = Expr::Call(called);
-                    return changed;
+                    called.args.last_mut().map(read);
+                    call(equality::IN, called.args)
                 }
                 _ => {
+                    let changed = conversions::lower(&mut called) || equality::lower(&mut called);
                     expression.expr = Expr::Call(called);
-                    return false;
+                    return changed;
                 }
             }
         }
         other => {
             expression.expr = other;
-            return false;
+            return optional::lower(expression);
         }
     };
     expression.expr = lowered;
@@ -207,23 +157,16 @@ pub(super) fn register(context: &mut Context<'_>) {
         REACHES,
         |called: &FunctionContext<'_, '_>| -> Result<bool, ExecutionError> {
             let from = argument(called, 0)?;
-            Ok(matches!(follow(called, from.as_ref(), false), Ok(End::Value(_))))
+            let end = follow(called, Start::Value(from.as_ref()), false);
+            Ok(optional::maybe_of(from.as_ref()).is_none() && matches!(end, Ok(End::Value(_))))
         },
     );
-    context.add_function(EQUAL, |called: &FunctionContext<'_, '_>| equal(called));
-    context.add_function(DIFFERENT, |called: &FunctionContext<'_, '_>| {
-        equal(called).map(|equal| !equal)
-    });
-    context.add_function("type", |called: &FunctionContext<'_, '_>| -> ResolveResult {
-        let value = argument(called, 0)?;
-        Ok(type_value(value.get_type().name()))
-    });
-    for name in TYPES {
-        context.add_variable_from_value(name, type_value(name));
-    }
 }
 
-fn argument<'a>(called: &'a FunctionContext<'_, '_>, at: usize) -> Result<Cow<'a, dyn Val>, ExecutionError> {
+pub(super) fn argument<'a>(
+    called: &'a FunctionContext<'_, '_>,
+    at: usize,
+) -> Result<Cow<'a, dyn Val>, ExecutionError> {
     let expression = called.args.get(at).ok_or(ExecutionError::NoSuchOverload)?;
     Cel::resolve_val(expression, called.ptx)
 }
@@ -239,34 +182,61 @@ enum End<'a> {
 
 fn path(called: &FunctionContext<'_, '_>) -> ResolveResult {
     let from = argument(called, 0)?;
-    let optional = match follow(called, from.as_ref(), false)? {
-        End::Value(value) => return Cel::try_from(value),
-        End::Held(value) => OptionalValue::of(Cel::try_from(value)?),
-        End::Nothing => OptionalValue::none(),
+    let opened = opened(from.as_ref())?;
+    match follow(called, opened.start(from.as_ref()), false)? {
+        End::Value(value) => Cel::try_from(value),
+        End::Held(value) => Ok(optional::optional(Some(Cel::try_from(value)?))),
+        End::Nothing => Ok(optional::optional(None)),
+    }
+}
+
+/// Where a path begins, if that is an optional: with what it holds.
+enum Opened {
+    Plain,
+    Held(Option<Box<dyn Val>>),
+}
+
+impl Opened {
+    fn start<'a>(&'a self, plain: &'a dyn Val) -> Start<'a> {
+        match self {
+            Self::Plain => Start::Value(plain),
+            Self::Held(held) => Start::Optional(held.as_deref()),
+        }
+    }
+}
+
+fn opened(from: &dyn Val) -> Result<Opened, ExecutionError> {
+    let Some(optional) = optional::maybe_of(from) else {
+        return Ok(Opened::Plain);
     };
-    Ok(Cel::Opaque(Arc::new(optional)))
+    let held = optional.value().cloned().map(Box::<dyn Val>::try_from);
+    Ok(Opened::Held(held.transpose()?))
+}
+
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    Value(&'a dyn Val),
+    Optional(Option<&'a dyn Val>),
 }
 
 fn has(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
     let from = argument(called, 0)?;
-    Ok(!matches!(follow(called, from.as_ref(), true)?, End::Nothing))
+    let opened = opened(from.as_ref())?;
+    let end = follow(called, opened.start(from.as_ref()), true)?;
+    Ok(!matches!(end, End::Nothing))
 }
 
 /// Follows a path. After an optional everything may be missing; if `test`, so may the last.
 fn follow<'a>(
     called: &FunctionContext<'_, '_>,
-    from: &'a dyn Val,
+    from: Start<'a>,
     test: bool,
 ) -> Result<End<'a>, ExecutionError> {
-    let mut value = from;
-    let mut optional = false;
-    if let Some(held) = from.downcast_ref::<CelOptional>() {
-        optional = true;
-        value = match held.inner() {
-            Some(held) => held,
-            None => return Ok(End::Nothing),
-        };
-    }
+    let (mut value, mut optional) = match from {
+        Start::Value(value) => (value, false),
+        Start::Optional(Some(held)) => (held, true),
+        Start::Optional(None) => return Ok(End::Nothing),
+    };
     let mut steps = called.args.iter().skip(1).peekable();
     while let Some(step) = steps.next() {
         let by = match &step.expr {
@@ -349,7 +319,7 @@ fn whole(number: &dyn Val) -> Option<i128> {
     (number.fract() == 0.0).then_some(number as i128)
 }
 
-fn entry<'a>(map: &'a CelMap, key: &dyn Val) -> Option<&'a dyn Val> {
+pub(super) fn entry<'a>(map: &'a CelMap, key: &dyn Val) -> Option<&'a dyn Val> {
     let get = |key: &dyn Val| match map.as_indexer()?.get(key) {
         Ok(Cow::Borrowed(value)) => Some(value),
         _ => None,
@@ -365,35 +335,8 @@ fn entry<'a>(map: &'a CelMap, key: &dyn Val) -> Option<&'a dyn Val> {
         .or_else(|| unsigned.and_then(|key| get(&key)))
 }
 
-fn equal(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
-    let (a, b) = (argument(called, 0)?, argument(called, 1)?);
-    Ok(same(a.as_ref(), b.as_ref()))
-}
-
-/// Numbers are equal whatever their types, and optionals if they hold equals, or both nothing.
-fn same(a: &dyn Val, b: &dyn Val) -> bool {
-    if let (Some(a), Some(b)) = (a.downcast_ref::<CelOptional>(), b.downcast_ref::<CelOptional>()) {
-        return match (a.inner(), b.inner()) {
-            (Some(a), Some(b)) => same(a, b),
-            (None, None) => true,
-            _ => false,
-        };
-    }
-    if let (Some(a), Some(b)) = (a.downcast_ref::<CelList>(), b.downcast_ref::<CelList>()) {
-        let pairs = || a.inner().iter().zip(b.inner());
-        return a.inner().len() == b.inner().len() && pairs().all(|(a, b)| same(a.as_ref(), b.as_ref()));
-    }
-    if let (Some(a), Some(b)) = (a.downcast_ref::<CelMap>(), b.downcast_ref::<CelMap>()) {
-        let there = |key: &dyn Val, value: &dyn Val| entry(b, key).is_some_and(|other| same(value, other));
-        return a.inner().len() == b.inner().len()
-            && a.inner()
-                .iter()
-                .all(|(key, value)| there(key.inner(), value.as_ref()));
-    }
-    a == b || numbers(a, b)
-}
-
-fn numbers(a: &dyn Val, b: &dyn Val) -> bool {
+/// Whether two numbers are one, of whatever types.
+pub(super) fn same_number(a: &dyn Val, b: &dyn Val) -> bool {
     // What is not whole equals only its own type, and was compared.
     matches!((whole(a), whole(b)), (Some(a), Some(b)) if a == b)
 }

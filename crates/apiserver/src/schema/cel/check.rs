@@ -14,17 +14,21 @@ use kube_cel::cel::common::ast::{
 use super::super::Schema;
 use super::super::node::{Arena, NodeId};
 use super::Expression;
-use super::access;
+use super::constants;
 use super::expression;
+use super::format;
 use super::macros;
 use super::operators::operator;
 use super::signatures;
+use super::type_values;
 use super::types::{self, Ty};
 
 /// What an expression may name.
 pub(crate) struct Scope<'a> {
     variables: HashMap<String, Ty>,
     schema: Option<(&'a Arena, Option<NodeId>)>,
+    /// Whether lists and maps may be of several types.
+    mixed: bool,
 }
 
 impl<'a> Scope<'a> {
@@ -36,6 +40,7 @@ impl<'a> Scope<'a> {
                 .map(|(name, ty)| (name.to_owned(), ty))
                 .collect(),
             schema: None,
+            mixed: false,
         }
     }
 
@@ -51,6 +56,13 @@ impl<'a> Scope<'a> {
             schema: Some((&schema.arena, whole.then_some(schema.root))),
             ..Self::new([("self", ty), ("oldSelf", old)])
         }
+    }
+
+    /// The same names but one.
+    pub(crate) fn without(&self, name: &str) -> Scope<'_> {
+        let mut scope = self.same();
+        scope.variables.remove(name);
+        scope
     }
 
     /// Adds a name.
@@ -115,8 +127,10 @@ impl Scope<'_> {
             }),
             Expr::Ident(name) => match self.variables.get(name) {
                 Some(ty) => Ok(ty.clone()),
-                None if access::is_type(name) => Ok(Ty::TYPE),
-                None => Err(undeclared(name)),
+                None => match type_values::named(name) {
+                    Some(name) => Ok(Ty::Type(Box::new(Ty::named(name)))),
+                    None => Err(undeclared(name)),
+                },
             },
             Expr::Select(select) => {
                 let ty = self.field(&self.type_of(&select.operand)?, &select.field)?;
@@ -131,7 +145,7 @@ impl Scope<'_> {
                     if list.optional_indices.contains(&at) {
                         ty = unwrapped(ty)?;
                     }
-                    alike(&mut common, ty)?;
+                    self.alike(&mut common, ty)?;
                 }
                 Ok(Ty::list(common.unwrap_or(Ty::Free)))
             }
@@ -139,12 +153,12 @@ impl Scope<'_> {
                 let (mut keys, mut values) = (None, None);
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        alike(&mut keys, self.type_of(&entry.key)?)?;
+                        self.alike(&mut keys, self.type_of(&entry.key)?)?;
                         let mut value = self.type_of(&entry.value)?;
                         if entry.optional {
                             value = unwrapped(value)?;
                         }
-                        alike(&mut values, value)?;
+                        self.alike(&mut values, value)?;
                     }
                 }
                 Ok(match keys {
@@ -186,6 +200,15 @@ impl Scope<'_> {
         Scope {
             variables: self.variables.clone(),
             schema: self.schema,
+            mixed: self.mixed,
+        }
+    }
+
+    /// The same names where lists and maps may be of several types.
+    pub(super) fn mixing(&self) -> Scope<'_> {
+        Scope {
+            mixed: true,
+            ..self.same()
         }
     }
 
@@ -209,6 +232,9 @@ impl Scope<'_> {
                 ));
             }
         };
+        if [Some(&all.iter_var), all.iter_var2.as_ref()].contains(&Some(&"__result__".to_owned())) {
+            return Err("iteration variable overwrites accumulator variable".into());
+        }
         let mut inner = self.same();
         inner.bind(&all.iter_var, first);
         if let Some(name) = &all.iter_var2 {
@@ -227,6 +253,9 @@ impl Scope<'_> {
 
     fn call(&self, call: &CallExpr) -> Checked {
         let name = call.func_name.as_str();
+        if name == "format" && call.target.is_some() && !self.mixed {
+            return self.mixing().call(call);
+        }
         // `math.abs(x)`: the target is no value.
         if let Some(Expr::Ident(prefix)) = call.target.as_deref().map(|target| &target.expr)
             && !self.variables.contains_key(prefix)
@@ -248,6 +277,7 @@ impl Scope<'_> {
             return result;
         }
         match (name, arguments.as_slice()) {
+            ("type", [of]) if target.is_none() => return Ok(Ty::Type(Box::new(of.clone()))),
             (macros::INSERT, [_, Ty::String, value]) => return Ok(Ty::map(value.clone())),
             (macros::INSERT, [_, key, value]) if *key != Ty::Dyn => {
                 return Ok(Ty::Keyed(Box::new(key.clone()), Box::new(value.clone())));
@@ -294,26 +324,70 @@ impl Scope<'_> {
             }
             _ => {}
         }
-        if let ("duration" | "timestamp", [argument]) = (name, call.args.as_slice())
-            && let Expr::Literal(LiteralValue::String(text)) = &argument.expr
-        {
-            let value = Cel::String(Arc::new(text.inner().to_owned()));
-            expression::call(call, false, &[value])
-                .map_err(|why| format!("invalid {name} argument: {why}"))?;
-        }
-        if let ("matches" | "find" | "findAll", Some(pattern)) = (name, call.args.last())
-            && let Expr::Literal(LiteralValue::String(pattern)) = &pattern.expr
-            && let Err(problem) = regex::Regex::new(pattern.inner())
-        {
-            let text = problem.to_string();
-            let why = text.lines().last().unwrap_or_default();
-            return Err(format!("invalid {name} argument: {why}"));
-        }
+        self.literals(call)?;
         match signatures::result(name, target.as_ref(), &arguments) {
             Some(Ok(ty)) => Ok(ty),
             Some(Err(())) => Err(no_overload(name, &all)),
             None => Err(undeclared(name)),
         }
+    }
+
+    /// What is written out in an expression must make sense.
+    fn literals(&self, call: &CallExpr) -> Result<(), String> {
+        let target = call.target.as_deref().map(|target| &target.expr);
+        match (call.func_name.as_str(), target, call.args.as_slice()) {
+            (name @ ("duration" | "timestamp"), None, [argument]) => {
+                let value = match &argument.expr {
+                    Expr::Literal(LiteralValue::String(text)) => {
+                        Cel::String(Arc::new(text.inner().to_owned()))
+                    }
+                    Expr::Literal(LiteralValue::Int(number)) if name == "timestamp" => {
+                        Cel::Int(*number.inner())
+                    }
+                    _ => return Ok(()),
+                };
+                expression::call(call, false, &[value])
+                    .map(|_| ())
+                    .map_err(|why| format!("invalid {name} argument: {why}"))
+            }
+            ("matches", ..) => match constants::literal_pattern(call) {
+                Some(pattern) => {
+                    constants::pattern(pattern).map_err(|why| format!("invalid matches argument: {why}"))
+                }
+                None => Ok(()),
+            },
+            (
+                "format",
+                Some(Expr::Literal(LiteralValue::String(format))),
+                [
+                    IdedExpr {
+                        expr: Expr::List(values),
+                        ..
+                    },
+                ],
+            ) => format::check(format.inner(), &values.elements, self),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lists and maps are of one type throughout, and what may be of any type is another than one that is known.
+    fn alike(&self, common: &mut Option<Ty>, ty: Ty) -> Result<(), String> {
+        let same = match common.take() {
+            None => ty,
+            Some(before) => match before.same(&ty) {
+                Some(same) => same,
+                None if self.mixed => Ty::Dyn,
+                None => {
+                    return Err(format!(
+                        "expected type '{}' but found '{}'",
+                        before.name(),
+                        ty.name()
+                    ));
+                }
+            },
+        };
+        *common = Some(same);
+        Ok(())
     }
 
     fn arguments(&self, call: &CallExpr) -> Result<Vec<Ty>, String> {
@@ -343,18 +417,6 @@ fn plain(ty: &Ty) -> &Ty {
         Ty::Optional(of) => of,
         ty => ty,
     }
-}
-
-/// Lists and maps are of one type throughout, and what may be of any type is another than one that is known.
-fn alike(common: &mut Option<Ty>, ty: Ty) -> Result<(), String> {
-    let same = match common.take() {
-        None => ty,
-        Some(before) => before
-            .same(&ty)
-            .ok_or_else(|| format!("expected type '{}' but found '{}'", before.name(), ty.name()))?,
-    };
-    *common = Some(same);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ const RESERVED: [&str; 21] = [
 ];
 
 /// Whether CEL has reserved the word: as a field name it is escaped, but may be selected unescaped as well.
-pub(super) fn reserved(name: &str) -> bool {
+pub(crate) fn reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 

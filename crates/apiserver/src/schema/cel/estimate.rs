@@ -306,6 +306,8 @@ impl<'a> Estimate<'a> {
             self.optional(all, scope, part);
             return;
         }
+        let mixing = (call.func_name == "format").then(|| scope.mixing());
+        let scope = mixing.as_ref().unwrap_or(scope);
         let arguments: Vec<Part<'a>> = call.args.iter().map(|arg| self.part(arg, scope)).collect();
         if let ("dyn", [of]) = (call.func_name.as_str(), arguments.as_slice()) {
             part.cost = Range::fixed(1).plus(of.cost);

@@ -28,8 +28,20 @@ fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     super::authorizer::register(&mut context);
     macros::register(&mut context);
-    super::access::register(&mut context);
-    super::strings::register(&mut context);
+    for register in [
+        super::access::register,
+        super::aggregates::register,
+        super::conversions::register,
+        super::equality::register,
+        super::format::register,
+        super::optional::register,
+        super::strings::register,
+        super::times::register,
+        super::type_values::register,
+        super::verdicts::register,
+    ] {
+        register(&mut context);
+    }
     context
 }
 
@@ -300,10 +312,13 @@ fn evaluate(expr: Expr, values: &[Cel]) -> Result<Cel, String> {
 }
 
 /// An evaluation error in the words of the reference implementation, where they differ.
-fn describe(error: &ExecutionError) -> String {
+pub(super) fn describe(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
-        ExecutionError::NoSuchOverload => "no such overload".into(),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::UnexpectedType { .. }
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedUnaryOperator(..) => "no such overload".into(),
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
         ExecutionError::DivisionByZero(_) => "division by zero".into(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),

@@ -10,10 +10,11 @@ use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
 };
 use kube_cel::cel::extractors::This;
-use kube_cel::cel::objects::{Key, Map, OptionalValue};
+use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
-use super::access;
+use super::optional::{maybe, optional as optional_of};
+use super::{access, type_values, verdicts};
 
 /// Adds an entry to a map: of a key and a value, or of a map.
 pub(super) const INSERT: &str = "cel.@mapInsert";
@@ -76,7 +77,7 @@ fn bind(name: &str, value: IdedExpr, of: IdedExpr) -> IdedExpr {
 }
 
 /// Everything directly below.
-fn below(expression: &mut IdedExpr) -> Vec<&mut IdedExpr> {
+pub(super) fn below(expression: &mut IdedExpr) -> Vec<&mut IdedExpr> {
     match &mut expression.expr {
         Expr::Call(call) => call
             .target
@@ -122,7 +123,7 @@ pub(super) fn expand(expression: &mut IdedExpr) -> Result<(), String> {
     let called = match &mut expression.expr {
         Expr::Call(called) => called,
         Expr::Select(select) => {
-            if let Some(name) = access::qualified_type(select) {
+            if let Some(name) = type_values::qualified(select) {
                 *expression = ident(name);
             }
             return Ok(());
@@ -273,7 +274,7 @@ pub(super) fn rewrite(expression: &mut IdedExpr) -> bool {
     }
     match &mut expression.expr {
         Expr::Comprehension(all) => {
-            changed |= access::read(&mut all.iter_range);
+            changed |= access::read(&mut all.iter_range) | verdicts::lower(all);
             let Some(second) = all.iter_var2.take() else {
                 return changed;
             };
@@ -307,20 +308,14 @@ pub(super) fn register(context: &mut Context<'_>) {
         Ok(Cel::List(Arc::new(pairs)))
     });
     context.add_function(ITEMS, |optional: Cel| {
-        let optional = <&OptionalValue>::try_from(&optional)?;
-        Ok(Cel::List(Arc::new(
-            optional.value().cloned().into_iter().collect(),
-        )))
+        let held = maybe(&optional).ok_or(ExecutionError::NoSuchOverload)?.value();
+        Ok(Cel::List(Arc::new(held.cloned().into_iter().collect())))
     });
     context.add_function(FIRST, |items: Cel| -> ResolveResult {
         let Cel::List(items) = &items else {
             return Err(ExecutionError::NoSuchOverload);
         };
-        let optional = items
-            .first()
-            .cloned()
-            .map_or_else(OptionalValue::none, OptionalValue::of);
-        Ok(Cel::Opaque(Arc::new(optional)))
+        Ok(optional_of(items.first().cloned()))
     });
     context.add_function(SORT_BY, |This(list): This<Cel>, keys: Cel| match (&list, &keys) {
         (Cel::List(list), Cel::List(keys)) if list.len() == keys.len() => {
@@ -353,11 +348,12 @@ fn unwrap(list: &Cel) -> ResolveResult {
     let Cel::List(list) = list else {
         return Err(ExecutionError::NoSuchOverload);
     };
-    let mut held = Vec::new();
+    let mut all = Vec::new();
     for optional in list.iter() {
-        held.extend(<&OptionalValue>::try_from(optional)?.value().cloned());
+        let optional = maybe(optional).ok_or(ExecutionError::NoSuchOverload)?;
+        all.extend(optional.value().cloned());
     }
-    Ok(Cel::List(Arc::new(held)))
+    Ok(Cel::List(Arc::new(all)))
 }
 
 fn insert(map: &Cel, entries: impl IntoIterator<Item = (Key, Cel)>) -> Result<Cel, ExecutionError> {

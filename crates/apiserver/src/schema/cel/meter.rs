@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use kube_cel::cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, operators};
-use kube_cel::cel::objects::{Key, OptionalValue};
+use kube_cel::cel::objects::Key;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
-use super::access;
 use super::expression::{self, call};
-use super::signatures;
+use super::{optional, signatures, type_values};
 
 /// What one evaluation may cost.
 pub(crate) const PER_CALL: u64 = 1_000_000;
@@ -96,7 +95,7 @@ impl Meter {
             Expr::Ident(name) => {
                 self.spend(1)?;
                 let found = scope.find(name).cloned();
-                found.or_else(|| access::type_named(name)).ok_or(Stop::Failed)
+                found.or_else(|| type_values::value(name)).ok_or(Stop::Failed)
             }
             Expr::Select(select) => {
                 let of = self.value(&select.operand, scope)?;
@@ -255,9 +254,9 @@ impl Meter {
 
 /// What becomes of `?` in a list or a map.
 fn held(value: Cel) -> Option<Cel> {
-    match <&OptionalValue>::try_from(&value) {
-        Ok(optional) => optional.value().cloned(),
-        Err(_) => Some(value),
+    match optional::maybe(&value) {
+        Some(optional) => optional.value().cloned(),
+        None => Some(value),
     }
 }
 

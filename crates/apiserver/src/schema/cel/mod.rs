@@ -1,27 +1,37 @@
 //! CEL: validation rules of schemas, and the expressions of admission.
 
 mod access;
+mod aggregates;
 mod authorizer;
 mod bound;
 mod check;
+mod constants;
+mod conversions;
 mod convert;
 mod depth;
+mod equality;
 mod estimate;
 mod expression;
+mod format;
 mod macros;
 mod meter;
 mod operators;
+mod optional;
 mod prices;
 mod rule;
 mod signatures;
 mod sizes;
 mod strings;
 mod text;
+mod times;
+mod type_values;
 mod types;
+mod verdicts;
 
 pub use authorizer::Authorize;
 pub(crate) use authorizer::{Resource as AskedResource, value as authorizer_value};
 pub(crate) use check::Scope;
+pub(crate) use convert::reserved;
 pub use expression::{Activation, Expression};
 pub(crate) use expression::{Budget, Failure};
 pub(crate) use meter::{OUT_OF_BUDGET, PER_CONDITIONS, PER_OBJECT};

@@ -53,6 +53,7 @@ pub(super) fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
                         | Ty::Null
                         | Ty::Optional(_)
                         | Ty::Named(_)
+                        | Ty::Type(_)
                 )
             };
             if ordered(a) && ordered(b) && (a.fits(b) || (a.is_number() && b.is_number())) {

@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use kube_cel::cel::Value as Cel;
-use kube_cel::cel::objects::OptionalValue;
 use serde_json::Value;
 
 use super::super::cause::{Cause, child, index, key};
@@ -14,6 +13,7 @@ use super::bound::Extent;
 use super::convert::typed;
 use super::expression::{Budget, Failure};
 use super::meter::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
+use super::optional::optional;
 use super::{Activation, Expression};
 
 /// One compiled rule.
@@ -99,8 +99,8 @@ impl Rule {
         let mut activation = Activation::default();
         activation.bind_cel("self", self_value.clone());
         if self.optional_old_self {
-            let old = old.map_or_else(OptionalValue::none, |(_, value)| OptionalValue::of(value.clone()));
-            activation.bind_cel("oldSelf", Cel::Opaque(Arc::new(old)));
+            let old = optional(old.map(|(_, value)| value.clone()));
+            activation.bind_cel("oldSelf", old);
         } else if let Some((_, value)) = old {
             activation.bind_cel("oldSelf", value.clone());
         }

@@ -24,6 +24,8 @@ pub(crate) enum Ty {
     Keyed(Box<Ty>, Box<Ty>),
     /// A value that may be missing.
     Optional(Box<Ty>),
+    /// The type of a type.
+    Type(Box<Ty>),
     /// A type of Kubernetes: quantities, URLs, addresses.
     Named(&'static str),
     /// A place in a schema that is an object with named fields, and the way there: two places are two types, however
@@ -36,6 +38,25 @@ pub(crate) enum Ty {
 impl Ty {
     /// The type of types.
     pub(super) const TYPE: Self = Self::Named("type");
+
+    /// The type that a word names.
+    pub(super) fn named(word: &'static str) -> Self {
+        match word {
+            "bool" => Self::Bool,
+            "bytes" => Self::Bytes,
+            "double" => Self::Double,
+            "google.protobuf.Duration" => Self::Duration,
+            "google.protobuf.Timestamp" => Self::Timestamp,
+            "int" => Self::Int,
+            "list" => Self::list(Self::Dyn),
+            "map" => Self::map(Self::Dyn),
+            "null_type" => Self::Null,
+            "optional_type" => Self::Optional(Box::new(Self::Dyn)),
+            "string" => Self::String,
+            "uint" => Self::Uint,
+            other => Self::Named(other),
+        }
+    }
 
     pub(super) fn list(of: Self) -> Self {
         Self::List(Box::new(of))
@@ -59,7 +80,11 @@ impl Ty {
             (Self::Keyed(..), Self::Map(values)) | (Self::Map(values), Self::Keyed(..)) => {
                 **values == Self::Free
             }
-            (Self::Dyn | Self::Free, _) | (_, Self::Dyn | Self::Free) => true,
+            // Two types can be compared, whatever they are.
+            (Self::Dyn | Self::Free, _) | (_, Self::Dyn | Self::Free) | (Self::Type(_), Self::Type(_)) => {
+                true
+            }
+            (Self::Type(_), other) | (other, Self::Type(_)) if *other == Self::TYPE => true,
             (Self::Null, other) | (other, Self::Null) => other.nullable(),
             (a, b) => a == b,
         }
@@ -73,6 +98,7 @@ impl Ty {
                 | Self::Object(..)
                 | Self::Record(_)
                 | Self::Named(_)
+                | Self::Type(_)
                 | Self::Optional(_)
                 | Self::Duration
                 | Self::Timestamp
@@ -114,6 +140,7 @@ impl Ty {
             Self::Dyn
             | Self::Free
             | Self::Optional(_)
+            | Self::Type(_)
             | Self::Named(_)
             | Self::Object(..)
             | Self::Record(_) => Self::Dyn,
@@ -138,6 +165,7 @@ impl Ty {
             Self::Map(of) => format!("map(string, {})", of.name()),
             Self::Keyed(key, of) => format!("map({}, {})", key.name(), of.name()),
             Self::Optional(of) => format!("optional_type({})", of.name()),
+            Self::Type(of) => format!("type({})", of.name()),
             Self::Named(name) => (*name).into(),
             Self::Object(_, path) => format!("self{path}"),
             Self::Record(_) => "object".into(),
