@@ -7,6 +7,7 @@ use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
 use super::type_values;
+use crate::go_duration;
 
 /// The engine's own are still needed for some values, so ours have other names.
 const STRING: &str = "@string";
@@ -58,7 +59,7 @@ pub(super) fn register(context: &mut Context<'_>) {
         match only_argument(called)? {
             duration @ Cel::Duration(_) => Ok(duration),
             Cel::String(text) => {
-                let nanos = nanoseconds(&text).ok_or_else(|| {
+                let nanos = go_duration::nanoseconds(&text).map_err(|_| {
                     let why = "type conversion error from 'string' to 'google.protobuf.Duration'";
                     ExecutionError::function_error("duration", why)
                 })?;
@@ -165,60 +166,6 @@ fn written_strictly(text: &str) -> Option<String> {
     let sound = !leap && !date.starts_with("0000") && !text.contains(|c: char| c.is_ascii_lowercase());
     // Fractions may be written with a comma.
     sound.then(|| text.replace(',', "."))
-}
-
-/// A duration such as `-1h2.5m`, if it is one and fits.
-fn nanoseconds(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut sum = 0i128;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, unit) = rest.split_at(end);
-        let end = unit
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(unit.len());
-        let (unit, after) = unit.split_at(end);
-        let scale = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        sum = sum.checked_add(scaled(number, scale)?)?;
-        rest = after;
-    }
-    i64::try_from(if negative { -sum } else { sum }).ok()
-}
-
-fn scaled(number: &str, scale: i128) -> Option<i128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-        return None;
-    }
-    let digits = |text: &str| {
-        if text.is_empty() {
-            Some(0)
-        } else {
-            text.parse::<i128>().ok()
-        }
-    };
-    // More digits say nothing about nanoseconds.
-    let fraction: String = fraction.chars().take(18).collect();
-    let power = 10i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let part = digits(&fraction)?.checked_mul(scale)? / power;
-    digits(whole)?.checked_mul(scale)?.checked_add(part)
 }
 
 /// As few digits as tell it from others, with an exponent if it is below -4 or above 5.
