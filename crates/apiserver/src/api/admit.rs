@@ -163,9 +163,9 @@ pub(super) async fn validate(
         .await
         .map_err(refused)?;
     match object {
-        Some(object) if call.resource.namespaced => {
-            quotas::charge(&call.state, &request, object).map_err(refused)
-        }
+        Some(object) if call.resource.namespaced => quotas::charge(&call.state, &request, object)
+            .await
+            .map_err(refused),
         _ => Ok(None),
     }
 }

@@ -72,8 +72,17 @@ pub(crate) struct Work {
     /// One definition after the other: two at once might take the same names.
     naming: tokio::sync::Mutex<()>,
     retries: retry::Retries,
-    /// Namespaces with quotas, and how many requests have taken from them and not yet stored their objects.
-    limited: Mutex<BTreeMap<Arc<str>, usize>>,
+    /// Namespaces with quotas.
+    limited: Mutex<BTreeMap<Arc<str>, Limited>>,
+}
+
+/// A namespace with quotas.
+#[derive(Default)]
+struct Limited {
+    /// How many requests have taken from them and not yet stored their objects.
+    taking: usize,
+    /// Held by the request that writes what it takes, where others have a say about that.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Work {
@@ -139,29 +148,35 @@ impl Work {
         }
     }
 
-    fn limited(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, usize>> {
+    fn limited(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, Limited>> {
         self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn charge(&self, namespace: &Arc<str>) {
-        *self.limited().entry(namespace.clone()).or_default() += 1;
+        self.limited().entry(namespace.clone()).or_default().taking += 1;
+    }
+
+    fn turn(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
+        self.limited().entry(namespace.into()).or_default().turn.clone()
     }
 
     fn uncharge(&self, namespace: &str) {
-        if let Some(count) = self.limited().get_mut(namespace) {
-            *count = count.saturating_sub(1);
+        if let Some(limited) = self.limited().get_mut(namespace) {
+            limited.taking = limited.taking.saturating_sub(1);
         }
     }
 
     fn is_charged(&self, namespace: &str) -> bool {
-        self.limited().get(namespace).is_some_and(|count| *count > 0)
+        self.limited()
+            .get(namespace)
+            .is_some_and(|limited| limited.taking > 0)
     }
 
     fn set_limited(&self, namespace: &str, limited: bool) {
         let mut all = self.limited();
         if limited {
             all.entry(namespace.into()).or_default();
-        } else if all.get(namespace) == Some(&0) {
+        } else if all.get(namespace).is_some_and(|limited| limited.taking == 0) {
             all.remove(namespace);
         }
     }
