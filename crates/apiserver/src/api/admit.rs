@@ -11,7 +11,8 @@ use super::{Call, meta, patched};
 pub(crate) use crate::admission::Operation;
 use crate::admission::{Authorize, Rejection, Request, Source, User};
 use crate::controllers::quotas::{self, Charge};
-use crate::registry::Resource;
+use crate::controllers::{CRDS, TERMINATING};
+use crate::registry::{Resource, has_condition};
 use crate::ssa;
 use crate::status::{Failure, Result};
 use crate::store::{key_of, new_uid};
@@ -55,26 +56,23 @@ pub(super) fn namespace(call: &Call, value: &Value) -> Result<()> {
 }
 
 /// Refuses to create custom resources of a definition that is on its way out: it waits for the last one to go.
-pub(super) fn definition(call: &Call) -> Result<()> {
-    let crds = "customresourcedefinitions.apiextensions.k8s.io";
-    let ending = call.resource.builtin.is_none()
+pub(super) fn definition(call: &Call, value: &Value) -> Result<()> {
+    let resource = &call.resource;
+    let ending = resource.builtin.is_none()
         && call
             .state
             .store
-            .get(crds, &call.resource.table)
-            .is_some_and(|crd| crd.deleting);
+            .get(CRDS, &resource.table)
+            .is_some_and(|crd| crd.deleting && has_condition(&crd.value(), TERMINATING));
     if !ending {
         return Ok(());
     }
-    Err(Failure::new(
-        405,
-        "MethodNotAllowed",
-        format!(
-            "create not allowed while custom resource definition is terminating is not supported on resources of kind \"{}\"",
-            call.resource.table
-        ),
-    )
-    .with_details(json!({ "group": call.resource.group, "kind": call.resource.plural })))
+    Err(Failure::forbidden(
+        &resource.group,
+        &resource.plural,
+        meta::text(value, "name"),
+        "create not allowed while custom resource definition is terminating",
+    ))
 }
 
 /// Namespaces that a cluster cannot do without.

@@ -41,7 +41,7 @@ pub(super) async fn store_new(
     let resource = &call.resource;
     let generated = meta::text(&value, "name").is_empty();
     // The real server checks the namespace before it looks at the object any further.
-    admit::definition(call)?;
+    admit::definition(call, &value)?;
     admit::namespace(call, &value)?;
     if call.target.name.is_empty() {
         meta::wipe(&mut value);

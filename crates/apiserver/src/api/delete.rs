@@ -9,6 +9,7 @@ use super::admit::{self, Operation};
 use super::write::Options;
 use super::{Call, list, meta, write};
 use crate::clock::Clock;
+use crate::controllers::CRDS;
 use crate::http::{Body, decode_body};
 use crate::registry::Resource;
 use crate::schema::Cause;
@@ -285,7 +286,7 @@ pub(crate) fn delete_object(
                 Propagation::Background => {}
             }
         }
-        if &*resource.table == "customresourcedefinitions.apiextensions.k8s.io" && !now.deleting {
+        if &*resource.table == CRDS && !now.deleting {
             crate::controllers::mark_crd(&mut value, &mut finalizers, &clock.rfc3339());
         }
         let stays = !finalizers.is_empty() || is_namespace_with_content(resource, &value);
@@ -300,15 +301,21 @@ pub(crate) fn delete_object(
                 Err(_) => continue,
             }
         }
-        if now.deleting && finalizers == before {
+        // A definition gets what others get at once when it is deleted for the second time.
+        let repeated = now.deleting
+            && &*resource.table == CRDS
+            && value.pointer("/metadata/deletionGracePeriodSeconds").is_none();
+        if now.deleting && finalizers == before && !repeated {
             return Ok(Deleted::Marked(value, now.rv));
         }
         meta::set_finalizers(&mut value, &finalizers);
+        if repeated {
+            meta::edit(&mut value, |metadata| {
+                metadata.insert("deletionGracePeriodSeconds".into(), 0.into())
+            });
+        }
         if !now.deleting {
-            let plain = !matches!(
-                &*resource.table,
-                "namespaces" | "customresourcedefinitions.apiextensions.k8s.io"
-            );
+            let plain = !matches!(&*resource.table, "namespaces" | CRDS);
             meta::edit(&mut value, |metadata| {
                 metadata.insert("deletionTimestamp".into(), clock.rfc3339().into());
                 // Definitions and namespaces have their own way to end.

@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::status;
 use crate::store::{Change, Event, Expect, Object, Observer, Refused, TableId, Uid};
 
-pub(crate) use definitions::mark as mark_crd;
+pub(crate) use definitions::{TERMINATING, mark as mark_crd};
 
 pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
@@ -71,6 +71,7 @@ pub(crate) struct Work {
     running: Mutex<BTreeMap<Task, bool>>,
     /// One definition after the other: two at once might take the same names.
     naming: tokio::sync::Mutex<()>,
+    claims: definitions::Claims,
     retries: retry::Retries,
     /// Namespaces with quotas.
     limited: Mutex<BTreeMap<Arc<str>, Limited>>,
@@ -360,6 +361,9 @@ impl Follower {
         let resource = (event.change != Change::Deleted && registry::established(value))
             .then(|| registry::from_crd(value).ok())
             .flatten();
+        let waits = event.change != Change::Deleted && resource.is_none();
+        let names = value.pointer("/status/acceptedNames");
+        self.work.claims.set(&name, names.filter(|_| waits).cloned());
         let changed = match resource {
             Some(resource) => {
                 let same = custom

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(crate) use builtin_kind::token_request;
-pub(crate) use crd::{CrdProblem, accept_names, established, from_crd};
+pub(crate) use crd::{CrdProblem, accept_names, established, from_crd, has_condition, set_condition};
 
 use crate::builtin::Kind;
 use crate::schema::Schema;
