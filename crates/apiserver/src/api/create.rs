@@ -63,6 +63,9 @@ pub(super) async fn store_new(
     if mutated {
         write::forget_unknown(call, &mut value)?;
     }
+    if let Some(kind) = resource.builtin {
+        kind.complete_new(&mut value);
+    }
     let posted = call.target.name.is_empty();
     // A path that names the object says where it is kept, even if a webhook gave it another name.
     let key = if posted {

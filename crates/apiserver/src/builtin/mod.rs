@@ -4,6 +4,7 @@
 pub(crate) mod autoscaler;
 mod columns;
 mod defaults;
+mod job;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -139,6 +140,13 @@ impl Kind {
     /// Sets what a new object begins with, after defaults and before admission: `status` and the like.
     pub fn prepare_create(&self, object: &mut Value) {
         defaults::prepare_create(self, object);
+    }
+
+    /// What a reader of a new object sees that its writer did not know.
+    pub fn complete_new(&self, object: &mut Value) {
+        if self.kind == "Job" {
+            job::label(object);
+        }
     }
 
     /// Carries over what a writer may leave out of an update: addresses, ports, times of conditions.

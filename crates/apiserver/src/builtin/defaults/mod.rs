@@ -74,6 +74,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         "Service" => core::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
         "DaemonSet" => workloads::begin_daemon_set(object),
+        "Job" => super::job::mark_pods(object),
         "Pod" => {
             set(object, "/status/phase", "Pending");
             let quality = crate::resources::quality(object.get("spec").unwrap_or(&Value::Null));

@@ -4,6 +4,7 @@ mod admission;
 mod core;
 mod costs;
 mod crd;
+mod jobs;
 mod policies;
 mod quotas;
 mod rbac;
@@ -63,7 +64,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
             causes.extend(workloads::controller(kind.kind, new, old));
         }
-        "Job" => causes.extend(workloads::job(new)),
+        "Job" => causes.extend(jobs::job(new, old)),
         "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(new)),
         _ => {}
     }
