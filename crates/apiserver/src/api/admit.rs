@@ -291,15 +291,12 @@ impl Source for Stored<'_> {
 
     fn versions(&self, group: &str, plural: &str) -> Vec<String> {
         let snapshot = self.0.state.registry.snapshot();
-        let found = snapshot.group(group).find(|resource| resource.plural == plural);
-        found.map_or_else(Vec::new, |resource| {
-            resource
-                .versions
-                .iter()
-                .filter(|version| version.served)
-                .map(|version| version.name.clone())
-                .collect()
-        })
+        let found = snapshot.group(group).filter(|resource| resource.plural == plural);
+        let versions = found.flat_map(|resource| &resource.versions);
+        versions
+            .filter(|version| version.served)
+            .map(|version| version.name.clone())
+            .collect()
     }
 
     fn authorizer(&self) -> Arc<dyn Authorize> {

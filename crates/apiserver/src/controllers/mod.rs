@@ -323,6 +323,7 @@ fn store_as(
                 &["status"]
             },
             versions: &resource.owners_versions(),
+            variants: resource.variants(version),
             others: resource.other_owners(),
         };
         let schema = schema.unwrap_or_else(crate::schema::Schema::anything);

@@ -171,7 +171,7 @@ pub(super) async fn sync(state: &Arc<State>, namespace: &Arc<str>) -> status::Re
         let hard = amounts(&value, "/spec/hard");
         let kinds = snapshot
             .all()
-            .filter(|resource| resource.namespaced && resource.allows("get"))
+            .filter(|resource| resource.namespaced && resource.allows("get") && !resource.is_second())
             .filter_map(|resource| {
                 let kind =
                     Counted::of(&resource.group, &resource.plural).filter(|kind| concerns(&hard, *kind))?;

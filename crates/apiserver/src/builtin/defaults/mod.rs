@@ -6,7 +6,7 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
-use super::Kind;
+use super::{Kind, autoscaler};
 
 /// Fills in defaults, then gives the object its stored form.
 pub(super) fn apply(kind: &Kind, object: &mut Value) {
@@ -31,6 +31,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "DaemonSet" => workloads::daemon_set(object),
         "Job" => workloads::job(object),
         "CronJob" => workloads::cron_job(object),
+        "HorizontalPodAutoscaler" if autoscaler::is_older(kind) => autoscaler::default_older(object),
         "HorizontalPodAutoscaler" => workloads::autoscaler(object),
         "PriorityClass" => set(object, "/preemptionPolicy", "PreemptLowerPriority"),
         "StorageClass" => {
@@ -118,7 +119,7 @@ fn parent<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String
 }
 
 /// Sets a field that is absent or null.
-fn set(object: &mut Value, pointer: &str, value: impl Into<Value>) {
+pub(super) fn set(object: &mut Value, pointer: &str, value: impl Into<Value>) {
     let mut path: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
     let Some(name) = path.pop() else { return };
     if let Some(map) = parent(object, &path) {

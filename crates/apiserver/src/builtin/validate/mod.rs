@@ -65,7 +65,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
             causes.extend(workloads::controller(kind.kind, new, old));
         }
         "Job" => causes.extend(jobs::job(new, old)),
-        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(new)),
+        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
         _ => {}
     }
     causes

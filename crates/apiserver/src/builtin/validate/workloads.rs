@@ -191,10 +191,17 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
     causes
 }
 
-/// Every metric says from where it comes.
+/// Every metric says from where it comes, and rules have policies.
 pub(super) fn autoscaler(new: &Value) -> Vec<Cause> {
     let kinds = ["ContainerResource", "External", "Object", "Pods", "Resource"];
     let mut causes = Vec::new();
+    for name in ["scaleUp", "scaleDown"] {
+        let at = format!("/spec/behavior/{name}");
+        if new.pointer(&at).is_some_and(Value::is_object) && list(new, &format!("{at}/policies")).is_empty() {
+            let path = child(&child("spec.behavior", name), "policies");
+            causes.push(Cause::required(path, "must specify at least one Policy"));
+        }
+    }
     for (i, metric) in list(new, "/spec/metrics").iter().enumerate() {
         let (path, kind) = (child(&index("spec.metrics", i), "type"), text(metric, "/type"));
         if kind.is_empty() {
