@@ -49,7 +49,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Service" => causes.extend(core::service(new)),
         "LimitRange" => causes.extend(quotas::limit_range(new)),
         "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
-        "Event" => causes.extend(core::event(kind, new)),
+        "Event" => causes.extend(core::event(kind, new, old)),
         "Role" => causes.extend(rbac::role(new, true)),
         "ClusterRole" => causes.extend(rbac::role(new, false)),
         "RoleBinding" => causes.extend(rbac::binding(new, old, true)),
