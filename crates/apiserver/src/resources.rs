@@ -47,6 +47,12 @@ fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     spec.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
+/// Whether a pod is the image of one that a kubelet runs by itself.
+pub(crate) fn is_mirror(pod: &Value) -> bool {
+    pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror")
+        .is_some()
+}
+
 /// All containers of a pod, the ordinary ones first.
 pub(crate) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
     list(spec, "containers").chain(list(spec, "initContainers"))

@@ -129,6 +129,7 @@ impl Builder {
             work: work.clone(),
             stop: CancellationToken::new(),
             admission: Admission::new(),
+            own_uid: crate::store::new_uid(),
             requests: AtomicU64::new(0),
             watches: AtomicU64::new(0),
         });

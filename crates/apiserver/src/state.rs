@@ -26,6 +26,8 @@ pub(crate) struct State {
     pub work: Arc<Work>,
     pub stop: CancellationToken,
     pub admission: Admission,
+    /// The uid that the server has as a user of itself.
+    pub own_uid: String,
     pub requests: AtomicU64,
     pub watches: AtomicU64,
 }

@@ -367,3 +367,48 @@ async fn whoever_is_asked_may_agree() {
         Some("2".into())
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_take_from_a_quota_at_once_and_each_is_asked_about() {
+    let server = Server::builder().start().await.unwrap();
+    let client = server.client();
+    let taken = request("system:apiserver", "UPDATE", "resourcequotas", "status");
+    refuse(&client, &format!("({taken}) && object.metadata.name == 'closed'")).await;
+    let quota =
+        |name: &str, what: &str| json!({ "metadata": { "name": name }, "spec": { "hard": { what: "31" } } });
+    let quotas = api(&client, "default", "v1", "ResourceQuota");
+    make(
+        &client,
+        "default",
+        "v1",
+        "ResourceQuota",
+        quota("open", "configmaps"),
+    )
+    .await;
+    make(
+        &client,
+        "default",
+        "v1",
+        "ResourceQuota",
+        quota("closed", "secrets"),
+    )
+    .await;
+    appears(&quotas, "open", "/status/used/configmaps").await;
+    appears(&quotas, "closed", "/status/used/secrets").await;
+    // With the one that every namespace has, there is room for 30 of 40.
+    let create = |kind: &'static str, i: usize| {
+        let objects = api(&client, "default", "v1", kind);
+        let object = serde_json::from_value(json!({ "metadata": { "name": format!("n{i}") } })).unwrap();
+        async move { objects.create(&PostParams::default(), &object).await }
+    };
+    let outcomes = futures::future::join_all((0..40).map(|i| create("ConfigMap", i))).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 30);
+    assert_eq!(
+        look(&quotas, "open", "/status/used/configmaps").await,
+        Some("31".into())
+    );
+    let refused = create("Secret", 1).await.unwrap_err();
+    assert!(refused.to_string().contains("not yet"), "{refused}");
+    let_go(&client).await;
+    create("Secret", 1).await.unwrap();
+}

@@ -179,13 +179,19 @@ impl Client {
         let separator = if target.url.contains('?') { '&' } else { '?' };
         let shown = format!("Post \"{}{separator}timeout={}s\"", target.url, timeout.as_secs());
         match tokio::time::timeout(timeout, self.exchange(target, review, timeout)).await {
-            Ok(Ok(value)) => Ok(value),
+            Ok(Ok(answer)) => answer,
             Ok(Err(why)) => Err(format!("{shown}: {why}")),
             Err(_) => Err(format!("{shown}: context deadline exceeded")),
         }
     }
 
-    async fn exchange(&self, target: &Target, review: &Value, timeout: Duration) -> Result<Value, String> {
+    /// The outer error is that there is no answer.
+    async fn exchange(
+        &self,
+        target: &Target,
+        review: &Value,
+        timeout: Duration,
+    ) -> Result<Result<Value, String>, String> {
         let body = Bytes::from(review.to_string());
         let kept = self.take(target);
         let reused = kept.is_some();
@@ -218,7 +224,7 @@ impl Client {
         mut connection: Connection,
         body: Bytes,
         timeout: Duration,
-    ) -> Result<Value, String> {
+    ) -> Result<Result<Value, String>, String> {
         let separator = if target.path.contains('?') { '&' } else { '?' };
         let request = HttpRequest::builder()
             .method(Method::POST)
@@ -249,12 +255,12 @@ impl Client {
         }
         drop(idle);
         if !status.is_success() {
-            return Err(format!(
+            return Ok(Err(format!(
                 "an error on the server ({:?}) has prevented the request from succeeding",
                 String::from_utf8_lossy(&bytes)
-            ));
+            )));
         }
-        serde_json::from_slice(&bytes).map_err(|e| format!("couldn't decode the answer: {e}"))
+        Ok(serde_json::from_slice(&bytes).map_err(|e| format!("couldn't decode the answer: {e}")))
     }
 }
 

@@ -5,6 +5,7 @@
 //! configurations' names, and again where their reinvocation policy asks for it; policies and validating
 //! webhooks only say yes or no.
 
+mod accounts;
 mod classes;
 mod client;
 mod expressions;
@@ -128,6 +129,7 @@ impl Admission {
         object: Option<&Value>,
     ) -> Result<(), Rejection> {
         limits::validate(source, request, object)?;
+        accounts::validate(source, request, object)?;
         pod_security::validate(source, request, object)?;
         priority::validate(source, request, object)?;
         pods::validate(request, object)?;

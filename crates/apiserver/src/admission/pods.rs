@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::request::text;
-use super::{Operation, Rejection, Request, Source, priority, secrets};
+use super::{Operation, Rejection, Request, Source, accounts, priority};
 
 /// Completes a new pod.
 pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
@@ -18,7 +18,7 @@ pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value)
     let pod = request.group.is_empty() && request.resource == "pods" && request.subresource.is_empty();
     match request.operation {
         Operation::Create if pod => {
-            service_account(source, request, object)?;
+            accounts::mutate(source, request, object)?;
             priority::create(source, request, object)?;
             tolerations(object);
             runtime_class(request, object)
@@ -66,43 +66,6 @@ fn protect(object: &mut Value, finalizer: &str) {
     {
         list.push(finalizer.into());
     }
-}
-
-fn service_account(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
-    if object
-        .pointer("/metadata/annotations/kubernetes.io~1config.mirror")
-        .is_some()
-    {
-        return secrets::of_mirror(request, object);
-    }
-    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else {
-        return Ok(());
-    };
-    let name = match spec
-        .get("serviceAccountName")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-    {
-        "" => "default".to_owned(),
-        name => name.to_owned(),
-    };
-    spec.insert("serviceAccountName".into(), name.as_str().into());
-    spec.insert("serviceAccount".into(), name.as_str().into());
-    let Some(account) = source.get("", "serviceaccounts", &request.namespace, &name) else {
-        let why = format!(
-            "error looking up service account {}/{name}: serviceaccount {} not found",
-            request.namespace,
-            crate::schema::quote(&name)
-        );
-        return Err(request.forbidden(&why));
-    };
-    if let Some(secrets) = account
-        .get("imagePullSecrets")
-        .filter(|s| s.as_array().is_some_and(|s| !s.is_empty()))
-    {
-        spec.entry("imagePullSecrets").or_insert_with(|| secrets.clone());
-    }
-    secrets::of_account(request, &account, object)
 }
 
 fn tolerations(object: &mut Value) {

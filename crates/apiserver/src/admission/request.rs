@@ -138,8 +138,10 @@ impl Request {
         let mut object = object.clone();
         if place.group != self.group {
             crate::registry::convert_event(&self.group, &place.group, &mut object);
-        } else if self.is_older_autoscaler(place) {
+        } else if self.is_autoscaler(autoscaler::NEWER, place, autoscaler::OLDER) {
             autoscaler::to_older(&mut object);
+        } else if self.is_autoscaler(autoscaler::OLDER, place, autoscaler::NEWER) {
+            autoscaler::to_stored(&mut object);
         } else if place.version != self.version
             && self.kind_version.is_none()
             && let Some(map) = object.as_object_mut()
@@ -153,7 +155,9 @@ impl Request {
     pub(super) fn read_at(&self, place: &Place, object: &mut Value, before: &Value) -> Result<(), Rejection> {
         if place.group != self.group {
             crate::registry::convert_event(&place.group, &self.group, object);
-        } else if self.is_older_autoscaler(place) {
+        } else if self.is_autoscaler(autoscaler::OLDER, place, autoscaler::NEWER) {
+            autoscaler::to_older(object);
+        } else if self.is_autoscaler(autoscaler::NEWER, place, autoscaler::OLDER) {
             return autoscaler::to_newer(object, before).map_err(|why| Rejection::internal(&why));
         } else if object.get("apiVersion").and_then(Value::as_str)
             == Some(&*join(&self.kind_group, &place.version))
@@ -164,10 +168,11 @@ impl Request {
         Ok(())
     }
 
-    fn is_older_autoscaler(&self, place: &Place) -> bool {
+    /// Whether an autoscaler of one version is spoken of in another.
+    fn is_autoscaler(&self, own: &str, place: &Place, there: &str) -> bool {
         self.kind == "HorizontalPodAutoscaler"
             && (self.group.as_str(), place.group.as_str()) == ("autoscaling", "autoscaling")
-            && (self.version.as_str(), place.version.as_str()) == ("v2", "v1")
+            && (self.version.as_str(), place.version.as_str()) == (own, there)
     }
 
     /// A 422 about the object of this request.

@@ -89,8 +89,6 @@ pub(super) fn matching_place(
     match (request.group.as_str(), request.resource.as_str()) {
         ("", "events") => Some(Place::new("events.k8s.io", "v1")).filter(matches),
         ("events.k8s.io", "events") => Some(Place::new("", "v1")).filter(matches),
-        // Not served in this version, but shown.
-        ("autoscaling", "horizontalpodautoscalers") => Some(Place::new("autoscaling", "v1")).filter(matches),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use super::request::text;
 use super::{Rejection, Request};
 use crate::resources::containers;
 
-fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     value
         .pointer(pointer)
         .and_then(Value::as_array)
@@ -14,48 +14,48 @@ fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> 
         .flatten()
 }
 
-fn spec(pod: &Value) -> &Value {
-    pod.get("spec").unwrap_or(&Value::Null)
+/// Where the volumes of a pod name secrets.
+const IN_VOLUMES: [&str; 10] = [
+    "/secret/secretName",
+    "/azureFile/secretName",
+    "/cephfs/secretRef/name",
+    "/cinder/secretRef/name",
+    "/csi/nodePublishSecretRef/name",
+    "/flexVolume/secretRef/name",
+    "/iscsi/secretRef/name",
+    "/rbd/secretRef/name",
+    "/scaleIO/secretRef/name",
+    "/storageos/secretRef/name",
+];
+
+/// Where a container names one: in what it calls a variable, or in the source of many.
+fn in_environment(container: &Value) -> impl Iterator<Item = (String, &str)> {
+    let one = list(container, "/env").map(|env| {
+        let name = text(env, "/valueFrom/secretKeyRef/name");
+        (format!("envVar {}", text(env, "/name")), name)
+    });
+    let all = list(container, "/envFrom").map(|env| ("envFrom".to_owned(), text(env, "/secretRef/name")));
+    one.chain(all).filter(|(_, name)| !name.is_empty())
 }
 
-/// Names of what the environments of all containers take from a secret or config map.
-fn environments<'a>(pod: &'a Value, one: &'a str, all: &'a str) -> impl Iterator<Item = &'a str> {
-    containers(spec(pod)).flat_map(move |container| {
-        let single = list(container, "/env").map(move |env| text(env, one));
-        single.chain(list(container, "/envFrom").map(move |env| text(env, all)))
-    })
-}
-
-/// A pod that a kubelet made by itself must not depend on what the server keeps.
+/// A pod that a kubelet made by itself must not depend on secrets that the server keeps.
 pub(super) fn of_mirror(request: &Request, pod: &Value) -> Result<(), Rejection> {
-    let refuse = |what: &str| Err(request.forbidden(&format!("a mirror pod may not reference {what}")));
+    let refuse = |what: &str| Err(request.forbidden(&format!("a mirror pod may not {what}")));
     if !text(pod, "/spec/serviceAccountName").is_empty() {
-        return refuse("service accounts");
+        return refuse("reference service accounts");
     }
-    let volumes = |kind: &str| list(pod, "/spec/volumes").any(|volume| volume.get(kind).is_some());
-    let projected = |kind: &str| {
-        let mut sources = list(pod, "/spec/volumes").flat_map(|volume| list(volume, "/projected/sources"));
-        sources.any(|source| source.get(kind).is_some())
-    };
-    let named = |one: &str, all: &str| environments(pod, one, all).any(|name| !name.is_empty());
-    if list(pod, "/spec/imagePullSecrets").next().is_some()
-        || volumes("secret")
-        || projected("secret")
-        || named("/valueFrom/secretKeyRef/name", "/secretRef/name")
-    {
-        return refuse("secrets");
+    let volumes = || list(pod, "/spec/volumes");
+    let projected = || volumes().flat_map(|volume| list(volume, "/projected/sources"));
+    let names_secret = list(pod, "/spec/imagePullSecrets").next().is_some()
+        || volumes().any(|volume| IN_VOLUMES.iter().any(|at| !text(volume, at).is_empty()))
+        || projected().any(|source| !text(source, "/secret/name").is_empty())
+        || containers(pod.get("spec").unwrap_or(&Value::Null))
+            .any(|container| in_environment(container).next().is_some());
+    if names_secret {
+        return refuse("reference secrets");
     }
-    if volumes("configMap")
-        || projected("configMap")
-        || named("/valueFrom/configMapKeyRef/name", "/configMapRef/name")
-    {
-        return refuse("configmaps");
-    }
-    if projected("serviceAccountToken") {
-        return refuse("service account tokens");
-    }
-    if volumes("persistentVolumeClaim") {
-        return refuse("persistentvolumeclaims");
+    if projected().any(|source| source.get("serviceAccountToken").is_some()) {
+        return refuse("use ServiceAccountToken volume projections");
     }
     Ok(())
 }
@@ -81,10 +81,16 @@ pub(super) fn of_account(request: &Request, account: &Value, pod: &Value) -> Res
             return refuse(format!("volume with secret.secretName={name:?}"), "secret");
         }
     }
-    let single = environments(pod, "/valueFrom/secretKeyRef/name", "/none");
-    for name in single.filter(|name| !name.is_empty()) {
-        if !has("/secrets", name) {
-            return refuse(format!("env with valueFrom.secretKeyRef.name={name:?}"), "secret");
+    for (kind, field) in [
+        ("init container", "/spec/initContainers"),
+        ("container", "/spec/containers"),
+    ] {
+        for container in list(pod, field) {
+            if let Some((at, name)) = in_environment(container).find(|(_, name)| !has("/secrets", name)) {
+                let container = text(container, "/name");
+                let what = format!("{kind} {container} with {at} referencing secret.secretName={name:?}");
+                return refuse(what, "secret");
+            }
         }
     }
     for (i, pull) in list(pod, "/spec/imagePullSecrets").enumerate() {

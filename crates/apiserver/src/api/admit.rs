@@ -11,7 +11,8 @@ use super::{Call, meta, patched};
 pub(crate) use crate::admission::Operation;
 use crate::admission::{Authorize, Rejection, Request, Source, User};
 use crate::controllers::quotas::{self, Charge};
-use crate::registry::Resource;
+use crate::controllers::{CRDS, TERMINATING};
+use crate::registry::{Resource, has_condition};
 use crate::ssa;
 use crate::status::{Failure, Result};
 use crate::store::{key_of, new_uid};
@@ -55,20 +56,21 @@ pub(super) fn namespace(call: &Call, value: &Value) -> Result<()> {
 }
 
 /// Refuses to create custom resources of a definition that is on its way out: it waits for the last one to go.
-pub(super) fn definition(call: &Call) -> Result<()> {
-    let crds = "customresourcedefinitions.apiextensions.k8s.io";
-    let ending = call.resource.builtin.is_none()
+pub(super) fn definition(call: &Call, value: &Value) -> Result<()> {
+    let resource = &call.resource;
+    let ending = resource.builtin.is_none()
         && call
             .state
             .store
-            .get(crds, &call.resource.table)
-            .is_some_and(|crd| crd.deleting);
+            .get(CRDS, &resource.table)
+            .is_some_and(|crd| crd.deleting && has_condition(&crd.value(), TERMINATING));
     if !ending {
         return Ok(());
     }
-    Err(Failure::not_supported(
-        &call.resource.group,
-        &call.resource.plural,
+    Err(Failure::forbidden(
+        &resource.group,
+        &resource.plural,
+        meta::text(value, "name"),
         "create not allowed while custom resource definition is terminating",
     ))
 }
@@ -159,9 +161,9 @@ pub(super) async fn validate(
         .await
         .map_err(refused)?;
     match object {
-        Some(object) if call.resource.namespaced => {
-            quotas::charge(&call.state, &request, object).map_err(refused)
-        }
+        Some(object) if call.resource.namespaced => quotas::charge(&call.state, &request, object)
+            .await
+            .map_err(refused),
         _ => Ok(None),
     }
 }
@@ -289,15 +291,12 @@ impl Source for Stored<'_> {
 
     fn versions(&self, group: &str, plural: &str) -> Vec<String> {
         let snapshot = self.0.state.registry.snapshot();
-        let found = snapshot.group(group).find(|resource| resource.plural == plural);
-        found.map_or_else(Vec::new, |resource| {
-            resource
-                .versions
-                .iter()
-                .filter(|version| version.served)
-                .map(|version| version.name.clone())
-                .collect()
-        })
+        let found = snapshot.group(group).filter(|resource| resource.plural == plural);
+        let versions = found.flat_map(|resource| &resource.versions);
+        versions
+            .filter(|version| version.served)
+            .map(|version| version.name.clone())
+            .collect()
     }
 
     fn authorizer(&self) -> Arc<dyn Authorize> {

@@ -42,7 +42,7 @@ pub(super) async fn store_new(
     let resource = &call.resource;
     let generated = meta::text(&value, "name").is_empty();
     // The real server checks the namespace before it looks at the object any further.
-    admit::definition(call)?;
+    admit::definition(call, &value)?;
     admit::namespace(call, &value)?;
     if call.target.name.is_empty() {
         meta::wipe(&mut value);
@@ -75,6 +75,9 @@ pub(super) async fn store_new(
     let _charge = admit::validate(call, Operation::Create, &value, None, options).await?;
     if mutated || (!track && resource.builtin.is_none()) {
         write::forget_unknown(call, &mut value)?;
+    }
+    if let Some(kind) = resource.builtin {
+        kind.complete_new(&mut value);
     }
     // A path that names the object says where it is kept, even if a webhook gave it another name.
     let key = if posted {

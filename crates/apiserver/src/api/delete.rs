@@ -9,6 +9,7 @@ use super::admit::{self, Operation};
 use super::write::Options;
 use super::{Call, list, meta, write};
 use crate::clock::Clock;
+use crate::controllers::CRDS;
 use crate::http::{Body, decode_body};
 use crate::registry::Resource;
 use crate::schema::Cause;
@@ -285,7 +286,7 @@ pub(crate) fn delete_object(
                 Propagation::Background => {}
             }
         }
-        if &*resource.table == "customresourcedefinitions.apiextensions.k8s.io" && !now.deleting {
+        if &*resource.table == CRDS && !now.deleting {
             crate::controllers::mark_crd(&mut value, &mut finalizers, &clock.rfc3339());
         }
         let stays = !finalizers.is_empty() || is_namespace_with_content(resource, &value);
@@ -301,12 +302,10 @@ pub(crate) fn delete_object(
             }
         }
         // Definitions and namespaces have their own way to end.
-        let plain = !matches!(
-            &*resource.table,
-            "namespaces" | "customresourcedefinitions.apiextensions.k8s.io"
-        );
-        // Whoever made it may have written the time of its end.
-        let begun = now.deleting && (!plain || meta::grace(&value) == Some(0));
+        let plain = !matches!(&*resource.table, "namespaces" | CRDS);
+        // Whoever made it may have written the time of its end. A definition gets what others get at once when it is
+        // deleted for the second time.
+        let begun = now.deleting && (&*resource.table == "namespaces" || meta::grace(&value) == Some(0));
         if begun && finalizers == before {
             return Ok(Deleted::Marked(value, now.rv));
         }
@@ -319,7 +318,7 @@ pub(crate) fn delete_object(
                 if !now.deleting || later {
                     metadata.insert("deletionTimestamp".into(), clock.rfc3339().into());
                 }
-                if plain {
+                if plain || now.deleting {
                     metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
                 }
                 let generation = metadata.get("generation").and_then(Value::as_i64);

@@ -46,7 +46,7 @@ pub(super) fn set_finalizers(value: &mut Value, finalizers: &[String]) {
 }
 
 /// A name from a prefix, as the real server makes them.
-pub(super) fn generate_name(prefix: &str) -> String {
+pub(crate) fn generate_name(prefix: &str) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut name: String = prefix.chars().take(58).collect();
     for _ in 0..5 {

@@ -52,6 +52,7 @@ fn manager<'a>(
         api_version,
         ignored: ignored(call),
         versions,
+        variants: call.resource.variants(&call.target.version),
         others: call.resource.other_owners(),
     }
 }

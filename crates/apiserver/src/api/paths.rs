@@ -145,7 +145,7 @@ fn metrics(state: &State) -> String {
         .registry
         .snapshot()
         .all()
-        .filter(|resource| resource.allows("get"))
+        .filter(|resource| resource.allows("get") && !resource.is_second())
     {
         let name = crate::status::qualified(&resource.group, &resource.plural);
         let _ = writeln!(

@@ -126,7 +126,8 @@ impl<'a> Printer<'a> {
     }
 
     fn row(&self, value: &Value, version: &str) -> Value {
-        let cells: Vec<Value> = if let Some(kind) = self.builtin {
+        let printable = self.builtin.map(|kind| kind.printable(value));
+        let cells: Vec<Value> = if let (Some(kind), Some(value)) = (self.builtin, &printable) {
             kind.columns
                 .iter()
                 .map(|column| (column.cell)(value, self.now))
@@ -144,7 +145,7 @@ impl<'a> Printer<'a> {
         let object = match self.include {
             "None" => Some(Value::Null),
             "Object" => Some(value.clone()),
-            _ => Some(partial(value, version)),
+            _ => Some(partial(printable.as_deref().unwrap_or(value), version)),
         };
         if let (Some(object), Some(map)) = (object, row.as_object_mut()) {
             map.insert("object".into(), object);

@@ -312,8 +312,13 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
     if causes.is_empty() {
         return Ok(());
     }
+    // An event is looked at as one of the core group, whatever its path says.
+    let group = match &*call.resource.table {
+        "events" => "",
+        _ => &call.resource.group,
+    };
     Err(Failure::invalid(
-        &call.resource.group,
+        group,
         &call.resource.kind,
         meta::text(new, "name"),
         &causes,

@@ -52,6 +52,7 @@ fn own(object: &mut Value, schema: &Schema, name: &str, time: Timestamp) {
         api_version: &api_version,
         ignored: &["status"],
         versions: &[],
+        variants: &[],
         others: Others::Forgotten,
     };
     ssa::track_update(None, object, &manager, schema);

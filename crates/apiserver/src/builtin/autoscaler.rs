@@ -1,13 +1,20 @@
 //! A HorizontalPodAutoscaler in its older version, `autoscaling/v1`: what that has no fields for is text in annotations.
 //!
-//! It is not served in that version. Webhooks and policies may ask for it.
+//! It is stored in the newer one, `v2`.
 
 mod newer;
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 
-use super::Schema;
+use super::{Kind, Schema};
+use crate::ssa::Variant;
 pub(crate) use newer::to_newer;
+
+/// The version that it is not stored in, and the one that it is.
+pub(crate) const OLDER: &str = "v1";
+pub(crate) const NEWER: &str = "v2";
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -24,6 +31,55 @@ const NOTES: [&str; 6] = [
 
 fn older() -> Schema {
     super::definition("io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler").unwrap_or_else(Schema::anything)
+}
+
+/// Whether a kind is that of the older version.
+pub(crate) fn is_older(kind: &Kind) -> bool {
+    kind.kind == "HorizontalPodAutoscaler" && kind.version == OLDER
+}
+
+/// From `v1` to `v2`, of what has been read as one of `v1` before.
+pub(crate) fn to_stored(object: &mut Value) {
+    if let Err(why) = to_newer(object, &Value::Null) {
+        tracing::debug!(why, "an autoscaler cannot be converted");
+    }
+    newer_schema().normalize(object);
+}
+
+/// The defaults in `v1`. What it says goes the way of everything: through the newer version and back.
+pub(super) fn default_older(object: &mut Value) {
+    super::defaults::set(object, "/spec/minReplicas", 1);
+    to_stored(object);
+    to_older(object);
+}
+
+/// How those who wrote in the other version see it.
+pub(crate) fn variants(version: &str) -> &'static [Variant] {
+    static OF_NEWER: LazyLock<[Variant; 1]> = LazyLock::new(|| {
+        [Variant {
+            api_version: "autoscaling/v1",
+            schema: older(),
+            to: to_older,
+            from: to_stored,
+        }]
+    });
+    static OF_OLDER: LazyLock<[Variant; 1]> = LazyLock::new(|| {
+        [Variant {
+            api_version: "autoscaling/v2",
+            schema: newer_schema(),
+            to: to_stored,
+            from: to_older,
+        }]
+    });
+    if version == OLDER {
+        OF_OLDER.as_slice()
+    } else {
+        OF_NEWER.as_slice()
+    }
+}
+
+fn newer_schema() -> Schema {
+    super::definition("io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler").unwrap_or_else(Schema::anything)
 }
 
 fn list(value: &Value, pointer: &str) -> Vec<Value> {

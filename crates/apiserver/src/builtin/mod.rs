@@ -4,11 +4,13 @@
 pub(crate) mod autoscaler;
 mod columns;
 mod defaults;
+mod job;
 mod table;
 #[cfg(test)]
 mod tests;
 mod validate;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -139,6 +141,23 @@ impl Kind {
     /// Sets what a new object begins with, after defaults and before admission: `status` and the like.
     pub fn prepare_create(&self, object: &mut Value) {
         defaults::prepare_create(self, object);
+    }
+
+    /// The object in the version that rules and columns are written for.
+    pub fn printable<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        if !autoscaler::is_older(self) {
+            return Cow::Borrowed(object);
+        }
+        let mut object = object.clone();
+        autoscaler::to_stored(&mut object);
+        Cow::Owned(object)
+    }
+
+    /// What a reader of a new object sees that its writer did not know.
+    pub fn complete_new(&self, object: &mut Value) {
+        if self.kind == "Job" {
+            job::label(object);
+        }
     }
 
     /// Carries over what a writer may leave out of an update: addresses, ports, times of conditions.

@@ -1,7 +1,7 @@
 //! The table of built-in kinds.
 
-use super::Kind;
 use super::columns::{self as c, Column};
+use super::{Kind, autoscaler};
 use crate::schema::meta::NameRule;
 
 const ALL: &[&str] = &[
@@ -36,6 +36,18 @@ const fn kind(group: &'static str, kind: &'static str, plural: &'static str, sin
         stored: true,
     }
 }
+
+/// In its older version.
+const AUTOSCALER: Kind = kind(
+    "autoscaling",
+    "HorizontalPodAutoscaler",
+    "horizontalpodautoscalers",
+    "horizontalpodautoscaler",
+)
+.short(&["hpa"])
+.all()
+.with(STATUS)
+.printed(c::AUTOSCALER);
 
 impl Kind {
     const fn cluster(mut self) -> Self {
@@ -317,18 +329,10 @@ static KINDS: &[Kind] = &[
     )
     .cluster()
     .review(),
+    AUTOSCALER,
     Kind {
-        version: "v2",
-        ..kind(
-            "autoscaling",
-            "HorizontalPodAutoscaler",
-            "horizontalpodautoscalers",
-            "horizontalpodautoscaler",
-        )
-        .short(&["hpa"])
-        .all()
-        .with(STATUS)
-        .printed(c::AUTOSCALER)
+        version: autoscaler::NEWER,
+        ..AUTOSCALER
     },
     kind("batch", "CronJob", "cronjobs", "cronjob")
         .short(&["cj"])

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::MANAGER;
 use crate::api::{self, Call, DeleteWish, How, Propagation};
-use crate::auth::{MASTERS, User};
+use crate::auth::{AUTHENTICATED, MASTERS, User};
 use crate::http::{Query, Target};
 use crate::registry::Resource;
 use crate::state::State;
@@ -34,11 +34,14 @@ impl Who {
     pub const ROLES: Self = Self::Account("clusterrole-aggregation-controller");
     pub const QUOTAS: Self = Self::Account("resourcequota-controller");
 
-    fn user(self) -> User {
+    fn user(self, state: &State) -> User {
         match self {
             Self::Account(name) => User::service_account("kube-system", name, ""),
             Self::Manager => User::new("system:kube-controller-manager", [] as [&str; 0]),
-            Self::Server => User::new("system:apiserver", [MASTERS]),
+            Self::Server => User {
+                uid: state.own_uid.clone(),
+                ..User::new("system:apiserver", [AUTHENTICATED, MASTERS])
+            },
         }
     }
 
@@ -84,7 +87,7 @@ fn call(
     };
     Some(Call::new(
         state.clone(),
-        who.user(),
+        who.user(state),
         method,
         target,
         Query::default(),

@@ -134,6 +134,7 @@ pub(crate) fn with_rules(role: &Value, rules: Value, time: Timestamp) -> Value {
         api_version: API,
         ignored: &[],
         versions: &[],
+        variants: &[],
         others: ssa::Others::Forgotten,
     };
     let schema = crate::builtin::find("rbac.authorization.k8s.io", "v1", "clusterroles")

@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::status;
 use crate::store::{Change, Event, Expect, Object, Observer, Refused, TableId, Uid};
 
-pub(crate) use definitions::mark as mark_crd;
+pub(crate) use definitions::{TERMINATING, mark as mark_crd};
 
 pub(crate) const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
@@ -71,9 +71,19 @@ pub(crate) struct Work {
     running: Mutex<BTreeMap<Task, bool>>,
     /// One definition after the other: two at once might take the same names.
     naming: tokio::sync::Mutex<()>,
+    claims: definitions::Claims,
     retries: retry::Retries,
-    /// Namespaces with quotas, and how many requests have taken from them and not yet stored their objects.
-    limited: Mutex<BTreeMap<Arc<str>, usize>>,
+    /// Namespaces with quotas.
+    limited: Mutex<BTreeMap<Arc<str>, Limited>>,
+}
+
+/// A namespace with quotas.
+#[derive(Default)]
+struct Limited {
+    /// How many requests have taken from them and not yet stored their objects.
+    taking: usize,
+    /// Held by the request that writes what it takes, where others have a say about that.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Work {
@@ -139,29 +149,35 @@ impl Work {
         }
     }
 
-    fn limited(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, usize>> {
+    fn limited(&self) -> std::sync::MutexGuard<'_, BTreeMap<Arc<str>, Limited>> {
         self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn charge(&self, namespace: &Arc<str>) {
-        *self.limited().entry(namespace.clone()).or_default() += 1;
+        self.limited().entry(namespace.clone()).or_default().taking += 1;
+    }
+
+    fn turn(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
+        self.limited().entry(namespace.into()).or_default().turn.clone()
     }
 
     fn uncharge(&self, namespace: &str) {
-        if let Some(count) = self.limited().get_mut(namespace) {
-            *count = count.saturating_sub(1);
+        if let Some(limited) = self.limited().get_mut(namespace) {
+            limited.taking = limited.taking.saturating_sub(1);
         }
     }
 
     fn is_charged(&self, namespace: &str) -> bool {
-        self.limited().get(namespace).is_some_and(|count| *count > 0)
+        self.limited()
+            .get(namespace)
+            .is_some_and(|limited| limited.taking > 0)
     }
 
     fn set_limited(&self, namespace: &str, limited: bool) {
         let mut all = self.limited();
         if limited {
             all.entry(namespace.into()).or_default();
-        } else if all.get(namespace) == Some(&0) {
+        } else if all.get(namespace).is_some_and(|limited| limited.taking == 0) {
             all.remove(namespace);
         }
     }
@@ -307,6 +323,7 @@ fn store_as(
                 &["status"]
             },
             versions: &resource.owners_versions(),
+            variants: resource.variants(version),
             others: resource.other_owners(),
         };
         let schema = schema.unwrap_or_else(crate::schema::Schema::anything);
@@ -345,6 +362,9 @@ impl Follower {
         let resource = (event.change != Change::Deleted && registry::established(value))
             .then(|| registry::from_crd(value).ok())
             .flatten();
+        let waits = event.change != Change::Deleted && resource.is_none();
+        let names = value.pointer("/status/acceptedNames");
+        self.work.claims.set(&name, names.filter(|_| waits).cloned());
         let changed = match resource {
             Some(resource) => {
                 let same = custom

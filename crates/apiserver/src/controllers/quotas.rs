@@ -4,21 +4,25 @@
 //! missed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::{Task, Who, store_as, write};
+use super::{Task, Who, admitted, store_as, write};
 use crate::admission::quota::{Counted, check, concerns, count};
 use crate::admission::{Rejection, Request};
 use crate::resources::{Amounts, amounts};
 use crate::state::State;
 use crate::status;
+use crate::store::Object;
 
 pub(super) const TABLE: &str = "resourcequotas";
-/// Who writes what a request takes.
-const SERVER: &str = "kube-apiserver";
 /// How often a request tries to write what it takes.
 const TRIES: usize = 16;
+/// How often it does where others may refuse it, and how long it waits for its turn and for them.
+const TRIES_ASKING: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A request that has taken from a quota and not yet stored its object.
 pub(crate) struct Charge(Arc<State>, Arc<str>);
@@ -31,47 +35,109 @@ impl Drop for Charge {
     }
 }
 
-/// Takes what a request needs from the quotas of its namespace.
-pub(crate) fn charge(
+/// Takes what a request needs from the quotas of its namespace. Those who have a say about writes have it about this one, too.
+pub(crate) async fn charge(
     state: &Arc<State>,
     request: &Request,
     object: &Value,
 ) -> Result<Option<Charge>, Rejection> {
-    let list = || state.store.list(TABLE, Some(&request.namespace)).0;
     // A count takes nothing, and would have itself counted again.
     let is_count = request.resource == TABLE && request.subresource == "status";
-    if is_count || request.namespace.is_empty() || list().is_empty() {
+    if is_count || request.namespace.is_empty() || quotas_of(state, &request.namespace).is_empty() {
         return Ok(None);
     }
     let namespace: Arc<str> = request.namespace.as_str().into();
     state.work.charge(&namespace);
     let charge = Charge(state.clone(), namespace);
-    // Those that have been written to are not asked again.
-    let mut settled: Vec<Arc<str>> = Vec::new();
+    let taken = if request.dry_run || !admitted::is_anybody_asked(state) {
+        take(state, request, object)
+    } else {
+        take_asking(state, request, object).await
+    };
+    taken.map(|()| (!request.dry_run).then_some(charge))
+}
+
+fn quotas_of(state: &State, namespace: &str) -> Vec<Arc<Object>> {
+    state.store.list(TABLE, Some(namespace)).0
+}
+
+fn timed_out() -> Rejection {
+    Rejection::internal("resource quota evaluation timed out")
+}
+
+/// The quotas that a request has yet to take from, and what they are to say then. Those that have been written to are not asked again.
+fn owed(
+    state: &State,
+    request: &Request,
+    object: &Value,
+    settled: &[Arc<str>],
+) -> Result<Vec<(Arc<Object>, Value)>, Rejection> {
+    let mut quotas = quotas_of(state, &request.namespace);
+    quotas.retain(|quota| !settled.contains(&quota.key));
+    let values: Vec<Value> = quotas.iter().map(|quota| quota.value()).collect();
+    let taken = check(&values, request, object)?;
+    let changed = taken.into_iter().filter_map(|(i, used)| {
+        let mut value = values.get(i)?.clone();
+        set(&mut value, "used", &used);
+        Some((quotas.get(i)?.clone(), value))
+    });
+    Ok(changed.collect())
+}
+
+/// Writes what a request takes while nobody has a say.
+fn take(state: &State, request: &Request, object: &Value) -> Result<(), Rejection> {
+    let mut settled = Vec::new();
     for _ in 0..TRIES {
-        let quotas: Vec<_> = list().into_iter().filter(|q| !settled.contains(&q.key)).collect();
-        let values: Vec<Value> = quotas.iter().map(|quota| quota.value()).collect();
-        let changes = check(&values, request, object)?;
+        let owed = owed(state, request, object, &settled)?;
         if request.dry_run {
-            return Ok(None);
+            return Ok(());
         }
         let mut clash = false;
-        for (i, used) in changes {
-            let (Some(quota), Some(value)) = (quotas.get(i), values.get(i)) else {
-                continue;
-            };
-            let mut value = value.clone();
-            set(&mut value, "used", &used);
-            match store_as(state, SERVER, "status", quota, value) {
+        for (quota, value) in owed {
+            match store_as(state, Who::Server.owner(), "status", &quota, value) {
                 Ok(_) => settled.push(quota.key.clone()),
                 Err(_) => clash = true,
             }
         }
         if !clash {
-            return Ok(Some(charge));
+            return Ok(());
         }
     }
-    Err(Rejection::internal("resource quota evaluation timed out"))
+    Err(timed_out())
+}
+
+/// Writes what a request takes where others may refuse it. One request after the other does so in a namespace: while those others
+/// think, all who began at the same time would be too late.
+///
+/// In a box: what is written here comes by here again.
+fn take_asking<'a>(
+    state: &'a Arc<State>,
+    request: &'a Request,
+    object: &'a Value,
+) -> BoxFuture<'a, Result<(), Rejection>> {
+    let work = async move {
+        let turn = state.work.turn(&request.namespace);
+        let _turn = turn.lock().await;
+        let mut settled = Vec::new();
+        let mut refused = None;
+        for _ in 0..TRIES_ASKING {
+            refused = None;
+            for (quota, value) in owed(state, request, object, &settled)? {
+                match admitted::put(state, Who::Server, "status", &quota, value).await {
+                    Ok(()) => settled.push(quota.key.clone()),
+                    Err(why) => refused = Some(why),
+                }
+            }
+            if refused.is_none() {
+                break;
+            }
+        }
+        refused.map_or(Ok(()), |why| Err(why.into()))
+    };
+    Box::pin(async move {
+        let outcome = tokio::time::timeout(PATIENCE, work).await;
+        outcome.unwrap_or_else(|_| Err(timed_out()))
+    })
 }
 
 fn set(quota: &mut Value, field: &str, amounts: &Amounts) {
@@ -105,7 +171,7 @@ pub(super) async fn sync(state: &Arc<State>, namespace: &Arc<str>) -> status::Re
         let hard = amounts(&value, "/spec/hard");
         let kinds = snapshot
             .all()
-            .filter(|resource| resource.namespaced && resource.allows("get"))
+            .filter(|resource| resource.namespaced && resource.allows("get") && !resource.is_second())
             .filter_map(|resource| {
                 let kind =
                     Counted::of(&resource.group, &resource.plural).filter(|kind| concerns(&hard, *kind))?;

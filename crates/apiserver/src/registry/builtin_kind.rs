@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::{Resource, Scale, Version};
-use crate::builtin::{Kind, TOKEN_REQUEST, kinds};
+use crate::builtin::{Kind, TOKEN_REQUEST, autoscaler, kinds};
 
 pub(super) fn resources() -> impl Iterator<Item = Resource> {
     kinds().iter().map(resource)
@@ -54,7 +54,11 @@ fn resource(kind: &'static Kind) -> Resource {
             columns: Vec::new(),
             selectable: Vec::new(),
         }],
-        storage: kind.version.to_owned(),
+        storage: if autoscaler::is_older(kind) {
+            autoscaler::NEWER.to_owned()
+        } else {
+            kind.version.to_owned()
+        },
         differing: false,
         builtin: Some(kind),
         verbs: match table_name(kind).as_str() {

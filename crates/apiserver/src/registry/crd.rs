@@ -147,132 +147,162 @@ fn columns(version: &Value) -> Vec<Column> {
 
 /// Whether the definition is to be served.
 pub(crate) fn established(crd: &Value) -> bool {
-    crd.pointer("/status/conditions")
-        .and_then(Value::as_array)
-        .is_some_and(|conditions| {
-            conditions.iter().any(|condition| {
-                condition.get("type").and_then(Value::as_str) == Some("Established")
-                    && condition.get("status").and_then(Value::as_str) == Some("True")
-            })
-        })
+    has_condition(crd, "Established")
 }
 
-/// The status that a definition should have: its names are accepted unless another resource of the group has them.
+/// Whether a condition of a definition is true.
+pub(crate) fn has_condition(crd: &Value, kind: &str) -> bool {
+    let conditions = crd.pointer("/status/conditions").and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
+}
+
+/// The names that others of a group have: those of resources, and those of kinds.
+fn taken_names(served: &Snapshot, claims: &[Value], group: &str, plural: &str) -> [Vec<String>; 2] {
+    let [mut resources, mut kinds] = [Vec::new(), Vec::new()];
+    for other in served.group(group).filter(|other| other.plural != plural) {
+        resources.extend([other.plural.clone(), other.singular.clone()]);
+        resources.extend(other.short_names.iter().cloned());
+        kinds.extend([other.kind.clone(), other.list_kind.clone()]);
+    }
+    for names in claims {
+        resources.extend([text(names, "/plural"), text(names, "/singular")]);
+        resources.extend(texts(names, "/shortNames"));
+        kinds.extend([text(names, "/kind"), text(names, "/listKind")]);
+    }
+    [resources, kinds]
+}
+
+/// The status that a definition should have next: its names are accepted unless another resource of the group has them. Those that
+/// nobody else has are accepted even then. When all are, a second step establishes it. `claims` are names that other definitions
+/// of the group have, which are not served yet.
 ///
 /// Returns `None` when there is nothing to change.
-pub(crate) fn accept_names(crd: &Value, served: &Snapshot, now: &str) -> Option<Value> {
-    let mut names = crd.pointer("/spec/names").cloned().unwrap_or_default();
+pub(crate) fn accept_names(crd: &Value, served: &Snapshot, claims: &[Value], now: &str) -> Option<Value> {
+    let mut wanted = crd.pointer("/spec/names").cloned().unwrap_or_default();
     let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
     let kind = text(crd, "/spec/names/kind");
-    if let Some(map) = names.as_object_mut() {
+    if let Some(map) = wanted.as_object_mut() {
         map.entry("singular")
             .or_insert_with(|| kind.to_lowercase().into());
         map.entry("listKind")
             .or_insert_with(|| format!("{kind}List").into());
     }
-    let mut problem = None;
-    for other in served.group(&group).filter(|other| other.plural != plural) {
-        let taken: Vec<&str> = [&other.plural, &other.singular]
-            .into_iter()
-            .chain(&other.short_names)
-            .map(String::as_str)
-            .collect();
-        let wanted = [
-            ("PluralConflict", text(&names, "/plural")),
-            ("SingularConflict", text(&names, "/singular")),
-        ]
-        .into_iter()
-        .chain(
-            texts(&names, "/shortNames")
-                .into_iter()
-                .map(|name| ("ShortNamesConflict", name)),
-        );
-        for (reason, name) in wanted {
-            if taken.contains(&name.as_str()) {
-                problem = problem.or(Some((reason, format!("\"{name}\" is already in use"))));
-            }
-        }
-        for (reason, name) in [
-            ("KindConflict", text(&names, "/kind")),
-            ("ListKindConflict", text(&names, "/listKind")),
-        ] {
-            if other.kind == name || other.list_kind == name {
-                problem = problem.or(Some((reason, format!("\"{name}\" is already in use"))));
-            }
-        }
-    }
-    let mut status = crd
-        .get("status")
+    let [resources, kinds] = taken_names(served, claims, &group, &plural);
+    let mut next = crd.clone();
+    let mut accepted = crd
+        .pointer("/status/acceptedNames")
         .and_then(Value::as_object)
         .cloned()
         .unwrap_or_default();
-    let was_established = established(crd);
-    let accepted = match &problem {
-        None => ("True", "NoConflicts".to_owned(), "no conflicts found".to_owned()),
-        Some((reason, message)) => ("False", (*reason).to_owned(), message.clone()),
-    };
-    let mut changed = set_condition(
-        &mut status,
-        "NamesAccepted",
-        accepted.0,
-        &accepted.1,
-        &accepted.2,
-        now,
-    );
-    if problem.is_none() {
-        if status.get("acceptedNames") != Some(&names) {
-            status.insert("acceptedNames".into(), names);
-            changed = true;
+    let mut problem = None;
+    for (field, reason, taken) in [
+        ("plural", "PluralConflict", &resources),
+        ("singular", "SingularConflict", &resources),
+        ("shortNames", "ShortNamesConflict", &resources),
+        ("kind", "KindConflict", &kinds),
+        ("listKind", "ListKindConflict", &kinds),
+        ("categories", "", &Vec::new()),
+    ] {
+        let have = accepted.get(field);
+        let is_own = |name: &str| match have {
+            Some(Value::Array(list)) => list.iter().any(|own| own == name),
+            have => have.and_then(Value::as_str) == Some(name),
+        };
+        let names = match wanted.get(field) {
+            Some(Value::String(name)) => vec![name.clone()],
+            _ => texts(&wanted, &format!("/{field}")),
+        };
+        let conflicts: Vec<String> = names
+            .iter()
+            .filter(|name| !is_own(name) && !name.is_empty() && taken.contains(name))
+            .map(|name| format!("\"{name}\" is already in use"))
+            .collect();
+        match conflicts.as_slice() {
+            [] => match wanted.get(field) {
+                Some(name) => drop(accepted.insert(field.to_owned(), name.clone())),
+                None => drop(accepted.remove(field)),
+            },
+            // The last one is told.
+            [one] => problem = Some((reason, one.clone())),
+            several => problem = Some((reason, format!("[{}]", several.join(", ")))),
         }
-        changed |= set_condition(
-            &mut status,
-            "Established",
-            "True",
-            "InitialNamesAccepted",
-            "the initial names have been accepted",
-            now,
-        );
-    } else if !was_established {
-        changed |= set_condition(
-            &mut status,
-            "Established",
-            "False",
-            "NotAccepted",
-            "not all names are accepted",
-            now,
-        );
     }
-    changed.then_some(Value::Object(status))
+    // These are always there.
+    for field in ["plural", "kind"] {
+        accepted.entry(field).or_insert_with(|| "".into());
+    }
+    if let Some(status) = status_of(&mut next) {
+        status.insert("acceptedNames".into(), accepted.into());
+    }
+    let (status, reason, message) = match &problem {
+        None => ("True", "NoConflicts", "no conflicts found"),
+        Some((reason, message)) => ("False", *reason, message.as_str()),
+    };
+    set_condition(&mut next, "NamesAccepted", status, reason, message, now);
+    if !established(crd) {
+        let installing = problem.is_none();
+        let (reason, message) = if installing {
+            ("Installing", INITIAL)
+        } else {
+            ("NotAccepted", "not all names are accepted")
+        };
+        set_condition(&mut next, "Established", "False", reason, message, now);
+        if installing && next == *crd {
+            set_condition(
+                &mut next,
+                "Established",
+                "True",
+                "InitialNamesAccepted",
+                INITIAL,
+                now,
+            );
+        }
+    }
+    (next != *crd).then(|| next.get("status").cloned()).flatten()
 }
 
-fn set_condition(
-    status: &mut Map<String, Value>,
+const INITIAL: &str = "the initial names have been accepted";
+
+fn status_of(crd: &mut Value) -> Option<&mut Map<String, Value>> {
+    let status = crd.as_object_mut()?.entry("status").or_insert_with(|| json!({}));
+    status.as_object_mut()
+}
+
+/// Sets a condition of a definition. The time is that of its last change from true to false or back.
+pub(crate) fn set_condition(
+    crd: &mut Value,
     kind: &str,
-    value: &str,
+    status: &str,
     reason: &str,
     message: &str,
     now: &str,
-) -> bool {
-    let list = status.entry("conditions").or_insert_with(|| json!([]));
+) {
+    let Some(list) = status_of(crd).map(|status| status.entry("conditions").or_insert_with(|| json!([])))
+    else {
+        return;
+    };
     if list.is_null() {
         *list = json!([]);
     }
     let Some(list) = list.as_array_mut() else {
-        return false;
+        return;
     };
-    let wanted = json!({
-        "type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": now,
+    let mut wanted = json!({
+        "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now,
     });
-    let Some(old) = list
-        .iter_mut()
-        .find(|c| c.get("type").and_then(Value::as_str) == Some(kind))
-    else {
-        list.push(wanted);
-        return true;
-    };
-    if old.get("status").and_then(Value::as_str) == Some(value) {
-        return false;
+    match list.iter_mut().find(|have| text(have, "/type") == kind) {
+        None => list.push(wanted),
+        Some(have) => {
+            if text(have, "/status") == status
+                && let (Some(map), Some(time)) = (wanted.as_object_mut(), have.get("lastTransitionTime"))
+            {
+                map.insert("lastTransitionTime".into(), time.clone());
+            }
+            // What else it says, such as the generation it was observed at, stays.
+            if let (Some(have), Value::Object(wanted)) = (have.as_object_mut(), wanted) {
+                have.extend(wanted);
+            }
+        }
     }
-    *old = wanted;
-    true
 }

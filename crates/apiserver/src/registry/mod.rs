@@ -15,11 +15,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(crate) use builtin_kind::token_request;
-pub(crate) use crd::{CrdProblem, accept_names, established, from_crd};
+pub(crate) use crd::{CrdProblem, accept_names, established, from_crd, has_condition, set_condition};
 
-use crate::builtin::Kind;
+use crate::builtin::{self, Kind, autoscaler};
 use crate::schema::Schema;
-use crate::ssa::Others;
+use crate::ssa::{Others, Variant};
 use crate::store::TableId;
 
 /// The verbs of custom resources, in the order in which discovery lists them.
@@ -66,6 +66,8 @@ pub(crate) struct Version {
     /// Field selectors beyond name and namespace, as paths with a leading dot.
     pub selectable: Vec<String>,
 }
+
+const AUTOSCALERS: &str = "horizontalpodautoscalers.autoscaling";
 
 /// A resource.
 pub(crate) struct Resource {
@@ -115,11 +117,24 @@ impl Resource {
     pub fn owners_versions(&self) -> Vec<String> {
         let versions = self.versions.iter();
         let mut versions: Vec<String> = versions.map(|version| self.api_version(&version.name)).collect();
-        // The real server has this one in a second version, too.
-        if &*self.table == "horizontalpodautoscalers.autoscaling" {
-            versions.push("autoscaling/v1".into());
+        if &*self.table == AUTOSCALERS {
+            versions.extend([autoscaler::OLDER, autoscaler::NEWER].map(|version| self.api_version(version)));
         }
         versions
+    }
+
+    /// How those see an object who wrote in another version than this one, where that has other fields.
+    pub fn variants(&self, version: &str) -> &'static [Variant] {
+        if &*self.table == AUTOSCALERS {
+            autoscaler::variants(version)
+        } else {
+            &[]
+        }
+    }
+
+    /// Whether this is a built-in resource in a version that it is not stored in. There is one for each version then.
+    pub fn is_second(&self) -> bool {
+        self.builtin.is_some_and(|kind| kind.version != self.storage)
     }
 
     /// What becomes of owners of other versions.
@@ -141,6 +156,8 @@ impl Resource {
 pub(crate) struct Snapshot {
     /// By group, then plural.
     resources: BTreeMap<String, BTreeMap<String, Arc<Resource>>>,
+    /// Built-in ones in versions that they are not stored in.
+    seconds: Vec<Arc<Resource>>,
     tables: BTreeMap<TableId, Arc<Resource>>,
     /// The resourceVersion since which custom resources are what they are now.
     since: BTreeMap<TableId, u64>,
@@ -148,8 +165,10 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        let resource = self.resources.get(group)?.get(plural)?;
-        resource.version(version).map(|_| resource)
+        let first = self.resources.get(group)?.get(plural)?;
+        let is_it = |resource: &&Arc<Resource>| resource.version(version).is_some();
+        let mut seconds = self.seconds.iter().filter(|second| second.table == first.table);
+        Some(first).filter(is_it).or_else(|| seconds.find(is_it))
     }
 
     /// Whether a group has built-in resources.
@@ -166,21 +185,31 @@ impl Snapshot {
         self.since.get(table).copied().unwrap_or_default()
     }
 
+    /// All resources, in all their versions.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.values().flat_map(BTreeMap::values)
+        self.resources
+            .values()
+            .flat_map(BTreeMap::values)
+            .chain(&self.seconds)
     }
 
-    pub fn group(&self, group: &str) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.get(group).into_iter().flat_map(BTreeMap::values)
+    /// Those of a group, in all their versions.
+    pub fn group<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let seconds = self.seconds.iter().filter(move |second| second.group == group);
+        self.resources
+            .get(group)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .chain(seconds)
     }
 
     /// Groups with their served versions, best first.
     pub fn groups(&self) -> Vec<(String, Vec<String>)> {
         self.resources
-            .iter()
-            .map(|(group, resources)| {
+            .keys()
+            .map(|group| {
                 let mut versions: Vec<String> = Vec::new();
-                for resource in resources.values() {
+                for resource in self.group(group) {
                     for version in resource.versions.iter().filter(|version| version.served) {
                         if !versions.contains(&version.name) {
                             versions.push(version.name.clone());
@@ -195,6 +224,10 @@ impl Snapshot {
     }
 
     fn add(&mut self, resource: Arc<Resource>) {
+        if resource.is_second() {
+            self.seconds.push(resource);
+            return;
+        }
         self.tables.insert(resource.table.clone(), resource.clone());
         self.resources
             .entry(resource.group.clone())
@@ -227,6 +260,7 @@ impl Registry {
         let mut next = Snapshot {
             resources: base.resources.clone(),
             tables: base.tables.clone(),
+            seconds: base.seconds.clone(),
             since: BTreeMap::new(),
         };
         for (resource, since) in custom {
@@ -269,7 +303,7 @@ pub(crate) fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
 
 /// Whether stored objects differ from those this resource shows.
 pub(crate) fn must_convert(resource: &Resource) -> bool {
-    resource.group == "events.k8s.io" && resource.builtin.is_some()
+    resource.is_second() || (resource.group == "events.k8s.io" && resource.builtin.is_some())
 }
 
 /// The two spellings of an Event: the old one, which is stored, and that of `events.k8s.io`.
@@ -318,13 +352,23 @@ pub(crate) fn convert_event(from: &str, to: &str, value: &mut Value) {
 
 /// From the stored form to the one that the resource shows.
 pub(crate) fn from_storage(resource: &Resource, value: &mut Value) {
-    if must_convert(resource) {
+    if resource.is_second() {
+        autoscaler::to_older(value);
+    } else if must_convert(resource) {
         convert_event("", &resource.group, value);
     }
 }
 
 /// From the form that the resource shows to the stored one.
 pub(crate) fn to_storage(resource: &Resource, value: &mut Value) {
+    if resource.is_second() {
+        autoscaler::to_stored(value);
+        // What is stored is read with the defaults of its version.
+        if let Some(kind) = builtin::find(&resource.group, &resource.storage, &resource.plural) {
+            kind.default(value);
+        }
+        return;
+    }
     if must_convert(resource) {
         convert_event(&resource.group, "", value);
         return;

@@ -12,6 +12,7 @@ mod scale;
 #[cfg(test)]
 mod tests;
 mod types;
+mod variants;
 mod walk;
 
 use std::sync::LazyLock;
@@ -25,7 +26,9 @@ use fieldset::{Element, Set};
 pub use managed::owners_problem;
 use managed::{Key, Managers, Owned};
 pub use scale::{ReplicasPaths, SCALE_VERSION, owners_of_object, owners_of_scale};
-use types::{TypeRef, with_named_fields};
+use types::TypeRef;
+pub use variants::Variant;
+use variants::{Changes, prune};
 
 /// Who writes, and how.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +48,8 @@ pub struct Manager<'a> {
     pub ignored: &'a [&'a str],
     /// The versions that owners may have written, beside that of the request.
     pub versions: &'a [String],
+    /// Those of them in which the object has other fields.
+    pub variants: &'a [Variant],
     /// What becomes of an owner that wrote in any other version.
     pub others: Others,
 }
@@ -248,7 +253,7 @@ fn merge_into(
     }
 
     let key = Key::new(manager.name, true, manager.api_version, manager.subresource);
-    let before = managers.fields.get(&key).map(|owned| owned.set.clone());
+    let before = managers.fields.get(&key).cloned();
     let mut merged = merge::merge(&live, config, ty);
     let set = walk::field_set(config, ty).without_fields(manager.ignored);
     managers.fields.insert(
@@ -258,11 +263,11 @@ fn merge_into(
             api_version: manager.api_version.to_owned(),
         },
     );
-    if let Some(last) = before.filter(|set| !set.is_empty()) {
-        merged = prune(&merged, &managers, &last, ty);
+    if let Some(last) = before.filter(|owned| !owned.set.is_empty()) {
+        merged = prune(&merged, &managers, &last, manager, ty);
     }
-    let comparison = compare(&live, &merged, manager, ty);
-    take(&mut managers, &comparison, &key, manager.force)?;
+    let changes = Changes::new(&live, &merged, manager, ty, &managers);
+    take(&mut managers, &changes, &key, manager.force)?;
     strip(&mut managers, &key);
     if walk::equal(&live, &merged) {
         merged = live;
@@ -375,29 +380,18 @@ fn without_managed_fields(object: &Value) -> Value {
     object
 }
 
-fn compare(old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) -> walk::Comparison {
-    let comparison = walk::compare(old, new, ty);
-    walk::Comparison {
-        removed: comparison.removed.without_fields(manager.ignored),
-        modified: comparison.modified.without_fields(manager.ignored),
-        added: comparison.added.without_fields(manager.ignored),
-    }
-}
-
 /// Takes changed fields from everybody but `key`.
-fn take(
-    managers: &mut Managers,
-    comparison: &walk::Comparison,
-    key: &Key,
-    force: bool,
-) -> Result<(), ApplyError> {
-    let changed = comparison.modified.union(&comparison.added);
+fn take(managers: &mut Managers, all: &Changes, key: &Key, force: bool) -> Result<(), ApplyError> {
+    let changed = |owned: &Owned| {
+        let seen = all.to(owned);
+        seen.modified.union(&seen.added)
+    };
     if !force {
         let mut conflicts = Vec::new();
         for (other, owned) in managers.fields.iter().filter(|(other, _)| *other != key) {
             owned
                 .set
-                .intersection(&changed)
+                .intersection(&changed(owned))
                 .each(&mut Vec::new(), &mut |path| {
                     let field = path.iter().map(Element::shown).collect();
                     conflicts.push(Conflict {
@@ -411,7 +405,8 @@ fn take(
         }
     }
     for (_, owned) in managers.fields.iter_mut().filter(|(other, _)| *other != key) {
-        owned.set = owned.set.difference(&changed).difference(&comparison.removed);
+        let removed = &all.to(owned).removed;
+        owned.set = owned.set.difference(&changed(owned)).difference(removed);
     }
     managers.fields.retain(|_, owned| !owned.set.is_empty());
     Ok(())
@@ -428,12 +423,12 @@ fn strip(managers: &mut Managers, key: &Key) {
 
 fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) {
     let key = Key::new(manager.name, false, manager.api_version, manager.subresource);
-    let comparison = compare(old, new, manager, ty);
+    let all = Changes::new(old, new, manager, ty, managers);
     // The manager's own fields are looked at like everybody's, then get back what it changed.
     let nobody = Key::new("current-operation", false, "", "");
-    let forced = take(managers, &comparison, &nobody, true);
+    let forced = take(managers, &all, &nobody, true);
     debug_assert!(forced.is_ok(), "a forced take has no conflicts");
-    let changed = comparison.modified.union(&comparison.added).difference(&STRIPPED);
+    let changed = all.own.modified.union(&all.own.added).difference(&STRIPPED);
     if changed.is_empty() {
         return;
     }
@@ -449,25 +444,4 @@ fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'
         },
     );
     managers.times.insert(key, time(manager));
-}
-
-/// Removes what the manager applied last time and nobody wants now.
-fn prune(merged: &Value, managers: &Managers, last: &Set, ty: TypeRef<'_>) -> Value {
-    let named = |set: &Set| with_named_fields(set, Some(ty));
-    let pruned = walk::remove(merged, &named(last), ty);
-    // Add back what anybody owns, the manager itself included.
-    let owned = managers
-        .fields
-        .values()
-        .fold(Set::default(), |all, owned| all.union(&owned.set));
-    let merged_set = named(&walk::field_set(merged, ty));
-    let keep = named(&walk::field_set(&pruned, ty)).union(&named(&owned));
-    let pruned = walk::remove(merged, &merged_set.difference(&keep), ty);
-    // Add back what the manager did not own.
-    let pruned_set = named(&walk::field_set(&pruned, ty));
-    walk::remove(
-        merged,
-        &merged_set.difference(&pruned_set).intersection(&named(last)),
-        ty,
-    )
 }

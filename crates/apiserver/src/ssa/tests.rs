@@ -18,6 +18,7 @@ fn manager(name: &str) -> Manager<'_> {
         api_version: "v1",
         ignored: &[],
         versions: &[],
+        variants: &[],
         others: Others::Forgotten,
     }
 }

@@ -6,7 +6,7 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
-use super::Kind;
+use super::{Kind, autoscaler};
 
 /// Fills in defaults, then gives the object its stored form.
 pub(super) fn apply(kind: &Kind, object: &mut Value) {
@@ -31,6 +31,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "DaemonSet" => workloads::daemon_set(object),
         "Job" => workloads::job(object),
         "CronJob" => workloads::cron_job(object),
+        "HorizontalPodAutoscaler" if autoscaler::is_older(kind) => autoscaler::default_older(object),
         "HorizontalPodAutoscaler" => workloads::autoscaler(object),
         "PriorityClass" => set(object, "/preemptionPolicy", "PreemptLowerPriority"),
         "StorageClass" => {
@@ -74,6 +75,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         "Service" => core::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
         "DaemonSet" => workloads::begin_daemon_set(object),
+        "Job" => super::job::mark_pods(object),
         "Pod" => {
             set(object, "/status/phase", "Pending");
             let quality = crate::resources::quality(object.get("spec").unwrap_or(&Value::Null));
@@ -117,7 +119,7 @@ fn parent<'a>(object: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String
 }
 
 /// Sets a field that is absent or null.
-fn set(object: &mut Value, pointer: &str, value: impl Into<Value>) {
+pub(super) fn set(object: &mut Value, pointer: &str, value: impl Into<Value>) {
     let mut path: Vec<&str> = pointer.trim_start_matches('/').split('/').collect();
     let Some(name) = path.pop() else { return };
     if let Some(map) = parent(object, &path) {

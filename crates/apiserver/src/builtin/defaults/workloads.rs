@@ -66,16 +66,29 @@ fn pod_spec(object: &mut Value, pointer: &str) {
         if volume.get("hostPath").is_some_and(Value::is_object) {
             set(volume, "/hostPath/type", "");
         }
+        each(volume, "/downwardAPI/items", field_reference);
         each(volume, "/projected/sources", |source| {
             if source.get("serviceAccountToken").is_some_and(Value::is_object) {
                 set(source, "/serviceAccountToken/expirationSeconds", 3600);
             }
+            each(source, "/downwardAPI/items", field_reference);
         });
+        let template = "/ephemeral/volumeClaimTemplate/spec";
+        if volume.pointer(template).is_some_and(Value::is_object) {
+            set(volume, &format!("{template}/volumeMode"), "Filesystem");
+        }
         let sources = volume.as_object().map_or(0, serde_json::Map::len);
         if sources <= 1 {
             set(volume, "/emptyDir", json!({}));
         }
     });
+}
+
+/// What names a field of the pod names it in a version.
+fn field_reference(source: &mut Value) {
+    if source.get("fieldRef").is_some_and(Value::is_object) {
+        set_text(source, "/fieldRef/apiVersion", "v1");
+    }
 }
 
 fn container(container: &mut Value) {
@@ -91,11 +104,8 @@ fn container(container: &mut Value) {
     );
     each(container, "/ports", |port| set_text(port, "/protocol", "TCP"));
     each(container, "/env", |variable| {
-        if variable
-            .pointer("/valueFrom/fieldRef")
-            .is_some_and(Value::is_object)
-        {
-            set_text(variable, "/valueFrom/fieldRef/apiVersion", "v1");
+        if let Some(source) = variable.get_mut("valueFrom") {
+            field_reference(source);
         }
     });
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -271,6 +281,10 @@ fn job_spec(object: &mut Value, pointer: &str) {
 
 pub(super) fn job(object: &mut Value) {
     job_spec(object, "/spec");
+    if object.get("spec").is_some_and(Value::is_object) {
+        set(object, "/spec/manualSelector", false);
+    }
+    super::super::job::label(object);
 }
 
 pub(super) fn cron_job(object: &mut Value) {

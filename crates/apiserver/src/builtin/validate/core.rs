@@ -391,8 +391,37 @@ pub(super) fn service(new: &Value) -> Vec<Cause> {
     causes
 }
 
-pub(super) fn event(kind: &Kind, new: &Value) -> Vec<Cause> {
+/// What does not change of an event in its own group, and what it is called where it is stored.
+const OF_EVENTS: [(&str, &str); 13] = [
+    ("regarding", "involvedObject"),
+    ("reason", "reason"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("type", "type"),
+    ("eventTime", "eventTime"),
+    ("action", "action"),
+    ("related", "related"),
+    ("reportingController", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+];
+
+pub(super) fn event(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
+    if let Some(old) = old.filter(|_| !kind.group.is_empty()) {
+        let changed = OF_EVENTS
+            .iter()
+            .filter(|(name, _)| new.get(name) != old.get(name));
+        causes.extend(changed.map(|(name, stored)| {
+            Cause::invalid(
+                *stored,
+                new.get(name).unwrap_or(&Value::Null),
+                "field is immutable",
+            )
+        }));
+    }
     let about = if kind.group.is_empty() {
         "/involvedObject/namespace"
     } else {

@@ -4,6 +4,7 @@ mod admission;
 mod core;
 mod costs;
 mod crd;
+mod jobs;
 mod policies;
 mod quotas;
 mod rbac;
@@ -49,7 +50,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Service" => causes.extend(core::service(new)),
         "LimitRange" => causes.extend(quotas::limit_range(new)),
         "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
-        "Event" => causes.extend(core::event(kind, new)),
+        "Event" => causes.extend(core::event(kind, new, old)),
         "Role" => causes.extend(rbac::role(new, true)),
         "ClusterRole" => causes.extend(rbac::role(new, false)),
         "RoleBinding" => causes.extend(rbac::binding(new, old, true)),
@@ -64,8 +65,8 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
             causes.extend(workloads::controller(kind.kind, new, old));
         }
-        "Job" => causes.extend(workloads::job(new)),
-        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(new)),
+        "Job" => causes.extend(jobs::job(new, old)),
+        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
         _ => {}
     }
     causes

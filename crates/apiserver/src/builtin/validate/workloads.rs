@@ -8,7 +8,7 @@ use crate::schema::meta::NameRule;
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
 
-fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
+pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let containers = list(spec, "/containers");
     if containers.is_empty() {
@@ -40,6 +40,7 @@ fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
             ));
         }
     }
+    causes.extend(mounts(spec, path));
     let restart = text(spec, "/restartPolicy");
     if !matches!(restart, "Always" | "OnFailure" | "Never") {
         let policies = ["Always", "OnFailure", "Never"];
@@ -52,11 +53,98 @@ fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     causes
 }
 
-pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    if old.is_some() {
-        return Vec::new();
+/// What is mounted must be there.
+fn mounts(spec: &Value, path: &str) -> Vec<Cause> {
+    let volumes: Vec<&str> = list(spec, "/volumes").iter().map(|v| text(v, "/name")).collect();
+    let mut causes = Vec::new();
+    for field in ["containers", "initContainers"] {
+        for (i, container) in list(spec, &format!("/{field}")).iter().enumerate() {
+            for (j, mount) in list(container, "/volumeMounts").iter().enumerate() {
+                let (name, container) = (text(mount, "/name"), index(&child(path, field), i));
+                if !name.is_empty() && !volumes.contains(&name) {
+                    let place = child(&index(&child(&container, "volumeMounts"), j), "name");
+                    causes.push(Cause::not_found(place, &name.into()));
+                }
+            }
+        }
     }
-    pod_spec(new.get("spec").unwrap_or(&Value::Null), "spec")
+    causes
+}
+
+const CHANGEABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// Makes a field what it is elsewhere.
+pub(super) fn copy(into: &mut Value, from: &Value, name: &str) {
+    if let Some(into) = into.as_object_mut() {
+        match from.get(name) {
+            Some(value) => drop(into.insert(name.to_owned(), value.clone())),
+            None => drop(into.remove(name)),
+        }
+    }
+}
+
+/// A pod as it would be if a change were only of what may change.
+fn with_changeable(old: &Value, new: &Value) -> Value {
+    let mut spec = old.clone();
+    for field in ["containers", "initContainers"] {
+        let containers = spec.get_mut(field).and_then(Value::as_array_mut);
+        let newer = list(new, &format!("/{field}"));
+        for (container, newer) in containers.into_iter().flatten().zip(newer) {
+            copy(container, newer, "image");
+        }
+    }
+    for field in ["activeDeadlineSeconds", "schedulingGates"] {
+        copy(&mut spec, new, field);
+    }
+    let kept = list(old, "/tolerations")
+        .iter()
+        .all(|toleration| list(new, "/tolerations").contains(toleration));
+    if kept {
+        copy(&mut spec, new, "tolerations");
+    }
+    let grace = |spec: &Value| spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
+    if grace(old).is_some_and(|seconds| seconds < 0) && grace(new) == Some(1) {
+        copy(&mut spec, new, "terminationGracePeriodSeconds");
+    }
+    spec
+}
+
+pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let spec = |pod: &Value| pod.get("spec").cloned().unwrap_or_default();
+    let Some(old) = old else {
+        return pod_spec(&spec(new), "spec");
+    };
+    let (old, new) = (spec(old), spec(new));
+    let mut causes = Vec::new();
+    // What did not change was good when it was new.
+    if old != new {
+        causes.extend(pod_spec(&new, "spec"));
+        if with_changeable(&old, &new) != new {
+            causes.push(Cause::forbidden("spec", CHANGEABLE));
+        }
+    }
+    causes
+}
+
+/// A selector must be there, and choose what the template makes.
+pub(super) fn selected_template(new: &Value) -> Vec<Cause> {
+    let labels = new.pointer("/spec/template/metadata/labels");
+    let selector = new.pointer("/spec/selector").filter(|s| !s.is_null());
+    let mut causes = match selector {
+        None => vec![Cause::required("spec.selector", "")],
+        Some(selector) => label_selector(Some(selector), "spec.selector"),
+    };
+    let chooses = selector.is_some_and(|selector| {
+        LabelSelector::from_object(Some(selector))
+            .is_ok_and(|selector| selector.matches(labels.and_then(Value::as_object)))
+    });
+    // Of a selector that makes no sense, it is not said that it chooses nothing.
+    if !chooses && selector.is_none_or(|selector| LabelSelector::from_object(Some(selector)).is_ok()) {
+        let shown = labels.cloned().unwrap_or_default();
+        let detail = "`selector` does not match template `labels`";
+        causes.push(Cause::invalid("spec.template.metadata.labels", &shown, detail));
+    }
+    causes
 }
 
 pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Cause> {
@@ -77,40 +165,17 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
             ));
         }
     }
-    match new.pointer("/spec/selector").filter(|s| !s.is_null()) {
-        None => {
-            causes.push(Cause::required("spec.selector", ""));
-            let labels = new
-                .pointer("/spec/template/metadata/labels")
-                .cloned()
-                .unwrap_or_default();
-            causes.push(Cause::invalid(
-                "spec.template.metadata.labels",
-                &labels,
-                "`selector` does not match template `labels`",
-            ));
-        }
-        Some(selector) => {
-            causes.extend(label_selector(Some(selector), "spec.selector"));
-            let empty = selector.as_object().is_none_or(|s| {
-                s.values().all(|v| {
-                    v.as_object().is_none_or(serde_json::Map::is_empty)
-                        && v.as_array().is_none_or(Vec::is_empty)
-                })
-            });
-            if empty {
-                let what = kind.to_lowercase();
-                let detail = format!("empty selector is invalid for {what}");
-                causes.push(Cause::invalid("spec.selector", selector, &detail));
-            }
-            let labels = new.pointer("/spec/template/metadata/labels");
-            if let Ok(selector) = LabelSelector::from_object(Some(selector))
-                && !selector.matches(labels.and_then(Value::as_object))
-            {
-                let shown = labels.cloned().unwrap_or_default();
-                let detail = "`selector` does not match template `labels`";
-                causes.push(Cause::invalid("spec.template.metadata.labels", &shown, detail));
-            }
+    causes.extend(selected_template(new));
+    if let Some(selector) = new.pointer("/spec/selector").filter(|s| !s.is_null()) {
+        let empty = selector.as_object().is_none_or(|s| {
+            s.values().all(|v| {
+                v.as_object().is_none_or(serde_json::Map::is_empty) && v.as_array().is_none_or(Vec::is_empty)
+            })
+        });
+        if empty {
+            let what = kind.to_lowercase();
+            let detail = format!("empty selector is invalid for {what}");
+            causes.push(Cause::invalid("spec.selector", selector, &detail));
         }
     }
     let spec = new.pointer("/spec/template/spec").unwrap_or(&Value::Null);
@@ -126,22 +191,17 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
     causes
 }
 
-pub(super) fn job(new: &Value) -> Vec<Cause> {
-    let spec = new.pointer("/spec/template/spec").unwrap_or(&Value::Null);
-    let mut causes = pod_spec(spec, "spec.template.spec");
-    if text(spec, "/restartPolicy") == "Always" {
-        causes.push(Cause::required(
-            "spec.template.spec.restartPolicy",
-            "valid values: \"OnFailure\", \"Never\"",
-        ));
-    }
-    causes
-}
-
-/// Every metric says from where it comes.
+/// Every metric says from where it comes, and rules have policies.
 pub(super) fn autoscaler(new: &Value) -> Vec<Cause> {
     let kinds = ["ContainerResource", "External", "Object", "Pods", "Resource"];
     let mut causes = Vec::new();
+    for name in ["scaleUp", "scaleDown"] {
+        let at = format!("/spec/behavior/{name}");
+        if new.pointer(&at).is_some_and(Value::is_object) && list(new, &format!("{at}/policies")).is_empty() {
+            let path = child(&child("spec.behavior", name), "policies");
+            causes.push(Cause::required(path, "must specify at least one Policy"));
+        }
+    }
     for (i, metric) in list(new, "/spec/metrics").iter().enumerate() {
         let (path, kind) = (child(&index("spec.metrics", i), "type"), text(metric, "/type"));
         if kind.is_empty() {
