@@ -350,7 +350,12 @@ impl GoTypes {
         let Some(structure) = self.structures.get(definition) else {
             return out;
         };
-        for inlined in &structure.inlined {
+        // What an object is stands in every answer.
+        for inlined in structure
+            .inlined
+            .iter()
+            .filter(|name| !name.ends_with(".TypeMeta"))
+        {
             out.extend(self.presence(inlined));
         }
         let package = definition.rsplit_once('.').map_or("", |(p, _)| p);
@@ -359,7 +364,6 @@ impl GoTypes {
                 out.insert(field.json.clone(), code);
             }
         }
-        out.retain(|name, _| name != "kind" && name != "apiVersion");
         out
     }
 

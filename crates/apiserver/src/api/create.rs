@@ -58,7 +58,7 @@ pub(super) async fn store_new(
     let posted = call.target.name.is_empty();
     if !posted {
         let rv = meta::text(&value, "resourceVersion");
-        if !rv.is_empty() && rv.parse::<u64>().is_err() {
+        if !rv.is_empty() && meta::parse_version(rv).is_none() {
             return Err(no_version(rv));
         }
         meta::edit(&mut value, |metadata| metadata.remove("resourceVersion"));
@@ -91,9 +91,7 @@ pub(super) async fn store_new(
         }
         return Ok((StatusCode::CREATED, call.as_read(value), None));
     }
-    let versioned = meta::text(&value, "resourceVersion")
-        .parse()
-        .is_ok_and(|rv: u64| rv != 0);
+    let versioned = meta::parse_version(meta::text(&value, "resourceVersion")).is_some_and(|rv| rv != 0);
     if posted && versioned {
         let why = "resourceVersion should not be set on objects to be created";
         return Err(Failure::new(500, "", why));

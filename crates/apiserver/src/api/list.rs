@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::filter::Filter;
 use super::table::{Position, Printer};
-use super::{Call, table};
+use super::{Call, meta, table};
 use crate::http::{Accept, Body, Shape};
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -130,7 +130,7 @@ pub(super) fn resource_version(call: &Call) -> Result<Option<u64>> {
     let Some(text) = call.query.get("resourceVersion") else {
         return Ok(None);
     };
-    text.parse().map(Some).map_err(|_| {
+    meta::parse_version(text).map(Some).ok_or_else(|| {
         let why = format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
         );

@@ -126,6 +126,13 @@ pub(super) fn carry_end(old: &Value, new: &mut Value) {
     });
 }
 
+/// A resourceVersion, which is digits alone.
+pub(super) fn parse_version(text: &str) -> Option<u64> {
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())?
+}
+
 /// How long the end takes.
 pub(super) fn grace(value: &Value) -> Option<i64> {
     value

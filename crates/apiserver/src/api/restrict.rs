@@ -174,9 +174,9 @@ fn keep_all_but(new: &mut Value, old: &Value, except: &[&str]) {
 }
 
 /// Whether a request is approved is said through `approval` alone, and a certificate is one.
-pub(super) fn check_verdict(call: &Call, old: &Value, new: &Value) -> Result<()> {
+pub(super) fn verdict_causes(call: &Call, old: &Value, new: &Value) -> Vec<Cause> {
     if &*call.resource.table != CSR || call.target.subresource != "status" {
-        return Ok(());
+        return Vec::new();
     }
     let verdicts = |value: &Value, wanted: &str| -> Vec<Value> {
         let conditions = value.pointer("/status/conditions").and_then(Value::as_array);
@@ -208,11 +208,7 @@ pub(super) fn check_verdict(call: &Call, old: &Value, new: &Value) -> Result<()>
         let why = format!("updates may not {what} a condition of type {verdict:?}");
         causes.push(Cause::forbidden("status.conditions", &why));
     }
-    if causes.is_empty() {
-        return Ok(());
-    }
-    let (group, kind) = (&call.resource.group, &call.resource.kind);
-    Err(Failure::invalid(group, kind, &call.target.name, &causes))
+    causes
 }
 
 fn is_certificate(text: &str) -> bool {

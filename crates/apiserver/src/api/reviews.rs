@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use writ_authz::{Attributes, ResourceAttributes};
 
 use super::admit::{self, Operation};
@@ -94,29 +94,27 @@ fn token(call: &Call, review: &Value) -> Result<Value> {
     if !asked {
         audiences.push(ISSUER.into());
     }
-    Ok(match review_authorization(&call.state, token, audiences) {
+    // What the client wrote there stays where the server has nothing to say.
+    let given = review.get("status").and_then(Value::as_object);
+    let mut status = given.cloned().unwrap_or_default();
+    status.remove("authenticated");
+    match review_authorization(&call.state, token, audiences) {
         Ok((user, good)) => {
-            let mut status = json!({ "authenticated": true, "user": user.to_json() });
-            if let Some(map) = status.as_object_mut() {
-                map.insert("audiences".into(), good.into());
-            }
-            status
+            status.insert("authenticated".into(), true.into());
+            status.insert("user".into(), user.to_json());
+            status.insert("audiences".into(), good.into());
         }
         Err(error) => {
-            let mut status = Map::new();
-            status.insert("user".into(), json!({}));
-            status.insert(
-                "error".into(),
-                if error == INVALID {
-                    error.to_owned()
-                } else {
-                    format!("[{INVALID}, {error}]")
-                }
-                .into(),
-            );
-            Value::Object(status)
+            status.entry("user").or_insert_with(|| json!({}));
+            let error = if error == INVALID {
+                error.into_owned()
+            } else {
+                format!("[{INVALID}, {error}]")
+            };
+            status.insert("error".into(), error.into());
         }
-    })
+    }
+    Ok(status.into())
 }
 
 /// The user whom a review asks about.
@@ -141,10 +139,9 @@ fn drop_made(call: &Call, review: &mut Value) -> Result<()> {
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
+    meta::wipe(review);
     meta::edit(review, |metadata| {
-        for name in ["namespace", "uid", "creationTimestamp"] {
-            metadata.remove(name);
-        }
+        metadata.remove("namespace");
         if call.resource.namespaced {
             metadata.insert("namespace".into(), namespace.into());
         }

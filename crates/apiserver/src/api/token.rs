@@ -130,10 +130,14 @@ fn bind(call: &Call, request: &Value, mut wish: TokenWish) -> Result<TokenWish> 
     let text = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, version, name, uid) = (text("kind"), text("apiVersion"), text("name"), text("uid"));
     // The real server looks at the group alone.
-    let (table, namespace) = match (version.contains('/'), kind) {
-        (false, "Pod") => ("pods", call.target.namespace.as_str()),
-        (false, "Secret") => ("secrets", call.target.namespace.as_str()),
-        (false, "Node") => ("nodes", ""),
+    let group = match version.split('/').collect::<Vec<_>>().as_slice() {
+        [group, _] => *group,
+        _ => "",
+    };
+    let (table, namespace) = match (group.is_empty(), kind) {
+        (true, "Pod") => ("pods", call.target.namespace.as_str()),
+        (true, "Secret") => ("secrets", call.target.namespace.as_str()),
+        (true, "Node") => ("nodes", ""),
         _ => {
             return Err(Failure::bad_request(format!(
                 "cannot bind token for serviceaccount \"{}\" to object of type {version}, Kind={kind}: must be one of v1, Kind=Pod, v1, Kind=Secret, v1, Kind=Node",

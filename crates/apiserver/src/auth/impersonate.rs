@@ -108,7 +108,7 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
     for (header, value) in headers {
         if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
             extra
-                .entry(crate::http::decode(key))
+                .entry(crate::http::decode_whole(key))
                 .or_default()
                 .push(text(value));
         }

@@ -1,5 +1,6 @@
 //! Tokens of ServiceAccounts: signed ES256, bound to objects, checked against the store and the server's clock.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -215,14 +216,14 @@ impl Issuer {
         audiences: &[String],
         store: &Store,
         clock: &Clock,
-    ) -> Result<(User, Vec<String>), &'static str> {
+    ) -> Result<(User, Vec<String>), Cow<'static, str>> {
         let claims = self.verify(token)?;
         let now = clock.now().as_second();
         if claims.exp.is_some_and(|exp| now > exp + LEEWAY) {
-            return Err("service account token has expired");
+            return Err("service account token has expired".into());
         }
         if claims.nbf > now + LEEWAY || claims.iat > now + LEEWAY {
-            return Err("service account token is not valid yet");
+            return Err("service account token is not valid yet".into());
         }
         let good: Vec<String> = audiences
             .iter()
@@ -230,7 +231,7 @@ impl Issuer {
             .cloned()
             .collect();
         if good.is_empty() {
-            return Err("token audiences are invalid for the target audiences");
+            return Err(no_audience(&claims.aud, audiences));
         }
         let Private {
             namespace,
@@ -241,7 +242,7 @@ impl Issuer {
             warnafter: _,
         } = claims.private;
         if claims.sub != format!("system:serviceaccount:{namespace}:{}", serviceaccount.name) {
-            return Err("the subject and the private claim differ");
+            return Err("the subject and the private claim differ".into());
         }
         alive(store, "serviceaccounts", &namespace, &serviceaccount, now)?;
         let mut user = User::service_account(&namespace, &serviceaccount.name, &serviceaccount.uid);
@@ -272,6 +273,20 @@ impl Issuer {
         }
         Ok((user, good))
     }
+}
+
+/// What is said of a token for others.
+pub(super) fn no_audience(of: &[String], wanted: &[String]) -> Cow<'static, str> {
+    let list = |all: &[String]| {
+        let all: Vec<String> = all.iter().map(|one| format!("{one:?}")).collect();
+        all.join(" ")
+    };
+    format!(
+        "token audiences [{}] is invalid for the target audiences [{}]",
+        list(of),
+        list(wanted)
+    )
+    .into()
 }
 
 /// A token as the real server reads it: blanks are nothing, nor are bits of the last letter that belong to no byte.

@@ -83,12 +83,26 @@ pub(crate) fn route(path: &str) -> Result<Route> {
     Ok(Route::Resource(target))
 }
 
-/// Undoes percent-encoding. Bytes that are no UTF-8 become the replacement character.
-pub(crate) fn decode(text: &str) -> String {
+/// Undoes percent-encoding. What is no encoding stays as it is, bytes that are no UTF-8 become the replacement character.
+fn decode(text: &str) -> String {
+    decode_telling(text).0
+}
+
+/// Undoes percent-encoding, but not if any of it is none.
+pub(crate) fn decode_whole(text: &str) -> String {
+    match decode_telling(text) {
+        (decoded, true) => decoded,
+        (_, false) => text.to_owned(),
+    }
+}
+
+/// Also tells whether all of it was encoded rightly.
+fn decode_telling(text: &str) -> (String, bool) {
     if !text.contains('%') {
-        return text.to_owned();
+        return (text.to_owned(), true);
     }
     let mut out = Vec::with_capacity(text.len());
+    let mut right = true;
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         let mut ahead = bytes.clone();
@@ -97,10 +111,11 @@ pub(crate) fn decode(text: &str) -> String {
             out.push(high << 4 | low);
             bytes = ahead;
         } else {
+            right &= byte != b'%';
             out.push(byte);
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    (String::from_utf8_lossy(&out).into_owned(), right)
 }
 
 fn hex(byte: u8) -> Option<u8> {
