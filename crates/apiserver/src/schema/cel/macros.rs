@@ -13,6 +13,7 @@ use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
+use super::described::{Described, laid_open};
 use super::optional::{maybe, optional as optional_of};
 use super::{access, type_values, verdicts};
 
@@ -20,7 +21,7 @@ use super::{access, type_values, verdicts};
 pub(super) const INSERT: &str = "cel.@mapInsert";
 pub(super) const INSERT_ALL: &str = "cel.@mapInsertAll";
 /// The pairs of a map, or of the places and items of a list.
-const PAIRS: &str = "@pairs";
+pub(super) const PAIRS: &str = "@pairs";
 const PAIR: &str = "@pair";
 const RESULT: &str = "@result";
 /// What an optional holds as a list, and the other way round.
@@ -315,7 +316,11 @@ pub(super) fn register(context: &mut Context<'_>) {
         let Cel::List(items) = &items else {
             return Err(ExecutionError::NoSuchOverload);
         };
-        Ok(optional_of(items.first().cloned()))
+        // What a schema says of a value is forgotten here.
+        Ok(optional_of(items.first().map(|held| match Described::of(held) {
+            Some(_) => laid_open(held),
+            None => held.clone(),
+        })))
     });
     context.add_function(SORT_BY, |This(list): This<Cel>, keys: Cel| match (&list, &keys) {
         (Cel::List(list), Cel::List(keys)) if list.len() == keys.len() => {

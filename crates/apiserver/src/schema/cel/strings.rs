@@ -5,6 +5,8 @@ use std::sync::Arc;
 use kube_cel::cel::extractors::{Arguments, This};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
+use super::equality::same;
+
 pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("bool", boolean);
     context.add_function("size", size);
@@ -118,7 +120,7 @@ fn found(place: Option<usize>) -> Cel {
 
 fn index_of(This(value): This<Cel>, Arguments(arguments): Arguments) -> ResolveResult {
     let value = match (&value, arguments.as_slice()) {
-        (Cel::List(items), [wanted]) => return Ok(found(items.iter().position(|item| item == wanted))),
+        (Cel::List(items), [wanted]) => return Ok(found(items.iter().position(|item| same(item, wanted)))),
         (Cel::String(text), _) => text.chars().collect::<Vec<char>>(),
         _ => return Err(ExecutionError::NoSuchOverload),
     };
@@ -137,7 +139,7 @@ fn index_of(This(value): This<Cel>, Arguments(arguments): Arguments) -> ResolveR
 
 fn last_index_of(This(value): This<Cel>, Arguments(arguments): Arguments) -> ResolveResult {
     let value = match (&value, arguments.as_slice()) {
-        (Cel::List(items), [wanted]) => return Ok(found(items.iter().rposition(|item| item == wanted))),
+        (Cel::List(items), [wanted]) => return Ok(found(items.iter().rposition(|item| same(item, wanted)))),
         (Cel::String(text), _) => text.chars().collect::<Vec<char>>(),
         _ => return Err(ExecutionError::NoSuchOverload),
     };
