@@ -291,7 +291,7 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
         return Ok(item.map(|item| Cow::Borrowed(item.as_ref())).ok_or(Missing::Item));
     }
     let (found, missing) = match &Described::of_val(of) {
-        Some(Described::Object(fields)) => (field(fields, by).cloned(), Missing::Key),
+        Some(Described::Object(fields)) => (field(fields, by)?.cloned(), Missing::Key),
         Some(Described::List(_, items)) => {
             let item = place(by)?.and_then(|at| items.get(at));
             (item.cloned(), Missing::Item)
@@ -303,9 +303,13 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
 }
 
 /// The field of an object that a value names.
-pub(super) fn field<'a>(fields: &'a HashMap<Key, Cel>, by: &dyn Val) -> Option<&'a Cel> {
-    let name = by.downcast_ref::<CelString>()?;
-    fields.get(&Key::String(Arc::new(name.inner().to_owned())))
+pub(super) fn field<'a>(
+    fields: &'a HashMap<Key, Cel>,
+    by: &dyn Val,
+) -> Result<Option<&'a Cel>, ExecutionError> {
+    let name = by.downcast_ref::<CelString>();
+    let name = name.ok_or(ExecutionError::NoSuchOverload)?;
+    Ok(fields.get(&Key::String(Arc::new(name.inner().to_owned()))))
 }
 
 /// The place in a list that a value names; none if there is no such place in any.

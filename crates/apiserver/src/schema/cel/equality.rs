@@ -76,7 +76,7 @@ fn contained(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
     }
     if let Some(list) = of.downcast_ref::<CelList>() {
         for other in list.inner() {
-            if outcome(other.as_ref(), item.as_ref())? == Outcome::Same {
+            if outcome(item.as_ref(), other.as_ref())? == Outcome::Same {
                 return Ok(true);
             }
         }
@@ -91,7 +91,7 @@ fn contained(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
 /// One item is enough; without one, an item that cannot be compared is an error.
 fn held_by(of: &Described, item: &dyn Val) -> Result<bool, ExecutionError> {
     let items = match of {
-        Described::Object(fields) => return Ok(access::field(fields, item).is_some()),
+        Described::Object(fields) => return Ok(access::field(fields, item)?.is_some()),
         Described::List(_, items) => items,
     };
     let mut incomparable = false;

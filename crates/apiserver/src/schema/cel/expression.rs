@@ -42,6 +42,7 @@ fn base() -> Context<'static> {
         super::sums::register,
         super::times::register,
         super::type_values::register,
+        super::urls::register,
         super::verdicts::register,
     ] {
         register(&mut context);

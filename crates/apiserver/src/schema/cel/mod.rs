@@ -13,6 +13,7 @@ mod described;
 mod equality;
 mod estimate;
 mod expression;
+mod floats;
 mod format;
 mod macros;
 mod members;
@@ -29,6 +30,7 @@ mod text;
 mod times;
 mod type_values;
 mod types;
+mod urls;
 mod verdicts;
 
 pub use authorizer::Authorize;

@@ -1,6 +1,7 @@
 //! `a + b` and `a - b` where the evaluator does otherwise: lists that a schema describes, and durations, which end after 292 years.
 
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, operators};
+use kube_cel::cel::common::types::CelTimestamp;
 use kube_cel::cel::common::value::Val;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
@@ -37,8 +38,11 @@ pub(super) fn register(context: &mut Context<'_>) {
     });
     context.add_function(DIFFERENCE, |called: &FunctionContext<'_, '_>| {
         let (a, b) = (argument(called, 0)?, argument(called, 1)?);
-        let difference = a.as_subtractor().ok_or(ExecutionError::NoSuchOverload)?;
-        in_range(Cel::try_from(difference.sub(b.as_ref())?.as_ref())?)
+        let subtractor = a.as_subtractor().ok_or(ExecutionError::NoSuchOverload)?;
+        let difference = subtractor.sub(b.as_ref());
+        in_range(Cel::try_from(
+            of_time(difference, a.as_ref(), b.as_ref())?.as_ref(),
+        )?)
     });
 }
 
@@ -54,8 +58,25 @@ fn sum(a: &dyn Val, b: &dyn Val) -> ResolveResult {
         };
         return described::extended(&identity, &items, &more).map(Cel::from);
     }
-    let sum = a.as_adder().ok_or(ExecutionError::NoSuchOverload)?;
-    in_range(Cel::try_from(sum.add(b)?.as_ref())?)
+    // A duration takes no time, but a time takes a duration.
+    let (a, b) = if b.downcast_ref::<CelTimestamp>().is_some() {
+        (b, a)
+    } else {
+        (a, b)
+    };
+    let adder = a.as_adder().ok_or(ExecutionError::NoSuchOverload)?;
+    in_range(Cel::try_from(of_time(adder.add(b), a, b)?.as_ref())?)
+}
+
+/// The end of time has an error of its own.
+fn of_time<T>(result: Result<T, ExecutionError>, a: &dyn Val, b: &dyn Val) -> Result<T, ExecutionError> {
+    let time = |value: &dyn Val| value.downcast_ref::<CelTimestamp>().is_some();
+    result.map_err(|error| match error {
+        ExecutionError::Overflow(..) if time(a) != time(b) => {
+            ExecutionError::function_error("timestamp", "timestamp overflow")
+        }
+        other => other,
+    })
 }
 
 /// Durations are counted in nanoseconds.
