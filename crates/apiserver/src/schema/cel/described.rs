@@ -255,3 +255,38 @@ pub(super) fn same_fields(fields: &[Box<str>], a: &Cel, b: &Cel) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::super::Schema;
+
+    /// All rules here hold there, too.
+    #[test]
+    fn lists_are_what_their_schema_says() {
+        let rules = [
+            "self.s == ['b', 'a'] && self.s == ['a', 'a'] && self.s != ['a', 'c']",
+            "['b', 'a'] != self.s && self.s.map(x, x) != ['b', 'a']",
+            "self.s + ['c', 'a', 'c'] == ['c', 'b', 'a'] && (self.s + ['c'])[2] == 'c'",
+            "['a'] + self.s == ['a', 'a', 'b'] && size(self.s) == 2 && 'a' in self.s",
+            "self.m == self.m.filter(x, x.k == 'b') + self.m.filter(x, x.k == 'a')",
+            "self.m.filter(x, true) != self.m.filter(x, x.k == 'b') + self.m.filter(x, x.k == 'a')",
+            "size(self.m + self.m) == 2 && self.m[0].s == ['y', 'x']",
+            "[self.s] == [['b', 'a']] && [dyn(self.s)] == [dyn(1)] && dyn(self.s) != 1",
+            "!(['b', 'a'] in [self.s]) && sets.contains([['b', 'a']], [self.s])",
+            "optional.of(self.s).value() == ['b', 'a'] && self.?s.optMap(x, x).value() != ['b', 'a']",
+        ];
+        let rules: Vec<_> = rules.iter().map(|rule| json!({"rule": rule})).collect();
+        let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+        let item = json!({"type": "object", "properties": {"k": {"type": "string"}, "s": set}});
+        let schema = Schema::compile(&json!({"type": "object", "x-kubernetes-validations": rules, "properties": {
+            "s": set,
+            "m": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item},
+        }}))
+        .unwrap();
+        let object = json!({"s": ["a", "b"], "m": [{"k": "a", "s": ["x", "y"]}, {"k": "b"}]});
+        let causes = schema.validate(&object, None);
+        assert!(causes.is_empty(), "{causes:#?}");
+    }
+}
