@@ -162,7 +162,9 @@ fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence, stored: b
             map.entry(name).or_insert_with(|| Value::Object(Map::new()));
         }
         Presence::Always(zero) => {
-            if stored && zero == Zero::Null && map.get(name).is_some_and(empty) {
+            // A text that may be missing is another thing than an empty one.
+            let none = |value: &Value| empty(value) && !value.is_string();
+            if stored && zero == Zero::Null && map.get(name).is_some_and(none) {
                 map.remove(name);
             }
             map.entry(name).or_insert_with(|| match zero {

@@ -319,8 +319,15 @@ impl Transcript {
         });
         let mut used = vec![false; self.allowed.len()];
         // Validation by a schema speaks in the words of the real server.
-        let words =
-            ["07-crd", "08-crd-rules", "08i-cel-evaluated", "08l-cel-computed"].contains(&self.name.as_str());
+        let words = [
+            "07-crd",
+            "08-crd-rules",
+            "08i-cel-evaluated",
+            "08l-cel-computed",
+            "08m-cel-sets",
+            "08n-cel-odd",
+        ]
+        .contains(&self.name.as_str());
         for (i, step) in self.steps.iter().enumerate() {
             let mut answers = Vec::new();
             for side in [&pair.real, &pair.ours] {

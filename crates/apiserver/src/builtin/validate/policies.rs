@@ -286,8 +286,12 @@ fn param_kind(kind: &Value, path: &str, causes: &mut Vec<Cause>) {
 /// Every variable sees those before it; of two with one name, the later one counts.
 fn variables(policy: &Value, scope: &mut Scope<'_>, causes: &mut Vec<Cause>) {
     let mut variables: Vec<(String, Ty)> = Vec::new();
-    scope.bind("variables", Ty::Record(Vec::new()));
-    for (i, variable) in list(policy, "/spec/variables").iter().enumerate() {
+    let given = list(policy, "/spec/variables");
+    // Without any, not even the name is known.
+    if !given.is_empty() {
+        scope.bind("variables", Ty::Record(Vec::new()));
+    }
+    for (i, variable) in given.iter().enumerate() {
         let path = index("spec.variables", i);
         let name = text(variable, "/name");
         let identifier = !reserved(name)

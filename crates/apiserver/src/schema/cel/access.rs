@@ -5,14 +5,17 @@
 //! one call, so that only its end is copied.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 use kube_cel::cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelString, CelUInt};
 use kube_cel::cel::common::value::Val;
+use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
-use super::{conversions, equality, optional};
+use super::described::Described;
+use super::{conversions, equality, optional, sums};
 
 /// A value, and the names and places that lead further from it.
 const PATH: &str = "@path";
@@ -42,26 +45,6 @@ fn further(value: IdedExpr, by: IdedExpr) -> Vec<IdedExpr> {
         }
         _ => vec![value, by],
     }
-}
-
-/// Whether a value is one that a schema describes.
-pub(super) fn of_schema(expression: &IdedExpr) -> bool {
-    match &expression.expr {
-        Expr::Ident(name) => name == "self" || name == "oldSelf",
-        Expr::Call(call) if call.func_name == PATH => call.args.first().is_some_and(of_schema),
-        Expr::Call(call) if call.func_name == "of" => {
-            let target = call.target.as_deref().map(|target| &target.expr);
-            matches!(target, Some(Expr::Ident(name)) if name == "optional")
-                && call.args.first().is_some_and(of_schema)
-        }
-        _ => false,
-    }
-}
-
-/// Whether it is such a value in `dyn()`, which is a path that leads nowhere. Its lists and maps can be compared with lists and
-/// maps only, and the checker has not seen with what.
-pub(super) fn is_untyped(expression: &IdedExpr) -> bool {
-    matches!(&expression.expr, Expr::Call(call) if call.func_name == PATH && call.args.len() == 1)
 }
 
 /// A list is not copied only to be read: a path of names that can be followed is left to the evaluator.
@@ -111,14 +94,7 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
         }
         Expr::Call(mut called) if called.target.is_none() => {
             match (called.func_name.as_str(), called.args.len()) {
-                ("dyn", 1) => {
-                    let of = called.args.pop().unwrap_or_default();
-                    if of_schema(&of) {
-                        call(PATH, vec![of])
-                    } else {
-                        of.expr
-                    }
-                }
+                ("dyn", 1) => called.args.pop().unwrap_or_default().expr,
                 (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, 2) => {
                     let mut by = called.args.pop().unwrap_or_default();
                     if called.func_name != operators::INDEX {
@@ -134,7 +110,9 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
                     call(equality::IN, called.args)
                 }
                 _ => {
-                    let changed = conversions::lower(&mut called) || equality::lower(&mut called);
+                    let changed = conversions::lower(&mut called)
+                        || equality::lower(&mut called)
+                        || sums::lower(&mut called);
                     expression.expr = Expr::Call(called);
                     return changed;
                 }
@@ -157,8 +135,7 @@ pub(super) fn register(context: &mut Context<'_>) {
         REACHES,
         |called: &FunctionContext<'_, '_>| -> Result<bool, ExecutionError> {
             let from = argument(called, 0)?;
-            let end = follow(called, Start::Value(from.as_ref()), false);
-            Ok(optional::maybe_of(from.as_ref()).is_none() && matches!(end, Ok(End::Value(_))))
+            Ok(reaches(called, from.as_ref()))
         },
     );
 }
@@ -171,11 +148,28 @@ pub(super) fn argument<'a>(
     Cel::resolve_val(expression, called.ptx)
 }
 
+/// Whether the evaluator can follow a path of names: through maps alone.
+fn reaches(called: &FunctionContext<'_, '_>, from: &dyn Val) -> bool {
+    let mut value = from;
+    for step in called.args.iter().skip(1) {
+        let name = Cel::resolve_val(step, called.ptx);
+        let map = value.downcast_ref::<CelMap>();
+        match map
+            .zip(name.ok())
+            .and_then(|(map, name)| entry(map, name.as_ref()))
+        {
+            Some(found) => value = found,
+            None => return false,
+        }
+    }
+    true
+}
+
 /// Where a path ends.
 enum End<'a> {
-    Value(&'a dyn Val),
+    Value(Cow<'a, dyn Val>),
     /// What an optional holds.
-    Held(&'a dyn Val),
+    Held(Cow<'a, dyn Val>),
     /// An optional that holds nothing.
     Nothing,
 }
@@ -184,8 +178,8 @@ fn path(called: &FunctionContext<'_, '_>) -> ResolveResult {
     let from = argument(called, 0)?;
     let opened = opened(from.as_ref())?;
     match follow(called, opened.start(from.as_ref()), false)? {
-        End::Value(value) => Cel::try_from(value),
-        End::Held(value) => Ok(optional::optional(Some(Cel::try_from(value)?))),
+        End::Value(value) => Cel::try_from(value.as_ref()),
+        End::Held(value) => Ok(optional::optional(Some(Cel::try_from(value.as_ref())?))),
         End::Nothing => Ok(optional::optional(None)),
     }
 }
@@ -233,8 +227,8 @@ fn follow<'a>(
     test: bool,
 ) -> Result<End<'a>, ExecutionError> {
     let (mut value, mut optional) = match from {
-        Start::Value(value) => (value, false),
-        Start::Optional(Some(held)) => (held, true),
+        Start::Value(value) => (Cow::Borrowed(value), false),
+        Start::Optional(Some(held)) => (Cow::Borrowed(held), true),
         Start::Optional(None) => return Ok(End::Nothing),
     };
     let mut steps = called.args.iter().skip(1).peekable();
@@ -247,7 +241,11 @@ fn follow<'a>(
             _ => step,
         };
         let by = Cel::resolve_val(by, called.ptx)?;
-        value = match find(value, by.as_ref())? {
+        let found = match &value {
+            Cow::Borrowed(of) => find(*of, by.as_ref())?,
+            Cow::Owned(of) => find(of.as_ref(), by.as_ref())?.map(|found| Cow::Owned(found.into_owned())),
+        };
+        value = match found {
             Ok(found) => found,
             Err(_) if optional || (test && steps.peek().is_none()) => return Ok(End::Nothing),
             Err(missing) => return Err(missing.error(by.as_ref())),
@@ -284,23 +282,46 @@ impl Missing {
 }
 
 /// What has neither keys nor places lacks all of them.
-fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<&'a dyn Val, Missing>, ExecutionError> {
+fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Missing>, ExecutionError> {
     if let Some(map) = of.downcast_ref::<CelMap>() {
-        return Ok(entry(map, by).ok_or(Missing::Key));
+        return Ok(entry(map, by).map(Cow::Borrowed).ok_or(Missing::Key));
     }
-    let Some(list) = of.downcast_ref::<CelList>() else {
-        return Ok(Err(Missing::Key));
+    if let Some(list) = of.downcast_ref::<CelList>() {
+        let item = place(by)?.and_then(|at| list.inner().get(at));
+        return Ok(item.map(|item| Cow::Borrowed(item.as_ref())).ok_or(Missing::Item));
+    }
+    let (found, missing) = match &Described::of_val(of) {
+        Some(Described::Object(fields)) => (field(fields, by)?.cloned(), Missing::Key),
+        Some(Described::List(_, items)) => {
+            let item = place(by)?.and_then(|at| items.get(at));
+            (item.cloned(), Missing::Item)
+        }
+        None => (None, Missing::Key),
     };
+    let found = found.map(Box::<dyn Val>::try_from).transpose()?;
+    Ok(found.map(Cow::Owned).ok_or(missing))
+}
+
+/// The field of an object that a value names.
+pub(super) fn field<'a>(
+    fields: &'a HashMap<Key, Cel>,
+    by: &dyn Val,
+) -> Result<Option<&'a Cel>, ExecutionError> {
+    let name = by.downcast_ref::<CelString>();
+    let name = name.ok_or(ExecutionError::NoSuchOverload)?;
+    Ok(fields.get(&Key::String(Arc::new(name.inner().to_owned()))))
+}
+
+/// The place in a list that a value names; none if there is no such place in any.
+fn place(by: &dyn Val) -> Result<Option<usize>, ExecutionError> {
     let Some(at) = whole(by) else {
-        let kind = by.get_type();
         let why = match by.downcast_ref::<CelDouble>() {
             Some(number) => format!("unsupported index value {} in list", number.inner()),
-            None => format!("unsupported index type '{}' in list", kind.name()),
+            None => format!("unsupported index type '{}' in list", by.get_type().name()),
         };
         return Err(ExecutionError::function_error(PATH, why));
     };
-    let item = usize::try_from(at).ok().and_then(|at| list.inner().get(at));
-    Ok(item.map(AsRef::as_ref).ok_or(Missing::Item))
+    Ok(usize::try_from(at).ok())
 }
 
 /// A whole number, of whatever type.

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use kube_cel::cel::extractors::This;
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
+use super::sums::in_range;
 use super::type_values;
 
 pub(super) fn register(context: &mut Context<'_>) {
@@ -58,7 +59,8 @@ fn sum(list: &Cel) -> ResolveResult {
         (Cel::Duration(a), Cel::Duration(b)) => a
             .checked_add(&b)
             .map(Cel::Duration)
-            .ok_or_else(|| ExecutionError::function_error("sum", "integer overflow")),
+            .ok_or_else(|| ExecutionError::function_error("sum", "integer overflow"))
+            .and_then(in_range),
         (a @ (Cel::Int(_) | Cel::UInt(_) | Cel::Float(_)), b) => a + b,
         _ => Err(ExecutionError::NoSuchOverload),
     })

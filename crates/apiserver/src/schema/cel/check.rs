@@ -126,6 +126,10 @@ impl Scope<'_> {
                 LiteralValue::UInt(_) => Ty::Uint,
             }),
             Expr::Ident(name) => match self.variables.get(name) {
+                // It takes what is a type for its name.
+                Some(Ty::Type(_)) => Err(format!(
+                    "program instantiation failed: reference to undefined type: {name}"
+                )),
                 Some(ty) => Ok(ty.clone()),
                 None => match type_values::named(name) {
                     Some(name) => Ok(Ty::Type(Box::new(Ty::named(name)))),

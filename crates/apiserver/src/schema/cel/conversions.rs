@@ -6,13 +6,15 @@ use std::sync::Arc;
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
-use super::type_values;
+use super::floats;
+use super::{type_values, urls};
 use crate::go_duration;
 
 /// The engine's own are still needed for some values, so ours have other names.
 const STRING: &str = "@string";
 const TIMESTAMP: &str = "@timestamp";
 const DURATION: &str = "@duration";
+const VERSION: &str = "@semver";
 
 /// Replaces a call; tells whether it was one to replace.
 pub(super) fn lower(call: &mut CallExpr) -> bool {
@@ -20,6 +22,8 @@ pub(super) fn lower(call: &mut CallExpr) -> bool {
         ("string", 1) => STRING,
         ("timestamp", 1) => TIMESTAMP,
         ("duration", 1) => DURATION,
+        ("semver", 1 | 2) => VERSION,
+        ("url", 1) => urls::URL,
         _ => return false,
     };
     ours.clone_into(&mut call.func_name);
@@ -71,6 +75,7 @@ pub(super) fn register(context: &mut Context<'_>) {
             other => Err(no_overload("duration", &other)),
         }
     });
+    context.add_function(VERSION, |called: &FunctionContext<'_, '_>| version(called));
     context.add_function("int", |value: Cel| int(&value));
     context.add_function("uint", |value: Cel| uint(&value));
     context.add_function("double", |value: Cel| double(&value));
@@ -81,26 +86,51 @@ pub(super) fn register(context: &mut Context<'_>) {
     });
 }
 
-fn only_argument(called: &FunctionContext<'_, '_>) -> ResolveResult {
+pub(super) fn only_argument(called: &FunctionContext<'_, '_>) -> ResolveResult {
     let argument = called.args.first().ok_or(ExecutionError::NoSuchOverload)?;
     Cel::resolve(argument, called.ptx)
 }
 
 /// Calls a function of the engine.
-fn engines_own(function: &str, value: Cel, called: &FunctionContext<'_, '_>) -> ResolveResult {
-    const VALUE: &str = "@value";
+pub(super) fn engines_own(function: &str, value: Cel, called: &FunctionContext<'_, '_>) -> ResolveResult {
+    engines_own_of(function, vec![value], called)
+}
+
+fn engines_own_of(function: &str, values: Vec<Cel>, called: &FunctionContext<'_, '_>) -> ResolveResult {
     let mut inner = called.ptx.new_inner_scope();
-    inner.add_variable_from_value(VALUE, value);
-    let argument = IdedExpr {
-        id: 0,
-        expr: Expr::Ident(VALUE.to_owned()),
-    };
+    let mut args = Vec::new();
+    for (at, value) in values.into_iter().enumerate() {
+        let name = format!("@value{at}");
+        inner.add_variable_from_value(name.as_str(), value);
+        args.push(IdedExpr {
+            id: 0,
+            expr: Expr::Ident(name),
+        });
+    }
     let call = Expr::Call(CallExpr {
         func_name: function.to_owned(),
         target: None,
-        args: vec![argument],
+        args,
     });
     inner.resolve(&IdedExpr { id: 0, expr: call })
+}
+
+/// A version without what it was built from, which says nothing about its place among others.
+fn version(called: &FunctionContext<'_, '_>) -> ResolveResult {
+    let arguments = called
+        .args
+        .iter()
+        .map(|argument| Cel::resolve(argument, called.ptx));
+    let mut values = arguments.collect::<Result<Vec<_>, _>>()?;
+    let whole = engines_own_of("semver", values.clone(), called)?;
+    match values.first_mut() {
+        Some(Cel::String(text)) => match text.split_once('+') {
+            Some((short, _)) => *text = Arc::new(short.to_owned()),
+            None => return Ok(whole),
+        },
+        _ => return Ok(whole),
+    }
+    engines_own_of("semver", values, called)
 }
 
 fn no_overload(function: &str, value: &Cel) -> ExecutionError {
@@ -239,14 +269,7 @@ fn double(value: &Cel) -> ResolveResult {
         Cel::Int(number) => *number as f64,
         #[expect(clippy::cast_precision_loss, reason = "that is what is asked for")]
         Cel::UInt(number) => *number as f64,
-        Cel::String(text) => {
-            let number: f64 = text.parse().map_err(|_| failed("string", "double"))?;
-            // A number that is too large is none; infinity is written out.
-            if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
-                return Err(failed("string", "double"));
-            }
-            number
-        }
+        Cel::String(text) => floats::parse(text).ok_or_else(|| failed("string", "double"))?,
         _ => return Err(no_overload("double", value)),
     }))
 }

@@ -9,7 +9,8 @@ use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
-use super::super::node::{Additional, Arena, Node, NodeId, Type};
+use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
+use super::described::{Described, Identity};
 
 /// Without a schema: numbers are what JSON says they are.
 pub(crate) fn dynamic(value: &Value) -> Cel {
@@ -23,7 +24,9 @@ pub(crate) fn dynamic(value: &Value) -> Cel {
         },
         Value::String(text) => string(text),
         Value::Array(list) => Cel::List(Arc::new(list.iter().map(dynamic).collect())),
-        Value::Object(map) => object(map.iter().map(|(k, v)| (k.clone(), dynamic(v)))),
+        Value::Object(map) => Cel::Map(Map {
+            map: Arc::new(fields(map.iter().map(|(k, v)| (k.clone(), dynamic(v))))),
+        }),
     }
 }
 
@@ -43,37 +46,46 @@ pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
         },
         Value::String(text) => formatted(node, text),
         Value::Array(list) => match node.items {
-            Some(items) => Cel::List(Arc::new(
-                list.iter().map(|item| typed(arena, items, item)).collect(),
-            )),
+            Some(items) => {
+                let identity = match node.list_type {
+                    ListType::Atomic => Identity::Place,
+                    ListType::Set => Identity::Item(Arc::new(list.iter().map(dynamic).collect())),
+                    ListType::Map => Identity::fields(&node.map_keys),
+                };
+                let items = list.iter().map(|item| typed(arena, items, item)).collect();
+                Described::List(identity, Arc::new(items)).into()
+            }
             None => dynamic(value),
         },
         Value::Object(map) => {
             let structure = !node.properties.is_empty() || node.embedded_resource;
-            object(
-                map.iter()
-                    .flat_map(|(name, value)| match (node.property(name), node.additional) {
-                        // A property that is null is none, though an item or a value of a map is.
-                        (Some(_), _) if value.is_null() => vec![],
-                        (Some(id), _) => {
-                            let value = typed(arena, id, value);
-                            // A reserved word is a good field name too, in a selector: `self.namespace`.
-                            let plain = reserved(name).then(|| (name.clone(), value.clone()));
-                            escape(name)
-                                .map(|name| (name, value))
-                                .into_iter()
-                                .chain(plain)
-                                .collect::<Vec<_>>()
-                        }
-                        (None, Additional::Schema(id)) => vec![(name.clone(), typed(arena, id, value))],
-                        (None, _)
-                            if structure && !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") =>
-                        {
-                            vec![]
-                        }
-                        (None, _) => vec![(name.clone(), dynamic(value))],
-                    }),
-            )
+            let fields =
+                fields(
+                    map.iter()
+                        .flat_map(|(name, value)| match (node.property(name), node.additional) {
+                            // A property that is null is none, though an item or a value of a map is.
+                            (Some(_), _) if value.is_null() => vec![],
+                            (Some(id), _) => {
+                                let value = typed(arena, id, value);
+                                // A reserved word is a good field name too, in a selector: `self.namespace`.
+                                let plain = reserved(name).then(|| (name.clone(), value.clone()));
+                                escape(name)
+                                    .map(|name| (name, value))
+                                    .into_iter()
+                                    .chain(plain)
+                                    .collect::<Vec<_>>()
+                            }
+                            (None, Additional::Schema(id)) => vec![(name.clone(), typed(arena, id, value))],
+                            (None, _)
+                                if structure
+                                    && !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") =>
+                            {
+                                vec![]
+                            }
+                            (None, _) => vec![(name.clone(), dynamic(value))],
+                        }),
+                );
+            Described::Object(Arc::new(fields)).into()
         }
         _ => dynamic(value),
     }
@@ -83,11 +95,10 @@ fn string(text: &str) -> Cel {
     Cel::String(Arc::new(text.to_owned()))
 }
 
-fn object(fields: impl Iterator<Item = (String, Cel)>) -> Cel {
-    let map: HashMap<Key, Cel> = fields
+fn fields(fields: impl Iterator<Item = (String, Cel)>) -> HashMap<Key, Cel> {
+    fields
         .map(|(name, value)| (Key::String(Arc::new(name)), value))
-        .collect();
-    Cel::Map(Map { map: Arc::new(map) })
+        .collect()
 }
 
 static TIMESTAMP: LazyLock<Option<Program>> = LazyLock::new(|| Program::compile("timestamp(text)").ok());

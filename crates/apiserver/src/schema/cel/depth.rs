@@ -2,6 +2,7 @@
 
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 
+use super::macros;
 use super::text::{self, Token};
 
 /// What is within each other, as the reference implementation allows it at most.
@@ -221,7 +222,12 @@ pub(super) fn readable(source: &str) -> Result<String, String> {
     let mut depth = Depth::new();
     let mut rest = source;
     while let Some((token, after)) = text::first(rest)? {
-        token.write(depth.operand, &mut out);
+        let called = || after.trim_start().starts_with('(');
+        match token {
+            // To the parser this is a macro with one variable, too.
+            Token::Word("existsOne") if called() => out.push_str(macros::EXISTS_ONE),
+            _ => token.write(depth.operand, &mut out),
+        }
         depth.see(&token)?;
         rest = after;
     }

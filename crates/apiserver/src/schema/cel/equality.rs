@@ -1,14 +1,20 @@
 //! `a == b`, `a != b` and `a in b`.
 //!
 //! The evaluator finds numbers of two types never equal, nor two optionals. And there are values that cannot be compared with
-//! others at all, which is an error by itself, and no difference inside of a list or a map.
+//! others at all, which is an error by itself and inside of what a schema describes, and no difference inside of other lists and
+//! maps.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
-use kube_cel::cel::common::types::{CelBool, CelList, CelMap};
+use kube_cel::cel::common::types::{CelList, CelMap};
 use kube_cel::cel::common::value::Val;
+use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, Value as Cel};
 
 use super::access::{self, argument};
+use super::described::{self, Described, Identity};
 use super::optional;
 
 const EQUAL: &str = "@equal";
@@ -35,17 +41,11 @@ pub(super) fn lower(call: &mut CallExpr) -> bool {
     let [left, right] = call.args.as_slice() else {
         return false;
     };
-    let from_schema = access::is_untyped(left);
-    if !from_schema && (plain(left) || plain(right)) {
+    // What is compared with a text may still be a list of a schema, for which that is an error.
+    if plain(left) || (plain(right) && !matches!(left.expr, Expr::Call(_) | Expr::Ident(_))) {
         return false;
     }
     name.clone_into(&mut call.func_name);
-    if from_schema {
-        call.args.push(IdedExpr {
-            id: 0,
-            expr: Expr::Literal(LiteralValue::Boolean(CelBool::from(true))),
-        });
-    }
     true
 }
 
@@ -71,14 +71,41 @@ pub(super) fn register(context: &mut Context<'_>) {
 
 fn contained(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
     let (item, of) = (argument(called, 0)?, argument(called, 1)?);
+    if let Some(described) = Described::of_val(of.as_ref()) {
+        return held_by(&described, item.as_ref());
+    }
     if let Some(list) = of.downcast_ref::<CelList>() {
-        let same = |other: &dyn Val| outcome(other, item.as_ref(), false) == Outcome::Same;
-        return Ok(list.inner().iter().any(|other| same(other.as_ref())));
+        for other in list.inner() {
+            if outcome(item.as_ref(), other.as_ref())? == Outcome::Same {
+                return Ok(true);
+            }
+        }
+        return Ok(false);
     }
     let map = of
         .downcast_ref::<CelMap>()
         .ok_or(ExecutionError::NoSuchOverload)?;
     Ok(access::entry(map, item.as_ref()).is_some())
+}
+
+/// One item is enough; without one, an item that cannot be compared is an error.
+fn held_by(of: &Described, item: &dyn Val) -> Result<bool, ExecutionError> {
+    let items = match of {
+        Described::Object(fields) => return Ok(access::field(fields, item)?.is_some()),
+        Described::List(_, items) => items,
+    };
+    let mut incomparable = false;
+    for other in items.iter() {
+        match outcome(val(other)?.as_ref(), item)? {
+            Outcome::Same => return Ok(true),
+            Outcome::Other => {}
+            Outcome::Incomparable => incomparable = true,
+        }
+    }
+    if incomparable {
+        return Err(ExecutionError::NoSuchOverload);
+    }
+    Ok(false)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,45 +121,74 @@ impl From<bool> for Outcome {
     }
 }
 
-fn compare(called: &FunctionContext<'_, '_>) -> Result<Outcome, ExecutionError> {
+type Compared = Result<Outcome, ExecutionError>;
+
+/// Whether two values are equal.
+pub(super) fn same(a: &Cel, b: &Cel) -> bool {
+    // Most are one of these, and need not become what the evaluator compares.
+    if matches!(
+        (a, b),
+        (Cel::String(_), Cel::String(_)) | (Cel::Int(_), Cel::Int(_))
+    ) {
+        return a == b;
+    }
+    let compared = || outcome(val(a)?.as_ref(), val(b)?.as_ref());
+    compared() == Ok(Outcome::Same)
+}
+
+fn compare(called: &FunctionContext<'_, '_>) -> Compared {
     let (a, b) = (argument(called, 0)?, argument(called, 1)?);
-    Ok(outcome(a.as_ref(), b.as_ref(), called.args.len() > 2))
+    outcome(a.as_ref(), b.as_ref())
+}
+
+fn val(value: &Cel) -> Result<Box<dyn Val>, ExecutionError> {
+    value.clone().try_into()
 }
 
 /// Numbers are equal whatever their types, and optionals if they hold equals, or both nothing.
-fn outcome(a: &dyn Val, b: &dyn Val, from_schema: bool) -> Outcome {
+fn outcome(a: &dyn Val, b: &dyn Val) -> Compared {
     if let Some(a) = optional::maybe_of(a) {
         let Some(b) = optional::maybe_of(b) else {
-            return Outcome::Other;
+            return Ok(Outcome::Other);
         };
         return match (a.value(), b.value()) {
-            (Some(a), Some(b)) => held_alike(a.clone(), b.clone(), from_schema),
-            (None, None) => Outcome::Same,
-            _ => Outcome::Other,
+            (Some(a), Some(b)) => outcome(val(a)?.as_ref(), val(b)?.as_ref()),
+            (None, None) => Ok(Outcome::Same),
+            _ => Ok(Outcome::Other),
         };
     }
     let null = |value: &dyn Val| value.get_type().name() == "null_type";
     if null(a) || null(b) {
-        return (null(a) && null(b)).into();
+        return Ok((null(a) && null(b)).into());
+    }
+    match Described::of_val(a) {
+        Some(Described::List(identity, items)) => {
+            return match items_of(b)? {
+                Some(others) => described_lists(&identity, &items, &others),
+                None => Ok(Outcome::Incomparable),
+            };
+        }
+        Some(Described::Object(fields)) => return objects(&fields, b),
+        None => {}
+    }
+    // The left side alone says how to compare.
+    if let Some(b) = Described::of_val(b) {
+        return outcome(a, val(&b.held())?.as_ref());
     }
     if let Some(list) = a.downcast_ref::<CelList>() {
-        return match b.downcast_ref::<CelList>() {
-            Some(other) => lists(list, other),
-            None if from_schema => Outcome::Incomparable,
-            None => Outcome::Other,
-        };
+        return b
+            .downcast_ref::<CelList>()
+            .map_or(Ok(Outcome::Other), |other| lists(list, other));
     }
     if let Some(map) = a.downcast_ref::<CelMap>() {
-        return match b.downcast_ref::<CelMap>() {
-            Some(other) => maps(map, other),
-            None if from_schema => Outcome::Incomparable,
-            None => Outcome::Other,
-        };
+        return b
+            .downcast_ref::<CelMap>()
+            .map_or(Ok(Outcome::Other), |other| maps(map, other));
     }
     if of_kubernetes(a.get_type().name()) && a.get_type().name() != b.get_type().name() {
-        return Outcome::Incomparable;
+        return Ok(Outcome::Incomparable);
     }
-    (a == b || access::same_number(a, b)).into()
+    Ok((a == b || access::same_number(a, b)).into())
 }
 
 /// Whether values of a type can be compared with each other only.
@@ -140,24 +196,94 @@ fn of_kubernetes(name: &str) -> bool {
     name.starts_with("kubernetes.") || name.starts_with("net.")
 }
 
-fn held_alike(a: Cel, b: Cel, from_schema: bool) -> Outcome {
-    match (Box::<dyn Val>::try_from(a), Box::<dyn Val>::try_from(b)) {
-        (Ok(a), Ok(b)) => outcome(a.as_ref(), b.as_ref(), from_schema),
-        _ => Outcome::Incomparable,
+fn lists(a: &CelList, b: &CelList) -> Compared {
+    if a.inner().len() != b.inner().len() {
+        return Ok(Outcome::Other);
     }
+    for (a, b) in a.inner().iter().zip(b.inner()) {
+        if outcome(a.as_ref(), b.as_ref())? == Outcome::Other {
+            return Ok(Outcome::Other);
+        }
+    }
+    Ok(Outcome::Same)
 }
 
-fn lists(a: &CelList, b: &CelList) -> Outcome {
-    let alike = |a: &dyn Val, b: &dyn Val| outcome(a, b, false) != Outcome::Other;
-    let mut pairs = a.inner().iter().zip(b.inner());
-    (a.inner().len() == b.inner().len() && pairs.all(|(a, b)| alike(a.as_ref(), b.as_ref()))).into()
+fn maps(a: &CelMap, b: &CelMap) -> Compared {
+    if a.inner().len() != b.inner().len() {
+        return Ok(Outcome::Other);
+    }
+    for (key, value) in a.inner() {
+        let Some(other) = access::entry(b, key.inner()) else {
+            return Ok(Outcome::Other);
+        };
+        if outcome(value.as_ref(), other)? == Outcome::Other {
+            return Ok(Outcome::Other);
+        }
+    }
+    Ok(Outcome::Same)
 }
 
-fn maps(a: &CelMap, b: &CelMap) -> Outcome {
-    let alike = |key: &dyn Val, value: &dyn Val| {
-        access::entry(b, key).is_some_and(|other| outcome(value, other, false) != Outcome::Other)
+/// The items of any list.
+fn items_of(value: &dyn Val) -> Result<Option<Vec<Cel>>, ExecutionError> {
+    if let Some(Described::List(_, items)) = Described::of_val(value) {
+        return Ok(Some(items.to_vec()));
+    }
+    let Some(list) = value.downcast_ref::<CelList>() else {
+        return Ok(None);
     };
-    let mut entries = a.inner().iter();
-    (a.inner().len() == b.inner().len() && entries.all(|(key, value)| alike(key.inner(), value.as_ref())))
-        .into()
+    let items = list.inner().iter().map(|item| Cel::try_from(item.as_ref()));
+    items.collect::<Result<_, _>>().map(Some)
+}
+
+fn described_lists(identity: &Identity, items: &[Cel], others: &[Cel]) -> Compared {
+    if items.len() != others.len() {
+        return Ok(Outcome::Other);
+    }
+    for (at, other) in others.iter().enumerate() {
+        let item = match identity {
+            Identity::Place => items.get(at),
+            Identity::Item(members) => {
+                members.iter().chain([other]).try_for_each(described::hashable)?;
+                if !members.iter().any(|member| described::identical(member, other)) {
+                    return Ok(Outcome::Other);
+                }
+                continue;
+            }
+            Identity::Fields(fields) => {
+                let alike = |item: &&Cel| described::same_fields(fields, item, other);
+                items.iter().rfind(alike)
+            }
+        };
+        let Some(item) = item else {
+            return Ok(Outcome::Other);
+        };
+        let compared = outcome(val(item)?.as_ref(), val(other)?.as_ref())?;
+        if compared != Outcome::Same {
+            return Ok(compared);
+        }
+    }
+    Ok(Outcome::Same)
+}
+
+fn objects(fields: &HashMap<Key, Cel>, b: &dyn Val) -> Compared {
+    let held = match Described::of_val(b) {
+        Some(described) => Cow::Owned(val(&described.held())?),
+        None => Cow::Borrowed(b),
+    };
+    let Some(others) = held.downcast_ref::<CelMap>() else {
+        return Ok(Outcome::Incomparable);
+    };
+    if fields.len() != others.inner().len() {
+        return Ok(Outcome::Other);
+    }
+    for (key, value) in fields {
+        let Some(other) = access::entry(others, val(&Cel::from(key.clone()))?.as_ref()) else {
+            return Ok(Outcome::Other);
+        };
+        let compared = outcome(val(value)?.as_ref(), other)?;
+        if compared != Outcome::Same {
+            return Ok(compared);
+        }
+    }
+    Ok(Outcome::Same)
 }

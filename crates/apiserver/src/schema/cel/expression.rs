@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::bound::{Bound, Extent};
 use super::convert;
 use super::depth;
+use super::described;
 use super::macros;
 use super::meter;
 
@@ -32,12 +33,16 @@ fn base() -> Context<'static> {
         super::access::register,
         super::aggregates::register,
         super::conversions::register,
+        super::described::register,
         super::equality::register,
         super::format::register,
+        super::members::register,
         super::optional::register,
         super::strings::register,
+        super::sums::register,
         super::times::register,
         super::type_values::register,
+        super::urls::register,
         super::verdicts::register,
     ] {
         register(&mut context);
@@ -136,6 +141,15 @@ impl Activation {
 impl Expression {
     /// Compiles an expression.
     pub fn compile(source: &str) -> Result<Self, String> {
+        Self::compile_for(source, false)
+    }
+
+    /// Compiles an expression that may name values that a schema describes.
+    pub(super) fn compile_for_schema(source: &str) -> Result<Self, String> {
+        Self::compile_for(source, true)
+    }
+
+    fn compile_for(source: &str, schema: bool) -> Result<Self, String> {
         let length = source.chars().count();
         if length > MAX_LENGTH {
             return Err(format!(
@@ -153,7 +167,10 @@ impl Expression {
             // Before they can become more.
             depth::levels(&program)?;
             macros::expand(&mut program)?;
-            let lowered = macros::lower(&program);
+            let mut lowered = macros::lower(&program);
+            if schema {
+                described::open(lowered.get_or_insert_with(|| program.clone()));
+            }
             Ok(Self {
                 source: source.into(),
                 levels: depth::levels(&program)?.max(lowered.as_ref().map_or(Ok(0), depth::levels)?),
@@ -191,7 +208,9 @@ impl Expression {
 
     /// What an evaluation costs; nothing if more than the limit.
     pub(super) fn cost(&self, activation: &Activation, limit: u64) -> Option<u64> {
-        let cost = |program: &IdedExpr| Ok(meter::cost(program, &activation.variables, limit));
+        let open = |(name, value): &(String, Cel)| (name.clone(), described::laid_open(value));
+        let variables: Vec<_> = activation.variables.iter().map(open).collect();
+        let cost = |program: &IdedExpr| Ok(meter::cost(program, &variables, limit));
         self.walk(cost).ok()?
     }
 

@@ -13,6 +13,7 @@ use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
+use super::described::{Described, laid_open};
 use super::optional::{maybe, optional as optional_of};
 use super::{access, type_values, verdicts};
 
@@ -20,7 +21,7 @@ use super::{access, type_values, verdicts};
 pub(super) const INSERT: &str = "cel.@mapInsert";
 pub(super) const INSERT_ALL: &str = "cel.@mapInsertAll";
 /// The pairs of a map, or of the places and items of a list.
-const PAIRS: &str = "@pairs";
+pub(super) const PAIRS: &str = "@pairs";
 const PAIR: &str = "@pair";
 const RESULT: &str = "@result";
 /// What an optional holds as a list, and the other way round.
@@ -29,6 +30,8 @@ pub(super) const FIRST: &str = "@first";
 /// Sorts a list by the order of another one.
 pub(super) const SORT_BY: &str = "@sortByAssociatedKeys";
 const SORTED: &str = "@__sortBy_input__";
+/// What the parser reads for `existsOne`, of which there is none with one variable.
+pub(super) const EXISTS_ONE: &str = "existsOne__of_two";
 
 fn node(expr: Expr) -> IdedExpr {
     IdedExpr { id: 0, expr }
@@ -131,7 +134,7 @@ pub(super) fn expand(expression: &mut IdedExpr) -> Result<(), String> {
         _ => return Ok(()),
     };
     let expanded = match (called.func_name.as_str(), called.args.len()) {
-        ("all" | "exists" | "existsOne" | "exists_one", 3)
+        ("all" | "exists" | EXISTS_ONE | "exists_one", 3)
         | ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => two_variables,
         ("optMap" | "optFlatMap", 2) => optional,
         ("sortBy", 2) => sort_by,
@@ -179,7 +182,7 @@ fn two_variables(name: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Result<Id
             ),
             call(operators::LOGICAL_OR, vec![so_far(), body]),
         ),
-        "existsOne" | "exists_one" => {
+        EXISTS_ONE | "exists_one" => {
             let more = call(operators::ADD, vec![so_far(), number(1)]);
             result = call(operators::EQUALS, vec![so_far(), number(1)]);
             (
@@ -315,7 +318,7 @@ pub(super) fn register(context: &mut Context<'_>) {
         let Cel::List(items) = &items else {
             return Err(ExecutionError::NoSuchOverload);
         };
-        Ok(optional_of(items.first().cloned()))
+        Ok(optional_of(items.first().map(bare)))
     });
     context.add_function(SORT_BY, |This(list): This<Cel>, keys: Cel| match (&list, &keys) {
         (Cel::List(list), Cel::List(keys)) if list.len() == keys.len() => {
@@ -341,6 +344,15 @@ pub(super) fn register(context: &mut Context<'_>) {
         Cel::Map(more) => insert(&map, more.map.iter().map(|(k, v)| (k.clone(), v.clone()))),
         _ => Err(ExecutionError::NoSuchOverload),
     });
+}
+
+/// A value as nothing but itself: what a schema says of it is forgotten, and an optional is what it holds.
+fn bare(value: &Cel) -> Cel {
+    match (maybe(value), Described::of(value)) {
+        (Some(optional), _) => optional.value().map_or(Cel::Null, bare),
+        (None, Some(_)) => laid_open(value),
+        (None, None) => value.clone(),
+    }
 }
 
 /// What those of a list of optionals hold that hold something.

@@ -50,7 +50,6 @@ pub(super) fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
                         | Ty::Keyed(..)
                         | Ty::Object(..)
                         | Ty::Record(_)
-                        | Ty::Null
                         | Ty::Optional(_)
                         | Ty::Named(_)
                         | Ty::Type(_)
@@ -66,7 +65,7 @@ pub(super) fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
         (operators::IN, [item, Ty::Map(_)]) if item.fits(&Ty::String) => Ok(Ty::Bool),
         (operators::IN, [item, Ty::Keyed(keys, _)]) if item.fits(keys) => Ok(Ty::Bool),
         (operators::IN, [item, Ty::List(of)]) if item.fits(of) => Ok(Ty::Bool),
-        (operators::INDEX, [Ty::Dyn, _]) => Ok(Ty::Dyn),
+        (operators::INDEX, [Ty::Dyn | Ty::Null, _]) => Ok(Ty::Dyn),
         (operators::INDEX, [Ty::Optional(of), at]) => {
             let item = operator(operators::INDEX, &[of, at])?;
             item.map(|item| Ty::Optional(Box::new(item)))
@@ -86,6 +85,7 @@ pub(super) fn operator(name: &str, arguments: &[&Ty]) -> Option<Checked> {
             | operators::MODULO,
             [a, b],
         ) => match (known(a), known(b)) {
+            (true, true) if **a == Ty::Null || **b == Ty::Null => with_null(name, a, b),
             (true, true) => arithmetic(name, a, b),
             (false, false) => Some(Ty::Dyn),
             _ => half_known(name, a, b),
@@ -113,6 +113,25 @@ fn arithmetic(name: &str, a: &Ty, b: &Ty) -> Option<Ty> {
         (operators::ADD | operators::SUBSTRACT, Duration, Duration)
         | (operators::SUBSTRACT, Timestamp, Timestamp) => Duration,
         _ => return None,
+    })
+}
+
+/// A duration or a time may be null, so null may be one of them.
+fn with_null(name: &str, a: &Ty, b: &Ty) -> Option<Ty> {
+    let kinds = |ty: &Ty| match ty {
+        Ty::Null => vec![Ty::Duration, Ty::Timestamp],
+        other => vec![other.clone()],
+    };
+    let of = kinds(b);
+    let mut results = kinds(a).into_iter().flat_map(|a| {
+        let with = move |b: &Ty| arithmetic(name, &a, b);
+        of.iter().filter_map(with).collect::<Vec<_>>()
+    });
+    let first = results.next()?;
+    Some(if results.all(|other| other == first) {
+        first
+    } else {
+        Ty::Dyn
     })
 }
 

@@ -11,15 +11,12 @@ use kube_cel::cel::extractors::This;
 use kube_cel::cel::objects::{Opaque, OptionalValue};
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
-use super::access;
 use super::type_values;
 
 /// Makes one of ours of one of the evaluator's, or of null.
 const OURS: &str = "@optional";
 /// The other way round.
 const THEIRS: &str = "@theirs";
-/// The function that makes one of a value that a schema describes.
-const OF_SCHEMA: &str = "@ofNonZeroValue";
 const TYPE: &str = "optional_type";
 
 /// A value, or none.
@@ -98,11 +95,6 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
             changed
         }
         Expr::Call(call) => {
-            // Lists and maps that a schema describes are never nothing.
-            if call.func_name == "ofNonZeroValue" && call.args.first().is_some_and(access::of_schema) {
-                OF_SCHEMA.clone_into(&mut call.func_name);
-                return true;
-            }
             let format = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "format");
             let gives = match (call.func_name.as_str(), call.target.as_deref()) {
                 ("validate", Some(_)) => true,
@@ -143,10 +135,6 @@ pub(super) fn register(context: &mut Context<'_>) {
     });
     context.add_function("optional.ofNonZeroValue", |value: Cel| -> ResolveResult {
         Ok(optional(Some(value).filter(|value| !is_zero(value))))
-    });
-    context.add_function(&format!("optional.{OF_SCHEMA}"), |value: Cel| -> ResolveResult {
-        let composite = matches!(value, Cel::List(_) | Cel::Map(_));
-        Ok(optional(Some(value).filter(|value| composite || !is_zero(value))))
     });
     context.add_function(
         "hasValue",
@@ -194,7 +182,7 @@ fn is_zero(value: &Cel) -> bool {
     match value {
         // The beginning of all years.
         Cel::Timestamp(time) => time.timestamp() == -62_135_596_800 && time.timestamp_subsec_nanos() == 0,
-        // Not even an optional that holds nothing.
+        // Not even an optional that holds nothing, nor an empty list of a schema.
         Cel::Opaque(_) => false,
         other => other.is_zero(),
     }

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use kube_cel::cel::Value as Cel;
+use kube_cel::cel::objects::Key;
 use serde_json::Value;
 
 use super::super::cause::{Cause, child, index, key};
@@ -11,6 +12,7 @@ use super::super::lists;
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
 use super::bound::Extent;
 use super::convert::typed;
+use super::described::Described;
 use super::expression::{Budget, Failure};
 use super::meter::{OUT_OF_BUDGET, PER_CALL, PER_OBJECT};
 use super::optional::optional;
@@ -44,7 +46,7 @@ impl Rule {
                 continue;
             }
             let mut compile = |field: &str, source: &str| {
-                Expression::compile(source)
+                Expression::compile_for_schema(source)
                     .map_err(|e| {
                         problems.push((format!("{path}[{i}].{field}"), format!("compilation failed: {e}")));
                     })
@@ -294,9 +296,10 @@ fn walk(
 
 /// At the root, rules see `apiVersion`, `kind` and the name in `metadata`, whatever the schema says.
 fn with_type_meta(cel: Cel, value: &Value) -> Cel {
-    use kube_cel::cel::objects::{Key, Map};
-    let Cel::Map(map) = &cel else { return cel };
-    let mut fields = map.map.as_ref().clone();
+    let Some(Described::Object(fields)) = Described::of(&cel) else {
+        return cel;
+    };
+    let mut fields = fields.as_ref().clone();
     for name in ["apiVersion", "kind", "metadata"] {
         let meta = match (name, value.get(name)) {
             (_, None) => continue,
@@ -310,7 +313,5 @@ fn with_type_meta(cel: Cel, value: &Value) -> Cel {
         };
         fields.insert(Key::String(Arc::new(name.to_owned())), meta);
     }
-    Cel::Map(Map {
-        map: Arc::new(fields),
-    })
+    Described::Object(Arc::new(fields)).into()
 }

@@ -3,11 +3,21 @@
 use std::sync::Arc;
 
 use kube_cel::cel::extractors::{Arguments, This};
-use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
+use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
+
+use super::conversions::only_argument;
+use super::equality::same;
 
 pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("bool", boolean);
-    context.add_function("size", size);
+    context.add_function("size", |called: &FunctionContext<'_, '_>| {
+        // The engine forgets why an argument has no value.
+        let value = match &called.this {
+            Some(value) => value.clone(),
+            None => only_argument(called)?,
+        };
+        size(&value)
+    });
     context.add_function("split", split);
     context.add_function("replace", replace);
     context.add_function("indexOf", index_of);
@@ -39,8 +49,8 @@ fn boolean(value: Cel) -> ResolveResult {
 }
 
 /// A text is as long as it has characters, not bytes.
-fn size(This(value): This<Cel>) -> ResolveResult {
-    Ok(int(match &value {
+fn size(value: &Cel) -> ResolveResult {
+    Ok(int(match value {
         Cel::String(text) => text.chars().count(),
         Cel::Bytes(bytes) => bytes.len(),
         Cel::List(items) => items.len(),
@@ -118,7 +128,7 @@ fn found(place: Option<usize>) -> Cel {
 
 fn index_of(This(value): This<Cel>, Arguments(arguments): Arguments) -> ResolveResult {
     let value = match (&value, arguments.as_slice()) {
-        (Cel::List(items), [wanted]) => return Ok(found(items.iter().position(|item| item == wanted))),
+        (Cel::List(items), [wanted]) => return Ok(found(items.iter().position(|item| same(item, wanted)))),
         (Cel::String(text), _) => text.chars().collect::<Vec<char>>(),
         _ => return Err(ExecutionError::NoSuchOverload),
     };
@@ -137,7 +147,7 @@ fn index_of(This(value): This<Cel>, Arguments(arguments): Arguments) -> ResolveR
 
 fn last_index_of(This(value): This<Cel>, Arguments(arguments): Arguments) -> ResolveResult {
     let value = match (&value, arguments.as_slice()) {
-        (Cel::List(items), [wanted]) => return Ok(found(items.iter().rposition(|item| item == wanted))),
+        (Cel::List(items), [wanted]) => return Ok(found(items.iter().rposition(|item| same(item, wanted)))),
         (Cel::String(text), _) => text.chars().collect::<Vec<char>>(),
         _ => return Err(ExecutionError::NoSuchOverload),
     };
