@@ -38,7 +38,7 @@ use exchange::Pair;
 fn main() {
     let mut arguments = Arguments::from_args();
     // Most of the time is spent on watches that wait for their end.
-    arguments.test_threads = arguments.test_threads.or(Some(6));
+    arguments.test_threads = arguments.test_threads.or(Some(4));
     let missing = Assets::find().err();
     let missing_none = missing.is_none();
     let ignored = missing.is_some() && !harness::real_required();
