@@ -44,6 +44,14 @@ pub(crate) struct Scaling {
     pub after: Value,
 }
 
+/// Since when a resource is what it is now; a built-in one has always been.
+fn since(state: &State, resource: &Resource) -> u64 {
+    match resource.builtin {
+        Some(_) => 0,
+        None => state.registry.snapshot().since(&resource.table),
+    }
+}
+
 impl Call {
     pub fn new(
         state: Arc<State>,
@@ -54,13 +62,9 @@ impl Call {
         headers: HeaderMap,
         resource: Arc<Resource>,
     ) -> Self {
-        let since = match resource.builtin {
-            Some(_) => 0,
-            None => state.registry.snapshot().since(&resource.table),
-        };
         Self {
+            since: since(&state, &resource),
             state,
-            since,
             user,
             method,
             target,
@@ -97,6 +101,14 @@ impl Call {
             resource,
             ..self.detached()
         }
+    }
+
+    /// The same request, as one that reads another resource in a version.
+    pub fn reading(&self, resource: Arc<Resource>, version: &str) -> Self {
+        let mut other = self.about(resource);
+        other.since = since(&other.state, &other.resource);
+        version.clone_into(&mut other.target.version);
+        other
     }
 
     /// Says in this request's answer what was to be said in another's.

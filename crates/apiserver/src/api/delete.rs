@@ -145,6 +145,7 @@ fn put(value: &mut Value, name: &str, field: Value) {
 pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
     let wish = wish(call, body)?;
+    admit::forbid_delete_named(call)?;
     let current = call.current()?;
     let deleted = remove(call, &current, &wish).await?;
     let (code, value, rv) = match deleted {
