@@ -28,6 +28,7 @@ mod type_values;
 mod types;
 mod verdicts;
 
+pub(crate) use access::why_lacking;
 pub use authorizer::Authorize;
 pub(crate) use authorizer::{Resource as AskedResource, value as authorizer_value};
 pub(crate) use check::Scope;
