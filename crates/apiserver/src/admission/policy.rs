@@ -315,7 +315,7 @@ fn audit(policy: &Value, activation: &Activation, budget: &mut Budget) -> Vec<St
                 break;
             }
             Err(Failure::Error(e)) => {
-                broken.push(format!("valueExpression '{rule}' resulted in error: {e}"));
+                broken.push(format!("expression '{rule}' resulted in error: {e}"));
             }
         }
     }

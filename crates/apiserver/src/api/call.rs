@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{create, delete, list, patch, reviews, scale, table, token, update, watch};
 use crate::auth::User;
+use crate::builtin::Kind;
 use crate::http::{Accept, Body, Query, Shape, Target, negotiate};
 use crate::registry::{Resource, Version};
 use crate::state::State;
@@ -124,7 +125,11 @@ impl Call {
         if verb.is_empty() || self.method == Method::HEAD {
             return Err(Failure::no_such_method());
         }
-        if let Some(warning) = self.version()?.deprecated.as_deref() {
+        let subresource = self.target.subresource.as_str();
+        let served = |kind: &Kind| subresource.is_empty() || kind.subresources.contains(&subresource);
+        if let Some(warning) = self.version()?.deprecated.as_deref()
+            && self.resource.builtin.is_none_or(served)
+        {
             self.warn(warning);
         }
         if !self.target.subresource.is_empty() {

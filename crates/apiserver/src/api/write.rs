@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use writ_authz::Attributes;
 
-use super::{Call, meta};
+use super::{Call, meta, restrict};
 use crate::http::{decode_body, forbidden, summary};
 use crate::jsonpath;
 use crate::registry::Scale;
@@ -291,6 +291,7 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
     });
     if let Some(kind) = call.resource.builtin {
         causes.extend(kind.validate(new, old));
+        causes.extend(restrict::phase_problem(call, new));
     } else {
         causes.extend(match old {
             None => object_meta::validate_create(
