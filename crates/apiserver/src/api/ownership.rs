@@ -25,9 +25,8 @@ fn ignored(call: &Call) -> &'static [&'static str] {
     let custom = call.resource.builtin.is_none();
     if &*call.resource.table == restrict::CSR {
         return match call.target.subresource.as_str() {
-            "" => &["spec", "status"],
-            "status" => &["metadata", "spec", "status"],
-            _ => &["metadata", "spec"],
+            "" | "status" => &["spec", "status"],
+            _ => &["spec"],
         };
     }
     match call.target.subresource.as_str() {
