@@ -96,7 +96,7 @@ pub(crate) fn quality(spec: &Value) -> &'static str {
             .collect()
     };
     let own = ["requests", "limits"].map(|which| counted(amounts(spec, &format!("/resources/{which}"))));
-    let whole = own.iter().any(|amounts| !amounts.is_empty());
+    let whole = spec.get("resources").is_some_and(Value::is_object);
     let parts: Vec<[Amounts; 2]> = if whole {
         vec![own]
     } else {

@@ -55,6 +55,11 @@ fn warn(source: &dyn Source, request: &Request, object: &Value) {
     }
 }
 
+/// The class of a claim; an annotation has precedence.
+pub(super) fn of_claim(claim: &Value) -> &str {
+    annotation(claim, STORAGE).unwrap_or_else(|| text(claim, "/spec/storageClassName"))
+}
+
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object.pointer("/metadata/annotations")?.get(name)?.as_str()
 }

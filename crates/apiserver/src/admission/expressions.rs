@@ -86,9 +86,9 @@ pub(super) fn conditions_hold(conditions: Option<&Value>, activation: &Activatio
             Err(Failure::Error(e)) => errors.push(format!("expression '{source}' resulted in error: {e}")),
         }
     }
-    if errors.is_empty() {
-        Ok(true)
-    } else {
-        Err(errors.join(", "))
+    match errors.as_slice() {
+        [] => Ok(true),
+        [error] => Err(error.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
     }
 }

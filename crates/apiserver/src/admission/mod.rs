@@ -16,10 +16,12 @@ mod policy;
 mod priority;
 pub(crate) mod quota;
 mod request;
+mod resize;
 mod rules;
 mod secrets;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod trust;
 mod webhook;
 
@@ -40,6 +42,10 @@ pub trait Source: Send + Sync {
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
     /// The resource behind a kind, and whether it is namespaced.
     fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)>;
+    /// A stored object of a kind, as it is in a version, for those who only read it.
+    fn shown(&self, _api_version: &str, _kind: &str, object: &Value) -> Value {
+        object.clone()
+    }
     /// The versions in which a resource is served, for rules that match equivalent ones.
     fn versions(&self, group: &str, plural: &str) -> Vec<String>;
     /// The `authorizer` of expressions.
@@ -132,6 +138,7 @@ impl Admission {
         accounts::validate(source, request, object)?;
         pod_security::validate(source, request, object)?;
         priority::validate(source, request, object)?;
+        resize::validate(source, request, object)?;
         pods::validate(request, object)?;
         policy::validate(source, request, object)?;
         if exempt(request) {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::request::text;
-use super::{Operation, Rejection, Request, Source, accounts, priority};
+use super::{Operation, Rejection, Request, Source, accounts, priority, topology};
 
 /// Completes a new pod.
 pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
@@ -21,6 +21,7 @@ pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value)
             accounts::mutate(source, request, object)?;
             priority::create(source, request, object)?;
             tolerations(object);
+            topology::label(source, object);
             runtime_class(request, object)
         }
         Operation::Update if pod => {

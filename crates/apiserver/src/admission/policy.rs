@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::request::text;
 use super::{GROUP, Rejection, Request, Source, expressions, rules, sorted};
-use crate::schema::{Activation, Budget, Failure, OUT_OF_BUDGET, PER_OBJECT};
+use crate::schema::{Activation, Budget, Failure, OUT_OF_BUDGET, PER_OBJECT, why_lacking};
 use crate::selector::LabelSelector;
 
 /// A policy that says no.
@@ -101,10 +101,6 @@ pub(super) fn validate(
             };
             for param in params {
                 let outcome = evaluate(source, policy, param.as_deref(), request, &place, object, strict);
-                // Whatever the binding does about validations, an annotation that cannot be made is a failure.
-                for why in outcome.broken {
-                    fail(&mut denials, binding_name, why);
-                }
                 for (reason, message) in outcome.failed {
                     for action in binding
                         .pointer("/spec/validationActions")
@@ -125,6 +121,10 @@ pub(super) fn validate(
                             _ => {}
                         }
                     }
+                }
+                // Whatever the binding does about validations, an annotation that cannot be made is a failure.
+                for why in outcome.broken {
+                    fail(&mut denials, binding_name, why);
                 }
             }
         }
@@ -216,7 +216,8 @@ fn params(
     if found.is_empty() && text(reference, "/parameterNotFoundAction") == "Deny" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
     }
-    Ok(found)
+    let shown = |param: Arc<Value>| Arc::new(source.shown(api_version, kind, &param));
+    Ok(found.into_iter().map(|param| param.map(shown)).collect())
 }
 
 /// What a policy says of a request.
@@ -241,13 +242,8 @@ fn evaluate(
     if policy.pointer("/spec/paramKind").is_some() {
         activation.bind("params", param.unwrap_or(&Value::Null));
     }
-    let is_namespace = request.group.is_empty() && request.resource == "namespaces";
-    let namespace = if request.namespace.is_empty() || is_namespace {
-        None
-    } else {
-        source.get("", "namespaces", "", &request.namespace)
-    };
-    activation.bind("namespaceObject", namespace.as_deref().unwrap_or(&Value::Null));
+    // Conditions may name it, but are not told.
+    activation.bind("namespaceObject", &Value::Null);
     let on_error = |why: String| Outcome {
         failed: if strict {
             vec![(String::new(), why)]
@@ -261,29 +257,42 @@ fn evaluate(
         Ok(false) => return Outcome::default(),
         Err(e) => return on_error(e),
     }
+    let is_namespace = request.group.is_empty() && request.resource == "namespaces";
+    if !request.namespace.is_empty()
+        && !is_namespace
+        && let Some(namespace) = source.get("", "namespaces", "", &request.namespace)
+    {
+        activation.bind("namespaceObject", &namespace);
+    }
     let mut budget = Budget::new(PER_OBJECT);
     bind_variables(policy, &mut activation, &mut budget);
     let mut failed = Vec::new();
-    for validation in policy
-        .pointer("/spec/validations")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    // Which validation failed, of those that did not end in an error.
+    let mut unsaid = Vec::new();
+    let validations = policy.pointer("/spec/validations").and_then(Value::as_array);
+    for (at, validation) in validations.into_iter().flatten().enumerate() {
         let rule = text(validation, "/expression");
         let holds = expressions::compile(rule)
             .map_err(Failure::Error)
             .and_then(|e| e.decide_within(&activation, &mut budget));
         match holds {
             Ok(true) => {}
-            Ok(false) => failed.push((
-                text(validation, "/reason").to_owned(),
-                message(validation, &activation),
-            )),
+            Ok(false) => {
+                unsaid.push((failed.len(), at));
+                failed.push((text(validation, "/reason").to_owned(), String::new()));
+            }
             Err(Failure::OutOfBudget) => return on_error(OUT_OF_BUDGET.to_owned()),
             Err(Failure::Error(e)) => {
                 failed.extend(on_error(format!("expression '{rule}' resulted in error: {e}")).failed);
             }
+        }
+    }
+    // Most requests fail nothing.
+    let validations = validations.filter(|_| !unsaid.is_empty());
+    let said = messages(validations.map_or(&[], Vec::as_slice), &activation, &budget);
+    for (at, validation) in unsaid {
+        if let (Some((_, message)), Some(said)) = (failed.get_mut(at), said.get(validation)) {
+            message.clone_from(said);
         }
     }
     let broken = audit(policy, &activation, &mut budget);
@@ -306,14 +315,14 @@ fn audit(policy: &Value, activation: &Activation, budget: &mut Budget) -> Vec<St
                 break;
             }
             Err(Failure::Error(e)) => {
-                broken.push(format!("valueExpression '{rule}' resulted in error: {e}"));
+                broken.push(format!("expression '{rule}' resulted in error: {e}"));
             }
         }
     }
     broken
 }
 
-/// `variables.x`, each able to use those before it. One that fails is missing for those who use it.
+/// `variables.x`, each able to use those before it. Whoever uses one that fails, fails as well.
 fn bind_variables(policy: &Value, activation: &mut Activation, budget: &mut Budget) {
     let mut values: std::collections::HashMap<Key, Cel> = std::collections::HashMap::new();
     for variable in policy
@@ -333,9 +342,20 @@ fn bind_variables(policy: &Value, activation: &mut Activation, budget: &mut Budg
         let value = expression
             .map_err(Failure::Error)
             .and_then(|e| e.evaluate_within(&scope, budget));
-        if let Ok(value) = value {
-            values.insert(Key::String(Arc::new(text(variable, "/name").to_owned())), value);
-        }
+        let name = text(variable, "/name");
+        let (key, value) = match value {
+            Ok(value) => (name.to_owned(), value),
+            Err(failure) => {
+                let why = match failure {
+                    Failure::Error(why) => why,
+                    Failure::OutOfBudget => OUT_OF_BUDGET.to_owned(),
+                };
+                let name_quoted = crate::schema::quote(name);
+                let why = format!("composited variable {name_quoted} fails to evaluate: {why}");
+                (why_lacking(name), Cel::String(Arc::new(why)))
+            }
+        };
+        values.insert(Key::String(Arc::new(key)), value);
     }
     activation.bind_large(
         "variables",
@@ -345,18 +365,32 @@ fn bind_variables(policy: &Value, activation: &mut Activation, budget: &mut Budg
     );
 }
 
-fn message(validation: &Value, activation: &Activation) -> String {
-    let dynamic = Some(text(validation, "/messageExpression"))
-        .filter(|s| !s.is_empty())
-        .and_then(|rule| {
-            let text = expressions::compile(rule)
-                .and_then(|e| e.evaluate_string(activation))
-                .ok()?;
-            let text = text.trim().to_owned();
-            (!text.is_empty() && !text.contains('\n') && text.len() <= 5 * 1024).then_some(text)
-        });
-    dynamic.unwrap_or_else(|| match text(validation, "/message").trim() {
-        "" => format!("failed expression: {}", text(validation, "/expression").trim()),
-        message => message.to_owned(),
-    })
+/// What each validation says when it fails. All message expressions are evaluated, with what the validations left to spend;
+/// if that is not enough for all, none has a say.
+fn messages(validations: &[Value], activation: &Activation, left: &Budget) -> Vec<String> {
+    let mut budget = left.clone();
+    let mut evaluated = Vec::new();
+    for validation in validations {
+        let rule = text(validation, "/messageExpression");
+        let said = expressions::compile(rule)
+            .map_err(Failure::Error)
+            .and_then(|expression| expression.text_within(activation, &mut budget));
+        if !rule.is_empty() && said == Err(Failure::OutOfBudget) {
+            evaluated.clear();
+            break;
+        }
+        evaluated.push(said.ok());
+    }
+    let said = |(at, validation): (usize, &Value)| {
+        let dynamic = evaluated.get(at).cloned().flatten();
+        let dynamic = dynamic.map(|text| text.trim().to_owned());
+        let usable = |text: &String| !text.is_empty() && !text.contains('\n') && text.len() <= 5 * 1024;
+        dynamic
+            .filter(usable)
+            .unwrap_or_else(|| match text(validation, "/message").trim() {
+                "" => format!("failed expression: {}", text(validation, "/expression").trim()),
+                message => message.to_owned(),
+            })
+    };
+    validations.iter().enumerate().map(said).collect()
 }

@@ -30,7 +30,16 @@ pub(super) fn namespace(call: &Call, value: &Value) -> Result<()> {
     if !found.deleting {
         return Ok(());
     }
-    let (resource, name) = (&call.resource, meta::text(value, "name"));
+    let resource = &call.resource;
+    let names = [
+        call.target.name.as_str(),
+        meta::text(value, "name"),
+        meta::text(value, "generateName"),
+    ];
+    let name = names
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or("Unknown");
     let mut details = json!({
         "kind": resource.plural,
         "causes": [{
@@ -85,6 +94,18 @@ pub(super) fn forbid_delete(call: &Call, old: &Value) -> Result<()> {
             name,
             "this namespace may not be deleted",
         ));
+    }
+    Ok(())
+}
+
+/// Classes that a cluster cannot do without; not even asked whether they are there.
+pub(super) fn forbid_delete_named(call: &Call) -> Result<()> {
+    let (resource, name) = (&call.resource, call.target.name.as_str());
+    if &*resource.table == "priorityclasses.scheduling.k8s.io"
+        && matches!(name, "system-node-critical" | "system-cluster-critical")
+    {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Failure::forbidden(&resource.group, &resource.plural, name, why));
     }
     Ok(())
 }
@@ -287,6 +308,25 @@ impl Source for Stored<'_> {
             .group(group)
             .find(|resource| resource.kind == kind && resource.version(version).is_some())?;
         Some((resource.plural.clone(), resource.namespaced))
+    }
+
+    fn shown(&self, api_version: &str, kind: &str, object: &Value) -> Value {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let mut object = object.clone();
+        let snapshot = self.0.state.registry.snapshot();
+        let resource = snapshot
+            .group(group)
+            .find(|resource| resource.kind == kind && resource.version(version).is_some());
+        let Some(resource) = resource else { return object };
+        let rv = meta::text(&object, "resourceVersion").parse().unwrap_or_default();
+        self.0
+            .reading(resource.clone(), version)
+            .to_request_version(&mut object, rv);
+        // The real server keeps those of built-in kinds in memory without their owners.
+        if resource.builtin.is_some() {
+            meta::edit(&mut object, |metadata| metadata.remove("managedFields"));
+        }
+        object
     }
 
     fn versions(&self, group: &str, plural: &str) -> Vec<String> {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{create, delete, list, patch, reviews, scale, table, token, update, watch};
 use crate::auth::User;
+use crate::builtin::Kind;
 use crate::http::{Accept, Body, Query, Shape, Target, negotiate};
 use crate::registry::{Resource, Version};
 use crate::state::State;
@@ -44,6 +45,14 @@ pub(crate) struct Scaling {
     pub after: Value,
 }
 
+/// Since when a resource is what it is now; a built-in one has always been.
+fn since(state: &State, resource: &Resource) -> u64 {
+    match resource.builtin {
+        Some(_) => 0,
+        None => state.registry.snapshot().since(&resource.table),
+    }
+}
+
 impl Call {
     pub fn new(
         state: Arc<State>,
@@ -54,13 +63,9 @@ impl Call {
         headers: HeaderMap,
         resource: Arc<Resource>,
     ) -> Self {
-        let since = match resource.builtin {
-            Some(_) => 0,
-            None => state.registry.snapshot().since(&resource.table),
-        };
         Self {
+            since: since(&state, &resource),
             state,
-            since,
             user,
             method,
             target,
@@ -99,6 +104,14 @@ impl Call {
         }
     }
 
+    /// The same request, as one that reads another resource in a version.
+    pub fn reading(&self, resource: Arc<Resource>, version: &str) -> Self {
+        let mut other = self.about(resource);
+        other.since = since(&other.state, &other.resource);
+        version.clone_into(&mut other.target.version);
+        other
+    }
+
     /// Says in this request's answer what was to be said in another's.
     pub fn take_warnings(&self, other: &Self) {
         let warnings = std::mem::take(&mut *other.warnings.lock().unwrap_or_else(PoisonError::into_inner));
@@ -112,7 +125,11 @@ impl Call {
         if verb.is_empty() || self.method == Method::HEAD {
             return Err(Failure::no_such_method());
         }
-        if let Some(warning) = self.version()?.deprecated.as_deref() {
+        let subresource = self.target.subresource.as_str();
+        let served = |kind: &Kind| subresource.is_empty() || kind.subresources.contains(&subresource);
+        if let Some(warning) = self.version()?.deprecated.as_deref()
+            && self.resource.builtin.is_none_or(served)
+        {
             self.warn(warning);
         }
         if !self.target.subresource.is_empty() {

@@ -144,7 +144,9 @@ fn put(value: &mut Value, name: &str, field: Value) {
 
 pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
-    let wish = wish(call, body)?;
+    let mut wish = wish(call, body)?;
+    keep_pods(call, &mut wish);
+    admit::forbid_delete_named(call)?;
     let current = call.current()?;
     let deleted = remove(call, &current, &wish).await?;
     let (code, value, rv) = match deleted {
@@ -169,6 +171,47 @@ pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> 
     call.respond_value(code, &value)
 }
 
+/// Pods of a job stay, unless it is said what becomes of them.
+fn keep_pods(call: &Call, wish: &mut DeleteWish) {
+    if &*call.resource.table == "jobs.batch" && wish.propagation.is_none() {
+        wish.propagation = Some(Propagation::Orphan);
+        call.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set \
+             propagationPolicy=Orphan to suppress this warning",
+        );
+    }
+}
+
+/// The options as those see them who are asked: the real server has filled in what it will do.
+fn shown(call: &Call, old: &Value, wish: &DeleteWish) -> Value {
+    let mut shown = wish.shown.clone();
+    match &*call.resource.table {
+        "namespaces" => {
+            let mut preconditions = shown.get("preconditions").cloned().unwrap_or_else(|| json!({}));
+            put(&mut preconditions, "uid", meta::text(old, "uid").into());
+            put(&mut shown, "preconditions", preconditions);
+        }
+        "pods" => {
+            let text = |pointer: &str| old.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let given = shown.get("gracePeriodSeconds").and_then(Value::as_i64);
+            let usual = old
+                .pointer("/spec/terminationGracePeriodSeconds")
+                .and_then(Value::as_i64);
+            // What does not run needs no time to stop.
+            let idle =
+                text("/spec/nodeName").is_empty() || matches!(text("/status/phase"), "Failed" | "Succeeded");
+            let grace = match given.or(usual).unwrap_or_default() {
+                _ if idle => 0,
+                negative if negative < 0 => 1,
+                seconds => seconds,
+            };
+            put(&mut shown, "gracePeriodSeconds", grace.into());
+        }
+        _ => {}
+    }
+    shown
+}
+
 /// A few kinds answer with the object that is gone.
 fn returns_object(resource: &Resource) -> bool {
     matches!(
@@ -187,15 +230,15 @@ fn returns_object(resource: &Resource) -> bool {
 
 /// Deletes an object if nobody has anything against it.
 pub(crate) async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> Result<Deleted> {
+    call.readable(current)?;
+    let old = call.value_of(current);
     let options = Options {
         dry_run: wish.dry_run,
         validation: write::Validation::Ignore,
         manager: String::new(),
         force: false,
-        delete: Some(wish.shown.clone()),
+        delete: Some(shown(call, &old, wish)),
     };
-    call.readable(current)?;
-    let old = call.value_of(current);
     preconditions(&call.resource, &old, wish)?;
     admit::forbid_delete(call, &old)?;
     admit::mutate(call, Operation::Delete, &mut Value::Null, Some(&old), &options).await?;
@@ -357,7 +400,8 @@ fn is_namespace_with_content(resource: &Resource, value: &Value) -> bool {
 pub(super) async fn delete_collection(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     let accept = call.accept()?;
     list::check_options(call, call.query.flag("watch"))?;
-    let wish = wish(call, body)?;
+    let mut wish = wish(call, body)?;
+    keep_pods(call, &mut wish);
     let (mut page, position) = list::page(call)?;
     let mut deleted = Vec::new();
     let mut newest = page.rv;

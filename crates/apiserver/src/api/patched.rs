@@ -6,6 +6,7 @@ use super::{Call, meta, ownership, write};
 use crate::admission::Rejection;
 use crate::builtin;
 use crate::schema::{Cause, Schema};
+use crate::ssa;
 use crate::status::Failure;
 
 /// Reads the object again; defaults are filled in.
@@ -34,6 +35,12 @@ pub(super) fn decode(call: &Call, value: &mut Value) -> Result<(), Rejection> {
 
 /// The same for the Scale of an object.
 pub(super) fn decode_scale(value: &mut Value) -> Result<(), Rejection> {
+    let version = given(value, "apiVersion").unwrap_or(ssa::SCALE_VERSION);
+    let kind = given(value, "kind").unwrap_or("Scale");
+    if (version, kind) != (ssa::SCALE_VERSION, "Scale") {
+        let why = format!("no kind {kind:?} is registered for version {version:?} in scheme");
+        return Err(Rejection::internal(&why));
+    }
     let schema = ownership::scale_schema();
     typed(&schema, value)?;
     schema.prune(value);

@@ -14,7 +14,7 @@ use crate::schema::Cause;
 use crate::serve::CLIENT_SIGNER;
 use crate::status::{Failure, Result};
 
-const CSR: &str = "certificatesigningrequests.certificates.k8s.io";
+pub(super) const CSR: &str = "certificatesigningrequests.certificates.k8s.io";
 
 /// Whether PUT makes an object that is not there.
 pub(super) fn creates_on_update(call: &Call) -> bool {
@@ -279,4 +279,22 @@ pub(super) fn check_rights(call: &Call, old: &Value, new: &Value) -> Result<()> 
         &call.target.name,
         &format!("user not permitted to {verb} requests with signerName {signer:?}"),
     ))
+}
+
+/// What a namespace says of itself by its status must be true.
+pub(super) fn phase_problem(call: &Call, namespace: &Value) -> Option<Cause> {
+    if &*call.resource.table != "namespaces" || call.target.subresource != "status" {
+        return None;
+    }
+    let phase = namespace.pointer("/status/phase").and_then(Value::as_str);
+    let phase = phase.unwrap_or_default();
+    let (wanted, detail) = if meta::text(namespace, "deletionTimestamp").is_empty() {
+        ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+    } else {
+        (
+            "Terminating",
+            "may only be 'Terminating' if `deletionTimestamp` is not empty",
+        )
+    };
+    (phase != wanted).then(|| Cause::invalid("status.Phase", &phase.into(), detail))
 }

@@ -14,7 +14,7 @@ use crate::http::{Body, decode_body, media_type};
 use crate::jsonpath;
 use crate::patch as engine;
 use crate::registry::Scale;
-use crate::schema::Cause;
+use crate::schema::{Cause, meta as object_meta};
 use crate::ssa;
 use crate::status::{Failure, Result};
 
@@ -48,6 +48,7 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
             .value;
         read(call, &sent, &options)?;
         check_name(call, &sent)?;
+        write::check_place(call, &mut sent)?;
         tidy(&mut sent);
         Some(sent)
     } else {
@@ -216,17 +217,18 @@ pub(super) fn apply(
         .pointer("/spec/replicas")
         .and_then(Value::as_i64)
         .unwrap_or(0);
-    if replicas < 0 && call.resource.builtin.is_some() {
-        return Err(Failure::invalid(
-            "autoscaling",
-            "Scale",
-            &call.target.name,
-            &[Cause::invalid(
-                "spec.replicas",
-                &replicas.into(),
-                "must be greater than or equal to 0",
-            )],
-        ));
+    if call.resource.builtin.is_some() {
+        let metadata = after.get("metadata").unwrap_or(&Value::Null);
+        let mut causes =
+            object_meta::validate_create(metadata, true, object_meta::NameRule::Subdomain, "metadata");
+        if replicas < 0 {
+            let detail = "must be greater than or equal to 0";
+            causes.push(Cause::invalid("spec.replicas", &replicas.into(), detail));
+        }
+        if !causes.is_empty() {
+            let name = &call.target.name;
+            return Err(Failure::invalid("autoscaling", "Scale", name, &causes));
+        }
     }
     let (uid, live) = (meta::text(after, "uid"), meta::text(object, "uid"));
     if !replaced && call.resource.builtin.is_some() && !uid.is_empty() && uid != live {

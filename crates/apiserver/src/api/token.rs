@@ -67,6 +67,12 @@ fn complete(call: &Call, asked: &Call, request: &mut Value) -> Result<TokenWish>
         let cause = Cause::invalid("metadata.name", &name.into(), detail);
         return Err(Failure::invalid(group, kind, &call.target.name, &[cause]));
     }
+    let namespace = meta::text(request, "namespace");
+    if !namespace.is_empty() && namespace != call.target.namespace {
+        let detail = "must match the service account namespace if specified";
+        let cause = Cause::invalid("metadata.namespace", &namespace.into(), detail);
+        return Err(Failure::invalid(group, kind, &call.target.name, &[cause]));
+    }
     let account = call.current()?.value();
     let (uid, wanted) = (meta::text(&account, "uid"), meta::text(request, "uid"));
     if !wanted.is_empty() && wanted != uid {

@@ -163,6 +163,9 @@ async fn change(
     if mutated || (how == How::Apply && call.resource.builtin.is_none()) {
         write::forget_unknown(call, &mut new)?;
     }
+    if let Some(kind) = call.resource.builtin {
+        kind.complete(&mut new);
+    }
 
     let expect = Expect::At(current.rv);
     let gone = current.deleting

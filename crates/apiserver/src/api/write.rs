@@ -292,6 +292,7 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
     if let Some(kind) = call.resource.builtin {
         causes.extend(old.map_or_else(Vec::new, |old| restrict::verdict_causes(call, old, new)));
         causes.extend(kind.validate(new, old));
+        causes.extend(restrict::phase_problem(call, new));
     } else {
         causes.extend(match old {
             None => object_meta::validate_create(

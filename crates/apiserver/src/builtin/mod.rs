@@ -158,6 +158,12 @@ impl Kind {
         if self.kind == "Job" {
             job::label(object);
         }
+        self.complete(object);
+    }
+
+    /// What a reader of a written object sees, after those who were asked about it.
+    pub fn complete(&self, object: &mut Value) {
+        defaults::complete(self, object);
     }
 
     /// Carries over what a writer may leave out of an update: addresses, ports, times of conditions.

@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 pub use cause::{Cause, Reason, child, go_float, index, invalid_message, key, quote};
 pub(crate) use cel::{
     AUTHORIZER, AskedResource, Budget, Failure, OUT_OF_BUDGET, PER_CONDITIONS, PER_OBJECT, Scope, Size, Ty,
-    authorizer_value, reserved,
+    authorizer_value, reserved, why_lacking,
 };
 pub use cel::{Activation, Authorize, Expression};
 pub(crate) use node::{Additional, Arena, ListType, Node, NodeId, Type};

@@ -57,6 +57,11 @@ impl Schema {
         normalize(&self.arena, object, self.root, false);
     }
 
+    /// The same for an object that was read before.
+    pub fn normalize_written(&self, object: &mut Value) {
+        normalize(&self.arena, object, self.root, false);
+    }
+
     /// The same for an object that is about to be stored: storage knows no difference between an empty list and none.
     pub fn normalize_stored(&self, object: &mut Value) {
         normalize(&self.arena, object, self.root, true);

@@ -272,6 +272,21 @@ pub(super) fn network_policy(object: &mut Value) {
 }
 
 pub(super) fn crd(object: &mut Value) {
+    set(object, "/status/acceptedNames/kind", "");
+    let stored = object.pointer("/status/storedVersions").and_then(Value::as_array);
+    if stored.is_none_or(Vec::is_empty) {
+        let versions = object.pointer("/spec/versions").and_then(Value::as_array);
+        let stored = versions.into_iter().flatten();
+        let stored = stored.filter(|version| version.get("storage") == Some(&Value::Bool(true)));
+        let names: Vec<Value> = stored
+            .filter_map(|version| version.get("name").cloned())
+            .collect();
+        if !names.is_empty()
+            && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+        {
+            status.insert("storedVersions".into(), names.into());
+        }
+    }
     let kind = object
         .pointer("/spec/names/kind")
         .and_then(Value::as_str)

@@ -15,7 +15,10 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "Namespace" => core::namespace(object),
         "Service" => core::service(object),
         "LimitRange" => each(object, "/spec/limits", core::limit),
-        "PersistentVolumeClaim" => set(object, "/spec/volumeMode", "Filesystem"),
+        "PersistentVolumeClaim" => {
+            set(object, "/spec/volumeMode", "Filesystem");
+            set_text(object, "/status/phase", "Pending");
+        }
         "Endpoints" => each(object, "/subsets", |subset| {
             each(subset, "/ports", |p| set(p, "/protocol", "TCP"));
         }),
@@ -71,7 +74,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
                 finalizers.push("kubernetes".into());
             }
         }
-        "PersistentVolumeClaim" | "PersistentVolume" => set(object, "/status/phase", "Pending"),
+        "PersistentVolume" => set(object, "/status/phase", "Pending"),
         "Service" => core::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
         "DaemonSet" => workloads::begin_daemon_set(object),
@@ -82,6 +85,14 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
             set(object, "/status/qosClass", quality);
         }
         _ => {}
+    }
+    kind.schema().normalize_written(object);
+}
+
+/// The form that an object has when it is read again: those who looked at it before saw a little more, or less.
+pub(super) fn complete(kind: &Kind, object: &mut Value) {
+    if kind.kind == "PersistentVolumeClaim" {
+        set_text(object, "/status/phase", "Pending");
     }
     kind.schema().normalize_stored(object);
 }
@@ -100,7 +111,7 @@ pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &st
         }
         _ => {}
     }
-    kind.schema().normalize_stored(new);
+    kind.schema().normalize_written(new);
 }
 
 /// The object below `object` at a pointer, made if it is not there. A value of another type is left alone.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{each, parent, set, set_text};
+use crate::resources;
 
 /// The defaults of a HorizontalPodAutoscaler: one that measures nothing watches the processor.
 pub(super) fn autoscaler(object: &mut Value) {
@@ -136,6 +137,7 @@ pub(super) fn pod(object: &mut Value) {
     for field in ["/spec/containers", "/spec/initContainers"] {
         each(object, field, requests);
     }
+    whole_requests(object);
     addresses(object);
 }
 
@@ -152,6 +154,34 @@ fn addresses(pod: &mut Value) {
         status.insert("podIPs".into(), json!([{ "ip": one }]));
     } else if all {
         status.insert("podIP".into(), first.into());
+    }
+}
+
+/// What a whole pod with limits asks for: what its containers do, or else its limits.
+fn whole_requests(pod: &mut Value) {
+    let Some(spec) = pod.get_mut("spec") else { return };
+    let given = |which: &str| {
+        let amounts = spec.pointer(&format!("/resources/{which}"));
+        amounts.and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    let (limits, mut requests) = (given("limits"), given("requests"));
+    if limits.is_empty() {
+        return;
+    }
+    for (name, amount) in resources::of_pod(spec, "requests") {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            requests.entry(name).or_insert_with(|| amount.to_string().into());
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
+            requests.entry(name).or_insert(amount);
+        }
+    }
+    if let Some(resources) = spec.get_mut("resources").and_then(Value::as_object_mut)
+        && !requests.is_empty()
+    {
+        resources.insert("requests".into(), requests.into());
     }
 }
 

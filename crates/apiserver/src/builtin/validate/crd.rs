@@ -47,10 +47,13 @@ fn selectable_fields(new: &Value, causes: &mut Vec<Cause>) {
 pub(super) fn validate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (group, plural) = (text(new, "/spec/group"), text(new, "/spec/names/plural"));
-    let name = text(new, "/metadata/name");
-    if old.is_none() && name != format!("{plural}.{group}") {
-        let detail = "must be spec.names.plural+\".\"+spec.group";
-        causes.push(Cause::invalid("metadata.name", &name.into(), detail));
+    for field in ["generateName", "name"] {
+        let name = text(new, &format!("/metadata/{field}"));
+        // A name that is missing is said to be missing, no more.
+        if old.is_none() && !name.is_empty() && name != format!("{plural}.{group}") {
+            let detail = "must be spec.names.plural+\".\"+spec.group";
+            causes.push(Cause::invalid(format!("metadata.{field}"), &name.into(), detail));
+        }
     }
     let problems = names::dns_subdomain(group);
     if group.is_empty() {

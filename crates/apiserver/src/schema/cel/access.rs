@@ -25,6 +25,13 @@ const HAS: &str = "@has";
 const MAYBE: &str = "@maybe";
 /// Whether a path can be followed to its end.
 const REACHES: &str = "@reaches";
+/// What the key begins with under which a map keeps why it lacks another key. No text of JSON is likely to begin so.
+const LACKING: char = '\0';
+
+/// The key under which a map keeps why it lacks a key.
+pub(crate) fn why_lacking(key: &str) -> String {
+    format!("{LACKING}{key}")
+}
 
 fn call(name: &str, args: Vec<IdedExpr>) -> Expr {
     Expr::Call(CallExpr {
@@ -284,7 +291,15 @@ impl Missing {
 /// What has neither keys nor places lacks all of them.
 fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Missing>, ExecutionError> {
     if let Some(map) = of.downcast_ref::<CelMap>() {
-        return Ok(entry(map, by).map(Cow::Borrowed).ok_or(Missing::Key));
+        let found = entry(map, by);
+        if found.is_none()
+            && let Some(key) = by.downcast_ref::<CelString>()
+            && let Some(why) = entry(map, &CelString::from(why_lacking(key.inner()).as_str()))
+            && let Ok(Cel::String(why)) = Cel::try_from(why)
+        {
+            return Err(ExecutionError::function_error(PATH, why.to_string()));
+        }
+        return Ok(found.map(Cow::Borrowed).ok_or(Missing::Key));
     }
     if let Some(list) = of.downcast_ref::<CelList>() {
         let item = place(by)?.and_then(|at| list.inner().get(at));

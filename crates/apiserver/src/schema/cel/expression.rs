@@ -79,7 +79,7 @@ pub(crate) enum Failure {
 }
 
 /// What the expressions of one decision may cost together.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Budget {
     left: u64,
 }
@@ -128,6 +128,7 @@ impl Activation {
 
     /// Binds a CEL value.
     pub(crate) fn bind_cel(&mut self, name: &str, value: Cel) {
+        self.variables.retain(|(known, _)| known != name);
         self.variables.push((name.to_owned(), value));
     }
 
@@ -254,12 +255,25 @@ impl Expression {
         boolean(&self.evaluate(activation)?)
     }
 
+    /// The value of a text expression, if there is budget for it.
+    pub(crate) fn text_within(
+        &self,
+        activation: &Activation,
+        budget: &mut Budget,
+    ) -> Result<String, Failure> {
+        text(self.evaluate_within(activation, budget)?).map_err(Failure::Error)
+    }
+
     /// The value of a text expression.
     pub fn evaluate_string(&self, activation: &Activation) -> Result<String, String> {
-        match self.evaluate(activation)? {
-            Cel::String(value) => Ok(value.to_string()),
-            other => Err(format!("expected string, got {}", other.type_of())),
-        }
+        text(self.evaluate(activation)?)
+    }
+}
+
+fn text(value: Cel) -> Result<String, String> {
+    match value {
+        Cel::String(value) => Ok(value.to_string()),
+        other => Err(format!("expected string, got {}", other.type_of())),
     }
 }
 

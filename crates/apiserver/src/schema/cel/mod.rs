@@ -33,6 +33,7 @@ mod types;
 mod urls;
 mod verdicts;
 
+pub(crate) use access::why_lacking;
 pub use authorizer::Authorize;
 pub(crate) use authorizer::{Resource as AskedResource, value as authorizer_value};
 pub(crate) use check::Scope;
