@@ -6,6 +6,7 @@
 //! webhooks only say yes or no.
 
 mod accounts;
+mod answer;
 mod classes;
 mod client;
 mod expressions;
@@ -18,6 +19,7 @@ pub(crate) mod quota;
 mod request;
 mod rules;
 mod secrets;
+mod target;
 #[cfg(test)]
 mod tests;
 mod trust;
