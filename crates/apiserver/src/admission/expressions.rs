@@ -83,12 +83,18 @@ pub(super) fn conditions_hold(conditions: Option<&Value>, activation: &Activatio
                 errors.push(OUT_OF_BUDGET.to_owned());
                 break;
             }
-            Err(Failure::Error(e)) => errors.push(format!("expression '{source}' resulted in error: {e}")),
+            Err(Failure::Error(e)) => {
+                let error = format!("expression '{source}' resulted in error: {e}");
+                // Each is said once.
+                if !errors.contains(&error) {
+                    errors.push(error);
+                }
+            }
         }
     }
-    if errors.is_empty() {
-        Ok(true)
-    } else {
-        Err(errors.join(", "))
+    match errors.as_slice() {
+        [] => Ok(true),
+        [one] => Err(one.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
     }
 }

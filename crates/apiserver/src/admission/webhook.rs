@@ -8,7 +8,7 @@ use super::answer::{self, Answer, Version};
 use super::client::Client;
 use super::request::text;
 use super::target::Target;
-use super::{Decode, Operation, Rejection, Request, Source, expressions, rules};
+use super::{Operation, Reader, Rejection, Request, Source, expressions, rules};
 use crate::http::decode_json;
 use crate::patch;
 
@@ -168,7 +168,7 @@ fn settle(outcome: Result<Option<Vec<u8>>, Refusal>, hook: &Value) -> Result<Opt
     }
 }
 
-/// Calls a mutating webhook and applies its patch.
+/// Calls a mutating webhook and applies its patch. Answers whether that changed the object, if there was one.
 pub(super) async fn mutate(
     client: &Client,
     source: &dyn Source,
@@ -176,13 +176,13 @@ pub(super) async fn mutate(
     hook: &Value,
     call: &Call,
     object: &mut Value,
-    decode: &Decode<'_>,
-) -> Result<(), Rejection> {
+    reader: &dyn Reader,
+) -> Result<Option<bool>, Rejection> {
     let deletes = request.operation == Operation::Delete;
     let shown = (!deletes).then_some(&*object);
     let outcome = ask(client, source, request, hook, call, shown, true).await;
     match settle(outcome, hook)? {
-        None => Ok(()),
+        None => Ok(None),
         Some(_) if deletes => Err(Rejection::internal(&format!(
             "admission webhook {} attempted to modify the object, which is not supported for this operation",
             crate::schema::quote(text(hook, "/name"))
@@ -193,9 +193,12 @@ pub(super) async fn mutate(
             let mut patched =
                 patch::json_patch(&shown, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
             request.read_at(&call.place, &mut patched, object)?;
-            decode(&mut patched)?;
+            reader.read(&mut patched)?;
+            // What is filled in afterwards does not undo a change.
+            let differs = !reader.same(object, &patched);
+            reader.fill(&mut patched, &call.place.version)?;
             *object = patched;
-            Ok(())
+            Ok(Some(differs))
         }
     }
 }

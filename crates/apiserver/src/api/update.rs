@@ -165,6 +165,9 @@ async fn change(
         write::forget_unknown(call, &mut new)?;
     }
 
+    if !options.dry_run {
+        meta::forget_link(&mut new);
+    }
     let expect = Expect::At(current.rv);
     let gone = current.deleting
         && meta::finalizers(&new).is_empty()
