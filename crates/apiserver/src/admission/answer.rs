@@ -41,7 +41,7 @@ impl Version {
     }
 
     /// The review that is sent.
-    pub(super) fn review(self, request: Value) -> Value {
+    pub(super) fn review(self, request: &Value) -> Value {
         json!({"apiVersion": self.api_version(), "kind": KIND, "request": request})
     }
 }
@@ -174,7 +174,7 @@ pub(super) fn verify(review: &Value, version: Version, uid: &str, mutating: bool
         (false, Some("")) => return Err("webhook returned invalid response.patchType of \"\"".into()),
         (false, Some(patch_type)) => {
             answer.patch = patch;
-            answer.patch_type = patch_type.to_owned();
+            patch_type.clone_into(&mut answer.patch_type);
         }
     }
     Ok(answer)

@@ -118,7 +118,9 @@ impl Client {
         target.path = format!("{}?timeout={}s", target.path, timeout.as_secs());
         let shown = format!("Post \"{}\"", target.url());
         let body = Bytes::from(review.to_string());
-        match tokio::time::timeout(timeout, self.insist(&target, &body)).await {
+        // It is large, and most requests wait for no webhook.
+        let asked = Box::pin(self.insist(&target, &body));
+        match tokio::time::timeout(timeout, asked).await {
             Ok(Ok(reply)) => reply.content(),
             Ok(Err(why)) => Err(format!("{shown}: {why}")),
             Err(_) => Err(format!("{shown}: context deadline exceeded")),

@@ -118,17 +118,16 @@ fn cleaned(path: &str) -> String {
             part => parts.push(part),
         }
     }
-    let mut out = String::from("/");
+    let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"$&+,/:;=@-_.~".contains(&byte);
+    let mut out = vec![b'/'];
     for byte in parts.join("/").bytes() {
-        match byte {
-            b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'=' | b'@' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            byte if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
-            byte => out.push_str(&format!("%{byte:02X}")),
+        if kept(byte) {
+            out.push(byte);
+        } else {
+            out.extend(format!("%{byte:02X}").bytes());
         }
     }
-    out
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// An address behind a service: there is no service network, so endpoints are dialled directly.

@@ -108,7 +108,7 @@ async fn ask(
         .and_then(Value::as_u64)
         .unwrap_or(10)
         .clamp(1, 30);
-    let review = version.review(request.review(&call.place, object));
+    let review = version.review(&request.review(&call.place, object));
     let reply = client
         .post(&target, &review, Duration::from_secs(seconds))
         .await
@@ -192,10 +192,12 @@ pub(super) async fn mutate(
             let shown = request.shown_at(&call.place, object);
             let mut patched =
                 patch::json_patch(&shown, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
+            // That it calls itself another version is forgotten when it is read.
+            let renamed = patched.get("apiVersion") != shown.get("apiVersion");
             request.read_at(&call.place, &mut patched, object)?;
             reader.read(&mut patched)?;
             // What is filled in afterwards does not undo a change.
-            let differs = !reader.same(object, &patched);
+            let differs = renamed || !reader.same(object, &patched);
             reader.fill(&mut patched, &call.place.version)?;
             *object = patched;
             Ok(Some(differs))

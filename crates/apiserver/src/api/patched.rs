@@ -105,9 +105,13 @@ pub(super) fn tidy(call: &Call, value: &mut Value) -> Result<(), Failure> {
         return Ok(());
     }
     let schema = builtin::object_meta();
-    let metadata = value.get("metadata").unwrap_or(&Value::Null);
+    let mut metadata = value.get("metadata").cloned().unwrap_or_default();
+    if let Some(map) = metadata.as_object_mut() {
+        // The server has its own for these.
+        map.retain(|name, _| !matches!(name.as_str(), "uid" | "creationTimestamp" | "generation"));
+    }
     if resource.storage != call.target.version
-        && let Some(error) = schema.decode_error_of(metadata, "ObjectMeta")
+        && let Some(error) = schema.decode_error_of(&metadata, "ObjectMeta")
     {
         return Err(Failure::new(500, "", error));
     }
