@@ -182,7 +182,7 @@ async fn errors_in_policies_follow_the_failure_policy() {
 #[tokio::test]
 async fn webhooks_that_cannot_be_reached_follow_the_failure_policy() {
     for (failure_policy, allowed) in [("Fail", false), ("Ignore", true)] {
-        let hook = json!({"name": "h.example.com", "failurePolicy": failure_policy, "sideEffects": "None", "timeoutSeconds": 1, "namespaceSelector": {}, "objectSelector": {},
+        let hook = json!({"name": "h.example.com", "admissionReviewVersions": ["v1"], "failurePolicy": failure_policy, "sideEffects": "None", "timeoutSeconds": 1, "namespaceSelector": {}, "objectSelector": {},
             "clientConfig": {"service": {"namespace": "x", "name": "y"}}, "rules": everything()["resourceRules"]});
         let source = Objects::default().with(
             "validatingwebhookconfigurations",
