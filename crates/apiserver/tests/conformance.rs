@@ -21,6 +21,8 @@ mod frames;
 mod random;
 #[path = "conformance/tally.rs"]
 mod tally;
+#[path = "conformance/told.rs"]
+mod told;
 #[path = "conformance/transcript.rs"]
 mod transcript;
 #[path = "conformance/values.rs"]

@@ -1,12 +1,12 @@
 //! The HTTPS client that reaches webhooks.
 
+use std::io::Read as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{Method, Request as HttpRequest, Uri, header};
+use flate2::read::MultiGzDecoder;
+use http::{HeaderMap, Method, Request as HttpRequest, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
@@ -15,156 +15,94 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::Source;
-use super::request::text;
+use super::target::{Door, Target};
 use super::trust::Trust;
 
-/// A webhook's answer may not be larger.
-const MAX_REPLY: usize = 3 * 1024 * 1024;
+/// A webhook's answer may not be larger, so that it cannot fill the memory. The real server has no limit.
+const MAX_REPLY: usize = 64 * 1024 * 1024;
 /// Idle connections kept in all.
 const KEPT: usize = 32;
-
-/// Where a webhook lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    /// What is dialled.
-    address: String,
-    /// What the certificate must say.
-    host: String,
-    /// The URL as messages show it.
-    url: String,
-    path: String,
-    authority: Vec<u8>,
-}
-
-impl Target {
-    /// Reads `clientConfig`: a URL, or a service whose endpoints the store knows.
-    pub(super) fn read(config: &Value, source: &dyn Source) -> Result<Self, String> {
-        let bundle = text(config, "/caBundle");
-        let authority = STANDARD
-            .decode(bundle)
-            .map_err(|e| format!("could not get REST client: caBundle: {e}"))?;
-        let url = text(config, "/url");
-        if !url.is_empty() {
-            let uri: Uri = url
-                .parse()
-                .map_err(|e| format!("could not get REST client: {e}"))?;
-            let host = uri
-                .host()
-                .ok_or("could not get REST client: the url has no host")?;
-            let port = uri.port_u16().unwrap_or(443);
-            return Ok(Self {
-                address: format!("{host}:{port}"),
-                host: host.trim_matches(['[', ']']).to_owned(),
-                url: url.to_owned(),
-                path: uri
-                    .path_and_query()
-                    .map_or_else(|| "/".into(), ToString::to_string),
-                authority,
-            });
-        }
-        let Some(service) = config.get("service").filter(|s| s.is_object()) else {
-            return Err(
-                "could not get REST client: webhook configuration must have either service or URL".into(),
-            );
-        };
-        let (namespace, name) = (text(service, "/namespace"), text(service, "/name"));
-        let port = service.get("port").and_then(Value::as_u64).unwrap_or(443);
-        let path = text(service, "/path");
-        let path = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            format!("/{path}")
-        };
-        let host = format!("{name}.{namespace}.svc");
-        Ok(Self {
-            address: endpoint(source, namespace, name, port)?,
-            url: format!("https://{host}:{port}{path}"),
-            host,
-            path,
-            authority,
-        })
-    }
-}
-
-/// An address behind a service: there is no service network, so endpoints are dialled directly.
-fn endpoint(source: &dyn Source, namespace: &str, name: &str, port: u64) -> Result<String, String> {
-    let not_found = || {
-        format!(
-            "failed to call webhook: service {} not found",
-            crate::schema::quote(name)
-        )
-    };
-    let service = source
-        .get("", "services", namespace, name)
-        .ok_or_else(not_found)?;
-    let ports = service
-        .pointer("/spec/ports")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    let wanted = ports
-        .iter()
-        .find(|p| p.get("port").and_then(Value::as_u64) == Some(port));
-    let target = wanted
-        .and_then(|p| p.get("targetPort"))
-        .and_then(Value::as_u64)
-        .unwrap_or(port);
-    if text(&service, "/spec/type") == "ExternalName" {
-        return Ok(format!("{}:{target}", text(&service, "/spec/externalName")));
-    }
-    let port_of = |ports: Option<&Value>| {
-        let ports = ports.and_then(Value::as_array).cloned().unwrap_or_default();
-        let named = ports.iter().filter_map(|p| p.get("port").and_then(Value::as_u64));
-        let all: Vec<u64> = named.collect();
-        if all.contains(&target) {
-            target
-        } else {
-            all.first().copied().unwrap_or(target)
-        }
-    };
-    if let Some(endpoints) = source.get("", "endpoints", namespace, name) {
-        for subset in endpoints
-            .get("subsets")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
-            let ip = text(subset, "/addresses/0/ip");
-            if !ip.is_empty() {
-                return Ok(format!("{ip}:{}", port_of(subset.get("ports"))));
-            }
-        }
-    }
-    for slice in source.list("discovery.k8s.io", "endpointslices") {
-        let ours = text(&slice, "/metadata/namespace") == namespace
-            && slice
-                .pointer("/metadata/labels")
-                .and_then(|l| l.get("kubernetes.io/service-name"))
-                .and_then(Value::as_str)
-                == Some(name);
-        let address = text(&slice, "/endpoints/0/addresses/0");
-        if ours && !address.is_empty() {
-            return Ok(format!("{address}:{}", port_of(slice.get("ports"))));
-        }
-    }
-    Err(format!(
-        "failed to call webhook: no endpoints available for service {}",
-        crate::schema::quote(name)
-    ))
-}
+/// How often a webhook that asks for it is asked again.
+const RETRIES: usize = 10;
+/// How many redirects are followed.
+const REDIRECTS: usize = 10;
 
 type Connection = SendRequest<Full<Bytes>>;
 
 /// Calls webhooks; connections are kept for the next call.
 #[derive(Default)]
 pub(super) struct Client {
-    idle: Mutex<Vec<(Target, Connection)>>,
+    idle: Mutex<Vec<(Door, Connection)>>,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+/// What came back.
+struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Reply {
+    fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// How long to wait before the webhook is asked again, if it wants that.
+    fn pause(&self) -> Option<Duration> {
+        let busy = self.status == StatusCode::TOO_MANY_REQUESTS || self.status.as_u16() >= 500;
+        let seconds: i64 = self.header(header::RETRY_AFTER).filter(|_| busy)?.parse().ok()?;
+        Some(Duration::from_secs(seconds.try_into().unwrap_or_default()))
+    }
+
+    /// Where it sends the client, and with which method.
+    fn redirect(&self, method: &Method) -> Option<(&str, Method)> {
+        let method = match self.status.as_u16() {
+            301..=303 => Method::GET,
+            307 | 308 => method.clone(),
+            _ => return None,
+        };
+        let location = self.header(header::LOCATION).filter(|to| !to.is_empty())?;
+        Some((location, method))
+    }
+
+    /// The body of a good answer.
+    fn content(self) -> Result<Bytes, String> {
+        if !(200..=206).contains(&self.status.as_u16()) {
+            return Err(format!(
+                "an error on the server ({:?}) has prevented the request from succeeding",
+                String::from_utf8_lossy(&self.body)
+            ));
+        }
+        if let Some(media) = self
+            .header(header::CONTENT_TYPE)
+            .filter(|media| !media.is_empty())
+        {
+            check_media(media)?;
+        }
+        Ok(self.body)
+    }
+}
+
+/// Any type will do, as long as it is one.
+fn check_media(media: &str) -> Result<(), String> {
+    let kind = media.split(';').next().unwrap_or_default().trim();
+    let token = |text: &str| {
+        let odd = |c: char| !c.is_ascii_graphic() || "()<>@,;:\\\"/[]?=".contains(c);
+        !text.is_empty() && !text.contains(odd)
+    };
+    let (main, sub) = kind
+        .split_once('/')
+        .map_or((kind, None), |(main, sub)| (main, Some(sub)));
+    if token(main) && sub.is_none_or(token) {
+        Ok(())
+    } else {
+        Err(format!("mime: unexpected content after media subtype: {media}"))
     }
 }
 
@@ -175,46 +113,70 @@ impl Client {
         target: &Target,
         review: &Value,
         timeout: Duration,
-    ) -> Result<Value, String> {
-        let separator = if target.url.contains('?') { '&' } else { '?' };
-        let shown = format!("Post \"{}{separator}timeout={}s\"", target.url, timeout.as_secs());
-        match tokio::time::timeout(timeout, self.exchange(target, review, timeout)).await {
-            Ok(Ok(answer)) => answer,
+    ) -> Result<Bytes, String> {
+        let mut target = target.clone();
+        target.path = format!("{}?timeout={}s", target.path, timeout.as_secs());
+        let shown = format!("Post \"{}\"", target.url());
+        let body = Bytes::from(review.to_string());
+        // It is large, and most requests wait for no webhook.
+        let asked = Box::pin(self.insist(&target, &body));
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(Ok(reply)) => reply.content(),
             Ok(Err(why)) => Err(format!("{shown}: {why}")),
             Err(_) => Err(format!("{shown}: context deadline exceeded")),
         }
     }
 
-    /// The outer error is that there is no answer.
-    async fn exchange(
-        &self,
-        target: &Target,
-        review: &Value,
-        timeout: Duration,
-    ) -> Result<Result<Value, String>, String> {
-        let body = Bytes::from(review.to_string());
-        let kept = self.take(target);
+    /// Asks again as long as the webhook wants it.
+    async fn insist(&self, target: &Target, body: &Bytes) -> Result<Reply, String> {
+        let mut retries = 0;
+        loop {
+            let reply = self.follow(target, body).await?;
+            match reply.pause() {
+                Some(pause) if retries < RETRIES => tokio::time::sleep(pause).await,
+                _ => return Ok(reply),
+            }
+            retries += 1;
+        }
+    }
+
+    /// Follows redirects.
+    async fn follow(&self, target: &Target, body: &Bytes) -> Result<Reply, String> {
+        let (mut target, mut method) = (target.clone(), Method::POST);
+        for _ in 0..REDIRECTS {
+            let reply = self.exchange(&target, &method, body).await?;
+            let Some((location, next)) = reply.redirect(&method) else {
+                return Ok(reply);
+            };
+            target = target.redirected(location)?;
+            method = next;
+        }
+        Err(format!("stopped after {REDIRECTS} redirects"))
+    }
+
+    async fn exchange(&self, target: &Target, method: &Method, body: &Bytes) -> Result<Reply, String> {
+        let kept = self.take(&target.door);
         let reused = kept.is_some();
         let connection = match kept {
             Some(connection) => connection,
-            None => connect(target).await?,
+            None => connect(&target.door).await?,
         };
-        match self.send(target, connection, body.clone(), timeout).await {
+        match self.send(target, connection, method, body).await {
             // A kept connection may have died meanwhile; a fresh one decides.
             Err(_) if reused => {
-                let connection = connect(target).await?;
-                self.send(target, connection, body, timeout).await
+                let connection = connect(&target.door).await?;
+                self.send(target, connection, method, body).await
             }
             outcome => outcome,
         }
     }
 
-    fn take(&self, target: &Target) -> Option<Connection> {
+    fn take(&self, door: &Door) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, connection)| !connection.is_closed());
         let i = idle
             .iter()
-            .position(|(t, connection)| t == target && connection.is_ready())?;
+            .position(|(kept, connection)| kept == door && connection.is_ready())?;
         Some(idle.swap_remove(i).1)
     }
 
@@ -222,61 +184,75 @@ impl Client {
         &self,
         target: &Target,
         mut connection: Connection,
-        body: Bytes,
-        timeout: Duration,
-    ) -> Result<Result<Value, String>, String> {
-        let separator = if target.path.contains('?') { '&' } else { '?' };
-        let request = HttpRequest::builder()
-            .method(Method::POST)
-            .uri(format!(
-                "{}{separator}timeout={}s",
-                target.path,
-                timeout.as_secs()
-            ))
-            .header(header::HOST, &target.host)
-            .header(header::CONTENT_TYPE, "application/json")
+        method: &Method,
+        body: &Bytes,
+    ) -> Result<Reply, String> {
+        let mut request = HttpRequest::builder()
+            .method(method)
+            .uri(&target.path)
+            .header(header::HOST, &target.named)
             .header(header::ACCEPT, "application/json, */*")
-            .header(header::USER_AGENT, "kube-apiserver-admission")
-            .body(Full::new(body))
-            .map_err(|e| e.to_string())?;
+            .header(header::ACCEPT_ENCODING, "gzip")
+            .header(header::USER_AGENT, "kube-apiserver-admission");
+        // What is only fetched is sent nothing.
+        let mut sent = Bytes::new();
+        if *method == Method::POST {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            sent = body.clone();
+        }
+        let request = request.body(Full::new(sent)).map_err(|e| e.to_string())?;
         let response = connection
             .send_request(request)
             .await
             .map_err(|e| e.to_string())?;
-        let status = response.status();
-        let bytes = Limited::new(response.into_body(), MAX_REPLY)
+        let (parts, incoming) = response.into_parts();
+        let body = Limited::new(incoming, MAX_REPLY)
             .collect()
             .await
             .map_err(|e| e.to_string())?
             .to_bytes();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT {
-            idle.push((target.clone(), connection));
+            idle.push((target.door.clone(), connection));
         }
         drop(idle);
-        if !status.is_success() {
-            return Ok(Err(format!(
-                "an error on the server ({:?}) has prevented the request from succeeding",
-                String::from_utf8_lossy(&bytes)
-            )));
+        let mut reply = Reply {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        };
+        let encoding = reply.header(header::CONTENT_ENCODING).unwrap_or_default();
+        if encoding.eq_ignore_ascii_case("gzip") && !reply.body.is_empty() {
+            reply.body = unpacked(&reply.body)?;
         }
-        Ok(serde_json::from_slice(&bytes).map_err(|e| format!("couldn't decode the answer: {e}")))
+        Ok(reply)
     }
 }
 
-async fn connect(target: &Target) -> Result<Connection, String> {
+/// What was packed by gzip.
+fn unpacked(packed: &[u8]) -> Result<Bytes, String> {
+    let mut out = Vec::new();
+    let limit = u64::try_from(MAX_REPLY).unwrap_or(u64::MAX);
+    let mut unpacking = MultiGzDecoder::new(packed).take(limit);
+    unpacking
+        .read_to_end(&mut out)
+        .map_err(|e| format!("gzip: {e}"))?;
+    Ok(out.into())
+}
+
+async fn connect(door: &Door) -> Result<Connection, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let trust = Arc::new(Trust::read(&target.authority, provider.clone())?);
+    let trust = Arc::new(Trust::read(&door.authority, provider.clone())?);
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
         .dangerous()
         .with_custom_certificate_verifier(trust)
         .with_no_client_auth();
-    let name = ServerName::try_from(target.host.clone()).map_err(|e| e.to_string())?;
-    let stream = TcpStream::connect(&target.address)
+    let name = ServerName::try_from(door.host.clone()).map_err(|e| e.to_string())?;
+    let stream = TcpStream::connect(&door.address)
         .await
-        .map_err(|e| format!("dial tcp {}: {e}", target.address))?;
+        .map_err(|e| format!("dial tcp {}: {e}", door.address))?;
     let stream = TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await

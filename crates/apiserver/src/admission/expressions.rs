@@ -83,7 +83,13 @@ pub(super) fn conditions_hold(conditions: Option<&Value>, activation: &Activatio
                 errors.push(OUT_OF_BUDGET.to_owned());
                 break;
             }
-            Err(Failure::Error(e)) => errors.push(format!("expression '{source}' resulted in error: {e}")),
+            Err(Failure::Error(e)) => {
+                let error = format!("expression '{source}' resulted in error: {e}");
+                // Each is said once.
+                if !errors.contains(&error) {
+                    errors.push(error);
+                }
+            }
         }
     }
     match errors.as_slice() {

@@ -6,6 +6,7 @@
 //! webhooks only say yes or no.
 
 mod accounts;
+mod answer;
 mod classes;
 mod client;
 mod expressions;
@@ -19,6 +20,7 @@ mod request;
 mod resize;
 mod rules;
 mod secrets;
+mod target;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -54,8 +56,18 @@ pub trait Source: Send + Sync {
     fn warn(&self, warning: &str);
 }
 
-/// Reads an object that a webhook changed: it may have become another one, or none at all.
-pub type Decode<'a> = dyn Fn(&mut Value) -> Result<(), Rejection> + Sync + 'a;
+/// Reads objects that a webhook changed.
+pub trait Reader: Sync {
+    /// Reads one: it may have become another one, or none at all.
+    fn read(&self, object: &mut Value) -> Result<(), Rejection>;
+    /// Whether the object is the same as before, to those who are asked again if it is not.
+    fn same(&self, before: &Value, after: &Value) -> bool;
+    /// Fills in the defaults of a version.
+    fn fill(&self, object: &mut Value, version: &str) -> Result<(), Rejection>;
+    /// Whether the object was never read since times were put into it. They lose their fractions by that, so that it counts as
+    /// changed even if nothing else is.
+    fn has_exact_times(&self) -> bool;
+}
 
 /// The admission chain of one server.
 #[derive(Debug, Default)]
@@ -71,22 +83,22 @@ impl Admission {
         Self::default()
     }
 
-    /// Lets plugins and mutating webhooks change the object. `decode` reads what a webhook made of it as the server reads
+    /// Lets plugins and mutating webhooks change the object. `reader` reads what a webhook made of it as the server reads
     /// what a client sends. For a deletion the object is null: webhooks are asked, but have nothing to change. Answers
-    /// whether a webhook changed the object.
+    /// whether a webhook patched the object.
     pub async fn mutate(
         &self,
         source: &dyn Source,
         request: &Request,
         object: &mut Value,
-        decode: &Decode<'_>,
+        reader: &dyn Reader,
     ) -> Result<bool, Rejection> {
         plugins(source, request, object)?;
         if exempt(request) {
             return Ok(false);
         }
         let configurations = sorted(source.list(GROUP, "mutatingwebhookconfigurations"));
-        let mut changed = false;
+        let (mut patched, mut changed) = (false, false);
         // Webhooks to call again: those that ran before another one changed the object. One that changes it in the second round
         // calls those after it again, too.
         let mut again: Vec<(usize, usize)> = Vec::new();
@@ -109,11 +121,13 @@ impl Admission {
                     let Some(call) = webhook::matching(source, request, hook, shown)? else {
                         continue;
                     };
-                    let before = object.clone();
-                    webhook::mutate(&self.client, source, request, hook, &call, object, decode).await?;
-                    if *object != before {
-                        changed = true;
-                        again.append(&mut invoked);
+                    let asked = webhook::mutate(&self.client, source, request, hook, &call, object, reader);
+                    if let Some(differs) = asked.await? {
+                        if differs || (reader.has_exact_times() && !patched) {
+                            changed = true;
+                            again.append(&mut invoked);
+                        }
+                        patched = true;
                     }
                     if hook.get("reinvocationPolicy").and_then(Value::as_str) == Some("IfNeeded") {
                         invoked.push((i, j));
@@ -124,7 +138,7 @@ impl Admission {
                 break;
             }
         }
-        Ok(changed)
+        Ok(patched)
     }
 
     /// Asks plugins, policies and validating webhooks.

@@ -82,15 +82,19 @@ pub(super) fn matching_place(
         return None;
     }
     let versions = source.versions(&request.group, &request.resource).into_iter();
-    let mut places = versions.map(|version| Place::new(&request.group, &version));
-    if let Some(place) = places.find(&matches) {
-        return Some(place);
-    }
+    let mut places: Vec<Place> = versions
+        .map(|version| Place::new(&request.group, &version))
+        .collect();
     match (request.group.as_str(), request.resource.as_str()) {
-        ("", "events") => Some(Place::new("events.k8s.io", "v1")).filter(matches),
-        ("events.k8s.io", "events") => Some(Place::new("", "v1")).filter(matches),
-        _ => None,
+        ("", "events") => places.push(Place::new("events.k8s.io", "v1")),
+        ("events.k8s.io", "events") => places.push(Place::new("", "v1")),
+        _ => {}
     }
+    // The first rule counts, not the first version.
+    rules.iter().find_map(|rule| {
+        let mut places = places.iter();
+        places.find(|place| rule_matches(rule, request, place)).cloned()
+    })
 }
 
 /// Whether the namespace of the request has the labels.
@@ -104,7 +108,8 @@ pub(super) fn namespace_matches(
     if selector.is_everything() {
         return Ok(true);
     }
-    let is_namespace = request.group.is_empty() && request.resource == "namespaces";
+    // Whatever is called so is taken for a namespace.
+    let is_namespace = request.resource == "namespaces";
     if !request.namespaced && !is_namespace {
         return Ok(true);
     }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::client::{Client, Target};
+use super::answer::{self, Answer, Version};
+use super::client::Client;
 use super::request::text;
-use super::{Decode, Operation, Rejection, Request, Source, expressions, rules};
+use super::target::Target;
+use super::{Operation, Reader, Rejection, Request, Source, expressions, rules};
+use crate::http::decode_json;
 use crate::patch;
 
 /// A call that is to be made.
@@ -95,6 +96,11 @@ async fn ask(
         );
         return Err(Refusal::Final(Rejection::bad_request(why)));
     }
+    let failed = |why: String| Refusal::Failed(format!("failed to call webhook: {why}"));
+    let version = Version::of(hook).ok_or_else(|| {
+        let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+        Refusal::Failed(why.into())
+    })?;
     let target =
         Target::read(hook.get("clientConfig").unwrap_or(&Value::Null), source).map_err(Refusal::Failed)?;
     let seconds = hook
@@ -102,108 +108,44 @@ async fn ask(
         .and_then(Value::as_u64)
         .unwrap_or(10)
         .clamp(1, 30);
-    let review = json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": request.review(&call.place, object),
-    });
-    let failed = |why: String| Refusal::Failed(format!("failed to call webhook: {why}"));
+    let review = version.review(&request.review(&call.place, object));
     let reply = client
         .post(&target, &review, Duration::from_secs(seconds))
         .await
         .map_err(failed)?;
-    let invalid = |why: String| Refusal::Failed(format!("received invalid webhook response: {why}"));
-    let response = reply.get("response").filter(|r| r.is_object());
-    let response = response.ok_or_else(|| invalid("webhook response was absent".into()))?;
-    if text(&reply, "/apiVersion") != "admission.k8s.io/v1" || text(&reply, "/kind") != "AdmissionReview" {
-        return Err(invalid(format!(
-            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {}, Kind={}",
-            text(&reply, "/apiVersion"),
-            text(&reply, "/kind")
-        )));
-    }
-    if text(response, "/uid") != request.uid {
-        return Err(invalid(format!(
-            "expected response.uid={:?}, got {:?}",
-            request.uid,
-            text(response, "/uid")
-        )));
-    }
-    let encoded = bytes(response.get("patch").unwrap_or(&Value::Null)).map_err(invalid)?;
-    let patch = match (encoded.is_empty(), text(response, "/patchType")) {
-        (true, "") => None,
-        (_, _) if !mutating => {
-            return Err(invalid("validating webhook may not return response.patch".into()));
-        }
-        // A patch that does nothing is none.
-        (false, "JSONPatch") => Some(encoded).filter(|patch| patch.trim_ascii() != b"[]"),
-        (false, "") => {
-            return Err(invalid(
-                "webhook returned response.patch but not response.patchType".into(),
-            ));
-        }
-        (true, _) => {
-            return Err(invalid(
-                "webhook returned response.patchType but not response.patch".into(),
-            ));
-        }
-        (_, other) => {
-            return Err(invalid(format!(
-                "webhook returned invalid response.patchType of {other:?}"
-            )));
-        }
-    };
-    let warnings = response.get("warnings").and_then(Value::as_array);
-    for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
+    let reply = answer::read(&reply, version).map_err(failed)?;
+    let answer = answer::verify(&reply, version, &request.uid, mutating)
+        .map_err(|why| Refusal::Failed(format!("received invalid webhook response: {why}")))?;
+    for warning in &answer.warnings {
         source.warn(warning);
     }
-    if response.get("allowed").and_then(Value::as_bool) != Some(true) {
-        return Err(Refusal::Final(denied(
-            name,
-            response.get("status").unwrap_or(&Value::Null),
-        )));
+    if !answer.allowed {
+        return Err(Refusal::Final(answer::denied(name, &answer.status)));
     }
-    Ok(patch)
+    usable(answer)
 }
 
-/// Bytes as Go reads them: base64, or an array of numbers.
-fn bytes(value: &Value) -> Result<Vec<u8>, String> {
-    match value {
-        Value::Array(list) => list
-            .iter()
-            .map(|item| {
-                item.as_u64()
-                    .and_then(|n| u8::try_from(n).ok())
-                    .ok_or_else(|| format!("{item} is no byte"))
-            })
-            .collect(),
-        other => STANDARD
-            .decode(other.as_str().unwrap_or_default())
-            .map_err(|e| e.to_string()),
+/// The patch of an answer, if it does anything.
+fn usable(answer: Answer) -> Result<Option<Vec<u8>>, Refusal> {
+    if answer.patch.is_empty() {
+        return Ok(None);
     }
-}
-
-/// The webhook's own status, with its name in front.
-fn denied(name: &str, status: &Value) -> Rejection {
-    let by = format!(
-        "admission webhook {} denied the request",
-        crate::schema::quote(name)
-    );
-    let message = match (text(status, "/message"), text(status, "/reason")) {
-        ("", "") => format!("{by} without explanation"),
-        ("", reason) => format!("{by}: {reason}"),
-        (message, _) => format!("{by}: {message}"),
+    let undecodable =
+        |why: &str| Refusal::Failed(format!("received undecodable patch in webhook response: {why}"));
+    let patch = decode_json(&answer.patch).map_err(|why| undecodable(&why))?.value;
+    let does_nothing = match &patch {
+        Value::Null => true,
+        Value::Array(operations) => operations.is_empty(),
+        _ => {
+            return Err(undecodable(
+                "json: cannot unmarshal into Go value of type jsonpatch.Patch",
+            ));
+        }
     };
-    let code = status
-        .get("code")
-        .and_then(Value::as_u64)
-        .and_then(|c| u16::try_from(c).ok())
-        .unwrap_or(0);
-    Rejection {
-        code: if (400..600).contains(&code) { code } else { 400 },
-        reason: text(status, "/reason").to_owned(),
-        message,
-        details: status.get("details").filter(|d| d.is_object()).cloned(),
+    match answer.patch_type.as_str() {
+        _ if does_nothing => Ok(None),
+        "JSONPatch" => Ok(Some(answer.patch)),
+        other => Err(Refusal::Failed(format!("unsupported patch type {other:?}"))),
     }
 }
 
@@ -226,7 +168,7 @@ fn settle(outcome: Result<Option<Vec<u8>>, Refusal>, hook: &Value) -> Result<Opt
     }
 }
 
-/// Calls a mutating webhook and applies its patch.
+/// Calls a mutating webhook and applies its patch. Answers whether that changed the object, if there was one.
 pub(super) async fn mutate(
     client: &Client,
     source: &dyn Source,
@@ -234,13 +176,13 @@ pub(super) async fn mutate(
     hook: &Value,
     call: &Call,
     object: &mut Value,
-    decode: &Decode<'_>,
-) -> Result<(), Rejection> {
+    reader: &dyn Reader,
+) -> Result<Option<bool>, Rejection> {
     let deletes = request.operation == Operation::Delete;
     let shown = (!deletes).then_some(&*object);
     let outcome = ask(client, source, request, hook, call, shown, true).await;
     match settle(outcome, hook)? {
-        None => Ok(()),
+        None => Ok(None),
         Some(_) if deletes => Err(Rejection::internal(&format!(
             "admission webhook {} attempted to modify the object, which is not supported for this operation",
             crate::schema::quote(text(hook, "/name"))
@@ -250,10 +192,15 @@ pub(super) async fn mutate(
             let shown = request.shown_at(&call.place, object);
             let mut patched =
                 patch::json_patch(&shown, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
+            // That it calls itself another version is forgotten when it is read.
+            let renamed = patched.get("apiVersion") != shown.get("apiVersion");
             request.read_at(&call.place, &mut patched, object)?;
-            decode(&mut patched)?;
+            reader.read(&mut patched)?;
+            // What is filled in afterwards does not undo a change.
+            let differs = renamed || !reader.same(object, &patched);
+            reader.fill(&mut patched, &call.place.version)?;
             *object = patched;
-            Ok(())
+            Ok(Some(differs))
         }
     }
 }

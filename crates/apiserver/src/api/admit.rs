@@ -121,10 +121,12 @@ pub(super) async fn mutate(
     if let Some(mut scaling) = scaling(call) {
         let request = request(call, operation, &scaling.after, Some(&scaling.before), options);
         let source = Stored(call);
-        let mutated =
-            call.state
-                .admission
-                .mutate(&source, &request, &mut scaling.after, &patched::decode_scale);
+        let reader = patched::Scales {
+            schema: super::ownership::scale_schema(),
+            new_times: patched::has_new_times(&scaling.after, Some(&scaling.before)),
+        };
+        let admission = &call.state.admission;
+        let mutated = admission.mutate(&source, &request, &mut scaling.after, &reader);
         let changed = mutated.await.map_err(refused)?;
         if let Some(scale) = call.version()?.scale.as_ref().filter(|_| changed) {
             super::scale::apply(call, scale, &scaling.after, value, false)?;
@@ -134,15 +136,20 @@ pub(super) async fn mutate(
     }
     let request = request(call, operation, value, old, options);
     let owners = value.pointer("/metadata/managedFields").cloned();
+    let reader = patched::Objects {
+        call,
+        new_times: patched::has_new_times(value, old),
+    };
     // What admission changed belongs to nobody: ownership was recorded before.
     let changed = call
         .state
         .admission
-        .mutate(&Stored(call), &request, value, &|value| {
-            patched::decode(call, value)
-        })
+        .mutate(&Stored(call), &request, value, &reader)
         .await
         .map_err(refused)?;
+    if changed {
+        patched::tidy(call, value)?;
+    }
     if changed && let Some(problem) = ssa::owners_problem(value.pointer("/metadata/managedFields")) {
         call.warn(&format!(
             ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \

@@ -245,8 +245,11 @@ impl Call {
         self.resource.api_version(&self.target.version)
     }
 
-    /// Adds a warning to the answer; each is said once.
+    /// Adds a warning to the answer; each is said once, and nothing is none.
     pub fn warn(&self, warning: &str) {
+        if warning.is_empty() {
+            return;
+        }
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         if !warnings.iter().any(|have| have == warning) {
             warnings.push(warning.to_owned());
@@ -262,16 +265,18 @@ impl Call {
                 .filter(|warning| !warning.contains(char::is_control))
         };
         let cut = good().map(|warning| warning.chars().count()).sum::<usize>() > WARNINGS;
-        let mut written = 0;
+        let (mut whole, mut written) = (0, 0);
         for warning in good() {
+            // Those that came before there were too many are all said.
+            if whole > WARNINGS && written >= WARNINGS {
+                break;
+            }
             let shown: String = warning
                 .chars()
                 .take(if cut { WARNING } else { usize::MAX })
                 .collect();
+            whole += warning.chars().count();
             written += shown.chars().count();
-            if written > WARNINGS {
-                break;
-            }
             let text = shown.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
                 headers.append(header::WARNING, value);

@@ -97,6 +97,7 @@ pub(super) async fn store_new(
         return Err(Failure::new(500, "", why));
     }
     let mut stored = value.clone();
+    meta::forget_link(&mut stored);
     crate::registry::to_storage(resource, &mut stored);
     match call
         .state

@@ -72,7 +72,6 @@ pub(super) fn begin(resource: &Resource, value: &mut Value, clock: &Clock) {
         if let Some(name) = generated {
             metadata.insert("name".into(), name.into());
         }
-        metadata.remove("selfLink");
         metadata.insert("uid".into(), new_uid().into());
         metadata.insert("creationTimestamp".into(), clock.rfc3339().into());
         if counts {
@@ -96,12 +95,16 @@ pub(super) fn wipe(value: &mut Value) {
     });
 }
 
+/// Forgets what is not stored. Whoever only tries a write gets it back.
+pub(super) fn forget_link(value: &mut Value) {
+    edit(value, |metadata| metadata.remove("selfLink"));
+}
+
 /// Carries over what an update cannot change.
 pub(super) fn carry(old: &Value, new: &mut Value) {
     let empty = Map::new();
     let old = old.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     edit(new, |new| {
-        new.remove("selfLink");
         if lacks(new, "uid") {
             copy(old, new, "uid");
         }

@@ -3,49 +3,178 @@
 use serde_json::{Value, json};
 
 use super::{Call, meta, ownership, write};
-use crate::admission::Rejection;
+use crate::admission::{Reader, Rejection};
 use crate::builtin;
 use crate::schema::{Cause, Schema};
 use crate::ssa;
 use crate::status::Failure;
 
-/// Reads the object again; defaults are filled in.
-pub(super) fn decode(call: &Call, value: &mut Value) -> Result<(), Rejection> {
-    if call.resource.builtin.is_some() {
-        built_in(call, value)?;
-    } else {
-        custom(call, value)?;
+/// Reads objects of the kind that the call is about.
+pub(super) struct Objects<'a> {
+    pub call: &'a Call,
+    /// Whether the request put times into the object.
+    pub new_times: bool,
+}
+
+impl Reader for Objects<'_> {
+    fn read(&self, value: &mut Value) -> Result<(), Rejection> {
+        let call = self.call;
+        let built_in_kind = call.resource.builtin.is_some();
+        if built_in_kind {
+            built_in(call, value)?;
+        } else {
+            custom(call, value)?;
+        }
+        if let Some(map) = value.as_object_mut() {
+            map.insert("apiVersion".into(), call.api_version().into());
+            map.insert("kind".into(), call.resource.kind.clone().into());
+        }
+        // A custom resource stays as it is until the last webhook has seen it.
+        if built_in_kind {
+            write::forget_unknown(call, value).map_err(Rejection::from)?;
+            forget_no_owners(value);
+        }
+        Ok(())
     }
-    if let Some(map) = value.as_object_mut() {
-        map.insert("apiVersion".into(), call.api_version().into());
-        map.insert("kind".into(), call.resource.kind.clone().into());
+
+    fn same(&self, before: &Value, after: &Value) -> bool {
+        if self.call.resource.builtin.is_none() {
+            return before == after;
+        }
+        ownership::schema(self.call).is_ok_and(|schema| same(&schema, before, after))
     }
-    // A custom resource keeps what its schema does not know until it is stored: it counts as a change.
-    if call.resource.builtin.is_some() {
-        write::forget_unknown(call, value).map_err(Rejection::from)?;
+
+    fn fill(&self, value: &mut Value, version: &str) -> Result<(), Rejection> {
+        let resource = &self.call.resource;
+        if resource.builtin.is_some() {
+            return write::default_made(self.call, value).map_err(Rejection::from);
+        }
+        if let Some(schema) = resource.version(version).and_then(|v| v.schema.as_ref()) {
+            schema.fill_content(value);
+        }
+        Ok(())
     }
-    // To take all owners away is not to ask for new ones: those of the request are known already.
+
+    fn has_exact_times(&self) -> bool {
+        // Those of a custom resource are texts from the start.
+        self.new_times && self.call.resource.builtin.is_some()
+    }
+}
+
+/// The same for the Scale of an object.
+pub(super) struct Scales {
+    pub schema: Schema,
+    pub new_times: bool,
+}
+
+impl Reader for Scales {
+    fn read(&self, value: &mut Value) -> Result<(), Rejection> {
+        let version = given(value, "apiVersion").unwrap_or(ssa::SCALE_VERSION);
+        let kind = given(value, "kind").unwrap_or("Scale");
+        if (version, kind) != (ssa::SCALE_VERSION, "Scale") {
+            let why = format!("no kind {kind:?} is registered for version {version:?} in scheme");
+            return Err(Rejection::internal(&why));
+        }
+        typed(&self.schema, value)?;
+        self.schema.prune(value);
+        self.schema.normalize(value);
+        Ok(())
+    }
+
+    fn same(&self, before: &Value, after: &Value) -> bool {
+        same(&self.schema, before, after)
+    }
+
+    fn fill(&self, _: &mut Value, _: &str) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    fn has_exact_times(&self) -> bool {
+        self.new_times
+    }
+}
+
+/// Whether two objects are the same once they are read into their type.
+fn same(schema: &Schema, before: &Value, after: &Value) -> bool {
+    let [before, after] = [before, after].map(|value| {
+        let mut value = value.clone();
+        schema.normalize(&mut value);
+        value
+    });
+    before == after
+}
+
+/// Gives the metadata of a custom resource the form of metadata when all webhooks have seen it: what is of another type is as
+/// good as none, unless it must be converted to be stored.
+pub(super) fn tidy(call: &Call, value: &mut Value) -> Result<(), Failure> {
+    let resource = &call.resource;
+    if resource.builtin.is_some() {
+        return Ok(());
+    }
+    let schema = builtin::object_meta();
+    let mut metadata = value.get("metadata").cloned().unwrap_or_default();
+    if let Some(map) = metadata.as_object_mut() {
+        // The server has its own for these.
+        map.retain(|name, _| !matches!(name.as_str(), "uid" | "creationTimestamp" | "generation"));
+    }
+    if resource.storage != call.target.version
+        && let Some(error) = schema.decode_error_of(&metadata, "ObjectMeta")
+    {
+        return Err(Failure::new(500, "", error));
+    }
+    meta::edit(value, |metadata| {
+        metadata.retain(|name, field| {
+            let alone = json!({ name: field });
+            schema.decode_error_of(&alone, "ObjectMeta").is_none()
+        });
+    });
+    forget_no_owners(value);
+    if let Some(metadata) = value.get_mut("metadata").filter(|m| m.is_object()) {
+        schema.normalize(metadata);
+    }
+    Ok(())
+}
+
+/// To take all owners away is not to ask for new ones: those of the request are known already.
+fn forget_no_owners(value: &mut Value) {
     meta::edit(value, |metadata| {
         if metadata.get("managedFields") == Some(&json!([])) {
             metadata.remove("managedFields");
         }
     });
-    write::default_made(call, value).map_err(Rejection::from)
 }
 
-/// The same for the Scale of an object.
-pub(super) fn decode_scale(value: &mut Value) -> Result<(), Rejection> {
-    let version = given(value, "apiVersion").unwrap_or(ssa::SCALE_VERSION);
-    let kind = given(value, "kind").unwrap_or("Scale");
-    if (version, kind) != (ssa::SCALE_VERSION, "Scale") {
-        let why = format!("no kind {kind:?} is registered for version {version:?} in scheme");
-        return Err(Rejection::internal(&why));
+/// Whether the request wrote a time next to an owner: it does for whoever comes to own something, not for who only takes away.
+pub(super) fn has_new_times(value: &Value, old: Option<&Value>) -> bool {
+    let owners = value.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let owned = owners.is_some_and(|owners| !owners.is_empty());
+    let content = |value: &Value| {
+        let mut value = value.clone();
+        meta::edit(&mut value, |metadata| {
+            for name in [
+                "resourceVersion",
+                "uid",
+                "creationTimestamp",
+                "generation",
+                "selfLink",
+            ] {
+                metadata.remove(name);
+            }
+            metadata.remove("managedFields");
+        });
+        value
+    };
+    owned && old.is_none_or(|old| brings(&content(value), &content(old)))
+}
+
+/// Whether there is anything in an object that was not there before.
+fn brings(new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => new
+            .iter()
+            .any(|(name, field)| old.get(name).is_none_or(|before| brings(field, before))),
+        _ => new != old,
     }
-    let schema = ownership::scale_schema();
-    typed(&schema, value)?;
-    schema.prune(value);
-    schema.normalize(value);
-    Ok(())
 }
 
 fn typed(schema: &Schema, value: &Value) -> Result<(), Rejection> {
@@ -90,7 +219,7 @@ fn built_in(call: &Call, value: &Value) -> Result<(), Rejection> {
     Err(Failure::new(500, "", why).into())
 }
 
-fn custom(call: &Call, value: &mut Value) -> Result<(), Rejection> {
+fn custom(call: &Call, value: &Value) -> Result<(), Rejection> {
     let resource = &call.resource;
     let Some(kind) = given(value, "kind") else {
         let why = format!("Object 'Kind' is missing in '{value}'");
@@ -111,13 +240,5 @@ fn custom(call: &Call, value: &mut Value) -> Result<(), Rejection> {
         let name = meta::text(value, "name");
         return Err(Failure::invalid(&resource.group, kind, name, &[cause]).into());
     }
-    // Metadata of another type is as good as none.
-    let schema = builtin::object_meta();
-    meta::edit(value, |metadata| {
-        metadata.retain(|name, field| {
-            let alone = json!({ name: field });
-            schema.decode_error_of(&alone, "ObjectMeta").is_none()
-        });
-    });
     Ok(())
 }

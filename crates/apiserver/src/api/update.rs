@@ -167,6 +167,9 @@ async fn change(
         kind.complete(&mut new);
     }
 
+    if !options.dry_run {
+        meta::forget_link(&mut new);
+    }
     let expect = Expect::At(current.rv);
     let gone = current.deleting
         && meta::finalizers(&new).is_empty()

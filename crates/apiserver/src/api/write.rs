@@ -274,6 +274,30 @@ pub(super) fn check_place(call: &Call, value: &mut Value) -> Result<()> {
     Ok(())
 }
 
+/// A custom resource may have finalizers by any name; the client hears about those that others may take as well.
+fn warn_of_finalizers(call: &Call, new: &Value, old: Option<&Value>) {
+    let had = old.map(meta::finalizers).unwrap_or_default();
+    let mut added: Vec<_> = meta::finalizers(new)
+        .into_iter()
+        .filter(|name| !had.contains(name))
+        .collect();
+    added.sort_unstable();
+    for name in added {
+        if name.contains('/') || matches!(&*name, "orphan" | "foregroundDeletion" | "kubernetes") {
+            continue;
+        }
+        let with = if name.contains('.') {
+            " including a path (/)"
+        } else {
+            ""
+        };
+        call.warn(&format!(
+            "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{with} to avoid accidental conflicts with \
+             other finalizer writers"
+        ));
+    }
+}
+
 /// What the schema and the server itself have against the object.
 pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<()> {
     let metadata = |value: &Value| value.get("metadata").cloned().unwrap_or_default();
@@ -312,6 +336,9 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
         }
     }
     if causes.is_empty() {
+        if call.resource.builtin.is_none() {
+            warn_of_finalizers(call, new, old);
+        }
         return Ok(());
     }
     // An event is looked at as one of the core group, whatever its path says.

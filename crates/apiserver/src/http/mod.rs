@@ -21,7 +21,7 @@ pub(crate) use body::{
     decode as decode_body, json as decode_json, media_type, mended, summary, without_whole_floats,
     yaml as decode_yaml,
 };
-pub(crate) use target::{Query, Route, Target, decode_whole, route};
+pub(crate) use target::{Query, Route, Target, decode, decode_whole, route};
 
 use self::body::read as read_body;
 use crate::api::{self, Call};

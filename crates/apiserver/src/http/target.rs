@@ -84,7 +84,7 @@ pub(crate) fn route(path: &str) -> Result<Route> {
 }
 
 /// Undoes percent-encoding. What is no encoding stays as it is, bytes that are no UTF-8 become the replacement character.
-fn decode(text: &str) -> String {
+pub(crate) fn decode(text: &str) -> String {
     decode_telling(text).0
 }
 

@@ -15,12 +15,17 @@ impl Schema {
 
     /// Fills in the schema's defaults and leaves every other null for validation to find.
     pub fn fill(&self, object: &mut Value) {
-        default(&self.arena, object, self.root);
+        self.fill_content(object);
         if !self.typed
             && let Some(metadata) = object.get_mut("metadata").filter(|m| m.is_object())
         {
             builtin::object_meta().normalize(metadata);
         }
+    }
+
+    /// The same without a look at the metadata.
+    pub fn fill_content(&self, object: &mut Value) {
+        default(&self.arena, object, self.root);
     }
 }
 

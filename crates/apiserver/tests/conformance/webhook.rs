@@ -108,15 +108,31 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, calls: Calls) {
 async fn respond(request: Request<Incoming>, calls: Calls) -> Result<Response<Full<Bytes>>> {
     let path = request.uri().path().trim_start_matches('/').to_owned();
     let (side, how) = path.split_once('/').context("the path names side and answer")?;
-    let body = request.into_body().collect().await?.to_bytes();
-    let review: Value = serde_json::from_slice(&body)?;
-    let asked = review.get("request").cloned().unwrap_or_default();
-    calls
-        .lock()
-        .unwrap()
-        .entry(side.to_owned())
-        .or_default()
-        .push((how.to_owned(), asked.clone()));
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    // A redirect may have taken the review away.
+    let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let mut asked = review.get("request").cloned().unwrap_or_else(|| json!({}));
+    let told = how.trim_start_matches(['m', 'v', '-']).starts_with("told");
+    if told {
+        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        asked["method"] = parts.method.as_str().into();
+        asked["query"] = parts.uri.query().into();
+        asked["review"] = review["apiVersion"].clone();
+        asked["headers"] = ["host", "accept", "accept-encoding", "content-type", "user-agent"]
+            .map(header)
+            .into_iter()
+            .collect();
+    }
+    let earlier = {
+        let mut calls = calls.lock().unwrap();
+        let calls = calls.entry(side.to_owned()).or_default();
+        calls.push((how.to_owned(), asked.clone()));
+        calls.len() - 1
+    };
+    if told {
+        return super::told::answer(&review, parts.uri.path(), earlier);
+    }
     let plain = |code: u16, text: &str| {
         Ok(Response::builder()
             .status(code)
