@@ -335,7 +335,7 @@ impl Transcript {
             }
             for (side, values) in [&pair.real, &pair.ours].into_iter().zip(&mut values) {
                 let wanted = step.request(values);
-                let deadline = Instant::now() + Duration::from_secs(60);
+                let deadline = Instant::now() + Duration::from_mins(1);
                 let answer = loop {
                     match side.send(&wanted).await {
                         Ok(answer) if step.satisfied(&answer) || Instant::now() > deadline => {
