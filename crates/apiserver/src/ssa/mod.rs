@@ -8,6 +8,7 @@ mod fieldset;
 mod last_applied;
 mod managed;
 mod merge;
+mod reconcile;
 mod scale;
 #[cfg(test)]
 mod tests;
@@ -48,7 +49,7 @@ pub struct Manager<'a> {
     pub ignored: &'a [&'a str],
     /// The versions that owners may have written, beside that of the request.
     pub versions: &'a [String],
-    /// Those of them in which the object has other fields.
+    /// Those of them in which the object may have other fields.
     pub variants: &'a [Variant],
     /// What becomes of an owner that wrote in any other version.
     pub others: Others,
@@ -251,6 +252,9 @@ fn merge_into(
         };
         update(&mut managers, &empty, &live, &before, ty);
     }
+    if !schema.typed {
+        reconcile::owners(&mut managers, manager, ty);
+    }
 
     let key = Key::new(manager.name, true, manager.api_version, manager.subresource);
     let before = managers.fields.get(&key).cloned();
@@ -309,6 +313,10 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
     if manager.heed_versions(&mut managers).is_err() {
         managers = Managers::default();
     } else if tracked {
+        // The schemas of built-in kinds do not change: only what the request says of owners may not fit them.
+        if !schema.typed || given.as_ref() != live {
+            reconcile::owners(&mut managers, manager, ty);
+        }
         let empty = empty_object(schema);
         let before = old.map_or_else(|| empty.clone(), without_managed_fields);
         update(&mut managers, &before, &stripped, manager, ty);
@@ -381,7 +389,7 @@ fn without_managed_fields(object: &Value) -> Value {
 }
 
 /// Takes changed fields from everybody but `key`.
-fn take(managers: &mut Managers, all: &Changes, key: &Key, force: bool) -> Result<(), ApplyError> {
+fn take(managers: &mut Managers, all: &Changes<'_>, key: &Key, force: bool) -> Result<(), ApplyError> {
     let changed = |owned: &Owned| {
         let seen = all.to(owned);
         seen.modified.union(&seen.added)

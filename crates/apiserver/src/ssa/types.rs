@@ -99,6 +99,24 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Whether nothing is said of any field, not by name and not by type.
+    pub(super) fn is_free(&self) -> bool {
+        let named = match self.owner {
+            TypeRef::Root { .. } => true,
+            TypeRef::Node { arena, id, .. } => {
+                let node = arena.get(id);
+                node.embedded_resource || !node.properties.is_empty()
+            }
+            TypeRef::Deduced | TypeRef::Untyped => false,
+        };
+        !named
+            && match self.other {
+                Some(TypeRef::Deduced) => true,
+                Some(ty @ TypeRef::Node { .. }) => ty.atom().scalar == Some(Scalar::Untyped),
+                _ => false,
+            }
+    }
+
     /// The type of any field.
     pub(super) fn field(&self, name: &str) -> Option<TypeRef<'a>> {
         self.named(name).or(self.other)
