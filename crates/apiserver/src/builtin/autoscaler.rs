@@ -61,7 +61,7 @@ pub(crate) fn variants(version: &str) -> &'static [Variant] {
             schema: older(),
             to: to_older,
             from: to_stored,
-            keeps_ignored: true,
+            protected_by: &["", "status"],
         }]
     });
     static OF_OLDER: LazyLock<[Variant; 1]> = LazyLock::new(|| {
@@ -70,7 +70,7 @@ pub(crate) fn variants(version: &str) -> &'static [Variant] {
             schema: newer_schema(),
             to: to_stored,
             from: to_older,
-            keeps_ignored: true,
+            protected_by: &["", "status"],
         }]
     });
     if version == OLDER {

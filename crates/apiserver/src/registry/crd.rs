@@ -127,7 +127,7 @@ fn variants(group: &str, versions: &[Version]) -> Vec<Variant> {
             .unwrap_or_else(Schema::anything),
         to: |_| (),
         from: |_| (),
-        keeps_ignored: false,
+        protected_by: if version.status { &["status"] } else { &[] },
     };
     versions.iter().map(variant).collect()
 }

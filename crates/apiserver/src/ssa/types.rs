@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::fieldset::{Element, Set};
+use super::fieldset::{Element, Set, spelled};
 use crate::schema::{Additional, Arena, ListType, NodeId, Schema, Type};
 
 /// The type of a place in an object.
@@ -246,7 +246,7 @@ pub(super) fn item_element(list: &List<'_>, item: &Value) -> Result<Element, Str
             Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
             Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
             Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
-            scalar => Ok(Element::Value(scalar.to_string())),
+            scalar => Ok(Element::Value(spelled(scalar))),
         };
     }
     let Some(map) = item.as_object() else {
@@ -275,7 +275,7 @@ pub(super) fn item_element(list: &List<'_>, item: &Value) -> Result<Element, Str
             keys.join(" ")
         ));
     }
-    Ok(Element::Key(Value::Object(fields).to_string()))
+    Ok(Element::Key(spelled(&Value::Object(fields))))
 }
 
 /// Adds the named fields on the way to members, which sets usually leave out.

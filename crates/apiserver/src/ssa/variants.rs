@@ -21,9 +21,9 @@ pub struct Variant {
     pub to: fn(&mut Value),
     /// And back.
     pub from: fn(&mut Value),
-    /// Whether its owners keep the fields that a write cannot change. Those of custom resources lose them to any
-    /// request in another version that says something else of them: the real server knows them by version.
-    pub keeps_ignored: bool,
+    /// The subresources that protect its owners from the loss of fields that a request in another version cannot
+    /// change, whatever it says of them. Custom resources themselves do not.
+    pub protected_by: &'static [&'static str],
 }
 
 fn converted(value: &Value, how: Option<fn(&mut Value)>) -> Value {
@@ -67,7 +67,8 @@ impl<'a> Changes<'a> {
         };
         let others = manager.other_variants().filter(is_used).map(|variant| {
             let [old, new] = [old, new].map(|value| converted(value, Some(variant.to)));
-            let ignored = if variant.keeps_ignored { manager.ignored } else { &[] };
+            let is_protected = variant.protected_by.contains(&manager.subresource);
+            let ignored = if is_protected { manager.ignored } else { &[] };
             let seen = compare(&old, &new, ignored, type_in(Some(variant), ty));
             (variant.api_version.as_str(), seen)
         });
