@@ -23,6 +23,13 @@ pub(super) fn schema(call: &Call) -> Result<Schema> {
 /// Fields that a write through this door cannot change, so that nobody comes to own them by it.
 fn ignored(call: &Call) -> &'static [&'static str] {
     let custom = call.resource.builtin.is_none();
+    if &*call.resource.table == "certificatesigningrequests.certificates.k8s.io" {
+        return match call.target.subresource.as_str() {
+            "status" => &["spec", "status.conditions"],
+            "approval" => &["spec", "status.certificate"],
+            _ => &["spec", "status"],
+        };
+    }
     match call.target.subresource.as_str() {
         "" if call.version().is_ok_and(|version| version.status) => &["status"],
         "status" if custom => &["metadata", "spec"],
@@ -33,7 +40,6 @@ fn ignored(call: &Call) -> &'static [&'static str] {
             Kept::Field(_) | Kept::Nothing => &["spec"],
         },
         "finalize" => &["status"],
-        "approval" => &["spec"],
         _ => &[],
     }
 }
@@ -75,11 +81,6 @@ fn foreign(call: &Call, owned: &Value, objects: &[&Value]) -> Option<String> {
 /// Records who wrote what.
 pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
     let api_version = call.api_version();
-    // The real server cannot read signing requests as typed objects, and keeps no owners of their fields.
-    if &*call.resource.table == "certificatesigningrequests.certificates.k8s.io" {
-        super::meta::edit(new, |metadata| metadata.remove("managedFields"));
-        return Ok(());
-    }
     if let Some(old) = old
         && foreign(call, old, &[old, new]).is_some()
     {

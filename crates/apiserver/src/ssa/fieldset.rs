@@ -77,13 +77,14 @@ pub(super) fn spelled(value: &Value) -> String {
         }
         Value::Number(number) if number.is_f64() => {
             let number = number.as_f64().unwrap_or_default();
-            let size = number.abs();
-            if size >= 1e21 {
-                format!("{number:e}").replace('e', "e+")
-            } else if size < 1e-6 && size > 0.0 {
-                format!("{number:e}")
-            } else {
-                number.to_string()
+            let is_plain = number == 0.0 || (1e-6..1e21).contains(&number.abs());
+            let exponential = format!("{number:e}");
+            match exponential.split_once('e') {
+                Some((digits, exponent)) if !is_plain => {
+                    let sign = if exponent.starts_with('-') { '-' } else { '+' };
+                    format!("{digits}e{sign}{:0>2}", exponent.trim_start_matches('-'))
+                }
+                _ => number.to_string(),
             }
         }
         other => other.to_string(),

@@ -214,19 +214,7 @@ fn merge_into(
     let ty = TypeRef::Root { schema, meta: &META };
     let errors = walk::type_errors(config, ty);
     if !errors.is_empty() {
-        let text = |pointer: &str| {
-            config
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
-        let about = format!(
-            "{}/{}; {}, Kind={}",
-            text("/metadata/namespace"),
-            text("/metadata/name"),
-            version,
-            text("/kind")
-        );
+        let about = about(config, manager);
         let errors = if let [only] = errors.as_slice() {
             only.clone()
         } else {
@@ -271,6 +259,14 @@ fn merge_into(
         merged = prune(&merged, &managers, &last, manager, ty);
     }
     let changes = Changes::new(&live, &merged, manager, ty, &managers);
+    if changes.own.unreadable
+        && let Some(why) = walk::type_errors(&live, ty).first()
+    {
+        return Err(ApplyError::Type(format!(
+            "failed to create typed live object ({}): {why}",
+            about(&live, manager)
+        )));
+    }
     take(&mut managers, &changes, &key, manager.force)?;
     strip(&mut managers, &key);
     if walk::equal(&live, &merged) {
@@ -280,6 +276,23 @@ fn merge_into(
     }
     managers.encode(&mut merged);
     Ok(merged)
+}
+
+/// Which object a message is about.
+fn about(object: &Value, manager: &Manager<'_>) -> String {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    format!(
+        "{}/{}; {}, Kind={}",
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+        manager.api_version,
+        text("/kind")
+    )
 }
 
 /// Records who changed what when an object is created, replaced or patched. `new` may bring
@@ -319,8 +332,11 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
         }
         let empty = empty_object(schema);
         let before = old.map_or_else(|| empty.clone(), without_managed_fields);
-        update(&mut managers, &before, &stripped, manager, ty);
-        managers.cap();
+        if update(&mut managers, &before, &stripped, manager, ty) {
+            managers.cap();
+        } else {
+            managers = Managers::default();
+        }
     }
     *new = stripped;
     managers.encode(new);
@@ -429,7 +445,8 @@ fn strip(managers: &mut Managers, key: &Key) {
     }
 }
 
-fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) {
+/// Answers whether the objects could be read.
+fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) -> bool {
     let key = Key::new(manager.name, false, manager.api_version, manager.subresource);
     let all = Changes::new(old, new, manager, ty, managers);
     // The manager's own fields are looked at like everybody's, then get back what it changed.
@@ -437,8 +454,9 @@ fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'
     let forced = take(managers, &all, &nobody, true);
     debug_assert!(forced.is_ok(), "a forced take has no conflicts");
     let changed = all.own.modified.union(&all.own.added).difference(&STRIPPED);
+    let is_readable = !all.own.unreadable;
     if changed.is_empty() {
-        return;
+        return is_readable;
     }
     let set = managers
         .fields
@@ -452,4 +470,5 @@ fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'
         },
     );
     managers.times.insert(key, time(manager));
+    is_readable
 }

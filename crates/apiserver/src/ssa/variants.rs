@@ -43,7 +43,9 @@ impl<'a> Manager<'a> {
 
     fn other_variants(&self) -> impl Iterator<Item = &'a Variant> {
         let own = self.api_version;
-        self.variants.iter().filter(move |variant| variant.api_version != own)
+        self.variants
+            .iter()
+            .filter(move |variant| variant.api_version != own)
     }
 }
 
@@ -90,6 +92,7 @@ fn compare(old: &Value, new: &Value, ignored: &[&str], ty: TypeRef<'_>) -> walk:
         removed: comparison.removed.without_fields(ignored),
         modified: comparison.modified.without_fields(ignored),
         added: comparison.added.without_fields(ignored),
+        unreadable: comparison.unreadable,
     }
 }
 

@@ -80,6 +80,9 @@ pub(super) struct Comparison {
     pub(super) removed: Set,
     pub(super) modified: Set,
     pub(super) added: Set,
+    /// Whether a list has an item that cannot be told from others, for it lacks its keys. The real server does not
+    /// read such an object.
+    pub(super) unreadable: bool,
 }
 
 /// Compares two values of one type.
@@ -164,11 +167,12 @@ fn compare_as(
 }
 
 fn compare_items(list: &List<'_>, old: &[Value], new: &[Value], path: &mut Path, out: &mut Comparison) {
-    let index = |items: &'_ [Value]| {
+    let mut index = |items: &'_ [Value]| {
         let mut map: BTreeMap<Element, Vec<Value>> = BTreeMap::new();
         for item in items {
-            if let Ok(element) = item_element(list, item) {
-                map.entry(element).or_default().push(item.clone());
+            match item_element(list, item) {
+                Ok(element) => map.entry(element).or_default().push(item.clone()),
+                Err(_) => out.unreadable = true,
             }
         }
         map
