@@ -238,7 +238,10 @@ fn merge_into(
             name: "before-first-apply",
             ..*manager
         };
-        update(&mut managers, &empty, &live, &before, ty);
+        if !update(&mut managers, &empty, &live, &before, ty) {
+            let what = "failed to create manager for existing fields: failed to convert new object";
+            return Err(unreadable(what, &live, manager, ty));
+        }
     }
     if !schema.typed {
         reconcile::owners(&mut managers, manager, ty);
@@ -259,13 +262,13 @@ fn merge_into(
         merged = prune(&merged, &managers, &last, manager, ty);
     }
     let changes = Changes::new(&live, &merged, manager, ty, &managers);
-    if changes.own.unreadable
-        && let Some(why) = walk::type_errors(&live, ty).first()
-    {
-        return Err(ApplyError::Type(format!(
-            "failed to create typed live object ({}): {why}",
-            about(&live, manager)
-        )));
+    if changes.own.unreadable {
+        return Err(unreadable(
+            "failed to create typed live object",
+            &live,
+            manager,
+            ty,
+        ));
     }
     take(&mut managers, &changes, &key, manager.force)?;
     strip(&mut managers, &key);
@@ -276,6 +279,16 @@ fn merge_into(
     }
     managers.encode(&mut merged);
     Ok(merged)
+}
+
+/// Why nothing can be applied to an object: it does not have its type.
+fn unreadable(what: &str, live: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) -> ApplyError {
+    let why = walk::type_errors(live, ty).into_iter().next();
+    ApplyError::Type(format!(
+        "{what} ({}): {}",
+        about(live, manager),
+        why.unwrap_or_default()
+    ))
 }
 
 /// Which object a message is about.

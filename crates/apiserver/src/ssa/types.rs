@@ -233,7 +233,41 @@ impl<'a> Atom<'a> {
     }
 }
 
+impl Scalar {
+    pub(super) fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Numeric => value.is_number(),
+            Self::Text => value.is_string(),
+            Self::Boolean => value.is_boolean(),
+            Self::Untyped => !value.is_object() && !value.is_array(),
+        }
+    }
+}
+
 impl Form<'_> {
+    /// Whether a value can be read in this form, and all of it if it is one value as a whole.
+    pub(super) fn fits(&self, value: &Value) -> bool {
+        let is_readable = |value: &Value, ty: TypeRef<'_>| {
+            let form = ty.atom().form(Some(value));
+            form.is_some_and(|form| form.fits(value))
+        };
+        match (self, value) {
+            (_, Value::Null) => true,
+            (Form::Scalar(scalar), _) => scalar.fits(value),
+            (Form::List(list), Value::Array(items)) => {
+                !list.atomic || items.iter().all(|item| is_readable(item, list.item))
+            }
+            (Form::Map(map), Value::Object(fields)) => {
+                let fits = |(name, value): (&String, &Value)| {
+                    let ty = map.field(name);
+                    ty.is_none_or(|ty| is_readable(value, ty))
+                };
+                !map.atomic || fields.iter().all(fits)
+            }
+            (Form::List(_) | Form::Map(_), _) => false,
+        }
+    }
+
     pub(super) fn same_kind(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }

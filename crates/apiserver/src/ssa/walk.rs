@@ -80,8 +80,8 @@ pub(super) struct Comparison {
     pub(super) removed: Set,
     pub(super) modified: Set,
     pub(super) added: Set,
-    /// Whether a list has an item that cannot be told from others, for it lacks its keys. The real server does not
-    /// read such an object.
+    /// Whether a value does not have its type, or a list has an item that lacks its keys. The real server does not read
+    /// such an object. It may have been made when the schema was another.
     pub(super) unreadable: bool,
 }
 
@@ -103,6 +103,8 @@ fn compare_at(
     let (Some(old_form), Some(new_form)) = (atom.form(old), atom.form(new)) else {
         return;
     };
+    let fits = |value: Option<&Value>, form: Form<'_>| value.is_none_or(|value| form.fits(value));
+    out.unreadable |= !fits(old, old_form) || !fits(new, new_form);
     let leaf = if new.is_none() {
         compare_as(old_form, old, new, path, out)
     } else if old.is_none() || old_form.same_kind(&new_form) {
@@ -271,13 +273,7 @@ fn check(value: &Value, ty: TypeRef<'_>, path: &str, out: &mut Vec<String>) {
         _ if value.is_null() => {}
         None => fail("schema error: invalid atom".into()),
         Some(Form::Scalar(scalar)) => {
-            let fits = match scalar {
-                Scalar::Numeric => value.is_number(),
-                Scalar::Text => value.is_string(),
-                Scalar::Boolean => value.is_boolean(),
-                Scalar::Untyped => !value.is_object() && !value.is_array(),
-            };
-            if !fits {
+            if !scalar.fits(value) {
                 let wanted = match scalar {
                     Scalar::Numeric => "numeric (int or float)",
                     Scalar::Text => "string",
