@@ -25,8 +25,9 @@ fn ignored(call: &Call) -> &'static [&'static str] {
     let custom = call.resource.builtin.is_none();
     if &*call.resource.table == restrict::CSR {
         return match call.target.subresource.as_str() {
-            "" | "status" => &["spec", "status"],
-            _ => &["spec"],
+            "status" => &["spec", "status.conditions"],
+            "approval" => &["spec", "status.certificate"],
+            _ => &["spec", "status"],
         };
     }
     match call.target.subresource.as_str() {
@@ -39,7 +40,6 @@ fn ignored(call: &Call) -> &'static [&'static str] {
             Kept::Field(_) | Kept::Nothing => &["spec"],
         },
         "finalize" => &["status"],
-        "approval" => &["spec"],
         _ => &[],
     }
 }

@@ -248,10 +248,14 @@ pub(super) fn default_made(call: &Call, value: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Drops what the schema does not know, and gives metadata the form of metadata: an apply or a webhook may have made it.
+/// Drops what the schema does not know, also nulls, and gives metadata the form of metadata: an apply or a webhook may
+/// have made it.
 pub(super) fn forget_unknown(call: &Call, value: &mut Value) -> Result<()> {
     if let Some(schema) = &call.version()?.schema {
         schema.prune(value);
+        if call.resource.builtin.is_none() {
+            schema.prune_nulls(value);
+        }
     }
     Ok(())
 }

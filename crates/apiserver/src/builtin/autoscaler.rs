@@ -57,18 +57,20 @@ pub(super) fn default_older(object: &mut Value) {
 pub(crate) fn variants(version: &str) -> &'static [Variant] {
     static OF_NEWER: LazyLock<[Variant; 1]> = LazyLock::new(|| {
         [Variant {
-            api_version: "autoscaling/v1",
+            api_version: "autoscaling/v1".to_owned(),
             schema: older(),
             to: to_older,
             from: to_stored,
+            protected_by: &["", "status"],
         }]
     });
     static OF_OLDER: LazyLock<[Variant; 1]> = LazyLock::new(|| {
         [Variant {
-            api_version: "autoscaling/v2",
+            api_version: "autoscaling/v2".to_owned(),
             schema: newer_schema(),
             to: to_stored,
             from: to_older,
+            protected_by: &["", "status"],
         }]
     });
     if version == OLDER {

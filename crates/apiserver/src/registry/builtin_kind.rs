@@ -60,6 +60,7 @@ fn resource(kind: &'static Kind) -> Resource {
             kind.version.to_owned()
         },
         differing: false,
+        variants: Vec::new(),
         builtin: Some(kind),
         verbs: match table_name(kind).as_str() {
             // All namespaces at once cannot be deleted.

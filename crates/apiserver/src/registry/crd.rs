@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{Column, Resource, Scale, Snapshot, Version, shared};
+use crate::schema::Schema;
+use crate::ssa::Variant;
 
 /// Why a definition is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +101,7 @@ fn build(spec: &Value) -> Result<Resource, CrdProblem> {
         short_names: texts(spec, "/names/shortNames"),
         categories: texts(spec, "/names/categories"),
         namespaced: text(spec, "/scope") == "Namespaced",
+        variants: variants(&group, &versions),
         group,
         plural,
         kind,
@@ -108,6 +111,25 @@ fn build(spec: &Value) -> Result<Resource, CrdProblem> {
         differing,
         verbs: super::CUSTOM_VERBS,
     })
+}
+
+/// How owners of each version see an object: as it is, by the schema of that version.
+fn variants(group: &str, versions: &[Version]) -> Vec<Variant> {
+    if versions.len() < 2 {
+        return Vec::new();
+    }
+    let variant = |version: &Version| Variant {
+        api_version: format!("{group}/{}", version.name),
+        schema: version
+            .schema
+            .as_deref()
+            .cloned()
+            .unwrap_or_else(Schema::anything),
+        to: |_| (),
+        from: |_| (),
+        protected_by: if version.status { &["status"] } else { &[] },
+    };
+    versions.iter().map(variant).collect()
 }
 
 fn columns(version: &Value) -> Vec<Column> {

@@ -90,6 +90,8 @@ pub(crate) struct Resource {
     pub verbs: &'static [&'static str],
     /// Whether versions have schemas of their own, so that an object is not the same in all of them.
     pub differing: bool,
+    /// How owners of each version see an object, where there are several versions.
+    pub variants: Vec<Variant>,
 }
 
 impl Resource {
@@ -123,12 +125,12 @@ impl Resource {
         versions
     }
 
-    /// How those see an object who wrote in another version than this one, where that has other fields.
-    pub fn variants(&self, version: &str) -> &'static [Variant] {
+    /// How those see an object who wrote in another version than this one, where that may have other fields.
+    pub fn variants(&self, version: &str) -> &[Variant] {
         if &*self.table == AUTOSCALERS {
             autoscaler::variants(version)
         } else {
-            &[]
+            &self.variants
         }
     }
 

@@ -7,9 +7,10 @@ use serde_json::{Map, Value};
 use super::cause::{Cause, child, index, key};
 use super::node::{Additional, Arena, ListType, NodeId};
 
-/// The item of `list` whose key fields equal those of `item`.
+/// The item of `list` whose key fields equal those of `item`; none if that lacks one of them.
 pub(crate) fn find_by_key<'a>(list: &'a [Value], item: &Value, keys: &[Box<str>]) -> Option<&'a Value> {
-    let wanted = key_of(item, keys)?;
+    let is_key = |value: &Value| !matches!(value, Value::Null | Value::Array(_) | Value::Object(_));
+    let wanted = key_of(item, keys).filter(|key| key.iter().all(is_key))?;
     list.iter()
         .find(|other| key_of(other, keys).as_ref() == Some(&wanted))
 }

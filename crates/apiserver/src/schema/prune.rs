@@ -34,7 +34,7 @@ impl Schema {
     }
 
     /// Removes nulls that the schema does not allow and no default will replace.
-    pub(super) fn prune_nulls(&self, object: &mut Value) {
+    pub(crate) fn prune_nulls(&self, object: &mut Value) {
         prune_nulls(&self.arena, object, Some(self.root));
     }
 }

@@ -15,7 +15,12 @@ impl Schema {
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let mut causes = self.validate_values(new, old);
         causes.extend(embedded::validate(self, new));
-        causes.extend(lists::validate(&self.arena, self.root, new, ""));
+        // An object that had duplicates before may have them, and more: its schema was another once.
+        let repeated = lists::validate(&self.arena, self.root, new, "");
+        let was_good = |old| lists::validate(&self.arena, self.root, old, "").is_empty();
+        if !repeated.is_empty() && old.is_none_or(was_good) {
+            causes.extend(repeated);
+        }
         if cel::has_rules(&self.arena, self.root) {
             let blocking = causes.iter().any(|c| {
                 use super::Reason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};

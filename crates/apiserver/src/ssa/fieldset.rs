@@ -31,8 +31,8 @@ impl Element {
         let json = || serde_json::from_str::<Value>(rest).ok();
         match kind {
             "f" => Some(Self::Field(rest.to_owned())),
-            "k" => json().filter(Value::is_object).map(|v| Self::Key(v.to_string())),
-            "v" => json().map(|v| Self::Value(v.to_string())),
+            "k" => json().filter(Value::is_object).map(|v| Self::Key(spelled(&v))),
+            "v" => json().map(|v| Self::Value(spelled(&v))),
             "i" => rest.parse().ok().map(Self::Index),
             _ => None,
         }
@@ -55,13 +55,39 @@ impl Element {
                 let fields: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
                 let fields: Vec<String> = fields
                     .iter()
-                    .map(|(name, value)| format!("{name}={value}"))
+                    .map(|(name, value)| format!("{name}={}", spelled(value)))
                     .collect();
                 format!("[{}]", fields.join(","))
             }
             Self::Value(json) => format!("[={json}]"),
             Self::Index(i) => format!("[{i}]"),
         }
+    }
+}
+
+/// Compact JSON in which every number has one form, as Go writes it: a whole float has no fraction.
+pub(super) fn spelled(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), spelled(value)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Number(number) if number.is_f64() => {
+            let number = number.as_f64().unwrap_or_default();
+            let is_plain = number == 0.0 || (1e-6..1e21).contains(&number.abs());
+            let exponential = format!("{number:e}");
+            match exponential.split_once('e') {
+                Some((digits, exponent)) if !is_plain => {
+                    let sign = if exponent.starts_with('-') { '-' } else { '+' };
+                    format!("{digits}e{sign}{:0>2}", exponent.trim_start_matches('-'))
+                }
+                _ => number.to_string(),
+            }
+        }
+        other => other.to_string(),
     }
 }
 

@@ -45,7 +45,9 @@ fn unchanged(noted: &str, live: &Value, manager: &Manager<'_>, schema: &Schema) 
     let noted: Value = serde_json::from_str(noted).ok()?;
     let ty = TypeRef::Root { schema, meta: &META };
     let live = without_managed_fields(live);
+    // A note about an object of another kind says nothing of this one.
     if noted.get("apiVersion")?.as_str()? != manager.api_version
+        || noted.get("kind")?.as_str()? != live.get("kind")?.as_str()?
         || !walk::type_errors(&noted, ty).is_empty()
         || !walk::type_errors(&live, ty).is_empty()
     {
@@ -90,7 +92,7 @@ fn annotations_of(object: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 /// As Go writes JSON: safe to stand in HTML.
-fn escaped(json: &str) -> String {
+pub(super) fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for character in json.chars() {
         match character {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::fieldset::Set;
+use super::last_applied::escaped;
 
 /// What tells one entry from another. Appliers keep their entry across API versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +34,23 @@ impl Key {
             api_version: api_version.to_owned(),
             subresource: subresource.to_owned(),
         }
+    }
+
+    /// The text by which the real server tells entries apart, and by which it sorts them when there are too many.
+    fn identifier(&self) -> String {
+        let quoted = |text: &str| escaped(&Value::from(text).to_string());
+        let operation = if self.applied { "Apply" } else { "Update" };
+        let fields = [
+            ("manager", self.manager.as_str()),
+            ("operation", operation),
+            ("apiVersion", &self.api_version),
+            ("subresource", &self.subresource),
+        ];
+        let fields = fields.iter().filter(|(_, text)| !text.is_empty());
+        let fields: Vec<String> = fields
+            .map(|(name, text)| format!("\"{name}\":{}", quoted(text)))
+            .collect();
+        format!("{{{}}}", fields.join(","))
     }
 
     /// The manager as it stands in a conflict.
@@ -151,7 +169,7 @@ impl Managers {
         if count <= MAX {
             return;
         }
-        updaters.sort_by_key(|k| (seconds(self.times.get(k)), k.clone()));
+        updaters.sort_by_cached_key(|k| (seconds(self.times.get(k)), k.identifier()));
         let mut first: BTreeMap<String, Key> = BTreeMap::new();
         for key in updaters {
             if count <= MAX {
@@ -174,8 +192,10 @@ impl Managers {
             if let Some(all) = self.fields.get_mut(&bucket) {
                 all.set = all.set.union(&owned.set);
             }
-            if let Some(time) = self.times.get(&key).cloned() {
-                self.times.insert(bucket, time);
+            // The time of the one that came last, or none if that had none.
+            match self.times.get(&key).cloned() {
+                Some(time) => drop(self.times.insert(bucket, time)),
+                None => drop(self.times.remove(&bucket)),
             }
             count -= 1;
         }

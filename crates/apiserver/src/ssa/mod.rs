@@ -8,6 +8,7 @@ mod fieldset;
 mod last_applied;
 mod managed;
 mod merge;
+mod reconcile;
 mod scale;
 #[cfg(test)]
 mod tests;
@@ -48,7 +49,7 @@ pub struct Manager<'a> {
     pub ignored: &'a [&'a str],
     /// The versions that owners may have written, beside that of the request.
     pub versions: &'a [String],
-    /// Those of them in which the object has other fields.
+    /// Those of them in which the object may have other fields.
     pub variants: &'a [Variant],
     /// What becomes of an owner that wrote in any other version.
     pub others: Others,
@@ -213,19 +214,7 @@ fn merge_into(
     let ty = TypeRef::Root { schema, meta: &META };
     let errors = walk::type_errors(config, ty);
     if !errors.is_empty() {
-        let text = |pointer: &str| {
-            config
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
-        let about = format!(
-            "{}/{}; {}, Kind={}",
-            text("/metadata/namespace"),
-            text("/metadata/name"),
-            version,
-            text("/kind")
-        );
+        let about = about(config, manager);
         let errors = if let [only] = errors.as_slice() {
             only.clone()
         } else {
@@ -249,7 +238,13 @@ fn merge_into(
             name: "before-first-apply",
             ..*manager
         };
-        update(&mut managers, &empty, &live, &before, ty);
+        if !update(&mut managers, &empty, &live, &before, ty) {
+            let what = "failed to create manager for existing fields: failed to convert new object";
+            return Err(unreadable(what, &live, manager, ty));
+        }
+    }
+    if !schema.typed {
+        reconcile::owners(&mut managers, manager, ty);
     }
 
     let key = Key::new(manager.name, true, manager.api_version, manager.subresource);
@@ -267,6 +262,14 @@ fn merge_into(
         merged = prune(&merged, &managers, &last, manager, ty);
     }
     let changes = Changes::new(&live, &merged, manager, ty, &managers);
+    if changes.own.unreadable {
+        return Err(unreadable(
+            "failed to create typed live object",
+            &live,
+            manager,
+            ty,
+        ));
+    }
     take(&mut managers, &changes, &key, manager.force)?;
     strip(&mut managers, &key);
     if walk::equal(&live, &merged) {
@@ -276,6 +279,33 @@ fn merge_into(
     }
     managers.encode(&mut merged);
     Ok(merged)
+}
+
+/// Why nothing can be applied to an object: it does not have its type.
+fn unreadable(what: &str, live: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) -> ApplyError {
+    let why = walk::type_errors(live, ty).into_iter().next();
+    ApplyError::Type(format!(
+        "{what} ({}): {}",
+        about(live, manager),
+        why.unwrap_or_default()
+    ))
+}
+
+/// Which object a message is about.
+fn about(object: &Value, manager: &Manager<'_>) -> String {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    format!(
+        "{}/{}; {}, Kind={}",
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+        manager.api_version,
+        text("/kind")
+    )
 }
 
 /// Records who changed what when an object is created, replaced or patched. `new` may bring
@@ -309,10 +339,17 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
     if manager.heed_versions(&mut managers).is_err() {
         managers = Managers::default();
     } else if tracked {
+        // The schemas of built-in kinds do not change: only what the request says of owners may not fit them.
+        if !schema.typed || given.as_ref() != live {
+            reconcile::owners(&mut managers, manager, ty);
+        }
         let empty = empty_object(schema);
         let before = old.map_or_else(|| empty.clone(), without_managed_fields);
-        update(&mut managers, &before, &stripped, manager, ty);
-        managers.cap();
+        if update(&mut managers, &before, &stripped, manager, ty) {
+            managers.cap();
+        } else {
+            managers = Managers::default();
+        }
     }
     *new = stripped;
     managers.encode(new);
@@ -381,7 +418,7 @@ fn without_managed_fields(object: &Value) -> Value {
 }
 
 /// Takes changed fields from everybody but `key`.
-fn take(managers: &mut Managers, all: &Changes, key: &Key, force: bool) -> Result<(), ApplyError> {
+fn take(managers: &mut Managers, all: &Changes<'_>, key: &Key, force: bool) -> Result<(), ApplyError> {
     let changed = |owned: &Owned| {
         let seen = all.to(owned);
         seen.modified.union(&seen.added)
@@ -421,7 +458,8 @@ fn strip(managers: &mut Managers, key: &Key) {
     }
 }
 
-fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) {
+/// Answers whether the objects could be read.
+fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) -> bool {
     let key = Key::new(manager.name, false, manager.api_version, manager.subresource);
     let all = Changes::new(old, new, manager, ty, managers);
     // The manager's own fields are looked at like everybody's, then get back what it changed.
@@ -429,8 +467,9 @@ fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'
     let forced = take(managers, &all, &nobody, true);
     debug_assert!(forced.is_ok(), "a forced take has no conflicts");
     let changed = all.own.modified.union(&all.own.added).difference(&STRIPPED);
+    let is_readable = !all.own.unreadable;
     if changed.is_empty() {
-        return;
+        return is_readable;
     }
     let set = managers
         .fields
@@ -444,4 +483,5 @@ fn update(managers: &mut Managers, old: &Value, new: &Value, manager: &Manager<'
         },
     );
     managers.times.insert(key, time(manager));
+    is_readable
 }

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::fieldset::{Element, Set};
+use super::fieldset::{Element, Set, spelled};
 use crate::schema::{Additional, Arena, ListType, NodeId, Schema, Type};
 
 /// The type of a place in an object.
@@ -97,6 +97,24 @@ impl<'a> Fields<'a> {
             }
             TypeRef::Deduced | TypeRef::Untyped => None,
         }
+    }
+
+    /// Whether nothing is said of any field, not by name and not by type.
+    pub(super) fn is_free(&self) -> bool {
+        let named = match self.owner {
+            TypeRef::Root { .. } => true,
+            TypeRef::Node { arena, id, .. } => {
+                let node = arena.get(id);
+                node.embedded_resource || !node.properties.is_empty()
+            }
+            TypeRef::Deduced | TypeRef::Untyped => false,
+        };
+        !named
+            && match self.other {
+                Some(TypeRef::Deduced) => true,
+                Some(ty @ TypeRef::Node { .. }) => ty.atom().scalar == Some(Scalar::Untyped),
+                _ => false,
+            }
     }
 
     /// The type of any field.
@@ -215,7 +233,41 @@ impl<'a> Atom<'a> {
     }
 }
 
+impl Scalar {
+    pub(super) fn fits(self, value: &Value) -> bool {
+        match self {
+            Self::Numeric => value.is_number(),
+            Self::Text => value.is_string(),
+            Self::Boolean => value.is_boolean(),
+            Self::Untyped => !value.is_object() && !value.is_array(),
+        }
+    }
+}
+
 impl Form<'_> {
+    /// Whether a value can be read in this form, and all of it if it is one value as a whole.
+    pub(super) fn fits(&self, value: &Value) -> bool {
+        let is_readable = |value: &Value, ty: TypeRef<'_>| {
+            let form = ty.atom().form(Some(value));
+            form.is_some_and(|form| form.fits(value))
+        };
+        match (self, value) {
+            (_, Value::Null) => true,
+            (Form::Scalar(scalar), _) => scalar.fits(value),
+            (Form::List(list), Value::Array(items)) => {
+                !list.atomic || items.iter().all(|item| is_readable(item, list.item))
+            }
+            (Form::Map(map), Value::Object(fields)) => {
+                let fits = |(name, value): (&String, &Value)| {
+                    let ty = map.field(name);
+                    ty.is_none_or(|ty| is_readable(value, ty))
+                };
+                !map.atomic || fields.iter().all(fits)
+            }
+            (Form::List(_) | Form::Map(_), _) => false,
+        }
+    }
+
     pub(super) fn same_kind(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -228,7 +280,7 @@ pub(super) fn item_element(list: &List<'_>, item: &Value) -> Result<Element, Str
             Value::Object(_) => Err("associative list without keys has an element that's a map type".into()),
             Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
             Value::Null => Err("associative list without keys has an element that's an explicit null".into()),
-            scalar => Ok(Element::Value(scalar.to_string())),
+            scalar => Ok(Element::Value(spelled(scalar))),
         };
     }
     let Some(map) = item.as_object() else {
@@ -257,7 +309,7 @@ pub(super) fn item_element(list: &List<'_>, item: &Value) -> Result<Element, Str
             keys.join(" ")
         ));
     }
-    Ok(Element::Key(Value::Object(fields).to_string()))
+    Ok(Element::Key(spelled(&Value::Object(fields))))
 }
 
 /// Adds the named fields on the way to members, which sets usually leave out.

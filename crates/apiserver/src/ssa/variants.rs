@@ -10,17 +10,20 @@ use super::types::{TypeRef, with_named_fields};
 use super::{META, Manager, walk};
 use crate::schema::Schema;
 
-/// The object in another version, which has other fields.
+/// The object in another version, in which it may have other fields.
 #[derive(Debug)]
 pub struct Variant {
     /// That version.
-    pub api_version: &'static str,
+    pub api_version: String,
     /// What the object is made of there.
     pub schema: Schema,
     /// From the version of the request to this one.
     pub to: fn(&mut Value),
     /// And back.
     pub from: fn(&mut Value),
+    /// The subresources that protect its owners from the loss of fields that a request in another version cannot
+    /// change, whatever it says of them. Custom resources themselves do not.
+    pub protected_by: &'static [&'static str],
 }
 
 fn converted(value: &Value, how: Option<fn(&mut Value)>) -> Value {
@@ -33,24 +36,30 @@ fn converted(value: &Value, how: Option<fn(&mut Value)>) -> Value {
 
 impl<'a> Manager<'a> {
     /// The variant of a version; none for those in which the object is as in the request.
-    fn variant(&self, api_version: &str) -> Option<&'a Variant> {
+    pub(super) fn variant(&self, api_version: &str) -> Option<&'a Variant> {
+        self.other_variants()
+            .find(|variant| variant.api_version == api_version)
+    }
+
+    fn other_variants(&self) -> impl Iterator<Item = &'a Variant> {
+        let own = self.api_version;
         self.variants
             .iter()
-            .find(|variant| variant.api_version == api_version)
+            .filter(move |variant| variant.api_version != own)
     }
 }
 
 /// What a write changed, in the request's version and in all others that somebody owns fields in.
-pub(super) struct Changes {
+pub(super) struct Changes<'a> {
     pub own: walk::Comparison,
-    others: BTreeMap<&'static str, walk::Comparison>,
+    others: BTreeMap<&'a str, walk::Comparison>,
 }
 
-impl Changes {
+impl<'a> Changes<'a> {
     pub fn new(
         old: &Value,
         new: &Value,
-        manager: &Manager<'_>,
+        manager: &Manager<'a>,
         ty: TypeRef<'_>,
         managers: &Managers,
     ) -> Self {
@@ -58,15 +67,15 @@ impl Changes {
             let mut owners = managers.fields.values();
             owners.any(|owned| owned.api_version == variant.api_version)
         };
-        let others = manager.variants.iter().filter(is_used).map(|variant| {
+        let others = manager.other_variants().filter(is_used).map(|variant| {
             let [old, new] = [old, new].map(|value| converted(value, Some(variant.to)));
-            (
-                variant.api_version,
-                compare(&old, &new, manager, type_in(Some(variant), ty)),
-            )
+            let is_protected = variant.protected_by.contains(&manager.subresource);
+            let ignored = if is_protected { manager.ignored } else { &[] };
+            let seen = compare(&old, &new, ignored, type_in(Some(variant), ty));
+            (variant.api_version.as_str(), seen)
         });
         Self {
-            own: compare(old, new, manager, ty),
+            own: compare(old, new, manager.ignored, ty),
             others: others.collect(),
         }
     }
@@ -77,17 +86,18 @@ impl Changes {
     }
 }
 
-fn compare(old: &Value, new: &Value, manager: &Manager<'_>, ty: TypeRef<'_>) -> walk::Comparison {
+fn compare(old: &Value, new: &Value, ignored: &[&str], ty: TypeRef<'_>) -> walk::Comparison {
     let comparison = walk::compare(old, new, ty);
     walk::Comparison {
-        removed: comparison.removed.without_fields(manager.ignored),
-        modified: comparison.modified.without_fields(manager.ignored),
-        added: comparison.added.without_fields(manager.ignored),
+        removed: comparison.removed.without_fields(ignored),
+        modified: comparison.modified.without_fields(ignored),
+        added: comparison.added.without_fields(ignored),
+        unreadable: comparison.unreadable,
     }
 }
 
 /// The type in a variant, or that of the request.
-fn type_in<'a>(variant: Option<&'a Variant>, own: TypeRef<'a>) -> TypeRef<'a> {
+pub(super) fn type_in<'a>(variant: Option<&'a Variant>, own: TypeRef<'a>) -> TypeRef<'a> {
     variant.map_or(own, |variant| TypeRef::Root {
         schema: &variant.schema,
         meta: &META,
@@ -95,7 +105,7 @@ fn type_in<'a>(variant: Option<&'a Variant>, own: TypeRef<'a>) -> TypeRef<'a> {
 }
 
 fn name(variant: Option<&Variant>) -> Option<&str> {
-    variant.map(|variant| variant.api_version)
+    variant.map(|variant| variant.api_version.as_str())
 }
 
 /// From one variant to another, each of which may be that of the request.

@@ -80,6 +80,9 @@ pub(super) struct Comparison {
     pub(super) removed: Set,
     pub(super) modified: Set,
     pub(super) added: Set,
+    /// Whether a value does not have its type, or a list has an item that lacks its keys. The real server does not read
+    /// such an object. It may have been made when the schema was another.
+    pub(super) unreadable: bool,
 }
 
 /// Compares two values of one type.
@@ -100,6 +103,8 @@ fn compare_at(
     let (Some(old_form), Some(new_form)) = (atom.form(old), atom.form(new)) else {
         return;
     };
+    let fits = |value: Option<&Value>, form: Form<'_>| value.is_none_or(|value| form.fits(value));
+    out.unreadable |= !fits(old, old_form) || !fits(new, new_form);
     let leaf = if new.is_none() {
         compare_as(old_form, old, new, path, out)
     } else if old.is_none() || old_form.same_kind(&new_form) {
@@ -164,11 +169,12 @@ fn compare_as(
 }
 
 fn compare_items(list: &List<'_>, old: &[Value], new: &[Value], path: &mut Path, out: &mut Comparison) {
-    let index = |items: &'_ [Value]| {
+    let mut index = |items: &'_ [Value]| {
         let mut map: BTreeMap<Element, Vec<Value>> = BTreeMap::new();
         for item in items {
-            if let Ok(element) = item_element(list, item) {
-                map.entry(element).or_default().push(item.clone());
+            match item_element(list, item) {
+                Ok(element) => map.entry(element).or_default().push(item.clone()),
+                Err(_) => out.unreadable = true,
             }
         }
         map
@@ -267,13 +273,7 @@ fn check(value: &Value, ty: TypeRef<'_>, path: &str, out: &mut Vec<String>) {
         _ if value.is_null() => {}
         None => fail("schema error: invalid atom".into()),
         Some(Form::Scalar(scalar)) => {
-            let fits = match scalar {
-                Scalar::Numeric => value.is_number(),
-                Scalar::Text => value.is_string(),
-                Scalar::Boolean => value.is_boolean(),
-                Scalar::Untyped => !value.is_object() && !value.is_array(),
-            };
-            if !fits {
+            if !scalar.fits(value) {
                 let wanted = match scalar {
                     Scalar::Numeric => "numeric (int or float)",
                     Scalar::Text => "string",
