@@ -72,11 +72,23 @@ fn foreign(call: &Call, owned: &Value, objects: &[&Value]) -> Option<String> {
     })
 }
 
+/// Whether an account names a secret by anything but its name.
+fn has_nameless_secret(account: &Value) -> bool {
+    let secrets = account.get("secrets").and_then(Value::as_array);
+    let mut secrets = secrets.into_iter().flatten();
+    secrets.any(|secret| secret.get("name").is_none())
+}
+
 /// Records who wrote what.
 pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
     let api_version = call.api_version();
     // The real server cannot read signing requests as typed objects, and keeps no owners of their fields.
     if &*call.resource.table == "certificatesigningrequests.certificates.k8s.io" {
+        super::meta::edit(new, |metadata| metadata.remove("managedFields"));
+        return Ok(());
+    }
+    // What has no key has no place in a list that is a map.
+    if &*call.resource.table == "serviceaccounts" && [old, Some(&*new)].into_iter().flatten().any(has_nameless_secret) {
         super::meta::edit(new, |metadata| metadata.remove("managedFields"));
         return Ok(());
     }

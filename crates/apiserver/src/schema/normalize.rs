@@ -54,6 +54,7 @@ impl Schema {
         {
             *owners = serde_json::json!([{}]);
         }
+        self.fill_nulls(object);
         normalize(&self.arena, object, self.root, false);
     }
 
@@ -94,8 +95,8 @@ fn normalize(arena: &Arena, value: &mut Value, id: NodeId, stored: bool) {
                 if let Some(id) = node.property(name) {
                     normalize(arena, value, id, stored);
                 } else if let Additional::Schema(id) = node.additional {
-                    let child = arena.get(id);
-                    if value.is_null() && child.ty == Type::String {
+                    // Storage knows no bytes but empty ones where none are given.
+                    if stored && value.is_null() && arena.get(id).ty == Type::String {
                         *value = Value::from("");
                     }
                     normalize(arena, value, id, stored);
@@ -299,7 +300,7 @@ fn is_time(text: &str, path: &str) -> bool {
 }
 
 /// Quantities are texts that may be written as numbers.
-fn is_quantity(node: &super::Node) -> bool {
+pub(super) fn is_quantity(node: &super::Node) -> bool {
     node.checks
         .as_deref()
         .is_some_and(|c| c.format.as_deref() == Some("quantity"))

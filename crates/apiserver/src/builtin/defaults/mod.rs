@@ -10,6 +10,7 @@ use super::{Kind, autoscaler};
 
 /// Fills in defaults, then gives the object its stored form.
 pub(super) fn apply(kind: &Kind, object: &mut Value) {
+    kind.schema().fill_nulls(object);
     match kind.kind {
         "Secret" => core::secret(object),
         "Namespace" => core::namespace(object),
