@@ -88,7 +88,9 @@ pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &m
         return Ok(());
     }
     // What has no key has no place in a list that is a map.
-    if &*call.resource.table == "serviceaccounts" && [old, Some(&*new)].into_iter().flatten().any(has_nameless_secret) {
+    if &*call.resource.table == "serviceaccounts"
+        && [old, Some(&*new)].into_iter().flatten().any(has_nameless_secret)
+    {
         super::meta::edit(new, |metadata| metadata.remove("managedFields"));
         return Ok(());
     }

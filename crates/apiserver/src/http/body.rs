@@ -195,6 +195,22 @@ fn has_surrogates(body: &[u8]) -> bool {
     escapes(body).any(|at| surrogate(body, at).is_some())
 }
 
+/// As Go writes JSON: safe to stand in HTML.
+pub(crate) fn escape_marks(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
 /// JSON in which lone surrogates and bytes that are no UTF-8 are replaced, as Go's parser does, so that a stricter one reads it.
 pub(crate) fn mended(body: &[u8]) -> Cow<'_, [u8]> {
     match readable(body) {
