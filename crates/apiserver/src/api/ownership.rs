@@ -79,8 +79,20 @@ fn has_nameless_secret(account: &Value) -> bool {
     secrets.any(|secret| secret.get("name").is_none())
 }
 
-/// Records who wrote what.
-pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
+/// Records who wrote what. After that nobody sees the empty lists and maps of a built-in object, which are not stored.
+/// Says whether there were any.
+pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<bool> {
+    let uncompared = call.resource.builtin.is_some() && schema(call)?.forget_uncompared(new);
+    record(call, options, old, new)?;
+    Ok(forget_empty(call, new)? || uncompared)
+}
+
+/// The same for a write that has recorded it already.
+pub(super) fn forget_empty(call: &Call, new: &mut Value) -> Result<bool> {
+    Ok(call.resource.builtin.is_some() && schema(call)?.forget_empty(new))
+}
+
+fn record(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
     let api_version = call.api_version();
     // The real server cannot read signing requests as typed objects, and keeps no owners of their fields.
     if &*call.resource.table == "certificatesigningrequests.certificates.k8s.io" {

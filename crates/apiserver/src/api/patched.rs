@@ -29,7 +29,9 @@ pub(super) fn decode(call: &Call, value: &mut Value) -> Result<(), Rejection> {
             metadata.remove("managedFields");
         }
     });
-    write::default_made(call, value).map_err(Rejection::from)
+    write::default_made(call, value).map_err(Rejection::from)?;
+    ownership::forget_empty(call, value).map_err(Rejection::from)?;
+    Ok(())
 }
 
 /// The same for the Scale of an object.

@@ -49,7 +49,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "TokenRequest" => set(object, "/spec/expirationSeconds", 3600),
         _ => {}
     }
-    kind.schema().normalize(object);
+    kind.schema().normalize_read(object);
 }
 
 /// What a new object begins with.
