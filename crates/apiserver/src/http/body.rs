@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use serde_saphyr::DuplicateKeyPolicy;
 
 use super::Body;
+use super::characters::yaml_text;
 use crate::status::{Failure, Result};
 
 /// The real server's limit for the body of one request.
@@ -83,6 +84,8 @@ fn strict_json(body: &[u8]) -> Result<Decoded, String> {
 
 /// Parses the first document of YAML (of which JSON is a part).
 pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, String> {
+    let text = yaml_text(body)?;
+    let body = text.as_bytes();
     // Most of it is JSON, which is read faster and may be deeper.
     if body.first() == Some(&b'{')
         && let Ok(decoded) = strict_json(body)
@@ -99,8 +102,7 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, String> {
     }
     // One document of YAML becomes JSON first, so that both take the same way from there.
     let failed = |error: &dyn fmt::Display| format!("yaml parse error: {error}");
-    let text = std::str::from_utf8(body).map_err(|error| failed(&error))?;
-    let text = first_document(text);
+    let text = first_document(&text);
     let read = |duplicate_keys| {
         let options = serde_saphyr::options! {
             duplicate_keys: duplicate_keys,

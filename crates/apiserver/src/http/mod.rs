@@ -2,6 +2,7 @@
 
 mod accept;
 mod body;
+mod characters;
 mod compress;
 mod deadline;
 mod protobuf;

@@ -16,7 +16,12 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "Namespace" => core::namespace(object),
         "Service" => core::service(object),
         "LimitRange" => each(object, "/spec/limits", core::limit),
-        "PersistentVolumeClaim" => set(object, "/spec/volumeMode", "Filesystem"),
+        "PersistentVolumeClaim" => {
+            set(object, "/spec/volumeMode", "Filesystem");
+            set_text(object, "/status/phase", "Pending");
+        }
+        "Node" => core::node(object),
+        "PersistentVolume" => set_text(object, "/status/phase", "Pending"),
         "Endpoints" => each(object, "/subsets", |subset| {
             each(subset, "/ports", |p| set(p, "/protocol", "TCP"));
         }),
@@ -54,7 +59,9 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
 
 /// What a new object begins with.
 pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
+    // A node may say how it is when it comes.
     if kind.subresources.contains(&"status")
+        && kind.kind != "Node"
         && let Some(map) = object.as_object_mut()
     {
         map.remove("status");
