@@ -298,7 +298,9 @@ fn same(found: &Value, written: Option<&RawValue>) -> bool {
                     && list.iter().zip(wanted).all(|(found, wanted)| same(found, wanted))
             })
         }
-        Value::String(_) => escape_marks(&found.to_string()) == written.get(),
-        Value::Bool(_) | Value::Number(_) => found.to_string() == written.get(),
+        Value::String(_) | Value::Bool(_) | Value::Number(_) => {
+            let text = escape_marks(&found.to_string());
+            text == written.get()
+        }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Kind, autoscaler};
 
-/// Fills in defaults, then gives the object its stored form.
+/// Fills in defaults, then gives the object the form of its types.
 pub(super) fn apply(kind: &Kind, object: &mut Value) {
     kind.schema().fill_nulls(object);
     match kind.kind {
