@@ -8,7 +8,7 @@ use writ_authz::Write;
 use super::admit::{self, Operation};
 use super::update::no_version;
 use super::write::{self, Options};
-use super::{Call, meta, restrict};
+use super::{Call, meta, ownership, restrict};
 use crate::http::Body;
 use crate::status::{Failure, Result};
 use crate::store::{Expect, Refused, key_of};
@@ -48,7 +48,9 @@ pub(super) async fn store_new(
         meta::wipe(&mut value);
     }
     if track {
-        super::ownership::track(call, options, None, &mut value)?;
+        ownership::track(call, options, None, &mut value)?;
+    } else {
+        ownership::forget_empty(call, &mut value)?;
     }
     // The object gets its identity when those who may change it have done so.
     let mutated = admit::mutate(call, Operation::Create, &mut value, None, options).await?;

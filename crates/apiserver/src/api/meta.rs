@@ -156,27 +156,43 @@ fn copy(from: &Map<String, Value>, to: &mut Map<String, Value>, name: &str) {
     }
 }
 
-/// Counts a change of the specification: of anything but metadata, and status where that is written apart.
-pub(super) fn count_generation(resource: &Resource, version: &Version, old: &Value, new: &mut Value) {
+/// Counts a change of the specification: of anything but metadata, and status where that is written apart. `emptied` says
+/// that it had empty lists, which are not stored.
+pub(super) fn count_generation(
+    resource: &Resource,
+    version: &Version,
+    old: &Value,
+    new: &mut Value,
+    emptied: bool,
+) {
     let builtin = |kind: &str| resource.kind == kind && resource.builtin.is_some();
     // That of a PriorityClass stays what it was.
     if !counts_generation(resource) || builtin("PriorityClass") {
         return;
     }
+    // Slices do not tell an empty list from none; others do, and see a change where nothing empty is stored.
+    let is_slice = builtin("EndpointSlice");
+    let is_nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    let exact = [
+        "NetworkPolicy",
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ];
+    let emptied = emptied && exact.iter().any(|kind| builtin(kind));
     let relevant = |name: &str| {
         !(matches!(name, "metadata" | "apiVersion" | "kind") || (name == "status" && version.status))
     };
     let fields = |value: &Value| -> Vec<(String, Value)> {
         let map = value.as_object().into_iter().flatten();
-        map.filter(|(name, _)| relevant(name))
+        map.filter(|(name, value)| relevant(name) && !(is_slice && is_nothing(value)))
             .map(|(n, v)| (n.clone(), v.clone()))
             .collect()
     };
     // Annotations of a deployment steer its rollout, labels of a slice say whose it is, so they count too.
     let differs = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
-    let steered = builtin("Deployment") && differs("/metadata/annotations")
-        || builtin("EndpointSlice") && differs("/metadata/labels");
-    if steered || fields(old) != fields(new) {
+    let steered =
+        builtin("Deployment") && differs("/metadata/annotations") || is_slice && differs("/metadata/labels");
+    if steered || emptied || fields(old) != fields(new) {
         let generation = old
             .pointer("/metadata/generation")
             .and_then(Value::as_i64)

@@ -78,8 +78,20 @@ fn foreign(call: &Call, owned: &Value, objects: &[&Value]) -> Option<String> {
     })
 }
 
-/// Records who wrote what.
-pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
+/// Records who wrote what. After that nobody sees the empty lists and maps of a built-in object, which are not stored.
+/// Says whether there were any.
+pub(super) fn track(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<bool> {
+    let uncompared = call.resource.builtin.is_some() && schema(call)?.forget_uncompared(new);
+    record(call, options, old, new)?;
+    Ok(forget_empty(call, new)? || uncompared)
+}
+
+/// The same for a write that has recorded it already.
+pub(super) fn forget_empty(call: &Call, new: &mut Value) -> Result<bool> {
+    Ok(call.resource.builtin.is_some() && schema(call)?.forget_empty(new))
+}
+
+fn record(call: &Call, options: &Options, old: Option<&Value>, new: &mut Value) -> Result<()> {
     let api_version = call.api_version();
     if let Some(old) = old
         && foreign(call, old, &[old, new]).is_some()

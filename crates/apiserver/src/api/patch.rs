@@ -5,7 +5,7 @@ use http::Response;
 use serde_json::Value;
 
 use super::update::{How, check_name, check_no_uid, finish, modify};
-use super::write::{self, Options};
+use super::write::{self, Options, Validation};
 use super::{Call, meta, ownership};
 use crate::http::{Body, decode_json, decode_yaml, media_type, without_whole_floats};
 use crate::patch::{self as engine, PatchError};
@@ -69,17 +69,29 @@ pub(super) fn check_options(call: &Call, kind: &str) -> Result<Options> {
 
 async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Result<super::update::Done> {
     let schema = ownership::schema(call)?;
+    let mut odd = Ok(Vec::new());
     let strategic = match kind {
         // A patch that is merged as a tree says of a whole number only that it is one.
-        STRATEGIC => Some(without_whole_floats(
-            decode_json(bytes)
-                .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?
-                .value,
-        )),
-        _ => None,
+        STRATEGIC => {
+            let decoded = decode_json(bytes)
+                .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
+            odd = Ok(decoded.duplicates);
+            Some(without_whole_floats(decoded.value))
+        }
+        _ if options.validation == Validation::Ignore => None,
+        JSON => {
+            odd = engine::json_patch_problems(bytes);
+            None
+        }
+        _ => {
+            let decoded = decode_json(bytes);
+            odd = Ok(decoded.map_or_else(|_| Vec::new(), |decoded| decoded.duplicates));
+            None
+        }
     };
     modify(call, options, How::Patch, &|live| {
         let live = live.ok_or_else(|| call.not_found())?;
+        let mut problems = odd.clone().map_err(refuse)?;
         let patched = match (&strategic, kind) {
             (Some(patch), _) => engine::strategic_merge(live, patch, &schema),
             (None, JSON) => engine::json_patch(live, bytes),
@@ -89,13 +101,13 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
         if strategic.is_some() {
             schema.cut_integers(&mut new);
         }
-        same_identity(call, live, &mut new)?;
+        same_type(call, options, live, &mut new)?;
         let shown = Value::from(new.to_string());
-        let invalid = |failure: Failure| {
-            Failure::invalid("", "", "", &[Cause::invalid("patch", &shown, failure.message())])
-        };
-        let problems = write::shape(call, &mut new).map_err(invalid)?;
+        let invalid = |failure: Failure| refuse_made(&shown, failure.message());
+        problems.extend(write::shape(call, &mut new).map_err(invalid)?);
         write::report(call, options.validation, &problems).map_err(invalid)?;
+        same_name(call, &new)?;
+        write::check_place(call, &mut new)?;
         Ok(new)
     })
     .await
@@ -115,45 +127,75 @@ pub(super) fn refuse(error: PatchError) -> Failure {
 }
 
 /// A patch cannot make an object another one.
-fn same_identity(call: &Call, live: &Value, new: &mut Value) -> Result<()> {
-    for field in ["apiVersion", "kind"] {
-        let text = |value: &Value| {
-            value
-                .get(field)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let (given, wanted) = (text(new), text(live));
+fn same_name(call: &Call, new: &Value) -> Result<()> {
+    let name = meta::text(new, "name");
+    if name == call.target.name {
+        return Ok(());
+    }
+    Err(Failure::bad_request(format!(
+        "the name of the object ({name}) does not match the name on the URL ({})",
+        call.target.name
+    )))
+}
+
+/// A patch cannot change what an object is. It may leave that out, which has its own answers.
+fn same_type(call: &Call, options: &Options, live: &Value, new: &mut Value) -> Result<()> {
+    let text = |value: &Value, field: &str| {
+        let text = value.get(field).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let builtin = call.resource.builtin.is_some();
+    let shown = Value::from(new.to_string());
+    for field in ["kind", "apiVersion"] {
+        let (given, wanted) = (text(new, field), text(live, field));
         if given == wanted {
             continue;
         }
         let why = format!("must be {wanted}");
-        if call.resource.builtin.is_some() {
-            return Err(Failure::invalid(
-                "",
-                "",
-                "",
-                &[Cause::invalid("patch", &new.to_string().into(), &why)],
-            ));
+        match (given.as_str(), field) {
+            _ if !new.is_object() => return Err(refuse_made(&shown, &why)),
+            // The type is known from the path.
+            ("", "kind") if builtin => {
+                if let Some(map) = new.as_object_mut() {
+                    map.insert("kind".into(), wanted.into());
+                }
+            }
+            ("", "apiVersion") if builtin => return Err(unread(call, options, new, &shown)),
+            ("", "kind") => return Err(refuse_made(&shown, "Object 'Kind' is missing")),
+            ("", _) => {
+                let why = "Object 'apiVersion' is missing in 'object has no apiVersion field'";
+                return Err(Failure::internal(why));
+            }
+            _ if builtin => return Err(refuse_made(&shown, &why)),
+            _ => {
+                let (group, kind) = (&call.resource.group, text(new, "kind"));
+                let cause = Cause::invalid(field, &given.into(), &why);
+                return Err(Failure::invalid(group, &kind, &call.target.name, &[cause]));
+            }
         }
-        let kind = new.get("kind").and_then(Value::as_str).unwrap_or_default();
-        let cause = Cause::invalid(field, &given.into(), &why);
-        return Err(Failure::invalid(
-            &call.resource.group,
-            kind,
-            &call.target.name,
-            &[cause],
-        ));
     }
-    let name = meta::text(new, "name");
-    if name != call.target.name {
-        return Err(Failure::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
+    Ok(())
+}
+
+/// The object that a patch made cannot be read.
+fn refuse_made(shown: &Value, why: &str) -> Failure {
+    Failure::invalid("", "", "", &[Cause::invalid("patch", shown, why)])
+}
+
+/// Without a version, nothing is known of an object: every field is an unknown one, and it has no name.
+fn unread(call: &Call, options: &Options, new: &Value, shown: &Value) -> Failure {
+    let fields = new.as_object().into_iter().flat_map(|map| map.keys());
+    let unknown: Vec<String> = fields
+        .filter(|name| name.as_str() != "kind")
+        .map(|name| format!("unknown field \"{name}\""))
+        .collect();
+    match write::report(call, options.validation, &unknown) {
+        Err(failure) => refuse_made(shown, failure.message()),
+        Ok(()) => Failure::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
             call.target.name
-        )));
+        )),
     }
-    write::check_place(call, new)
 }
 
 /// Reads a configuration of one kind; also says which fields were there twice.

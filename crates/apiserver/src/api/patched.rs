@@ -47,7 +47,9 @@ impl Reader for Objects<'_> {
     fn fill(&self, value: &mut Value, version: &str) -> Result<(), Rejection> {
         let resource = &self.call.resource;
         if resource.builtin.is_some() {
-            return write::default_made(self.call, value).map_err(Rejection::from);
+            write::default_made(self.call, value).map_err(Rejection::from)?;
+            ownership::forget_empty(self.call, value).map_err(Rejection::from)?;
+            return Ok(());
         }
         if let Some(schema) = resource.version(version).and_then(|v| v.schema.as_ref()) {
             schema.fill_content(value);

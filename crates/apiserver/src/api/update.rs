@@ -7,7 +7,7 @@ use writ_authz::Write;
 
 use super::admit::{self, Operation};
 use super::write::{self, Options};
-use super::{Call, create, meta, restrict};
+use super::{Call, create, meta, ownership, restrict};
 use crate::http::Body;
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -136,9 +136,11 @@ async fn change(
     let version = call.version()?;
     fill(call, how, &mut new)?;
     // An apply, and all that comes through `/scale`, has recorded it already.
-    if how != How::Apply && call.target.subresource != "scale" {
-        super::ownership::track(call, options, Some(&old), &mut new)?;
-    }
+    let emptied = if how != How::Apply && call.target.subresource != "scale" {
+        ownership::track(call, options, Some(&old), &mut new)?
+    } else {
+        ownership::forget_empty(call, &mut new)?
+    };
     let mutated = admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
     assume_version(call, &old, &mut new);
     check_version(call, &old, &new)?;
@@ -149,7 +151,7 @@ async fn change(
     meta::carry_end(&old, &mut new);
     // Through the status nothing else changes, whatever defaults another version brings.
     if call.target.subresource != "status" {
-        meta::count_generation(&call.resource, version, &old, &mut new);
+        meta::count_generation(&call.resource, version, &old, &mut new, emptied);
     }
     if let Some(kind) = call.resource.builtin {
         kind.prepare_update(&mut new, &old, &call.state.clock.rfc3339());

@@ -133,7 +133,8 @@ impl Kind {
             .unwrap_or_else(Schema::anything)
     }
 
-    /// Fills in the kind's defaults and gives the object its stored form.
+    /// Fills in the kind's defaults and gives the object the form of its types, with the empty lists and maps that it was
+    /// given: owners are found with them, and [`Schema::forget_empty`] takes them out.
     pub fn default(&self, object: &mut Value) {
         defaults::apply(self, object);
     }

@@ -10,9 +10,12 @@ fn every_kind_has_a_schema() {
 }
 
 #[test]
-fn defaults_give_the_stored_form() {
+fn defaults_give_the_form_of_types() {
     let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "labels": {}}, "stringData": {"k": "v"}});
-    find("", "v1", "secrets").unwrap().default(&mut secret);
+    let kind = find("", "v1", "secrets").unwrap();
+    kind.default(&mut secret);
+    assert_eq!(secret["metadata"]["labels"], json!({}));
+    assert!(kind.schema().forget_empty(&mut secret));
     assert_eq!(
         secret,
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "type": "Opaque", "data": {"k": "dg=="}})

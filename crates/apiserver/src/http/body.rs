@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use serde_saphyr::DuplicateKeyPolicy;
 
 use super::Body;
+use super::characters::yaml_text;
 use crate::status::{Failure, Result};
 
 /// The real server's limit for the body of one request.
@@ -83,6 +84,8 @@ fn strict_json(body: &[u8]) -> Result<Decoded, String> {
 
 /// Parses the first document of YAML (of which JSON is a part).
 pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, String> {
+    let text = yaml_text(body)?;
+    let body = text.as_bytes();
     // Most of it is JSON, which is read faster and may be deeper.
     if body.first() == Some(&b'{')
         && let Ok(decoded) = strict_json(body)
@@ -99,8 +102,7 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, String> {
     }
     // One document of YAML becomes JSON first, so that both take the same way from there.
     let failed = |error: &dyn fmt::Display| format!("yaml parse error: {error}");
-    let text = std::str::from_utf8(body).map_err(|error| failed(&error))?;
-    let text = first_document(text);
+    let text = first_document(&text);
     let read = |duplicate_keys| {
         let options = serde_saphyr::options! {
             duplicate_keys: duplicate_keys,
@@ -193,6 +195,22 @@ fn escapes(body: &[u8]) -> impl Iterator<Item = usize> {
 
 fn has_surrogates(body: &[u8]) -> bool {
     escapes(body).any(|at| surrogate(body, at).is_some())
+}
+
+/// As Go writes JSON: safe to stand in HTML.
+pub(crate) fn escape_marks(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            other => out.push(other),
+        }
+    }
+    out
 }
 
 /// JSON in which lone surrogates and bytes that are no UTF-8 are replaced, as Go's parser does, so that a stricter one reads it.

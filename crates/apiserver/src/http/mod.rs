@@ -2,6 +2,7 @@
 
 mod accept;
 mod body;
+mod characters;
 mod compress;
 mod deadline;
 mod protobuf;
@@ -18,8 +19,8 @@ use writ_authz::{Attributes, ResourceAttributes};
 
 pub(crate) use accept::{Accept, Media, Shape, acceptable, json, negotiate, text};
 pub(crate) use body::{
-    decode as decode_body, json as decode_json, media_type, mended, summary, without_whole_floats,
-    yaml as decode_yaml,
+    decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,
+    without_whole_floats, yaml as decode_yaml,
 };
 pub(crate) use target::{Query, Route, Target, decode, decode_whole, route};
 

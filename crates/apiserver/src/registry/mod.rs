@@ -368,6 +368,7 @@ pub(crate) fn to_storage(resource: &Resource, value: &mut Value) {
         // What is stored is read with the defaults of its version.
         if let Some(kind) = builtin::find(&resource.group, &resource.storage, &resource.plural) {
             kind.default(value);
+            kind.schema().forget_empty(value);
         }
         return;
     }

@@ -333,7 +333,8 @@ fn owners(owners: Option<&Value>, path: &str) -> Vec<Cause> {
     causes
 }
 
-fn finalizers(meta: &Value, path: &str) -> Vec<Cause> {
+/// Validates the names of finalizers.
+pub fn finalizers(meta: &Value, path: &str) -> Vec<Cause> {
     let path = child(path, "finalizers");
     let mut causes = Vec::new();
     let list: Vec<&str> = meta

@@ -13,6 +13,7 @@ pub mod meta;
 pub mod names;
 mod node;
 mod normalize;
+mod nulls;
 mod prune;
 mod regexes;
 mod structural;

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::Schema;
-use super::node::{Additional, Arena, NodeId, Type};
+use super::node::{Additional, Arena, ListType, NodeId, Type};
 use crate::quantity::{PATTERN_ERROR, Quantity};
 
 /// How a field of a typed structure is written out.
@@ -45,26 +45,58 @@ impl Presence {
     }
 }
 
+/// When an object gets the form of its types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// As it was read: an empty list is another value than none. Nobody sees it, but it can count as a change of what is
+    /// stored, where there are none.
+    Read,
+    /// As owners are found: so it is inside of lists that are compared as a whole, and nowhere else.
+    Compared,
+    /// As it is shown.
+    Shown,
+    /// As it is stored: there is no difference between an empty list and none at all.
+    Stored,
+}
+
 impl Schema {
     /// Gives a built-in object the form it has after a round trip through the real server's types.
     pub fn normalize(&self, object: &mut Value) {
-        // Not the same as none: owners are forgotten by it, as by a single empty one, which survives.
-        if let Some(owners) = object.pointer_mut("/metadata/managedFields")
-            && owners.as_array().is_some_and(Vec::is_empty)
-        {
-            *owners = serde_json::json!([{}]);
-        }
-        normalize(&self.arena, object, self.root, false);
+        name_no_owners(object);
+        self.fill_nulls(object);
+        normalize(&self.arena, object, self.root, Form::Shown, false);
+    }
+
+    /// The same for an object that was just read, with its empty lists and maps; the next two take them out.
+    pub fn normalize_read(&self, object: &mut Value) {
+        name_no_owners(object);
+        self.fill_nulls(object);
+        normalize(&self.arena, object, self.root, Form::Read, false);
+    }
+
+    /// Takes out the empty lists and maps that make nobody the owner of anything. Says whether there were any.
+    pub fn forget_uncompared(&self, object: &mut Value) -> bool {
+        self.forget(object, Form::Compared)
+    }
+
+    /// Takes out all of them. Says whether there were any.
+    pub fn forget_empty(&self, object: &mut Value) -> bool {
+        self.forget(object, Form::Shown)
+    }
+
+    fn forget(&self, object: &mut Value, form: Form) -> bool {
+        // Most objects have none, and to look needs no schema.
+        has_empty(object) && normalize(&self.arena, object, self.root, form, false)
     }
 
     /// The same for an object that was read before.
     pub fn normalize_written(&self, object: &mut Value) {
-        normalize(&self.arena, object, self.root, false);
+        normalize(&self.arena, object, self.root, Form::Shown, false);
     }
 
     /// The same for an object that is about to be stored: storage knows no difference between an empty list and none.
     pub fn normalize_stored(&self, object: &mut Value) {
-        normalize(&self.arena, object, self.root, true);
+        normalize(&self.arena, object, self.root, Form::Stored, false);
     }
 
     /// Cuts integers to the width of their fields: the real server does so where it makes typed objects of untyped
@@ -85,32 +117,53 @@ impl Schema {
     }
 }
 
-fn normalize(arena: &Arena, value: &mut Value, id: NodeId, stored: bool) {
+/// Not the same as none: owners are forgotten by an empty list, as by a single empty one, which survives.
+fn name_no_owners(object: &mut Value) {
+    if let Some(owners) = object.pointer_mut("/metadata/managedFields")
+        && owners.as_array().is_some_and(Vec::is_empty)
+    {
+        *owners = serde_json::json!([{}]);
+    }
+}
+
+fn has_empty(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty() || map.values().any(has_empty),
+        Value::Array(list) => list.is_empty() || list.iter().any(has_empty),
+        _ => false,
+    }
+}
+
+/// `whole` says that the value is part of a list that is compared as a whole. Answers whether an empty list or map was
+/// taken out.
+fn normalize(arena: &Arena, value: &mut Value, id: NodeId, form: Form, whole: bool) -> bool {
     let node = arena.get(id);
+    let mut dropped = false;
     match value {
         Value::Object(map) => {
             if !node.properties.is_empty() {
                 map.retain(|_, v| !v.is_null());
             }
             for (name, presence) in &node.presence {
-                apply(map, name, *presence, stored);
+                dropped |= apply(map, name, *presence, form, whole);
             }
             for (name, value) in map.iter_mut() {
                 if let Some(id) = node.property(name) {
-                    normalize(arena, value, id, stored);
+                    dropped |= normalize(arena, value, id, form, whole);
                 } else if let Additional::Schema(id) = node.additional {
-                    let child = arena.get(id);
-                    if value.is_null() && child.ty == Type::String {
+                    // Storage knows no bytes but empty ones where none are given.
+                    if form == Form::Stored && value.is_null() && arena.get(id).ty == Type::String {
                         *value = Value::from("");
                     }
-                    normalize(arena, value, id, stored);
+                    dropped |= normalize(arena, value, id, form, whole);
                 }
             }
         }
         Value::Array(list) => {
-            let Some(items) = node.items else { return };
+            let Some(items) = node.items else { return false };
+            let whole = whole || node.list_type == ListType::Atomic;
             for item in list {
-                normalize(arena, item, items, stored);
+                dropped |= normalize(arena, item, items, form, whole);
             }
         }
         Value::String(text) if is_quantity(node) => {
@@ -125,6 +178,7 @@ fn normalize(arena: &Arena, value: &mut Value, id: NodeId, stored: bool) {
         }
         _ => {}
     }
+    dropped
 }
 
 fn cut_integers(arena: &Arena, value: &mut Value, id: NodeId) {
@@ -156,12 +210,18 @@ fn cut_integers(arena: &Arena, value: &mut Value, id: NodeId) {
     }
 }
 
-fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence, stored: bool) {
+fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence, form: Form, whole: bool) -> bool {
     match presence {
         Presence::OmitEmpty => {
-            if map.get(name).is_some_and(empty) {
-                map.remove(name);
+            let Some(value) = map.get(name).filter(|value| empty(value)) else {
+                return false;
+            };
+            let container = value.is_array() || value.is_object();
+            if container && (form == Form::Read || (whole && form == Form::Compared)) {
+                return false;
             }
+            map.remove(name);
+            return container;
         }
         Presence::Structure => {
             map.entry(name).or_insert_with(|| Value::Object(Map::new()));
@@ -169,7 +229,7 @@ fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence, stored: b
         Presence::Always(zero) => {
             // A text that may be missing is another thing than an empty one.
             let none = |value: &Value| empty(value) && !value.is_string();
-            if stored && zero == Zero::Null && map.get(name).is_some_and(none) {
+            if form == Form::Stored && zero == Zero::Null && map.get(name).is_some_and(none) {
                 map.remove(name);
             }
             map.entry(name).or_insert_with(|| match zero {
@@ -181,6 +241,7 @@ fn apply(map: &mut Map<String, Value>, name: &str, presence: Presence, stored: b
             });
         }
     }
+    false
 }
 
 fn empty(value: &Value) -> bool {
@@ -306,7 +367,7 @@ fn is_time(text: &str, path: &str) -> bool {
 }
 
 /// Quantities are texts that may be written as numbers.
-fn is_quantity(node: &super::Node) -> bool {
+pub(super) fn is_quantity(node: &super::Node) -> bool {
     node.checks
         .as_deref()
         .is_some_and(|c| c.format.as_deref() == Some("quantity"))

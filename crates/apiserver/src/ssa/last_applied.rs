@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::fieldset::Element;
 use super::types::TypeRef;
 use super::{Conflict, META, Manager, walk, without_managed_fields};
+use crate::http::escape_marks;
 use crate::schema::Schema;
 
 /// Whoever has another name wants nothing of this.
@@ -74,7 +75,7 @@ pub(super) fn keep_note(object: &mut Value, config: &Value, manager: &Manager<'_
     if let Some(annotations) = annotations_of(&mut config) {
         annotations.remove(ANNOTATION);
     }
-    let text = escaped(&config.to_string()) + "\n";
+    let text = escape_marks(&config.to_string()) + "\n";
     if let Some(annotations) = annotations_of(object) {
         annotations.insert(ANNOTATION.to_owned(), text.into());
         let length = |(name, value): (&String, &Value)| name.len() + value.as_str().map_or(0, str::len);
@@ -89,20 +90,4 @@ fn annotations_of(object: &mut Value) -> Option<&mut Map<String, Value>> {
         .get_mut("metadata")?
         .get_mut("annotations")?
         .as_object_mut()
-}
-
-/// As Go writes JSON: safe to stand in HTML.
-pub(super) fn escaped(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for character in json.chars() {
-        match character {
-            '<' => out.push_str("\\u003c"),
-            '>' => out.push_str("\\u003e"),
-            '&' => out.push_str("\\u0026"),
-            '\u{2028}' => out.push_str("\\u2028"),
-            '\u{2029}' => out.push_str("\\u2029"),
-            other => out.push(other),
-        }
-    }
-    out
 }

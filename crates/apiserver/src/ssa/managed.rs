@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::fieldset::Set;
-use super::last_applied::escaped;
+use crate::http::escape_marks;
 
 /// What tells one entry from another. Appliers keep their entry across API versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ impl Key {
 
     /// The text by which the real server tells entries apart, and by which it sorts them when there are too many.
     fn identifier(&self) -> String {
-        let quoted = |text: &str| escaped(&Value::from(text).to_string());
+        let quoted = |text: &str| escape_marks(&Value::from(text).to_string());
         let operation = if self.applied { "Apply" } else { "Update" };
         let fields = [
             ("manager", self.manager.as_str()),

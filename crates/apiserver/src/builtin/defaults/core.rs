@@ -96,6 +96,11 @@ pub(super) fn service(object: &mut Value) {
             10800,
         );
     }
+    if object.pointer("/spec/sessionAffinity").and_then(Value::as_str) == Some("None")
+        && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.remove("sessionAffinityConfig");
+    }
     each(object, "/spec/ports", |port| {
         set_text(port, "/protocol", "TCP");
         let target = port.get("port").cloned().unwrap_or_default();
@@ -108,11 +113,20 @@ pub(super) fn service(object: &mut Value) {
     if ty != "ExternalName" {
         set(object, "/spec/internalTrafficPolicy", "Cluster");
     }
-    if matches!(ty.as_str(), "NodePort" | "LoadBalancer") {
+    if is_reached_from_outside(object) {
         set_text(object, "/spec/externalTrafficPolicy", "Cluster");
     }
     if ty == "LoadBalancer" {
         set(object, "/spec/allocateLoadBalancerNodePorts", true);
+    }
+}
+
+fn is_reached_from_outside(service: &Value) -> bool {
+    let outside = service.pointer("/spec/externalIPs").and_then(Value::as_array);
+    match service.pointer("/spec/type").and_then(Value::as_str) {
+        Some("NodePort" | "LoadBalancer") => true,
+        Some("ClusterIP") => outside.is_some_and(|addresses| !addresses.is_empty()),
+        _ => false,
     }
 }
 
@@ -175,6 +189,14 @@ pub(super) fn service_network(object: &mut Value) {
 
 /// A service keeps its addresses and node ports when a writer leaves them out.
 pub(super) fn keep_network(new: &mut Value, old: &Value) {
+    let policy = "/spec/externalTrafficPolicy";
+    if is_reached_from_outside(old)
+        && !is_reached_from_outside(new)
+        && old.pointer(policy) == new.pointer(policy)
+        && let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.remove("externalTrafficPolicy");
+    }
     if new.pointer("/spec/type") == old.pointer("/spec/type") {
         let ip = |object: &Value| {
             object
@@ -307,5 +329,32 @@ pub(super) fn crd(object: &mut Value) {
         .is_some_and(Value::is_object)
     {
         set(object, "/spec/conversion/webhook/clientConfig/service/port", 443);
+    }
+    keep_stored_versions(object);
+}
+
+/// A status that says nothing of versions says that of today.
+fn keep_stored_versions(crd: &mut Value) {
+    let given = crd.pointer("/status/storedVersions").and_then(Value::as_array);
+    if !crd.get("status").is_some_and(Value::is_object) || given.is_some_and(|given| !given.is_empty()) {
+        return;
+    }
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
+    let stored = versions
+        .into_iter()
+        .flatten()
+        .find(|version| version.get("storage") == Some(&Value::Bool(true)))
+        .and_then(|version| version.get("name"))
+        .cloned();
+    if let (Some(name), Some(status)) = (stored, crd.get_mut("status").and_then(Value::as_object_mut)) {
+        status.insert("storedVersions".into(), json!([name]));
+    }
+}
+
+/// What is free of a node is all of it, until somebody says otherwise.
+pub(super) fn node(object: &mut Value) {
+    if let Some(capacity) = object.pointer("/status/capacity").filter(|all| all.is_object()) {
+        let capacity = capacity.clone();
+        set(object, "/status/allocatable", capacity);
     }
 }

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Kind, autoscaler};
 
-/// Fills in defaults, then gives the object its stored form.
+/// Fills in defaults, then gives the object the form of its types.
 pub(super) fn apply(kind: &Kind, object: &mut Value) {
+    kind.schema().fill_nulls(object);
     match kind.kind {
         "Secret" => core::secret(object),
         "Namespace" => core::namespace(object),
@@ -19,6 +20,8 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
             set(object, "/spec/volumeMode", "Filesystem");
             set_text(object, "/status/phase", "Pending");
         }
+        "Node" => core::node(object),
+        "PersistentVolume" => set_text(object, "/status/phase", "Pending"),
         "Endpoints" => each(object, "/subsets", |subset| {
             each(subset, "/ports", |p| set(p, "/protocol", "TCP"));
         }),
@@ -51,12 +54,14 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "TokenRequest" => set(object, "/spec/expirationSeconds", 3600),
         _ => {}
     }
-    kind.schema().normalize(object);
+    kind.schema().normalize_read(object);
 }
 
 /// What a new object begins with.
 pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
+    // A node may say how it is when it comes.
     if kind.subresources.contains(&"status")
+        && kind.kind != "Node"
         && let Some(map) = object.as_object_mut()
     {
         map.remove("status");

@@ -132,7 +132,7 @@ fn versions(crd: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
                 &name.into(),
                 &problems.join(","),
             ));
-            if i == 0 {
+            if i == 0 && !name.is_empty() {
                 causes.push(Cause::invalid("spec.version", &name.into(), &problems.join(",")));
             }
         }
@@ -272,7 +272,10 @@ fn names_of(crd: &Value, causes: &mut Vec<Cause>) {
     for field in ["shortNames", "categories"] {
         for (i, value) in list(crd, &format!("/spec/names/{field}")).iter().enumerate() {
             let path = index(&child(path, field), i);
-            causes.extend(label(value.as_str().unwrap_or_default(), path, ""));
+            let problems = names::dns_1035_label(value.as_str().unwrap_or_default());
+            if !problems.is_empty() {
+                causes.push(Cause::invalid(path, value, &problems.join(",")));
+            }
         }
     }
     if !name("kind").is_empty() && name("kind") == name("listKind") {

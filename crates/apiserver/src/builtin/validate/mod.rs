@@ -27,8 +27,12 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         Some(old) => {
             let before = old.get("metadata").unwrap_or(&Value::Null);
             let mut causes = meta::validate_update(metadata, before, "metadata");
-            if meta::is_renamed(metadata, before) && looks_at_names_again(kind) {
-                causes.extend(create());
+            if looks_at_names_again(kind) {
+                causes.extend(if meta::is_renamed(metadata, before) {
+                    create()
+                } else {
+                    meta::finalizers(metadata, "metadata")
+                });
             }
             causes
         }
