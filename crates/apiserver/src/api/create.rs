@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use writ_authz::Write;
 
 use super::admit::{self, Operation};
-use super::update::no_version;
+use super::update::{Done, finish, no_version};
 use super::write::{self, Options};
 use super::{Call, meta, ownership, restrict};
 use crate::http::Body;
@@ -17,11 +17,8 @@ pub(super) async fn create(call: &Call, body: &Bytes) -> Result<Response<Body>> 
     call.accept()?;
     let options = write::options(call, "CreateOptions")?;
     let value = write::read_object(call, body, &options)?;
-    let (code, value, rv) = store_new(call, value, &options, true).await?;
-    if let Some(rv) = rv {
-        call.durable(rv).await?;
-    }
-    call.respond_value(code, &value)
+    let done = store_new(call, value, &options, true).await?;
+    finish(call, done).await
 }
 
 /// Makes a new object that the server wants by itself; those who have a say about new ones have it about this one, too.
@@ -32,12 +29,7 @@ pub(crate) async fn create_as(call: &Call, manager: &str, value: Value) -> Resul
 }
 
 /// Makes a new object of what a client sent. `track` says whether ownership is still to be recorded.
-pub(super) async fn store_new(
-    call: &Call,
-    mut value: Value,
-    options: &Options,
-    track: bool,
-) -> Result<(StatusCode, Value, Option<u64>)> {
+pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, track: bool) -> Result<Done> {
     write::check_place(call, &mut value)?;
     let resource = &call.resource;
     let generated = meta::text(&value, "name").is_empty();
@@ -89,32 +81,32 @@ pub(super) async fn store_new(
     };
     if options.dry_run {
         if call.state.store.get(&resource.table, &key).is_some() {
-            return Err(exists(call, &value, generated, &key));
+            return Err(exists(call, meta::text(&value, "name"), generated, &key));
         }
-        return Ok((StatusCode::CREATED, call.as_read(value), None));
+        return Ok(Done::tried(StatusCode::CREATED, call.as_read(value)));
     }
     let versioned = meta::parse_version(meta::text(&value, "resourceVersion")).is_some_and(|rv| rv != 0);
     if posted && versioned {
         let why = "resourceVersion should not be set on objects to be created";
         return Err(Failure::new(500, "", why));
     }
-    let mut stored = value.clone();
-    meta::forget_link(&mut stored);
-    crate::registry::to_storage(resource, &mut stored);
+    let name = meta::text(&value, "name").to_owned();
+    meta::forget_link(&mut value);
+    crate::registry::to_storage(resource, &mut value);
     match call
         .state
         .store
-        .put_at(&resource.table, key.clone(), Expect::Absent, stored)
+        .put_at(&resource.table, key.clone(), Expect::Absent, value)
     {
-        Ok(object) => Ok((StatusCode::CREATED, call.value_of(&object), Some(object.rv))),
-        Err(Refused::Exists) => Err(exists(call, &value, generated, &key)),
+        Ok(object) => Ok(Done::stored(StatusCode::CREATED, object)),
+        Err(Refused::Exists) => Err(exists(call, &name, generated, &key)),
         Err(Refused::TooLarge) => Err(write::too_large()),
         Err(_) => Err(Failure::internal("the object could not be stored")),
     }
 }
 
-fn exists(call: &Call, value: &Value, generated: bool, key: &str) -> Failure {
-    let (resource, name) = (&call.resource, meta::text(value, "name"));
+fn exists(call: &Call, name: &str, generated: bool, key: &str) -> Failure {
+    let resource = &call.resource;
     if generated {
         return Failure::retry(
             409,

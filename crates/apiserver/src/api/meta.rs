@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::clock::Clock;
 use crate::registry::{Resource, Version};
+use crate::ssa;
 use crate::store::new_uid;
 
 /// Changes `metadata`, which is made if it is not there.
@@ -17,6 +18,11 @@ pub(crate) fn edit<R>(value: &mut Value, change: impl FnOnce(&mut Map<String, Va
         object.insert("metadata".into(), Value::Object(map));
     }
     result
+}
+
+/// The metadata, or null.
+pub(super) fn of(value: &Value) -> &Value {
+    value.get("metadata").unwrap_or(&Value::Null)
 }
 
 pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
@@ -182,17 +188,16 @@ pub(super) fn count_generation(
     let relevant = |name: &str| {
         !(matches!(name, "metadata" | "apiVersion" | "kind") || (name == "status" && version.status))
     };
-    let fields = |value: &Value| -> Vec<(String, Value)> {
+    let [before, after] = [old, &*new].map(|value| -> Vec<(&String, &Value)> {
         let map = value.as_object().into_iter().flatten();
         map.filter(|(name, value)| relevant(name) && !(is_slice && is_nothing(value)))
-            .map(|(n, v)| (n.clone(), v.clone()))
             .collect()
-    };
+    });
     // Annotations of a deployment steer its rollout, labels of a slice say whose it is, so they count too.
     let differs = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
     let steered =
         builtin("Deployment") && differs("/metadata/annotations") || is_slice && differs("/metadata/labels");
-    if steered || emptied || fields(old) != fields(new) {
+    if steered || emptied || before != after {
         let generation = old
             .pointer("/metadata/generation")
             .and_then(Value::as_i64)
@@ -206,17 +211,5 @@ pub(super) fn count_generation(
 
 /// Whether two objects differ in nothing but the server's bookkeeping.
 pub(super) fn same(old: &Value, new: &Value) -> bool {
-    fn strip(value: &Value) -> Value {
-        let mut value = value.clone();
-        edit(&mut value, |metadata| {
-            metadata.remove("resourceVersion");
-            if let Some(Value::Array(entries)) = metadata.get_mut("managedFields") {
-                for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-                    entry.remove("time");
-                }
-            }
-        });
-        value
-    }
-    strip(old) == strip(new)
+    ssa::same_but_times(old, new, &["resourceVersion"])
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::update::{How, check_name, check_no_uid, finish, modify};
+use super::update::{Done, How, check_name, check_no_uid, finish, modify};
 use super::write::{self, Options, Validation};
 use super::{Call, meta, ownership};
 use crate::http::{Body, decode_json, decode_yaml, media_type, without_whole_floats};
@@ -67,7 +67,7 @@ pub(super) fn check_options(call: &Call, kind: &str) -> Result<Options> {
     }
 }
 
-async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Result<super::update::Done> {
+async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Result<Done> {
     let schema = ownership::schema(call)?;
     let mut odd = Ok(Vec::new());
     let strategic = match kind {
@@ -213,7 +213,7 @@ pub(super) fn configuration(bytes: &Bytes, api_version: &str, kind: &str) -> Res
     Ok((config, decoded.duplicates))
 }
 
-async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<super::update::Done> {
+async fn apply(call: &Call, options: &Options, bytes: &Bytes) -> Result<Done> {
     // Whether it can be read at all matters only if there is something to apply it to.
     let read = configuration(bytes, &call.api_version(), &call.resource.kind);
     let schema = ownership::schema(call)?;

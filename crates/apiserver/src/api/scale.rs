@@ -90,12 +90,13 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
         *whole.scale.lock().unwrap_or_else(PoisonError::into_inner) = Some(scaling);
         Ok(new)
     };
-    let (code, value, rv) = modify(&whole, &options, how, &make).await?;
+    let done = modify(&whole, &options, how, &make).await?;
     call.take_warnings(&whole);
-    if let Some(rv) = rv {
-        call.durable(rv).await?;
-    }
-    accept.media.respond(code, show(scale, &value).to_string().into())
+    done.durable(call).await?;
+    let code = done.code;
+    accept
+        .media
+        .respond(code, show(scale, &done.value(&whole)).to_string().into())
 }
 
 /// The Scale that a JSON or merge patch makes.

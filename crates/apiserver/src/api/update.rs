@@ -1,5 +1,7 @@
 //! PUT, and the way that all changes of existing objects take.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -54,15 +56,60 @@ pub(super) fn check_name(call: &Call, value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// A finished change.
-pub(super) type Done = (StatusCode, Value, Option<u64>);
+/// A finished write.
+pub(super) struct Done {
+    pub code: StatusCode,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// This is what is stored now.
+    Stored(Arc<Object>),
+    /// It is not stored: it was only tried, or this write was its end, which has a version.
+    Shown(Value, Option<u64>),
+}
+
+impl Done {
+    pub fn stored(code: StatusCode, object: Arc<Object>) -> Self {
+        let outcome = Outcome::Stored(object);
+        Self { code, outcome }
+    }
+
+    pub fn tried(code: StatusCode, value: Value) -> Self {
+        let outcome = Outcome::Shown(value, None);
+        Self { code, outcome }
+    }
+
+    fn ended(value: Value, rv: u64) -> Self {
+        let outcome = Outcome::Shown(value, Some(rv));
+        let code = StatusCode::OK;
+        Self { code, outcome }
+    }
+
+    /// Waits for the disk.
+    pub async fn durable(&self, call: &Call) -> Result<()> {
+        match &self.outcome {
+            Outcome::Stored(object) => call.durable(object.rv).await,
+            Outcome::Shown(_, Some(rv)) => call.durable(*rv).await,
+            Outcome::Shown(_, None) => Ok(()),
+        }
+    }
+
+    pub fn value(self, call: &Call) -> Value {
+        match self.outcome {
+            Outcome::Stored(object) => call.value_of(&object),
+            Outcome::Shown(value, _) => value,
+        }
+    }
+}
 
 /// Waits for the disk and answers.
-pub(super) async fn finish(call: &Call, (code, value, rv): Done) -> Result<Response<Body>> {
-    if let Some(rv) = rv {
-        call.durable(rv).await?;
+pub(super) async fn finish(call: &Call, done: Done) -> Result<Response<Body>> {
+    done.durable(call).await?;
+    match &done.outcome {
+        Outcome::Stored(object) => call.respond(done.code, object),
+        Outcome::Shown(value, _) => call.respond_value(done.code, value),
     }
-    call.respond_value(code, &value)
 }
 
 /// A change that the server makes by itself; those who have a say about changes have it about this one, too.
@@ -125,7 +172,7 @@ async fn change(
     options: &Options,
     how: How,
     make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
-    current: &Object,
+    current: &Arc<Object>,
 ) -> Result<Result<Done, Refused>> {
     call.readable(current)?;
     let old = call.value_of(current);
@@ -178,13 +225,13 @@ async fn change(
         && meta::grace(&old).unwrap_or_default() == 0
         && !restrict::lives_on(call, &new);
     if !gone && meta::same(&old, &new) {
-        return Ok(Ok((StatusCode::OK, old, None)));
+        return Ok(Ok(Done::stored(StatusCode::OK, current.clone())));
     }
     meta::edit(&mut new, |metadata| {
         metadata.insert("resourceVersion".into(), current.rv.to_string().into())
     });
     if options.dry_run {
-        return Ok(Ok((StatusCode::OK, call.as_read(new), None)));
+        return Ok(Ok(Done::tried(StatusCode::OK, call.as_read(new))));
     }
     let store = &call.state.store;
     if gone {
@@ -195,13 +242,13 @@ async fn change(
                 meta::edit(&mut new, |metadata| {
                     metadata.insert("resourceVersion".into(), object.rv.to_string().into())
                 });
-                (StatusCode::OK, new, Some(object.rv))
+                Done::ended(new, object.rv)
             }));
     }
     crate::registry::to_storage(&call.resource, &mut new);
     Ok(store
         .put_at(&call.resource.table, current.key.clone(), expect, new)
-        .map(|object| (StatusCode::OK, call.value_of(&object), Some(object.rv))))
+        .map(|object| Done::stored(StatusCode::OK, object)))
 }
 
 /// A write without a version is about whatever is there now, where that is allowed.

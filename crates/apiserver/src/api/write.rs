@@ -304,17 +304,17 @@ fn warn_of_finalizers(call: &Call, new: &Value, old: Option<&Value>) {
 
 /// What the schema and the server itself have against the object.
 pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<()> {
-    let metadata = |value: &Value| value.get("metadata").cloned().unwrap_or_default();
+    let metadata = |value| meta::of(value);
     // The real server looks at the metadata of an update twice, and says so.
     let mut causes = old.map_or_else(Vec::new, |old| {
         let (new, old) = (metadata(new), metadata(old));
         let mut causes = Vec::new();
         // What did not change was good when it was new.
-        if object_meta::is_renamed(&new, &old) {
+        if object_meta::is_renamed(new, old) {
             let rule = object_meta::NameRule::PathSegment;
-            causes = object_meta::validate_create(&new, call.resource.namespaced, rule, "metadata");
+            causes = object_meta::validate_create(new, call.resource.namespaced, rule, "metadata");
         }
-        causes.extend(object_meta::validate_update(&new, &old, "metadata"));
+        causes.extend(object_meta::validate_update(new, old, "metadata"));
         causes
     });
     if let Some(kind) = call.resource.builtin {
@@ -324,12 +324,12 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
     } else {
         causes.extend(match old {
             None => object_meta::validate_create(
-                &metadata(new),
+                metadata(new),
                 call.resource.namespaced,
                 object_meta::NameRule::Subdomain,
                 "metadata",
             ),
-            Some(old) => object_meta::validate_update(&metadata(new), &metadata(old), "metadata"),
+            Some(old) => object_meta::validate_update(metadata(new), metadata(old), "metadata"),
         });
         let version = call.version()?;
         if let Some(schema) = &version.schema {

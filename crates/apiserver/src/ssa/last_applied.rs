@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fieldset::Element;
 use super::types::TypeRef;
-use super::{Conflict, META, Manager, walk, without_managed_fields};
+use super::{Conflict, META, Manager, walk, without_owners};
 use crate::http::escape_marks;
 use crate::schema::Schema;
 
@@ -45,7 +45,7 @@ pub(super) fn remaining(
 fn unchanged(noted: &str, live: &Value, manager: &Manager<'_>, schema: &Schema) -> Option<HashSet<String>> {
     let noted: Value = serde_json::from_str(noted).ok()?;
     let ty = TypeRef::Root { schema, meta: &META };
-    let live = without_managed_fields(live);
+    let live = without_owners(live);
     // A note about an object of another kind says nothing of this one.
     if noted.get("apiVersion")?.as_str()? != manager.api_version
         || noted.get("kind")?.as_str()? != live.get("kind")?.as_str()?

@@ -4,6 +4,7 @@
 //! [`track_update`] records what another write changed. Both leave `metadata.managedFields` as the real
 //! server would.
 
+mod bare;
 mod fieldset;
 mod last_applied;
 mod managed;
@@ -23,6 +24,8 @@ use serde_json::{Map, Value};
 
 use crate::builtin;
 use crate::schema::Schema;
+pub use bare::same_but_times;
+use bare::{take_owners, without_owners};
 use fieldset::{Element, Set};
 pub use managed::owners_problem;
 use managed::{Key, Managers, Owned};
@@ -229,7 +232,7 @@ fn merge_into(
     let entries = live.and_then(|l| l.pointer("/metadata/managedFields"));
     let mut managers = Managers::decode(entries)
         .ok_or_else(|| ApplyError::Type("failed to decode managed fields".into()))?;
-    let live = without_managed_fields(live.unwrap_or(&empty));
+    let live = without_owners(live.unwrap_or(&empty));
     let unowned = managers.fields.is_empty();
     manager.heed_versions(&mut managers).map_err(ApplyError::Type)?;
     if unowned {
@@ -312,7 +315,7 @@ fn about(object: &Value, manager: &Manager<'_>) -> String {
 /// `managedFields` of its own: they replace the old ones, and a single empty entry resets them.
 pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>, schema: &Schema) {
     let ty = TypeRef::Root { schema, meta: &META };
-    let given = new.pointer("/metadata/managedFields").cloned();
+    let given = take_owners(new);
     let live = old.and_then(|o| o.pointer("/metadata/managedFields"));
     let reset = given
         .as_ref()
@@ -332,7 +335,6 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
             .or_else(|| Managers::decode(live))
             .unwrap_or_default()
     };
-    let stripped = without_managed_fields(new);
     // Objects that lost their managers stay without until somebody applies.
     let created = old.is_none_or(|o| o.pointer("/metadata/uid").is_none());
     let tracked = !managers.fields.is_empty() || created;
@@ -344,14 +346,13 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
             reconcile::owners(&mut managers, manager, ty);
         }
         let empty = empty_object(schema);
-        let before = old.map_or_else(|| empty.clone(), without_managed_fields);
-        if update(&mut managers, &before, &stripped, manager, ty) {
+        let before = old.map_or_else(|| empty.clone(), without_owners);
+        if update(&mut managers, &before, new, manager, ty) {
             managers.cap();
         } else {
             managers = Managers::default();
         }
     }
-    *new = stripped;
     managers.encode(new);
     if let Some(old) = old {
         keep_old_times(old, new);
@@ -360,21 +361,7 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, manager: &Manager<'_>,
 
 /// A write that changed nothing but times keeps the old times, so that it is no write at all.
 fn keep_old_times(old: &Value, new: &mut Value) {
-    let timeless = |object: &Value| {
-        let mut object = object.clone();
-        for entry in object
-            .pointer_mut("/metadata/managedFields")
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-        {
-            if let Some(map) = entry.as_object_mut() {
-                map.remove("time");
-            }
-        }
-        object
-    };
-    if timeless(old) == timeless(new)
+    if same_but_times(old, new, &[])
         && let (Some(old), Some(slot)) = (
             old.pointer("/metadata/managedFields"),
             new.pointer_mut("/metadata/managedFields"),
@@ -386,15 +373,12 @@ fn keep_old_times(old: &Value, new: &mut Value) {
 
 /// What keeps an object from having a type, owners aside.
 pub fn type_errors(object: &Value, schema: &Schema) -> Vec<String> {
-    walk::type_errors(
-        &without_managed_fields(object),
-        TypeRef::Root { schema, meta: &META },
-    )
+    walk::type_errors(&without_owners(object), TypeRef::Root { schema, meta: &META })
 }
 
 /// Whether two objects differ in nothing but their `managedFields`.
 pub fn same_but_owners(a: &Value, b: &Value) -> bool {
-    walk::equal(&without_managed_fields(a), &without_managed_fields(b))
+    walk::equal(&without_owners(a), &without_owners(b))
 }
 
 fn time(manager: &Manager<'_>) -> String {
@@ -407,14 +391,6 @@ fn empty_object(schema: &Schema) -> Value {
         schema.normalize(&mut empty);
     }
     empty
-}
-
-fn without_managed_fields(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
-    object
 }
 
 /// Takes changed fields from everybody but `key`.
