@@ -173,10 +173,10 @@ async fn change(
         meta::forget_link(&mut new);
     }
     let expect = Expect::At(current.rv);
-    let gone = current.deleting
-        && meta::finalizers(&new).is_empty()
-        && meta::grace(&old).unwrap_or_default() == 0
-        && !restrict::lives_on(call, &new);
+    // A pod needs no time to stop here.
+    let stopped = &*call.resource.table == "pods" || meta::grace(&old).unwrap_or_default() == 0;
+    let gone =
+        current.deleting && meta::finalizers(&new).is_empty() && stopped && !restrict::lives_on(call, &new);
     if !gone && meta::same(&old, &new) {
         return Ok(Ok((StatusCode::OK, old, None)));
     }
