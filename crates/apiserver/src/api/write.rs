@@ -340,8 +340,12 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
         }
     }
     if causes.is_empty() {
-        if call.resource.builtin.is_none() {
-            warn_of_finalizers(call, new, old);
+        match call.resource.builtin {
+            None => warn_of_finalizers(call, new, old),
+            Some(kind) if call.target.subresource.is_empty() => {
+                call.warn(&kind.warning(new, old.is_none()).unwrap_or_default());
+            }
+            Some(_) => {}
         }
         return Ok(());
     }
