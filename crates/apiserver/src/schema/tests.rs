@@ -138,7 +138,8 @@ fn cel_rules_run() {
         }}
     }));
     let spec = |spec: Value| json!({"spec": spec});
-    let check = |new: Value, old: Option<Value>| texts(&schema.validate(&spec(new), old.map(spec).as_ref()));
+    let check =
+        |new: Value, old: Option<Value>| texts(&schema.validate(&spec(new), old.map(spec).as_ref()).causes);
     assert!(check(json!({"min": 1, "max": 2}), None).is_empty());
     assert_eq!(
         check(json!({"min": 3, "max": 2}), None),

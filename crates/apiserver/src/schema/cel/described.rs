@@ -286,7 +286,7 @@ mod tests {
         }}))
         .unwrap();
         let object = json!({"s": ["a", "b"], "m": [{"k": "a", "s": ["x", "y"]}, {"k": "b"}]});
-        let causes = schema.validate(&object, None);
+        let causes = schema.validate(&object, None).causes;
         assert!(causes.is_empty(), "{causes:#?}");
     }
 }
