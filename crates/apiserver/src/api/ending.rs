@@ -212,6 +212,28 @@ fn has_content(namespace: &Value) -> bool {
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
+fn set_end(value: &mut Value, end: Timestamp) {
+    meta::edit(value, |metadata| {
+        metadata.insert("deletionTimestamp".into(), seconds(end).into())
+    });
+}
+
+fn set_grace(value: &mut Value, seconds: i64) {
+    meta::edit(value, |metadata| {
+        metadata.insert("deletionGracePeriodSeconds".into(), seconds.into())
+    });
+}
+
+/// An object that ends is another one to those who look after it.
+fn count_end(value: &mut Value) {
+    meta::edit(value, |metadata| {
+        let generation = metadata.get("generation").and_then(Value::as_i64);
+        if let Some(generation) = generation.filter(|generation| *generation > 0) {
+            metadata.insert("generation".into(), (generation + 1).into());
+        }
+    });
+}
+
 /// One deletion.
 struct Ending<'a> {
     store: &'a Store,
@@ -272,7 +294,7 @@ impl Ending<'_> {
         }
         let mut finalizers = self.finalizers(&value);
         if self.own_rules && !now.deleting {
-            self.set_end(&mut value, self.clock.now());
+            set_end(&mut value, self.clock.now());
             if table == CRDS {
                 finalizers = meta::finalizers(&value);
                 crate::controllers::mark_crd(&mut value, &mut finalizers, &self.clock.rfc3339());
@@ -332,39 +354,17 @@ impl Ending<'_> {
         }
     }
 
-    fn set_end(&self, value: &mut Value, end: Timestamp) {
-        meta::edit(value, |metadata| {
-            metadata.insert("deletionTimestamp".into(), seconds(end).into())
-        });
-    }
-
-    fn set_grace(&self, value: &mut Value, seconds: i64) {
-        meta::edit(value, |metadata| {
-            metadata.insert("deletionGracePeriodSeconds".into(), seconds.into())
-        });
-    }
-
-    /// An object that ends is another one to those who look after it.
-    fn count_end(&self, value: &mut Value) {
-        meta::edit(value, |metadata| {
-            let generation = metadata.get("generation").and_then(Value::as_i64);
-            if let Some(generation) = generation.filter(|generation| *generation > 0) {
-                metadata.insert("generation".into(), (generation + 1).into());
-            }
-        });
-    }
-
     /// Marks an object that ends without any time to stop.
     fn mark(&self, now: &Object, value: &mut Value) {
         if !now.deleting {
-            self.count_end(value);
+            count_end(value);
         }
         // Whoever made it may have written the time of its end.
         let end = meta::text(value, "deletionTimestamp").parse();
         if end.map_or(true, |end: Timestamp| end > self.clock.now()) {
-            self.set_end(value, self.clock.now());
+            set_end(value, self.clock.now());
         }
-        self.set_grace(value, 0);
+        set_grace(value, 0);
     }
 
     /// Tells a pod how long it may take. That can be made less later, not more.
@@ -373,9 +373,9 @@ impl Ending<'_> {
         let time = self.clock.now();
         if !now.deleting {
             let grace = time_to_stop(pod, given);
-            self.count_end(pod);
-            self.set_end(pod, later(time, grace));
-            self.set_grace(pod, grace);
+            count_end(pod);
+            set_end(pod, later(time, grace));
+            set_grace(pod, grace);
             return Grace::Seconds(grace);
         }
         let told = meta::grace(pod).map(at_least).unwrap_or_default();
@@ -389,11 +389,11 @@ impl Ending<'_> {
         let end = later(later(end, told.wrapping_neg()), grace);
         if end < time {
             // Its time is over; it may be that nobody has seen that yet.
-            self.set_end(pod, time);
-            self.set_grace(pod, grace.min(1));
+            set_end(pod, time);
+            set_grace(pod, grace.min(1));
         } else {
-            self.set_end(pod, end);
-            self.set_grace(pod, grace);
+            set_end(pod, end);
+            set_grace(pod, grace);
         }
         Grace::Seconds(grace)
     }
