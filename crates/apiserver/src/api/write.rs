@@ -335,8 +335,8 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
         let through_status = old.filter(|_| call.target.subresource == "status");
         if let Some(schema) = &version.schema {
             let verdict = match through_status {
-                Some(old) => schema.validate_status(new, old),
-                None => schema.validate(new, old),
+                Some(old) => schema.judge_status(new, old),
+                None => schema.judge(new, old),
             };
             for tolerated in &verdict.tolerated {
                 call.warn(&tolerated.to_string());

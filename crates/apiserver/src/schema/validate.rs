@@ -22,14 +22,19 @@ pub struct Verdict {
 impl Schema {
     /// Everything that is wrong with `new`. With `old`, unchanged parts are not blamed and transition
     /// rules run.
-    pub fn validate(&self, new: &Value, old: Option<&Value>) -> Verdict {
+    pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+        self.judge(new, old).causes
+    }
+
+    /// The same, with what is only to be told.
+    pub fn judge(&self, new: &Value, old: Option<&Value>) -> Verdict {
         let mut causes = self.validate_values(new, old);
         causes.extend(embedded::validate(self, new));
         self.with_rules(causes, new, old)
     }
 
-    /// The same of an update that came through the status: values of nothing else are looked at.
-    pub fn validate_status(&self, new: &Value, old: &Value) -> Verdict {
+    /// [`Self::judge`] of an update that came through the status: values of nothing else are looked at.
+    pub fn judge_status(&self, new: &Value, old: &Value) -> Verdict {
         let status = self.arena.get(self.root).property("status");
         let mut outcome = Outcome::default();
         if let Some((id, new)) = status.zip(new.get("status")) {
