@@ -204,7 +204,7 @@ impl Call {
         let whole = target.name.is_empty();
         let review = reviews::is_review(&self.resource);
         let everywhere = self.resource.namespaced && target.namespace.is_empty();
-        let served = if self.resource.builtin.is_some() && target.beyond {
+        let served = if self.resource.builtin.is_some() && !target.beyond.is_empty() {
             false
         } else if self.resource.namespaced {
             !everywhere || (whole && !review)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::admit::{self, Operation};
 use super::write::{self, Options};
-use super::{Call, meta};
+use super::{Call, meta, restrict};
 use crate::clock::{Clock, seconds};
 use crate::controllers::CRDS;
 use crate::registry::Resource;
@@ -207,11 +207,6 @@ fn later(time: Timestamp, seconds: i64) -> Timestamp {
         .unwrap_or(time)
 }
 
-fn has_content(namespace: &Value) -> bool {
-    let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
-    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
-}
-
 fn set_end(value: &mut Value, end: Timestamp) {
     meta::edit(value, |metadata| {
         metadata.insert("deletionTimestamp".into(), seconds(end).into())
@@ -289,7 +284,7 @@ impl Ending<'_> {
     fn next(&self, now: &Object) -> Next {
         let mut value = now.value();
         let table = &*self.resource.table;
-        if table == "namespaces" && now.deleting && has_content(&value) {
+        if table == "namespaces" && now.deleting && restrict::has_content(&value) {
             return Next::Leave;
         }
         let mut finalizers = self.finalizers(&value);

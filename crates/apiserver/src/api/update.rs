@@ -173,8 +173,9 @@ async fn change(
         meta::forget_link(&mut new);
     }
     let expect = Expect::At(current.rv);
-    // A pod needs no time to stop here.
-    let stopped = &*call.resource.table == "pods" || meta::grace(&old).unwrap_or_default() == 0;
+    // A pod that somebody waited for needs no more time to stop here.
+    let held = &*call.resource.table == "pods" && !meta::finalizers(&old).is_empty();
+    let stopped = held || meta::grace(&old).unwrap_or_default() == 0;
     let gone =
         current.deleting && meta::finalizers(&new).is_empty() && stopped && !restrict::lives_on(call, &new);
     if !gone && meta::same(&old, &new) {

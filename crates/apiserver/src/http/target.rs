@@ -15,8 +15,8 @@ pub(crate) struct Target {
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// More comes after the subresource. No right is asked for it, and only custom resources are found nevertheless.
-    pub beyond: bool,
+    /// What comes after the subresource. No right is asked for it, and only custom resources are found nevertheless.
+    pub beyond: Vec<String>,
     /// The old `/watch/` prefix was used.
     pub watch: bool,
     /// The older `/proxy/` prefix was used, behind which there is nothing any more.
@@ -81,7 +81,7 @@ pub(crate) fn route(path: &str) -> Result<Route> {
             (*name).clone_into(&mut target.name);
             if let [subresource, more @ ..] = more {
                 (*subresource).clone_into(&mut target.subresource);
-                target.beyond = !more.is_empty();
+                target.beyond = more.iter().map(|part| (*part).to_owned()).collect();
             }
         }
     }
