@@ -127,13 +127,14 @@ fn update(new: &Value, old: &Value) -> Vec<Cause> {
     };
     let (new_class, old_class) = (annotation(new), annotation(old));
     let named = new.pointer("/spec/storageClassName").and_then(Value::as_str);
-    let first_named = named.is_some() && !before.fields.contains_key("storageClassName");
-    let moved = first_named && old_class.is_some() && named == old_class.as_deref();
-    if first_named && (moved || old_class.is_none()) {
+    let unnamed = !before.fields.contains_key("storageClassName");
+    let is_first = named.is_some() && unnamed && old_class.as_deref().is_none_or(|old| named == Some(old));
+    if is_first {
         after.fields.remove("storageClassName");
     }
-    let kept_or_moved = moved && new_class.is_none();
-    if !kept_or_moved && new_class.clone().unwrap_or_default() != old_class.unwrap_or_default() {
+    // The annotation may go when what it says is said by the field.
+    let moves = is_first && old_class.is_some() && new_class.is_none();
+    if !moves && new_class.clone().unwrap_or_default() != old_class.unwrap_or_default() {
         causes.push(Cause::invalid(
             format!("metadata.annotations.{STORAGE_CLASS}"),
             &new_class.unwrap_or_default().into(),
