@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use k8s_openapi::api::core::v1::ConfigMap;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent,
@@ -25,7 +26,7 @@ use kube::{Client, Config};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
-use writ_apiserver::Server;
+use writ_apiserver::{Clock, Server};
 
 async fn remote(server: &Server) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig().unwrap()).unwrap();
@@ -299,4 +300,48 @@ async fn both_versions_of_http_are_spoken() {
         (b"h2".as_slice(), http::Version::HTTP_2, 200)
     );
     assert_eq!(old, new);
+}
+
+/// A pod on a node is told when its time is over, and less of it if it is told again. Here it is gone as soon as nobody waits.
+#[tokio::test]
+async fn the_end_of_a_pod_comes_after_its_time() {
+    let clock = Clock::manual("2030-01-01T00:00:00Z".parse().unwrap());
+    let server = Server::builder().clock(clock.clone()).start().await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(server.client());
+    let pod = json!({
+        "metadata": { "name": "p", "finalizers": ["example.com/hold"] },
+        "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] },
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let made = pods.create(&PostParams::default(), &pod).await.unwrap();
+    let since = made.metadata.resource_version.unwrap();
+    let delete = async |seconds| {
+        let params = DeleteParams {
+            grace_period_seconds: seconds,
+            ..DeleteParams::default()
+        };
+        let marked = pods.delete("p", &params).await.unwrap().left().unwrap();
+        marked.metadata.deletion_timestamp.unwrap().0.to_string()
+    };
+    assert_eq!(delete(None).await, "2030-01-01T00:00:30Z");
+    clock.advance(SignedDuration::from_secs(4));
+    assert_eq!(delete(Some(40)).await, "2030-01-01T00:00:30Z");
+    assert_eq!(delete(Some(20)).await, "2030-01-01T00:00:20Z");
+    assert_eq!(delete(Some(3)).await, "2030-01-01T00:00:04Z");
+    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    pods.patch("p", &PatchParams::default(), &free).await.unwrap();
+    let events = pods.watch(&WatchParams::default(), &since).await.unwrap();
+    let events: Vec<_> = events.take(4).try_collect().await.unwrap();
+    let graces = events.iter().map(|event| match event {
+        WatchEvent::Modified(pod) => ("changed", pod.metadata.deletion_grace_period_seconds),
+        WatchEvent::Deleted(pod) => ("gone", pod.metadata.deletion_grace_period_seconds),
+        other => panic!("{other:?}"),
+    });
+    let told = [
+        ("changed", Some(30)),
+        ("changed", Some(20)),
+        ("changed", Some(1)),
+        ("gone", Some(1)),
+    ];
+    assert_eq!(graces.collect::<Vec<_>>(), told);
 }

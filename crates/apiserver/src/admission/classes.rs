@@ -4,19 +4,11 @@ use serde_json::{Value, json};
 
 use super::request::text;
 use super::{Operation, Request, Source};
-
-/// How classes were named before there were fields for them.
-const STORAGE: &str = "volume.beta.kubernetes.io/storage-class";
-const INGRESS: &str = "kubernetes.io/ingress.class";
+use crate::builtin::{INGRESS_CLASS, STORAGE_CLASS};
 
 /// Completes a new object.
 pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value) {
-    let written = matches!(request.operation, Operation::Create | Operation::Update);
-    if !written || !request.subresource.is_empty() {
-        return;
-    }
-    warn(source, request, object);
-    if request.operation != Operation::Create {
+    if request.operation != Operation::Create || !request.subresource.is_empty() {
         return;
     }
     match (request.group.as_str(), request.resource.as_str()) {
@@ -26,38 +18,35 @@ pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value)
                 "storageclass.beta.kubernetes.io/is-default-class",
             ];
             let classes = ("storage.k8s.io", "storageclasses");
-            class(source, object, "storageClassName", STORAGE, classes, &defaults);
+            class(
+                source,
+                object,
+                "storageClassName",
+                STORAGE_CLASS,
+                classes,
+                &defaults,
+            );
         }
         ("networking.k8s.io", "ingresses") => {
             let defaults = ["ingressclass.kubernetes.io/is-default-class"];
             let classes = ("networking.k8s.io", "ingressclasses");
-            class(source, object, "ingressClassName", INGRESS, classes, &defaults);
+            class(
+                source,
+                object,
+                "ingressClassName",
+                INGRESS_CLASS,
+                classes,
+                &defaults,
+            );
         }
         ("", "nodes") => not_ready(object),
         _ => {}
     }
 }
 
-/// Tells who still names a class by an annotation.
-fn warn(source: &dyn Source, request: &Request, object: &Value) {
-    match (request.group.as_str(), request.resource.as_str()) {
-        ("", "persistentvolumeclaims") if annotation(object, STORAGE).is_some() => source.warn(&format!(
-            "metadata.annotations[{STORAGE}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
-        )),
-        ("networking.k8s.io", "ingresses")
-            if request.operation == Operation::Create && annotation(object, INGRESS).is_some() =>
-        {
-            source.warn(&format!(
-                "annotation {INGRESS:?} is deprecated, please use 'spec.ingressClassName' instead"
-            ));
-        }
-        _ => {}
-    }
-}
-
 /// The class of a claim; an annotation has precedence.
 pub(super) fn of_claim(claim: &Value) -> &str {
-    annotation(claim, STORAGE).unwrap_or_else(|| text(claim, "/spec/storageClassName"))
+    annotation(claim, STORAGE_CLASS).unwrap_or_else(|| text(claim, "/spec/storageClassName"))
 }
 
 fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {

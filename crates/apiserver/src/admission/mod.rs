@@ -64,6 +64,10 @@ pub trait Reader: Sync {
     fn same(&self, before: &Value, after: &Value) -> bool;
     /// Fills in the defaults of a version.
     fn fill(&self, object: &mut Value, version: &str) -> Result<(), Rejection>;
+    /// Puts in its place what is only shown to webhooks, when all of them have seen it.
+    fn settle(&self, _object: &mut Value) -> Result<(), Rejection> {
+        Ok(())
+    }
     /// Whether the object was never read since times were put into it. They lose their fractions by that, so that it counts as
     /// changed even if nothing else is.
     fn has_exact_times(&self) -> bool;
@@ -133,6 +137,9 @@ impl Admission {
                         invoked.push((i, j));
                     }
                 }
+            }
+            if patched {
+                reader.settle(object)?;
             }
             if !changed {
                 break;

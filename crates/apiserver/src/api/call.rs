@@ -142,7 +142,9 @@ impl Call {
             "get" => self.get(),
             "list" => list::list(self),
             "watch" => watch::watch(self),
-            "create" if !self.target.name.is_empty() => Err(Failure::no_such_method()),
+            "create" if !self.target.name.is_empty() && self.resource.builtin.is_some() => {
+                Err(Failure::no_such_method())
+            }
             "create" if reviews::is_review(&self.resource) => reviews::answer(self, body).await,
             "create" => create::create(self, body).await,
             "update" | "patch" if self.target.name.is_empty() => Err(Failure::no_such_method()),
@@ -172,13 +174,21 @@ impl Call {
             ("finalize", "update") if &*self.resource.table == "namespaces" => {
                 update::update(self, body).await
             }
-            ("status", _) if version.status => Err(Failure::no_such_method()),
-            ("scale", _) if version.scale.is_some() => Err(Failure::no_such_method()),
+            ("status", _) if version.status => Err(self.no_such_method(verb)),
+            ("scale", _) if version.scale.is_some() => Err(self.no_such_method(verb)),
             ("token", _) if &*self.resource.table == "serviceaccounts" => Err(Failure::no_such_method()),
             ("approval", _) if self.is_csr() => Err(Failure::no_such_method()),
             ("finalize", _) if &*self.resource.table == "namespaces" => Err(Failure::no_such_method()),
             _ if self.resource.builtin.is_none() => Err(self.not_found()),
             _ => Err(Failure::no_such_resource()),
+        }
+    }
+
+    /// Custom resources have no routes by method: whoever handles them knows the verb.
+    fn no_such_method(&self, verb: &str) -> Failure {
+        match self.resource.builtin {
+            Some(_) => Failure::no_such_method(),
+            None => Failure::not_supported(&self.resource.group, &self.resource.plural, verb),
         }
     }
 
@@ -194,7 +204,9 @@ impl Call {
         let whole = target.name.is_empty();
         let review = reviews::is_review(&self.resource);
         let everywhere = self.resource.namespaced && target.namespace.is_empty();
-        let served = if self.resource.namespaced {
+        let served = if self.resource.builtin.is_some() && !target.beyond.is_empty() {
+            false
+        } else if self.resource.namespaced {
             !everywhere || (whole && !review)
         } else if self.resource.builtin.is_some() {
             !target.inside

@@ -1,7 +1,7 @@
 //! POST.
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use writ_authz::Write;
 
@@ -36,7 +36,9 @@ pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, 
     // The real server checks the namespace before it looks at the object any further.
     admit::definition(call, &value)?;
     admit::namespace(call, &value)?;
-    if call.target.name.is_empty() {
+    // A custom resource may be posted to the path of one; that is where it is asked for, not what it is called.
+    let posted = call.method == Method::POST;
+    if posted {
         meta::wipe(&mut value);
     }
     if track {
@@ -49,7 +51,6 @@ pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, 
     if mutated {
         write::check_place(call, &mut value)?;
     }
-    let posted = call.target.name.is_empty();
     if !posted {
         let rv = meta::text(&value, "resourceVersion");
         if !rv.is_empty() && meta::parse_version(rv).is_none() {

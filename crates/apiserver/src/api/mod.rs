@@ -5,6 +5,7 @@ mod call;
 mod create;
 mod delete;
 mod discovery;
+mod ending;
 mod filter;
 mod list;
 mod meta;
@@ -25,7 +26,7 @@ mod write;
 
 pub(crate) use call::Call;
 pub(crate) use create::create_as;
-pub(crate) use delete::{DeleteWish, Propagation, delete_object, remove};
+pub(crate) use ending::{DeleteWish, Propagation, delete_object, remove};
 pub(crate) use meta::{edit as edit_metadata, generate_name};
 pub(crate) use socket::{is_asked_for as is_socket_asked_for, prepare as prepare_socket};
 pub(crate) use update::{How, change_as};

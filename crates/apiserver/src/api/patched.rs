@@ -9,6 +9,9 @@ use crate::schema::{Cause, Schema};
 use crate::ssa;
 use crate::status::Failure;
 
+/// Where a secret has what is written as text; defaulting moves it to the rest.
+const TEXTS: &str = "stringData";
+
 /// Reads objects of the kind that the call is about.
 pub(super) struct Objects<'a> {
     pub call: &'a Call,
@@ -47,12 +50,27 @@ impl Reader for Objects<'_> {
     fn fill(&self, value: &mut Value, version: &str) -> Result<(), Rejection> {
         let resource = &self.call.resource;
         if resource.builtin.is_some() {
-            write::default_made(self.call, value).map_err(Rejection::from)?;
-            ownership::forget_empty(self.call, value).map_err(Rejection::from)?;
+            // The next one sees the texts of a secret as texts.
+            let schema = ownership::schema(self.call).map_err(Rejection::from)?;
+            schema.fill_nulls(value);
+            let texts = value.as_object_mut().and_then(|secret| secret.remove(TEXTS));
+            self.settle(value)?;
+            let texts = texts.filter(|texts| texts.as_object().is_some_and(|texts| !texts.is_empty()));
+            if let Some((texts, secret)) = texts.zip(value.as_object_mut()) {
+                secret.insert(TEXTS.into(), texts);
+            }
             return Ok(());
         }
         if let Some(schema) = resource.version(version).and_then(|v| v.schema.as_ref()) {
             schema.fill_content(value);
+        }
+        Ok(())
+    }
+
+    fn settle(&self, value: &mut Value) -> Result<(), Rejection> {
+        if self.call.resource.builtin.is_some() {
+            write::default_made(self.call, value).map_err(Rejection::from)?;
+            ownership::forget_empty(self.call, value).map_err(Rejection::from)?;
         }
         Ok(())
     }

@@ -36,11 +36,13 @@ pub(super) fn unconditional(call: &Call) -> bool {
 
 /// A namespace lives until its own finalizers are gone too.
 pub(super) fn lives_on(call: &Call, value: &Value) -> bool {
-    &*call.resource.table == "namespaces"
-        && value
-            .pointer("/spec/finalizers")
-            .and_then(Value::as_array)
-            .is_some_and(|list| !list.is_empty())
+    &*call.resource.table == "namespaces" && has_content(value)
+}
+
+/// Whether somebody still looks after what is in a namespace.
+pub(super) fn has_content(namespace: &Value) -> bool {
+    let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 fn put(value: &mut Value, name: &str, field: Option<&Value>) {

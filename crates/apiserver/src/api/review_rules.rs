@@ -124,6 +124,9 @@ fn selectors(attributes: &Value) -> Vec<Cause> {
 fn one_requirement(requirement: &Value, label: bool, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (key, values) = (text(requirement, "key"), list(requirement, "values"));
+    if !label && key.is_empty() {
+        causes.push(Cause::required(format!("{path}.key"), "must be specified"));
+    }
     match text(requirement, "operator") {
         "In" | "NotIn" if values.is_empty() => {
             let detail = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -136,9 +139,6 @@ fn one_requirement(requirement: &Value, label: bool, path: &str) -> Vec<Cause> {
         _ => {}
     }
     if !label {
-        if key.is_empty() {
-            causes.push(Cause::required(format!("{path}.key"), "must be specified"));
-        }
         return causes;
     }
     for problem in names::qualified_name(key) {

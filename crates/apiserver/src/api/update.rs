@@ -220,10 +220,11 @@ async fn change(
         meta::forget_link(&mut new);
     }
     let expect = Expect::At(current.rv);
-    let gone = current.deleting
-        && meta::finalizers(&new).is_empty()
-        && meta::grace(&old).unwrap_or_default() == 0
-        && !restrict::lives_on(call, &new);
+    // A pod that somebody waited for needs no more time to stop here.
+    let held = &*call.resource.table == "pods" && !meta::finalizers(&old).is_empty();
+    let stopped = held || meta::grace(&old).unwrap_or_default() == 0;
+    let gone =
+        current.deleting && meta::finalizers(&new).is_empty() && stopped && !restrict::lives_on(call, &new);
     if !gone && meta::same(&old, &new) {
         return Ok(Ok(Done::stored(StatusCode::OK, current.clone())));
     }

@@ -332,16 +332,28 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
             Some(old) => object_meta::validate_update(metadata(new), metadata(old), "metadata"),
         });
         let version = call.version()?;
+        let through_status = old.filter(|_| call.target.subresource == "status");
         if let Some(schema) = &version.schema {
-            causes.extend(schema.validate(new, old));
+            let verdict = match through_status {
+                Some(old) => schema.judge_status(new, old),
+                None => schema.judge(new, old),
+            };
+            for tolerated in &verdict.tolerated {
+                call.warn(&tolerated.to_string());
+            }
+            causes.extend(verdict.causes);
         }
         if let Some(scale) = &version.scale {
-            causes.extend(scale_causes(scale, new));
+            causes.extend(scale_causes(scale, new, through_status.is_some()));
         }
     }
     if causes.is_empty() {
-        if call.resource.builtin.is_none() {
-            warn_of_finalizers(call, new, old);
+        match call.resource.builtin {
+            None => warn_of_finalizers(call, new, old),
+            Some(kind) if call.target.subresource.is_empty() => {
+                call.warn(&kind.warning(new, old.is_none()).unwrap_or_default());
+            }
+            Some(_) => {}
         }
         return Ok(());
     }
@@ -358,25 +370,35 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
     ))
 }
 
-/// The numbers that `/scale` shows must be numbers, and not negative.
-fn scale_causes(scale: &Scale, value: &Value) -> Vec<Cause> {
-    [&scale.spec, &scale.status]
-        .into_iter()
-        .filter_map(|path| {
-            let number = *jsonpath::find(value, path).first()?;
-            match number.as_i64() {
-                Some(count) if count < 0 => {
-                    Some(Cause::invalid(path, number, "should be a non-negative integer"))
-                }
-                Some(_) => None,
-                None => Some(Cause::invalid(
-                    path,
-                    &0.into(),
-                    &format!("{path} accessor error: it is not an integer"),
-                )),
-            }
-        })
-        .collect()
+/// The numbers that `/scale` shows must be numbers, and not negative, and its selector a text. Through the status only what
+/// is a part of it is looked at.
+fn scale_causes(scale: &Scale, value: &Value, through_status: bool) -> Vec<Cause> {
+    let wrong = |path: &str, shown: Value, what: &str| {
+        Cause::invalid(path, &shown, &format!("{path} accessor error: it is not {what}"))
+    };
+    let number = |path: &String| {
+        let found = *jsonpath::find(value, path).first()?;
+        let Some(count) = found.as_i64() else {
+            return Some(wrong(path, 0.into(), "an integer"));
+        };
+        let detail = match i32::try_from(count) {
+            _ if count < 0 => "should be a non-negative integer".to_owned(),
+            Err(_) => format!("should be less than or equal to {}", i32::MAX),
+            Ok(_) => return None,
+        };
+        Some(Cause::invalid(path, found, &detail))
+    };
+    let selector = |path: &String| {
+        let found = *jsonpath::find(value, path).first()?;
+        (!found.is_string()).then(|| wrong(path, "".into(), "a text"))
+    };
+    let mut causes: Vec<Cause> = Vec::new();
+    if !through_status {
+        causes.extend(number(&scale.spec));
+    }
+    causes.extend(number(&scale.status));
+    causes.extend(scale.selector.as_ref().and_then(selector));
+    causes
 }
 
 /// What etcd says, which is where the real server keeps its objects.

@@ -2,6 +2,7 @@
 //! validated and printed.
 
 pub(crate) mod autoscaler;
+mod claim;
 mod columns;
 mod defaults;
 mod job;
@@ -9,6 +10,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod warnings;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,6 +20,7 @@ use serde_json::Value;
 
 pub use columns::{Column, age};
 pub use table::{TOKEN_REQUEST, kinds};
+pub use warnings::{INGRESS_CLASS, STORAGE_CLASS};
 
 use crate::schema::meta::NameRule;
 use crate::schema::{Cause, Schema};
@@ -175,6 +178,11 @@ impl Kind {
     /// What is wrong with an object of this kind, metadata included; `old` is there on updates.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
         validate::validate(self, new, old)
+    }
+
+    /// What is told to those who write an object, though nothing is wrong with it.
+    pub fn warning(&self, object: &Value, is_new: bool) -> Option<String> {
+        warnings::of(self, object, is_new)
     }
 
     /// The value of a selectable field.

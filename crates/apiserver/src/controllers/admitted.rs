@@ -146,7 +146,7 @@ pub(super) async fn collect(
         }),
         uid,
         rv,
-        dry_run: false,
+        ..DeleteWish::default()
     };
     or_gone(api::remove(&call, object, &wish).await)
 }

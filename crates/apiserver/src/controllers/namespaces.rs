@@ -20,6 +20,10 @@ pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
         return Ok(());
     };
     if current.deleting {
+        // Nobody asks for its content any more.
+        if list(&current.value(), "/spec/finalizers").is_empty() {
+            return Ok(());
+        }
         return end(state, name).await;
     }
     // Who is refused the one is not kept from the other: two controllers look after them.
@@ -104,8 +108,7 @@ async fn end(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
         return outcome;
     }
     let own = list(&value, "/spec/finalizers");
-    // Those who have a say are asked about the last of them, not about what follows.
-    let is_asked = !own.is_empty() && admitted::is_anybody_asked(state);
+    let is_asked = admitted::is_anybody_asked(state);
     let others: Vec<Value> = own
         .into_iter()
         .filter(|finalizer| finalizer != "kubernetes")

@@ -148,7 +148,11 @@ fn set(quota: &mut Value, field: &str, amounts: &Amounts) {
     if let Some(map) = quota.as_object_mut() {
         let status = map.entry("status").or_insert_with(|| json!({}));
         if let Some(status) = status.as_object_mut() {
-            status.insert(field.to_owned(), shown.into());
+            if shown.is_empty() {
+                status.remove(field);
+            } else {
+                status.insert(field.to_owned(), shown.into());
+            }
         }
     }
 }
@@ -183,10 +187,7 @@ pub(super) async fn sync(state: &Arc<State>, namespace: &Arc<str>) -> status::Re
         let mut used: Amounts = amounts(&value, "/status/used");
         used.extend(counted);
         used.retain(|name, _| hard.contains_key(name));
-        let same = amounts(&value, "/status/hard") == hard
-            && amounts(&value, "/status/used") == used
-            && value.pointer("/status/hard").is_some();
-        if same {
+        if amounts(&value, "/status/hard") == hard && amounts(&value, "/status/used") == used {
             continue;
         }
         set(&mut value, "hard", &hard);

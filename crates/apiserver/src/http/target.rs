@@ -15,6 +15,8 @@ pub(crate) struct Target {
     pub resource: String,
     pub name: String,
     pub subresource: String,
+    /// What comes after the subresource. No right is asked for it, and only custom resources are found nevertheless.
+    pub beyond: Vec<String>,
     /// The old `/watch/` prefix was used.
     pub watch: bool,
     /// The older `/proxy/` prefix was used, behind which there is nothing any more.
@@ -64,7 +66,7 @@ pub(crate) fn route(path: &str) -> Result<Route> {
             (*namespace).clone_into(&mut target.namespace);
             match more {
                 // The namespace itself, or one of its own subresources.
-                [] | ["status" | "finalize"] => rest,
+                [] | ["status" | "finalize", ..] => rest,
                 more => {
                     target.inside = true;
                     more
@@ -77,7 +79,10 @@ pub(crate) fn route(path: &str) -> Result<Route> {
         (*resource).clone_into(&mut target.resource);
         if let [name, more @ ..] = more {
             (*name).clone_into(&mut target.name);
-            target.subresource = more.join("/");
+            if let [subresource, more @ ..] = more {
+                (*subresource).clone_into(&mut target.subresource);
+                target.beyond = more.iter().map(|part| (*part).to_owned()).collect();
+            }
         }
     }
     Ok(Route::Resource(target))
@@ -241,6 +246,7 @@ mod tests {
                 "status",
             ),
             ("/api/v1/namespaces/a/pods/b/log", "", "a", "pods", "b", "log"),
+            ("/api/v1/nodes/a/proxy/b/c", "", "", "nodes", "a", "proxy"),
             (
                 "/apis/apps/v1/namespaces/a/deployments/b%2Fc",
                 "apps",

@@ -157,7 +157,8 @@ impl<'a> Merger<'a> {
                 .and_then(Value::as_array)
                 .cloned()
                 .unwrap_or_default();
-            original.insert(name, Value::Array(arrange(merged, &order, &server, strategy.key)));
+            let arranged = arrange(merged, &order, &server, strategy.key)?;
+            original.insert(name, Value::Array(arranged));
         }
         Ok(())
     }
@@ -179,7 +180,7 @@ impl<'a> Merger<'a> {
                     merged.push(item.clone());
                 }
             }
-            return Ok(arrange(merged, &patch, &server, None));
+            return arrange(merged, &patch, &server, None);
         }
         let Some(key) = strategy.key else {
             return Err(PatchError::Internal(
@@ -217,7 +218,8 @@ impl<'a> Merger<'a> {
             }
         }
         if replace {
-            return plain.into_iter().map(|item| clean(Value::Object(item))).collect();
+            let kept = plain.into_iter().map(Value::Object).collect();
+            return arrange(kept, &[], &[], Some(key));
         }
         for item in &plain {
             let Some(value) = item.get(key) else {
@@ -229,11 +231,11 @@ impl<'a> Merger<'a> {
                     let old = slot.as_object().cloned().unwrap_or_default();
                     *slot = Value::Object(self.merge_map(old, item.clone(), strategy.item)?);
                 }
-                None => merged.push(clean(Value::Object(item.clone()))?),
+                None => merged.push(Value::Object(item.clone())),
             }
         }
         let order: Vec<Value> = plain.into_iter().map(Value::Object).collect();
-        Ok(arrange(merged, &order, &server, Some(key)))
+        arrange(merged, &order, &server, Some(key))
     }
 }
 
@@ -266,13 +268,19 @@ fn position(list: &[Value], item: &Value, key: Option<&str>) -> Option<usize> {
     })
 }
 
-/// Items of the patch in the patch's order, the others in the server's, woven by the server's order.
+/// Items of the patch in the patch's order, the others in the server's, woven by the server's order. An item without a key has
+/// no place.
 fn arrange(
     merged: Vec<Value>,
     patch_order: &[Value],
     server_order: &[Value],
     key: Option<&str>,
-) -> Vec<Value> {
+) -> Result<Vec<Value>, PatchError> {
+    for item in merged.iter().filter_map(Value::as_object) {
+        if let Some(key) = key.filter(|key| !item.contains_key(*key)) {
+            return Err(no_key(item, key));
+        }
+    }
     let (mut from_patch, mut from_server): (Vec<Value>, Vec<Value>) = merged
         .into_iter()
         .partition(|item| position(patch_order, item, key).is_some());
@@ -285,7 +293,7 @@ fn arrange(
     );
     loop {
         let server_first = match (server.peek(), patch.peek()) {
-            (None, None) => return out,
+            (None, None) => return Ok(out),
             (Some(_), None) => true,
             (None, Some(_)) => false,
             (Some(s), Some(p)) => match (position(server_order, s, key), position(server_order, p, key)) {

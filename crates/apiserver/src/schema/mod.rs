@@ -19,6 +19,7 @@ mod regexes;
 mod structural;
 #[cfg(test)]
 mod tests;
+mod unchanged;
 mod validate;
 
 use std::collections::HashMap;
@@ -35,6 +36,7 @@ pub(crate) use cel::{
 pub use cel::{Activation, Authorize, Expression};
 pub(crate) use node::{Additional, Arena, ListType, Node, NodeId, Type};
 pub use structural::validate_structural;
+pub use validate::Verdict;
 
 use node::Builder;
 

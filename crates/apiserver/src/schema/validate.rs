@@ -5,24 +5,58 @@ use serde_json::{Map, Value};
 
 use super::cause::{Cause, child, go_float, index, quote};
 use super::node::{Additional, Arena, Checks, ListType, Node, NodeId, Type};
+use super::unchanged::is_unchanged;
 use super::{Schema, cel, embedded, formats, lists};
 
 const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+
+/// What a schema has against an object.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Why it is refused.
+    pub causes: Vec<Cause>,
+    /// What is wrong with it, but was so before.
+    pub tolerated: Vec<Cause>,
+}
 
 impl Schema {
     /// Everything that is wrong with `new`. With `old`, unchanged parts are not blamed and transition
     /// rules run.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+        self.judge(new, old).causes
+    }
+
+    /// The same, with what is only to be told.
+    pub fn judge(&self, new: &Value, old: Option<&Value>) -> Verdict {
         let mut causes = self.validate_values(new, old);
         causes.extend(embedded::validate(self, new));
+        self.with_rules(causes, new, old)
+    }
+
+    /// [`Self::judge`] of an update that came through the status: values of nothing else are looked at.
+    pub fn judge_status(&self, new: &Value, old: &Value) -> Verdict {
+        let status = self.arena.get(self.root).property("status");
+        let mut outcome = Outcome::default();
+        if let Some((id, new)) = status.zip(new.get("status")) {
+            Walk { arena: &self.arena }.value(new, old.get("status"), id, &child("", "status"), &mut outcome);
+        }
+        self.with_rules(outcome.causes, new, Some(old))
+    }
+
+    /// Adds to what is wrong with values what lists and rules have against the object.
+    fn with_rules(&self, mut causes: Vec<Cause>, new: &Value, old: Option<&Value>) -> Verdict {
         // An object that had duplicates before may have them, and more: its schema was another once.
         let repeated = lists::validate(&self.arena, self.root, new, "");
         let was_good = |old| lists::validate(&self.arena, self.root, old, "").is_empty();
         if !repeated.is_empty() && old.is_none_or(was_good) {
             causes.extend(repeated);
         }
+        let mut verdict = Verdict {
+            causes,
+            ..Verdict::default()
+        };
         if cel::has_rules(&self.arena, self.root) {
-            let blocking = causes.iter().any(|c| {
+            let blocking = verdict.causes.iter().any(|c| {
                 use super::Reason::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
                 matches!(
                     c.reason,
@@ -30,12 +64,12 @@ impl Schema {
                 )
             });
             if blocking {
-                causes.push(Cause::invalid("", &Value::Null, NOT_CHECKED));
+                verdict.causes.push(Cause::invalid("", &Value::Null, NOT_CHECKED));
             } else {
-                causes.extend(cel::validate(&self.arena, self.root, new, old));
+                cel::validate(&self.arena, self.root, new, old, &mut verdict);
             }
         }
-        causes
+        verdict
     }
 
     /// The OpenAPI part of [`Self::validate`]: types, enums, ranges, formats, junctors.
@@ -91,7 +125,7 @@ fn json_type(value: &Value) -> &'static str {
 
 impl Walk<'_> {
     fn value(&self, new: &Value, old: Option<&Value>, id: NodeId, path: &str, out: &mut Outcome) {
-        if old == Some(new) {
+        if old.is_some_and(|old| is_unchanged(self.arena, id, new, old)) {
             return;
         }
         let node = self.arena.get(id);

@@ -6,7 +6,7 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
-use super::{Kind, autoscaler};
+use super::{Kind, autoscaler, claim};
 
 /// Fills in defaults, then gives the object the form of its types.
 pub(super) fn apply(kind: &Kind, object: &mut Value) {
@@ -80,6 +80,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
             }
         }
         "PersistentVolume" => set(object, "/status/phase", "Pending"),
+        "PersistentVolumeClaim" => claim::fill_sources(object, None),
         "Service" => core::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
         "DaemonSet" => workloads::begin_daemon_set(object),
@@ -105,6 +106,7 @@ pub(super) fn complete(kind: &Kind, object: &mut Value) {
 /// What an update carries over from the object as it was.
 pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &str) {
     match kind.kind {
+        "PersistentVolumeClaim" => claim::fill_sources(new, Some(old)),
         "Service" => core::keep_network(new, old),
         "ServiceAccount" => core::own_secrets(new),
         "DaemonSet" => workloads::count_template(new, old),

@@ -1,6 +1,7 @@
 //! Validation of built-in objects, with the real server's words.
 
 mod admission;
+mod claims;
 mod core;
 mod costs;
 mod crd;
@@ -65,6 +66,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "ValidatingAdmissionPolicy" => causes.extend(policies::policy(new)),
         "ValidatingAdmissionPolicyBinding" => causes.extend(policies::policy_binding(new)),
         "CustomResourceDefinition" => causes.extend(crd::validate(new, old)),
+        "PersistentVolumeClaim" => causes.extend(claims::claim(new, old)),
         "Pod" => causes.extend(workloads::pod(new, old)),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
             causes.extend(workloads::controller(kind.kind, new, old));

@@ -1,6 +1,6 @@
 //! Roles and bindings.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{label_selector, list, name_problems, text};
 use crate::schema::meta::NameRule;
@@ -26,11 +26,11 @@ pub(super) fn role(role: &Value, namespaced: bool) -> Vec<Cause> {
         for (i, selector) in selectors.iter().enumerate() {
             let path = index(path, i);
             let problems = label_selector(Some(selector), &path);
-            // Such a selector cannot be used either.
-            if !problems.is_empty() {
+            let unusable = !problems.is_empty();
+            causes.extend(problems);
+            if unusable {
                 causes.push(Cause::invalid(path, &Value::Null, "invalid label selector."));
             }
-            causes.extend(problems);
         }
     }
     causes
@@ -95,8 +95,13 @@ pub(super) fn binding(new: &Value, old: Option<&Value>, namespaced: bool) -> Vec
     if let Some(old) = old
         && old.get("roleRef") != new.get("roleRef")
     {
-        let reference = new.get("roleRef").unwrap_or(&Value::Null);
-        causes.push(Cause::invalid("roleRef", reference, "cannot change roleRef"));
+        // As its type is written where no client sees it.
+        let shown = json!({
+            "APIGroup": text(new, "/roleRef/apiGroup"),
+            "Kind": text(new, "/roleRef/kind"),
+            "Name": text(new, "/roleRef/name"),
+        });
+        causes.push(Cause::invalid("roleRef", &shown, "cannot change roleRef"));
     }
     causes
 }

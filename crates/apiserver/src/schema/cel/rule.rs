@@ -10,6 +10,8 @@ use serde_json::Value;
 use super::super::cause::{Cause, child, index, key};
 use super::super::lists;
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
+use super::super::unchanged::is_unchanged;
+use super::super::validate::Verdict;
 use super::bound::Extent;
 use super::convert::typed;
 use super::described::Described;
@@ -91,19 +93,19 @@ impl Rule {
         node: &Node,
         new: &Value,
         self_value: &Cel,
-        old: Option<(&Value, &Cel)>,
+        old: Option<&Cel>,
         path: &str,
         budget: &mut Option<Budget>,
-    ) -> ControlFlow<Cause, Option<Cause>> {
+    ) -> ControlFlow<Cause, Answer> {
         if self.uses_old_self && old.is_none() && !self.optional_old_self {
-            return ControlFlow::Continue(None);
+            return ControlFlow::Continue(Answer::Good);
         }
         let mut activation = Activation::default();
         activation.bind_cel("self", self_value.clone());
         if self.optional_old_self {
-            let old = optional(old.map(|(_, value)| value.clone()));
+            let old = optional(old.cloned());
             activation.bind_cel("oldSelf", old);
-        } else if let Some((_, value)) = old {
+        } else if let Some(value) = old {
             activation.bind_cel("oldSelf", value.clone());
         }
         let ty = Value::from(node.ty.as_str());
@@ -122,7 +124,7 @@ impl Rule {
             }
         }
         match self.expression.evaluate_bool(&activation) {
-            Ok(true) => return ControlFlow::Continue(None),
+            Ok(true) => return ControlFlow::Continue(Answer::Good),
             Ok(false) => {}
             Err(e) => {
                 let why = if e.starts_with("no such overload") {
@@ -133,11 +135,8 @@ impl Rule {
                 } else {
                     format!("{e} evaluating rule: {}", self.name())
                 };
-                return ControlFlow::Continue(Some(Cause::invalid(path, &ty, &why)));
+                return ControlFlow::Continue(Answer::None(Cause::invalid(path, &ty, &why)));
             }
-        }
-        if !self.uses_old_self && old.is_some_and(|(old, _)| old == new) {
-            return ControlFlow::Continue(None);
         }
         let path = match self.field_path.as_ref() {
             "" => path.to_owned(),
@@ -162,7 +161,7 @@ impl Rule {
             message => message.to_owned(),
         });
         let composite = matches!(node.ty, Type::Object | Type::Array);
-        ControlFlow::Continue(Some(match self.reason.as_deref() {
+        ControlFlow::Continue(Answer::Bad(match self.reason.as_deref() {
             Some("FieldValueForbidden") => Cause::forbidden(path, &detail),
             Some("FieldValueRequired") => Cause::required(path, &detail),
             Some("FieldValueDuplicate") if composite => Cause::duplicate_omitting_value(path),
@@ -171,6 +170,14 @@ impl Rule {
             _ => Cause::invalid(path, new, &detail),
         }))
     }
+}
+
+/// What a rule says of a value.
+enum Answer {
+    Good,
+    Bad(Cause),
+    /// It cannot be evaluated.
+    None(Cause),
 }
 
 /// `.a['b']` as a field path.
@@ -189,13 +196,11 @@ pub(crate) fn has_rules(arena: &Arena, id: NodeId) -> bool {
 }
 
 /// Runs every rule at and below the root.
-pub(crate) fn validate(arena: &Arena, root: NodeId, new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub(crate) fn validate(arena: &Arena, root: NodeId, new: &Value, old: Option<&Value>, verdict: &mut Verdict) {
     let old_extent = old.map(Extent::of).unwrap_or_default();
     let mut budget = (dearest(arena, root, new, old_extent) > PER_CALL).then(|| Budget::new(PER_OBJECT));
     // Where it breaks off, the reason is among the causes.
-    let _ = walk(arena, root, new, old, "", true, &mut budget, &mut causes);
-    causes
+    let _ = walk(arena, root, new, old, false, "", true, &mut budget, verdict);
 }
 
 /// The rules at and below a node cost no more than this together.
@@ -239,28 +244,36 @@ fn walk(
     id: NodeId,
     new: &Value,
     old: Option<&Value>,
+    within_unchanged: bool,
     path: &str,
     root: bool,
     budget: &mut Option<Budget>,
-    causes: &mut Vec<Cause>,
+    verdict: &mut Verdict,
 ) -> ControlFlow<()> {
     if new.is_null() {
         return ControlFlow::Continue(());
     }
     let node = arena.get(id);
+    // What cannot be found in the object before is as unchanged as what it is a part of.
+    let unchanged = within_unchanged || old.is_some_and(|old| is_unchanged(arena, id, new, old));
     if !node.rules.is_empty() {
         let convert = |value: &Value| {
             let cel = typed(arena, id, value);
             if root { with_type_meta(cel, value) } else { cel }
         };
         let self_value = convert(new);
-        let old_value = old.filter(|o| !o.is_null()).map(|o| (o, convert(o)));
+        let old_value = old.filter(|o| !o.is_null()).map(convert);
         for rule in &node.rules {
-            let old = old_value.as_ref().map(|(o, c)| (*o, c));
-            match rule.check(node, new, &self_value, old, path, budget) {
-                ControlFlow::Continue(cause) => causes.extend(cause),
+            match rule.check(node, new, &self_value, old_value.as_ref(), path, budget) {
+                ControlFlow::Continue(Answer::Good) => {}
+                ControlFlow::Continue(Answer::Bad(cause)) if unchanged && !rule.uses_old_self => {
+                    verdict.tolerated.push(cause);
+                }
+                ControlFlow::Continue(Answer::Bad(cause) | Answer::None(cause)) => {
+                    verdict.causes.push(cause);
+                }
                 ControlFlow::Break(cause) => {
-                    causes.push(cause);
+                    verdict.causes.push(cause);
                     return ControlFlow::Break(());
                 }
             }
@@ -276,16 +289,46 @@ fn walk(
                 .filter(|_| node.list_type == ListType::Map);
             for (i, item) in list.iter().enumerate() {
                 let old = old.and_then(|old| lists::find_by_key(old, item, &node.map_keys));
-                walk(arena, items, item, old, &index(path, i), false, budget, causes)?;
+                walk(
+                    arena,
+                    items,
+                    item,
+                    old,
+                    unchanged,
+                    &index(path, i),
+                    false,
+                    budget,
+                    verdict,
+                )?;
             }
         }
         Value::Object(map) => {
             for (name, value) in map {
                 let old = old.and_then(|o| o.get(name));
                 if let Some(id) = node.property(name) {
-                    walk(arena, id, value, old, &child(path, name), false, budget, causes)?;
+                    walk(
+                        arena,
+                        id,
+                        value,
+                        old,
+                        unchanged,
+                        &child(path, name),
+                        false,
+                        budget,
+                        verdict,
+                    )?;
                 } else if let Additional::Schema(id) = node.additional {
-                    walk(arena, id, value, old, &key(path, name), false, budget, causes)?;
+                    walk(
+                        arena,
+                        id,
+                        value,
+                        old,
+                        unchanged,
+                        &key(path, name),
+                        false,
+                        budget,
+                        verdict,
+                    )?;
                 }
             }
         }
