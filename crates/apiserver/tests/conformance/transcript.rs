@@ -326,6 +326,7 @@ impl Transcript {
             "08l-cel-computed",
             "08m-cel-sets",
             "08n-cel-odd",
+            "08o-cel-places",
         ]
         .contains(&self.name.as_str());
         for (i, step) in self.steps.iter().enumerate() {

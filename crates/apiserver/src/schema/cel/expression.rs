@@ -37,6 +37,7 @@ fn base() -> Context<'static> {
         super::equality::register,
         super::format::register,
         super::members::register,
+        super::named_formats::register,
         super::optional::register,
         super::strings::register,
         super::sums::register,

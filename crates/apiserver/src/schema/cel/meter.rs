@@ -11,7 +11,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
 use super::expression::{self, call};
-use super::{optional, signatures, type_values};
+use super::{named_formats, optional, signatures, type_values};
 
 /// What one evaluation may cost.
 pub(crate) const PER_CALL: u64 = 1_000_000;
@@ -325,8 +325,7 @@ fn price(name: &str, values: &[Cel]) -> u64 {
             [Cel::String(_), ..] => tenths(length(0)) * tenths(length(1)),
             _ => 1,
         },
-        // The formats' own expressions have some hundred characters.
-        "validate" => tenths(1 + length(1)) * 50,
+        "validate" => tenths(1 + length(1)) * values.first().map_or(0, named_formats::length).div_ceil(4),
         operators::IN => match values.get(1) {
             Some(list @ Cel::List(_)) => size(list),
             _ => 1,

@@ -18,6 +18,7 @@ mod format;
 mod macros;
 mod members;
 mod meter;
+mod named_formats;
 mod operators;
 mod optional;
 mod prices;
