@@ -132,7 +132,7 @@ fn read(text: &str, request: bool) -> Result<GoUrl, String> {
     }
     let mut url = GoUrl::default();
     if text == "*" {
-        url.path = text.to_owned();
+        text.clone_into(&mut url.path);
         return Ok(url);
     }
     let (scheme, rest) = scheme(text)?;
@@ -155,21 +155,18 @@ fn read(text: &str, request: bool) -> Result<GoUrl, String> {
         }
     }
     let named = !scheme.is_empty() || (!request && !rest.starts_with("///"));
-    let path = match rest.strip_prefix("//").filter(|_| named) {
-        Some(rest) => {
-            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            let (user, place) = match authority.rsplit_once('@') {
-                Some((user, place)) => (Some(user), place),
-                None => (None, authority),
-            };
-            url.host = host(&url.scheme, place)?;
-            url.user = user.map(userinfo).transpose()?;
-            path
-        }
-        None => {
-            url.without_host = !scheme.is_empty();
-            rest
-        }
+    let path = if let Some(rest) = rest.strip_prefix("//").filter(|_| named) {
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (user, place) = match authority.rsplit_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, authority),
+        };
+        url.host = host(&url.scheme, place)?;
+        url.user = user.map(userinfo).transpose()?;
+        path
+    } else {
+        url.without_host = !scheme.is_empty();
+        rest
     };
     url.path = written(path, Part::Path)?;
     Ok(url)

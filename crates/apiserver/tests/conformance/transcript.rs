@@ -327,6 +327,7 @@ impl Transcript {
             "08m-cel-sets",
             "08n-cel-odd",
             "08o-cel-places",
+            "08p-cel-keys",
         ]
         .contains(&self.name.as_str());
         for (i, step) in self.steps.iter().enumerate() {

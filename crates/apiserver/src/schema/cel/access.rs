@@ -15,7 +15,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
 use super::described::Described;
-use super::{conversions, equality, optional, sums};
+use super::{conversions, equality, keyed, optional, qualifiers, sums};
 
 /// A value, and the names and places that lead further from it.
 const PATH: &str = "@path";
@@ -127,7 +127,7 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
         }
         other => {
             expression.expr = other;
-            return optional::lower(expression);
+            return keyed::lower(expression) || optional::lower(expression);
         }
     };
     expression.expr = lowered;
@@ -290,6 +290,7 @@ impl Missing {
 
 /// What has neither keys nor places lacks all of them.
 fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Missing>, ExecutionError> {
+    qualifiers::check(by)?;
     if let Some(map) = of.downcast_ref::<CelMap>() {
         let found = entry(map, by);
         if found.is_none()
@@ -311,7 +312,10 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
             let item = place(by)?.and_then(|at| items.get(at));
             (item.cloned(), Missing::Item)
         }
-        None => (None, Missing::Key),
+        None => {
+            let entries = keyed::of_val(of).unwrap_or_default();
+            (keyed::find(&entries, &Cel::try_from(by)?)?.cloned(), Missing::Key)
+        }
     };
     let found = found.map(Box::<dyn Val>::try_from).transpose()?;
     Ok(found.map(Cow::Owned).ok_or(missing))

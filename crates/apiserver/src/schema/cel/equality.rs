@@ -15,7 +15,7 @@ use kube_cel::cel::{Context, ExecutionError, FunctionContext, Value as Cel};
 
 use super::access::{self, argument};
 use super::described::{self, Described, Identity};
-use super::optional;
+use super::{keyed, optional};
 
 const EQUAL: &str = "@equal";
 const DIFFERENT: &str = "@different";
@@ -82,10 +82,14 @@ fn contained(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
         }
         return Ok(false);
     }
-    let map = of
-        .downcast_ref::<CelMap>()
-        .ok_or(ExecutionError::NoSuchOverload)?;
-    Ok(access::entry(map, item.as_ref()).is_some())
+    if let Some(map) = of.downcast_ref::<CelMap>() {
+        if !map.inner().is_empty() {
+            keyed::hashable(&Cel::try_from(item.as_ref())?)?;
+        }
+        return Ok(access::entry(map, item.as_ref()).is_some());
+    }
+    let entries = keyed::of_val(of.as_ref()).ok_or(ExecutionError::NoSuchOverload)?;
+    Ok(keyed::find(&entries, &Cel::try_from(item.as_ref())?)?.is_some())
 }
 
 /// One item is enough; without one, an item that cannot be compared is an error.
@@ -180,10 +184,11 @@ fn outcome(a: &dyn Val, b: &dyn Val) -> Compared {
             .downcast_ref::<CelList>()
             .map_or(Ok(Outcome::Other), |other| lists(list, other));
     }
-    if let Some(map) = a.downcast_ref::<CelMap>() {
-        return b
-            .downcast_ref::<CelMap>()
-            .map_or(Ok(Outcome::Other), |other| maps(map, other));
+    if let (Some(a), Some(b)) = (a.downcast_ref::<CelMap>(), b.downcast_ref::<CelMap>()) {
+        return maps(a, b);
+    }
+    if let (Some(a), Some(b)) = (keyed::of_any_val(a), keyed::of_any_val(b)) {
+        return keyed_maps(&a, &b);
     }
     if of_kubernetes(a.get_type().name()) && a.get_type().name() != b.get_type().name() {
         return Ok(Outcome::Incomparable);
@@ -203,6 +208,20 @@ fn lists(a: &CelList, b: &CelList) -> Compared {
     for (a, b) in a.inner().iter().zip(b.inner()) {
         if outcome(a.as_ref(), b.as_ref())? == Outcome::Other {
             return Ok(Outcome::Other);
+        }
+    }
+    Ok(Outcome::Same)
+}
+
+/// Maps of which one has keys that the evaluator does not know.
+fn keyed_maps(a: &keyed::Entries, b: &keyed::Entries) -> Compared {
+    if a.len() != b.len() {
+        return Ok(Outcome::Other);
+    }
+    for (key, value) in a {
+        match keyed::find(b, key)? {
+            Some(other) if outcome(val(value)?.as_ref(), val(other)?.as_ref())? != Outcome::Other => {}
+            _ => return Ok(Outcome::Other),
         }
     }
     Ok(Outcome::Same)

@@ -36,6 +36,7 @@ fn base() -> Context<'static> {
         super::described::register,
         super::equality::register,
         super::format::register,
+        super::keyed::register,
         super::members::register,
         super::named_formats::register,
         super::optional::register,
@@ -335,7 +336,7 @@ pub(super) fn select(of: &Cel, select: &SelectExpr) -> Result<Cel, String> {
 /// Evaluates what names the values `@0`, `@1` and so on.
 fn evaluate(expr: Expr, values: &[Cel]) -> Result<Cel, String> {
     let mut program = IdedExpr { id: 0, expr };
-    macros::rewrite(&mut program);
+    macros::rewrite(&mut program, false);
     BASE.with_borrow(|base| {
         let mut context = base.new_inner_scope();
         for (at, value) in values.iter().enumerate() {

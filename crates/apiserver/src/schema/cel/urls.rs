@@ -27,6 +27,9 @@ impl Opaque for Located {
     }
 }
 
+/// Finds one part.
+type Part = fn(&GoUrl) -> String;
+
 pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("isURL", |text: Arc<String>| GoUrl::check_request(&text).is_ok());
     context.add_function("url", |text: Arc<String>| -> ResolveResult {
@@ -37,7 +40,7 @@ pub(super) fn register(context: &mut Context<'_>) {
         })?;
         Ok(Cel::Opaque(Arc::new(Located(url))))
     });
-    let texts: [(&str, fn(&GoUrl) -> String); 5] = [
+    let texts: [(&str, Part); 5] = [
         ("getScheme", |url| url.scheme.clone()),
         ("getHost", GoUrl::host),
         ("getHostname", |url| url.name_and_port().0),
