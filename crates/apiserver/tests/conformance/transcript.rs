@@ -328,6 +328,7 @@ impl Transcript {
             "08n-cel-odd",
             "08o-cel-places",
             "08p-cel-keys",
+            "08q-cel-added",
         ]
         .contains(&self.name.as_str());
         for (i, step) in self.steps.iter().enumerate() {

@@ -15,7 +15,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
 use super::described::Described;
-use super::{conversions, equality, keyed, optional, qualifiers, sums};
+use super::{conversions, equality, keyed, optional, qualifiers, sums, unreadable};
 
 /// A value, and the names and places that lead further from it.
 const PATH: &str = "@path";
@@ -185,7 +185,10 @@ fn path(called: &FunctionContext<'_, '_>) -> ResolveResult {
     let from = argument(called, 0)?;
     let opened = opened(from.as_ref())?;
     match follow(called, opened.start(from.as_ref()), false)? {
-        End::Value(value) => Cel::try_from(value.as_ref()),
+        End::Value(value) => {
+            unreadable::read_val(value.as_ref())?;
+            Cel::try_from(value.as_ref())
+        }
         End::Held(value) => Ok(optional::optional(Some(Cel::try_from(value.as_ref())?))),
         End::Nothing => Ok(optional::optional(None)),
     }
@@ -290,6 +293,7 @@ impl Missing {
 
 /// What has neither keys nor places lacks all of them.
 fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Missing>, ExecutionError> {
+    unreadable::read_val(of)?;
     qualifiers::check(by)?;
     if let Some(map) = of.downcast_ref::<CelMap>() {
         let found = entry(map, by);
@@ -308,7 +312,7 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
     }
     let (found, missing) = match &Described::of_val(of) {
         Some(Described::Object(fields)) => (field(fields, by)?.cloned(), Missing::Key),
-        Some(Described::List(_, items)) => {
+        Some(Described::List(.., items)) => {
             let item = place(by)?.and_then(|at| items.get(at));
             (item.cloned(), Missing::Item)
         }

@@ -14,6 +14,7 @@ use super::conversions;
 use super::keyed;
 use super::type_values;
 use super::types::Ty;
+use super::unreadable;
 
 /// What stands for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,6 +312,9 @@ fn scientific(number: f64) -> String {
 
 /// A value by itself; nothing if it cannot be written.
 fn plain(value: &Cel) -> Result<Option<String>, String> {
+    if unreadable::read(value).is_err() {
+        return Err("error during formatting: no formatting function for error".into());
+    }
     if let Some(name) = type_values::named_by(value) {
         return Ok(Some(name.to_owned()));
     }

@@ -33,6 +33,7 @@ mod text;
 mod times;
 mod type_values;
 mod types;
+mod unreadable;
 mod urls;
 mod verdicts;
 

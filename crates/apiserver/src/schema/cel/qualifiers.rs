@@ -32,9 +32,9 @@ pub(super) fn check_value(by: &Cel) -> Result<(), ExecutionError> {
 fn internal_name(value: &Cel) -> &str {
     match (Described::of(value), type_values::name(value)) {
         (Some(Described::Object(_)), _) => "*common.unstructuredMap",
-        (Some(Described::List(Identity::Place, _)), _) => "*common.unstructuredList",
-        (Some(Described::List(Identity::Item(_), _)), _) => "*common.unstructuredSetList",
-        (Some(Described::List(Identity::Fields(_), _)), _) => "*common.unstructuredMapList",
+        (Some(Described::List(Identity::Place, ..)), _) => "*common.unstructuredList",
+        (Some(Described::List(Identity::Item(_), ..)), _) => "*common.unstructuredSetList",
+        (Some(Described::List(Identity::Fields(_), ..)), _) => "*common.unstructuredMapList",
         (None, "null_type") => "types.Null",
         (None, "bytes") => "types.Bytes",
         (None, "google.protobuf.Duration") => "types.Duration",

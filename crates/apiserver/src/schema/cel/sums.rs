@@ -7,6 +7,7 @@ use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Val
 
 use super::access::argument;
 use super::described::{self, Described};
+use super::unreadable;
 
 const SUM: &str = "@sum";
 const DIFFERENCE: &str = "@difference";
@@ -47,16 +48,18 @@ pub(super) fn register(context: &mut Context<'_>) {
 }
 
 fn sum(a: &dyn Val, b: &dyn Val) -> ResolveResult {
+    unreadable::read_val(a)?;
+    unreadable::read_val(b)?;
     let more = match Described::of_val(b) {
         Some(described) => Some(Box::<dyn Val>::try_from(described.held())?),
         None => None,
     };
     let b = more.as_deref().unwrap_or(b);
-    if let Some(Described::List(identity, items)) = Described::of_val(a) {
+    if let Some(Described::List(identity, kind, items)) = Described::of_val(a) {
         let Cel::List(more) = Cel::try_from(b)? else {
             return Err(ExecutionError::NoSuchOverload);
         };
-        return described::extended(&identity, &items, &more).map(Cel::from);
+        return described::extended(&identity, kind, &items, &more).map(Cel::from);
     }
     // A duration takes no time, but a time takes a duration.
     let (a, b) = if b.downcast_ref::<CelTimestamp>().is_some() {
