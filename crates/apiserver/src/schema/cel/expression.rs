@@ -357,6 +357,7 @@ pub(super) fn describe(error: &ExecutionError) -> String {
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
         ExecutionError::DivisionByZero(_) => "division by zero".into(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(_, Cel::UInt(_), _) => "unsigned integer overflow".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, MapExpr};
 use kube_cel::cel::common::types::CelMap;
 use kube_cel::cel::common::value::Val;
 use kube_cel::cel::objects::{Key, Map, Opaque};
@@ -46,32 +46,34 @@ impl Opaque for Keyed {
 }
 
 /// Whether an expression may have to do with such maps: it makes one, or may name one that another expression made.
-pub(super) fn concerns(expression: &IdedExpr) -> bool {
-    let plain = |key: &IdedExpr| {
-        use LiteralValue::{Boolean, Int, String, UInt};
-        matches!(
-            &key.expr,
-            Expr::Literal(Boolean(_) | Int(_) | String(_) | UInt(_))
-        )
-    };
+fn concerns(expression: &IdedExpr) -> bool {
     match &expression.expr {
         Expr::Ident(name) => name == "variables",
-        Expr::Map(map) => map.entries.iter().any(|entry| match &entry.expr {
-            EntryExpr::MapEntry(entry) => !plain(&entry.key),
-            EntryExpr::StructField(_) => false,
-        }),
+        Expr::Map(map) => odd(map),
         _ => false,
     }
 }
 
+/// Whether a map may have keys that the evaluator has none for.
+fn odd(map: &MapExpr) -> bool {
+    use LiteralValue::{Boolean, Int, String, UInt};
+    map.entries.iter().any(|entry| match &entry.expr {
+        EntryExpr::MapEntry(entry) => !matches!(
+            &entry.key.expr,
+            Expr::Literal(Boolean(_) | Int(_) | String(_) | UInt(_))
+        ),
+        EntryExpr::StructField(_) => false,
+    })
+}
+
 /// Replaces a map whose parts are replaced already; tells whether it was one to replace.
 pub(super) fn lower(expression: &mut IdedExpr) -> bool {
-    if !concerns(expression) {
-        return false;
-    }
     let Expr::Map(map) = &mut expression.expr else {
         return false;
     };
+    if !odd(map) {
+        return false;
+    }
     let mut args = Vec::new();
     for entry in std::mem::take(&mut map.entries) {
         if let EntryExpr::MapEntry(entry) = entry.expr {
