@@ -218,11 +218,18 @@ fn reduce(schema: &mut Value) {
     for name in ["oneOf", "anyOf", "allOf", "not", "nullable"] {
         map.remove(name);
     }
-    if map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
-        || map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true))
-    {
-        map.retain(|name, _| name == "description" || name.starts_with("x-"));
-        return;
+    let open = map.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
+    if open {
+        map.remove("items");
+        map.remove("properties");
+    }
+    let untyped = match map.get("type").and_then(Value::as_str) {
+        Some("array") => !map.contains_key("items"),
+        Some("object") => open,
+        _ => false,
+    };
+    if untyped {
+        map.remove("type");
     }
     if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
         properties.values_mut().for_each(reduce);

@@ -1,6 +1,11 @@
 //! String formats that custom resource schemas may ask for.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::go_url::GoUrl;
 
 fn normal(format: &str) -> String {
     format.replace('-', "")
@@ -57,16 +62,7 @@ pub(super) fn valid(format: &str, text: &str) -> bool {
         "email" => text.split_once('@').is_some_and(|(user, host)| {
             !user.is_empty() && !host.is_empty() && !host.contains('@') && !text.contains(char::is_whitespace)
         }),
-        "uri" => {
-            text.starts_with('/')
-                || text.split_once(':').is_some_and(|(scheme, rest)| {
-                    scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-                        && scheme
-                            .chars()
-                            .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
-                        && !rest.is_empty()
-                }) && !text.contains(char::is_whitespace)
-        }
+        "uri" => GoUrl::check_request(text).is_ok(),
         "hostname" => hostname(text),
         "hexcolor" => {
             let digits = text.strip_prefix('#').unwrap_or(text);
@@ -91,34 +87,18 @@ fn date(text: &str) -> bool {
     text.len() == 10 && digits && text.parse::<jiff::civil::Date>().is_ok()
 }
 
+/// The time behind a date. Any character may begin a fraction.
+static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new("^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$").ok()
+});
+
 fn date_time(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    let Some((day, time)) = lower.split_once('t') else {
+    let mut parts = lower.split('t');
+    let (Some(day), Some(time)) = (parts.next(), parts.next()) else {
         return false;
     };
-    let number = |range: std::ops::Range<usize>, max: u32| {
-        time.get(range)
-            .and_then(|t| t.parse::<u32>().ok())
-            .is_some_and(|n| n <= max)
-    };
-    let colons = time.get(2..3) == Some(":") && time.get(5..6) == Some(":");
-    let mut rest = time.get(8..).unwrap_or_default();
-    if let Some(fraction) = rest.strip_prefix('.') {
-        let digits = fraction.len() - fraction.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        if digits == 0 {
-            return false;
-        }
-        rest = fraction.get(digits..).unwrap_or_default();
-    }
-    let zone = rest == "z"
-        || (rest.len() == 6
-            && rest.starts_with(['+', '-'])
-            && rest
-                .bytes()
-                .skip(1)
-                .enumerate()
-                .all(|(i, b)| if i == 2 { b == b':' } else { b.is_ascii_digit() }));
-    date(day) && colons && number(0..2, 23) && number(3..5, 59) && number(6..8, 59) && zone
+    date(day) && TIME.as_ref().is_some_and(|pattern| pattern.is_match(time))
 }
 
 /// Go's duration syntax, or a number with a unit in words.
@@ -214,7 +194,8 @@ fn mac(text: &str) -> bool {
 
 fn byte(text: &str) -> bool {
     let body = text.trim_end_matches('=');
-    text.len().is_multiple_of(4)
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
         && text.len() - body.len() <= 2
         && body
             .bytes()

@@ -45,9 +45,12 @@ pub(crate) fn decode_error(metadata: &Value) -> Option<String> {
 impl NameRule {
     /// What is wrong with a name. A prefix may end in `-`, for `generateName` adds to it.
     pub fn problems(self, name: &str, prefix: bool) -> Vec<String> {
-        // A trailing dash of a generateName is masked, as the real server does.
-        let masked = match name.strip_suffix('-') {
-            Some(head) if prefix && !head.is_empty() => format!("{head}a"),
+        // A trailing dash of a generateName is masked, and with it what is before it, as the real server does.
+        let head = name
+            .strip_suffix('-')
+            .and_then(|head| head.get(..head.len().checked_sub(1)?));
+        let masked = match head {
+            Some(head) if prefix => format!("{head}a"),
             _ => name.to_owned(),
         };
         match self {

@@ -19,6 +19,11 @@ fn max_length(n: usize) -> String {
     format!("must be no more than {n} bytes")
 }
 
+/// The same in the words for the names of some things, though bytes are counted for them as well.
+fn max_characters(n: usize) -> String {
+    format!("must be no more than {n} characters")
+}
+
 /// Letters, digits and `inner` characters, beginning and ending with a letter or digit.
 fn edges(text: &str, inner: &[u8], upper: bool) -> bool {
     let alnum = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || (upper && b.is_ascii_uppercase());
@@ -40,7 +45,7 @@ fn is_subdomain(text: &str) -> bool {
 pub fn dns_label(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 63 {
-        problems.push(max_length(63));
+        problems.push(max_characters(63));
     }
     if !is_label(text) {
         if is_subdomain(text) {
@@ -58,9 +63,13 @@ pub fn dns_label(text: &str) -> Vec<String> {
 
 /// A DNS subdomain (RFC 1123), as most objects are named.
 pub fn dns_subdomain(text: &str) -> Vec<String> {
+    subdomain(text, max_characters)
+}
+
+fn subdomain(text: &str, too_long: fn(usize) -> String) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 253 {
-        problems.push(max_length(253));
+        problems.push(too_long(253));
     }
     if !is_subdomain(text) {
         problems.push(explain(
@@ -76,7 +85,7 @@ pub fn dns_subdomain(text: &str) -> Vec<String> {
 pub fn dns_1035_label(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 63 {
-        problems.push(max_length(63));
+        problems.push(max_characters(63));
     }
     if !is_label(text) || !text.as_bytes().first().is_some_and(u8::is_ascii_lowercase) {
         problems.push(explain(
@@ -121,7 +130,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
                 problems.push("prefix part must be non-empty".into());
             } else {
                 problems.extend(
-                    dns_subdomain(prefix)
+                    subdomain(prefix, max_length)
                         .into_iter()
                         .map(|p| format!("prefix part {p}")),
                 );
@@ -167,7 +176,7 @@ pub fn label_value(text: &str) -> Vec<String> {
 pub fn config_map_key(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 253 {
-        problems.push(max_length(253));
+        problems.push(max_characters(253));
     }
     if text.is_empty()
         || !text

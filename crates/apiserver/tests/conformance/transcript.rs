@@ -326,6 +326,9 @@ impl Transcript {
             "08l-cel-computed",
             "08m-cel-sets",
             "08n-cel-odd",
+            "08o-cel-places",
+            "08p-cel-keys",
+            "08q-cel-added",
         ]
         .contains(&self.name.as_str());
         for (i, step) in self.steps.iter().enumerate() {

@@ -15,7 +15,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
 use super::described::Described;
-use super::{conversions, equality, optional, sums};
+use super::{conversions, equality, keyed, optional, qualifiers, sums, unreadable};
 
 /// A value, and the names and places that lead further from it.
 const PATH: &str = "@path";
@@ -127,7 +127,7 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
         }
         other => {
             expression.expr = other;
-            return optional::lower(expression);
+            return keyed::lower(expression) || optional::lower(expression);
         }
     };
     expression.expr = lowered;
@@ -185,7 +185,10 @@ fn path(called: &FunctionContext<'_, '_>) -> ResolveResult {
     let from = argument(called, 0)?;
     let opened = opened(from.as_ref())?;
     match follow(called, opened.start(from.as_ref()), false)? {
-        End::Value(value) => Cel::try_from(value.as_ref()),
+        End::Value(value) => {
+            unreadable::read_val(value.as_ref())?;
+            Cel::try_from(value.as_ref())
+        }
         End::Held(value) => Ok(optional::optional(Some(Cel::try_from(value.as_ref())?))),
         End::Nothing => Ok(optional::optional(None)),
     }
@@ -290,6 +293,8 @@ impl Missing {
 
 /// What has neither keys nor places lacks all of them.
 fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Missing>, ExecutionError> {
+    unreadable::read_val(of)?;
+    qualifiers::check(by)?;
     if let Some(map) = of.downcast_ref::<CelMap>() {
         let found = entry(map, by);
         if found.is_none()
@@ -307,11 +312,14 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
     }
     let (found, missing) = match &Described::of_val(of) {
         Some(Described::Object(fields)) => (field(fields, by)?.cloned(), Missing::Key),
-        Some(Described::List(_, items)) => {
+        Some(Described::List(.., items)) => {
             let item = place(by)?.and_then(|at| items.get(at));
             (item.cloned(), Missing::Item)
         }
-        None => (None, Missing::Key),
+        None => {
+            let entries = keyed::of_val(of).unwrap_or_default();
+            (keyed::find(&entries, &Cel::try_from(by)?)?.cloned(), Missing::Key)
+        }
     };
     let found = found.map(Box::<dyn Val>::try_from).transpose()?;
     Ok(found.map(Cow::Owned).ok_or(missing))

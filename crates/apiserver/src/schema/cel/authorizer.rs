@@ -13,6 +13,8 @@ use kube_cel::cel::objects::{Key, Map, Opaque};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 use writ_authz::{Attributes, ResourceAttributes};
 
+use super::super::meta::NameRule;
+
 /// Decides what users may do.
 pub trait Authorize: Send + Sync {
     /// Whether the user may do it, and why.
@@ -163,6 +165,16 @@ pub(super) fn register(context: &mut Context<'_>) {
     context.add_function(
         "serviceAccount",
         |This(this): This<Cel>, namespace: Arc<String>, name: Arc<String>| -> ResolveResult {
+            let refuse = |what: &str| {
+                let why = format!("Invalid service account {what}");
+                Err(ExecutionError::function_error("serviceAccount", why))
+            };
+            if !NameRule::Subdomain.problems(&name, false).is_empty() {
+                return refuse("name");
+            }
+            if !NameRule::Label.problems(&namespace, false).is_empty() {
+                return refuse("namespace");
+            }
             Ok(opaque(Step::Asker(Asker {
                 authorizer: asker(&this)?.authorizer.clone(),
                 user: format!("system:serviceaccount:{namespace}:{name}").into(),
@@ -312,6 +324,10 @@ mod tests {
             (
                 "authorizer.requestResource.check('create').allowed()".into(),
                 Some(true),
+            ),
+            (
+                "authorizer.serviceAccount('c c', 'c').path('/').check('get').allowed()".into(),
+                None,
             ),
             ("authorizer.check('create').allowed()".into(), None),
             ("authorizer.path('').check('get').allowed()".into(), None),

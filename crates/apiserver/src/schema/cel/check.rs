@@ -179,7 +179,7 @@ impl Scope<'_> {
     fn field(&self, of: &Ty, name: &str) -> Checked {
         match (of, self.schema) {
             (Ty::Dyn, _) => Ok(Ty::Dyn),
-            (Ty::Map(values), _) => Ok((**values).clone().decided()),
+            (Ty::Map(values) | Ty::Keyed(_, values), _) => Ok((**values).clone().decided()),
             (Ty::Optional(of), _) => Ok(Ty::Optional(Box::new(self.field(of, name)?))),
             (&signatures::AUTHORIZER, _) if name == "requestResource" => Ok(signatures::RESOURCE_CHECK),
             (Ty::Object(id, path), Some((arena, root))) => types::field(arena, root, (*id, path), name),

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use kube_cel::cel::Value as Cel;
-use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::Expression;
 use super::expression;
-use super::macros;
+use super::{keyed, macros, qualifiers, type_values};
 
 /// Functions of one value that are computed if the value is a constant.
 const CONVERSIONS: [&str; 10] = [
@@ -49,6 +49,22 @@ fn fold(expression: &mut IdedExpr) -> Result<Option<Cel>, String> {
             }
             Ok(items.map(|items| Cel::List(Arc::new(items))))
         }
+        Expr::Map(map) => {
+            let mut entries = Some(keyed::Entries::new());
+            for entry in &mut map.entries {
+                let EntryExpr::MapEntry(entry) = &mut entry.expr else {
+                    continue;
+                };
+                let (key, value) = (fold(&mut entry.key)?, fold(&mut entry.value)?);
+                let constant = key.zip(value).filter(|_| !entry.optional);
+                entries = entries.zip(constant).map(|(mut entries, constant)| {
+                    entries.push(constant);
+                    entries
+                });
+            }
+            Ok(entries.map(keyed::map))
+        }
+        Expr::Ident(name) => Ok(type_values::value(name)),
         Expr::Call(call) => self::call(call),
         _ => {
             for part in macros::below(expression) {
@@ -70,6 +86,10 @@ fn call(call: &mut CallExpr) -> Result<Option<Cel>, String> {
     match (call.func_name.as_str(), &call.target, arguments.as_slice()) {
         (name, None, [Some(value)]) if CONVERSIONS.contains(&name) => {
             expression::call(call, false, std::slice::from_ref(value)).map(Some)
+        }
+        (operators::INDEX | operators::OPT_INDEX, None, [_, Some(by)]) => {
+            qualifiers::check_value(by).map_err(|why| expression::describe(&why))?;
+            Ok(None)
         }
         ("find" | "findAll" | "matches", _, [Some(Cel::String(pattern)), ..])
         | ("matches", None, [_, Some(Cel::String(pattern))]) => {

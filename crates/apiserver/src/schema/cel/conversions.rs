@@ -7,7 +7,7 @@ use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr};
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
 use super::floats;
-use super::{type_values, urls};
+use super::type_values;
 use crate::go_duration;
 
 /// The engine's own are still needed for some values, so ours have other names.
@@ -23,7 +23,6 @@ pub(super) fn lower(call: &mut CallExpr) -> bool {
         ("timestamp", 1) => TIMESTAMP,
         ("duration", 1) => DURATION,
         ("semver", 1 | 2) => VERSION,
-        ("url", 1) => urls::URL,
         _ => return false,
     };
     ours.clone_into(&mut call.func_name);
@@ -92,7 +91,7 @@ pub(super) fn only_argument(called: &FunctionContext<'_, '_>) -> ResolveResult {
 }
 
 /// Calls a function of the engine.
-pub(super) fn engines_own(function: &str, value: Cel, called: &FunctionContext<'_, '_>) -> ResolveResult {
+fn engines_own(function: &str, value: Cel, called: &FunctionContext<'_, '_>) -> ResolveResult {
     engines_own_of(function, vec![value], called)
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
 use super::described::{Described, Identity};
+use super::unreadable::Items;
 
 /// Without a schema: numbers are what JSON says they are.
 pub(crate) fn dynamic(value: &Value) -> Cel {
@@ -52,8 +53,9 @@ pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
                     ListType::Set => Identity::Item(Arc::new(list.iter().map(dynamic).collect())),
                     ListType::Map => Identity::fields(&node.map_keys),
                 };
+                let kind = Items::of(arena.get(items));
                 let items = list.iter().map(|item| typed(arena, items, item)).collect();
-                Described::List(identity, Arc::new(items)).into()
+                Described::List(identity, kind, Arc::new(items)).into()
             }
             None => dynamic(value),
         },

@@ -13,6 +13,7 @@ use kube_cel::cel::objects::{Key, Map, Opaque};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
 use super::convert::escape;
+use super::unreadable::{self, Items};
 use super::{equality, macros, signatures};
 
 /// What such a value holds.
@@ -45,7 +46,7 @@ impl Identity {
 /// A list or an object of a schema.
 #[derive(Clone, Debug)]
 pub(super) enum Described {
-    List(Identity, Arc<Vec<Cel>>),
+    List(Identity, Items, Arc<Vec<Cel>>),
     Object(Arc<HashMap<Key, Cel>>),
 }
 
@@ -90,7 +91,7 @@ impl Described {
     /// What it holds, as the evaluator knows it.
     pub(super) fn held(&self) -> Cel {
         match self {
-            Self::List(_, items) => Cel::List(items.clone()),
+            Self::List(.., items) => Cel::List(items.clone()),
             Self::Object(fields) => Cel::Map(Map { map: fields.clone() }),
         }
     }
@@ -184,7 +185,10 @@ fn wrap(how: &str, value: &mut IdedExpr) {
 }
 
 pub(super) fn register(context: &mut Context<'_>) {
-    context.add_function(OPENED, |value: Cel| -> ResolveResult { Ok(opened(&value)) });
+    context.add_function(OPENED, |value: Cel| -> ResolveResult {
+        unreadable::read(&value)?;
+        Ok(opened(&value))
+    });
     context.add_function(ITEMS_OPENED, |value: Cel| -> ResolveResult {
         Ok(items_opened(&value))
     });
@@ -194,13 +198,15 @@ pub(super) fn register(context: &mut Context<'_>) {
 /// What a list becomes with more items.
 pub(super) fn extended(
     identity: &Identity,
+    kind: Items,
     items: &[Cel],
     more: &[Cel],
 ) -> Result<Described, ExecutionError> {
     let mut all = items.to_vec();
+    let added = |item: &Cel| kind.added(item);
     let identity = match identity {
         Identity::Place => {
-            all.extend(more.iter().cloned());
+            all.extend(more.iter().map(added));
             Identity::Place
         }
         Identity::Item(members) => {
@@ -209,7 +215,7 @@ pub(super) fn extended(
             for item in more {
                 if !members.iter().any(|member| identical(member, item)) {
                     members.push(item.clone());
-                    all.push(item.clone());
+                    all.push(added(item));
                 }
             }
             Identity::Item(Arc::new(members))
@@ -218,14 +224,14 @@ pub(super) fn extended(
             for item in more {
                 let known = items.iter().rposition(|other| same_fields(fields, other, item));
                 match known.and_then(|at| all.get_mut(at)) {
-                    Some(place) => *place = item.clone(),
-                    None => all.push(item.clone()),
+                    Some(place) => *place = added(item),
+                    None => all.push(added(item)),
                 }
             }
             Identity::Fields(fields.clone())
         }
     };
-    Ok(Described::List(identity, Arc::new(all)))
+    Ok(Described::List(identity, kind, Arc::new(all)))
 }
 
 /// Lists and objects cannot be members of a set there, nor can bytes, and whoever tries fails.

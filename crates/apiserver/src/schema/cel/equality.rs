@@ -15,7 +15,7 @@ use kube_cel::cel::{Context, ExecutionError, FunctionContext, Value as Cel};
 
 use super::access::{self, argument};
 use super::described::{self, Described, Identity};
-use super::optional;
+use super::{keyed, optional, unreadable};
 
 const EQUAL: &str = "@equal";
 const DIFFERENT: &str = "@different";
@@ -63,7 +63,11 @@ pub(super) fn register(context: &mut Context<'_>) {
     context.add_function(
         DIFFERENT,
         |called: &FunctionContext<'_, '_>| -> Result<bool, ExecutionError> {
-            Ok(compare(called)? != Outcome::Same)
+            match compare(called) {
+                // What cannot be read is different at least.
+                Err(error) if unreadable::caused(&error) => Ok(true),
+                compared => Ok(compared? != Outcome::Same),
+            }
         },
     );
     context.add_function(IN, |called: &FunctionContext<'_, '_>| contained(called));
@@ -71,6 +75,7 @@ pub(super) fn register(context: &mut Context<'_>) {
 
 fn contained(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
     let (item, of) = (argument(called, 0)?, argument(called, 1)?);
+    unreadable::read_val(of.as_ref())?;
     if let Some(described) = Described::of_val(of.as_ref()) {
         return held_by(&described, item.as_ref());
     }
@@ -82,30 +87,33 @@ fn contained(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
         }
         return Ok(false);
     }
-    let map = of
-        .downcast_ref::<CelMap>()
-        .ok_or(ExecutionError::NoSuchOverload)?;
-    Ok(access::entry(map, item.as_ref()).is_some())
+    if let Some(map) = of.downcast_ref::<CelMap>() {
+        if !map.inner().is_empty() {
+            keyed::hashable(&Cel::try_from(item.as_ref())?)?;
+        }
+        return Ok(access::entry(map, item.as_ref()).is_some());
+    }
+    let entries = keyed::of_val(of.as_ref()).ok_or(ExecutionError::NoSuchOverload)?;
+    Ok(keyed::find(&entries, &Cel::try_from(item.as_ref())?)?.is_some())
 }
 
 /// One item is enough; without one, an item that cannot be compared is an error.
 fn held_by(of: &Described, item: &dyn Val) -> Result<bool, ExecutionError> {
     let items = match of {
         Described::Object(fields) => return Ok(access::field(fields, item)?.is_some()),
-        Described::List(_, items) => items,
+        Described::List(.., items) => items,
     };
-    let mut incomparable = false;
+    let mut failed = None;
     for other in items.iter() {
-        match outcome(val(other)?.as_ref(), item)? {
-            Outcome::Same => return Ok(true),
-            Outcome::Other => {}
-            Outcome::Incomparable => incomparable = true,
-        }
+        let error = match outcome(val(other)?.as_ref(), item) {
+            Ok(Outcome::Same) => return Ok(true),
+            Ok(Outcome::Other) => continue,
+            Ok(Outcome::Incomparable) => ExecutionError::NoSuchOverload,
+            Err(error) => error,
+        };
+        failed.get_or_insert(error);
     }
-    if incomparable {
-        return Err(ExecutionError::NoSuchOverload);
-    }
-    Ok(false)
+    failed.map_or(Ok(false), Err)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -147,6 +155,10 @@ fn val(value: &Cel) -> Result<Box<dyn Val>, ExecutionError> {
 
 /// Numbers are equal whatever their types, and optionals if they hold equals, or both nothing.
 fn outcome(a: &dyn Val, b: &dyn Val) -> Compared {
+    unreadable::read_val(a)?;
+    if unreadable::read_val(b).is_err() {
+        return Ok(Outcome::Other);
+    }
     if let Some(a) = optional::maybe_of(a) {
         let Some(b) = optional::maybe_of(b) else {
             return Ok(Outcome::Other);
@@ -162,7 +174,7 @@ fn outcome(a: &dyn Val, b: &dyn Val) -> Compared {
         return Ok((null(a) && null(b)).into());
     }
     match Described::of_val(a) {
-        Some(Described::List(identity, items)) => {
+        Some(Described::List(identity, _, items)) => {
             return match items_of(b)? {
                 Some(others) => described_lists(&identity, &items, &others),
                 None => Ok(Outcome::Incomparable),
@@ -180,10 +192,11 @@ fn outcome(a: &dyn Val, b: &dyn Val) -> Compared {
             .downcast_ref::<CelList>()
             .map_or(Ok(Outcome::Other), |other| lists(list, other));
     }
-    if let Some(map) = a.downcast_ref::<CelMap>() {
-        return b
-            .downcast_ref::<CelMap>()
-            .map_or(Ok(Outcome::Other), |other| maps(map, other));
+    if let (Some(a), Some(b)) = (a.downcast_ref::<CelMap>(), b.downcast_ref::<CelMap>()) {
+        return maps(a, b);
+    }
+    if let (Some(a), Some(b)) = (keyed::of_any_val(a), keyed::of_any_val(b)) {
+        return keyed_maps(&a, &b);
     }
     if of_kubernetes(a.get_type().name()) && a.get_type().name() != b.get_type().name() {
         return Ok(Outcome::Incomparable);
@@ -201,8 +214,22 @@ fn lists(a: &CelList, b: &CelList) -> Compared {
         return Ok(Outcome::Other);
     }
     for (a, b) in a.inner().iter().zip(b.inner()) {
-        if outcome(a.as_ref(), b.as_ref())? == Outcome::Other {
+        if unreadable::read_val(a.as_ref()).is_ok() && outcome(a.as_ref(), b.as_ref())? == Outcome::Other {
             return Ok(Outcome::Other);
+        }
+    }
+    Ok(Outcome::Same)
+}
+
+/// Maps of which one has keys that the evaluator does not know.
+fn keyed_maps(a: &keyed::Entries, b: &keyed::Entries) -> Compared {
+    if a.len() != b.len() {
+        return Ok(Outcome::Other);
+    }
+    for (key, value) in a {
+        match keyed::find(b, key)? {
+            Some(other) if outcome(val(value)?.as_ref(), val(other)?.as_ref())? != Outcome::Other => {}
+            _ => return Ok(Outcome::Other),
         }
     }
     Ok(Outcome::Same)
@@ -225,7 +252,7 @@ fn maps(a: &CelMap, b: &CelMap) -> Compared {
 
 /// The items of any list.
 fn items_of(value: &dyn Val) -> Result<Option<Vec<Cel>>, ExecutionError> {
-    if let Some(Described::List(_, items)) = Described::of_val(value) {
+    if let Some(Described::List(.., items)) = Described::of_val(value) {
         return Ok(Some(items.to_vec()));
     }
     let Some(list) = value.downcast_ref::<CelList>() else {

@@ -36,7 +36,9 @@ fn base() -> Context<'static> {
         super::described::register,
         super::equality::register,
         super::format::register,
+        super::keyed::register,
         super::members::register,
+        super::named_formats::register,
         super::optional::register,
         super::strings::register,
         super::sums::register,
@@ -334,7 +336,7 @@ pub(super) fn select(of: &Cel, select: &SelectExpr) -> Result<Cel, String> {
 /// Evaluates what names the values `@0`, `@1` and so on.
 fn evaluate(expr: Expr, values: &[Cel]) -> Result<Cel, String> {
     let mut program = IdedExpr { id: 0, expr };
-    macros::rewrite(&mut program);
+    macros::rewrite(&mut program, false);
     BASE.with_borrow(|base| {
         let mut context = base.new_inner_scope();
         for (at, value) in values.iter().enumerate() {
@@ -355,6 +357,7 @@ pub(super) fn describe(error: &ExecutionError) -> String {
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}'"),
         ExecutionError::DivisionByZero(_) => "division by zero".into(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(_, Cel::UInt(_), _) => "unsigned integer overflow".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),

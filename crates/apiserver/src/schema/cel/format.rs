@@ -11,8 +11,10 @@ use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use super::super::cause::quote;
 use super::check::Scope;
 use super::conversions;
+use super::keyed;
 use super::type_values;
 use super::types::Ty;
+use super::unreadable;
 
 /// What stands for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,12 +312,16 @@ fn scientific(number: f64) -> String {
 
 /// A value by itself; nothing if it cannot be written.
 fn plain(value: &Cel) -> Result<Option<String>, String> {
+    if unreadable::read(value).is_err() {
+        return Err("error during formatting: no formatting function for error".into());
+    }
     if let Some(name) = type_values::named_by(value) {
         return Ok(Some(name.to_owned()));
     }
     Ok(match value {
         Cel::Null => Some("null".into()),
         Cel::List(_) | Cel::Map(_) => Some(inside(value)?),
+        map if keyed::is(map) => Some(inside(value)?),
         value => match conversions::text(value) {
             None => None,
             Some(Ok(text)) => Some(text),
@@ -336,6 +342,14 @@ fn inside(value: &Cel) -> Result<String, String> {
         Cel::Duration(_) => format!("duration({})", quote(&written(value)?)),
         Cel::Timestamp(_) => format!("timestamp({})", quote(&written(value)?)),
         Cel::List(items) => format!("[{}]", all(items.iter().map(inside).collect())?),
+        map if keyed::is(map) => {
+            let mut keys = keyed::entries(map).into_iter().flatten();
+            let odd = keys.find(|(key, _)| !keyed::plain(key)).map(|(key, _)| key);
+            let kind = odd.as_ref().map_or("", |key| type_values::name(key));
+            return Err(format!(
+                "error during formatting: no formatting function for map key of type {kind}"
+            ));
+        }
         Cel::Map(map) => {
             let entry = |(key, value): (&Key, &Cel)| {
                 Ok(format!("{}:{}", inside(&Cel::from(key.clone()))?, inside(value)?))

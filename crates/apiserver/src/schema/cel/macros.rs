@@ -3,19 +3,17 @@
 //! What was parsed as calls becomes loops ([`expand`]). Checker and meter understand a loop with two variables; the evaluator does
 //! not, so for it such a loop becomes one over pairs ([`lower`]).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube_cel::cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
 };
 use kube_cel::cel::extractors::This;
-use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
 use super::described::{Described, laid_open};
 use super::optional::{maybe, optional as optional_of};
-use super::{access, type_values, verdicts};
+use super::{access, conversions, keyed, type_values, verdicts};
 
 /// Adds an entry to a map: of a key and a value, or of a map.
 pub(super) const INSERT: &str = "cel.@mapInsert";
@@ -267,19 +265,24 @@ fn sort_by(_: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Result<IdedExpr, S
 /// The same for the evaluator, if it differs: loops over pairs, and what [`access`] does for it.
 pub(super) fn lower(expression: &IdedExpr) -> Option<IdedExpr> {
     let mut lowered = expression.clone();
-    rewrite(&mut lowered).then_some(lowered)
+    let keyed = keyed::within(&mut lowered);
+    rewrite(&mut lowered, keyed).then_some(lowered)
 }
 
-pub(super) fn rewrite(expression: &mut IdedExpr) -> bool {
+/// `keyed` if it has to do with maps that the evaluator does not know.
+pub(super) fn rewrite(expression: &mut IdedExpr, keyed: bool) -> bool {
     let mut changed = false;
     for part in below(expression) {
-        changed |= rewrite(part);
+        changed |= rewrite(part, keyed);
     }
     match &mut expression.expr {
         Expr::Comprehension(all) => {
             changed |= access::read(&mut all.iter_range) | verdicts::lower(all);
             let Some(second) = all.iter_var2.take() else {
-                return changed;
+                if keyed {
+                    keyed::iterate(&mut all.iter_range);
+                }
+                return changed | keyed;
             };
             let part = |at: i64| call(operators::INDEX, vec![ident(PAIR), number(at)]);
             all.iter_range = call(PAIRS, vec![std::mem::take(&mut all.iter_range)]);
@@ -301,12 +304,10 @@ pub(super) fn register(context: &mut Context<'_>) {
                 .zip(items.iter())
                 .map(|(i, item)| pair(Cel::Int(i), item))
                 .collect(),
-            Cel::Map(map) => map
-                .map
-                .iter()
-                .map(|(k, v)| pair(Cel::from(k.clone()), v))
-                .collect(),
-            _ => return Err(ExecutionError::NoSuchOverload),
+            map => {
+                let entries = keyed::entries(map).ok_or(ExecutionError::NoSuchOverload)?;
+                entries.into_iter().map(|(k, v)| pair(k, &v)).collect()
+            }
         };
         Ok(Cel::List(Arc::new(pairs)))
     });
@@ -337,12 +338,11 @@ pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("unwrapOpt", |This(list): This<Cel>| unwrap(&list));
     context.add_function("optional.unwrap", |list: Cel| unwrap(&list));
     context.add_function(INSERT, |map: Cel, key: Cel, value: Cel| {
-        let key: Key = key.try_into().map_err(|_| ExecutionError::NoSuchOverload)?;
-        insert(&map, [(key, value)])
+        insert(&map, vec![(key, value)])
     });
-    context.add_function(INSERT_ALL, |map: Cel, more: Cel| match &more {
-        Cel::Map(more) => insert(&map, more.map.iter().map(|(k, v)| (k.clone(), v.clone()))),
-        _ => Err(ExecutionError::NoSuchOverload),
+    context.add_function(INSERT_ALL, |map: Cel, more: Cel| {
+        let more = keyed::entries(&more).ok_or(ExecutionError::NoSuchOverload)?;
+        insert(&map, more)
     });
 }
 
@@ -368,19 +368,17 @@ fn unwrap(list: &Cel) -> ResolveResult {
     Ok(Cel::List(Arc::new(all)))
 }
 
-fn insert(map: &Cel, entries: impl IntoIterator<Item = (Key, Cel)>) -> Result<Cel, ExecutionError> {
-    let Cel::Map(map) = map else {
-        return Err(ExecutionError::NoSuchOverload);
-    };
-    let mut all: HashMap<Key, Cel> = (*map.map).clone();
-    for (key, value) in entries {
-        if all.contains_key(&key) {
+fn insert(map: &Cel, more: keyed::Entries) -> ResolveResult {
+    let mut all = keyed::entries(map).ok_or(ExecutionError::NoSuchOverload)?;
+    for (key, value) in more {
+        if keyed::find(&all, &key)?.is_some() {
+            let key = conversions::text(&key).unwrap_or_else(|| Ok(type_values::name(&key).to_owned()))?;
             let why = format!("insert failed: key {key} already exists");
             return Err(ExecutionError::function_error(INSERT, why));
         }
-        all.insert(key, value);
+        keyed::put(&mut all, key, Some(value))?;
     }
-    Ok(Cel::Map(Map { map: Arc::new(all) }))
+    Ok(keyed::map(all))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
 use super::expression::{self, call};
-use super::{optional, signatures, type_values};
+use super::{keyed, named_formats, optional, signatures, type_values};
 
 /// What one evaluation may cost.
 pub(crate) const PER_CALL: u64 = 1_000_000;
@@ -127,19 +127,16 @@ impl Meter {
             }
             Expr::Map(map) => {
                 self.spend(MAP)?;
-                let mut fields = std::collections::HashMap::new();
+                let mut entries = keyed::Entries::new();
                 for entry in &map.entries {
                     if let EntryExpr::MapEntry(entry) = &entry.expr {
-                        let key: Key = self
-                            .value(&entry.key, scope)?
-                            .try_into()
-                            .map_err(|_| Stop::Failed)?;
+                        let key = self.value(&entry.key, scope)?;
                         let value = self.value(&entry.value, scope)?;
                         let value = if entry.optional { held(value) } else { Some(value) };
-                        fields.extend(value.map(|value| (key, value)));
+                        keyed::put(&mut entries, key, value)?;
                     }
                 }
-                Ok(Cel::Map(fields.into()))
+                Ok(keyed::map(entries))
             }
             Expr::Struct(_) | Expr::Unspecified => Err(Stop::Failed),
         }
@@ -156,12 +153,7 @@ impl Meter {
                 Box::new(items.iter().enumerate().map(at))
             }
             Cel::List(items) => Box::new(items.iter().map(|item| (item.clone(), Cel::Null))),
-            Cel::Map(map) => Box::new(
-                map.map
-                    .iter()
-                    .map(|(key, value)| (Cel::from(key.clone()), value.clone())),
-            ),
-            _ => return Err(Stop::Failed),
+            map => Box::new(keyed::entries(map).ok_or(Stop::Failed)?.into_iter()),
         };
         for (first, second) in pairs {
             let outer = Scope::Inner {
@@ -325,8 +317,7 @@ fn price(name: &str, values: &[Cel]) -> u64 {
             [Cel::String(_), ..] => tenths(length(0)) * tenths(length(1)),
             _ => 1,
         },
-        // The formats' own expressions have some hundred characters.
-        "validate" => tenths(1 + length(1)) * 50,
+        "validate" => tenths(1 + length(1)) * values.first().map_or(0, named_formats::length).div_ceil(4),
         operators::IN => match values.get(1) {
             Some(list @ Cel::List(_)) => size(list),
             _ => 1,
@@ -361,7 +352,7 @@ fn size(value: &Cel) -> u64 {
         Cel::Bytes(bytes) => len(bytes.len()),
         Cel::List(list) => len(list.len()),
         Cel::Map(map) => len(map.map.len()),
-        _ => 1,
+        other => keyed::entries(other).map_or(1, |entries| len(entries.len())),
     }
 }
 
@@ -370,12 +361,12 @@ fn traversal(value: &Cel) -> u64 {
         Cel::String(text) => len(text.chars().count()) / 10,
         Cel::Bytes(bytes) => len(bytes.len()) / 10,
         Cel::List(list) => list.iter().map(traversal).sum(),
-        Cel::Map(map) => map
-            .map
-            .iter()
-            .map(|(key, value)| traversal(&Cel::from(key.clone())) + traversal(value))
-            .sum(),
-        _ => 1,
+        other => keyed::entries(other).map_or(1, |entries| {
+            let each = entries
+                .iter()
+                .map(|(key, value)| traversal(key) + traversal(value));
+            each.sum()
+        }),
     }
 }
 

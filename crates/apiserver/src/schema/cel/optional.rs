@@ -1,7 +1,6 @@
 //! Values that may be missing.
 //!
-//! The evaluator has optionals of its own, but it loses them where it copies a list. So these are ours throughout, and what the
-//! evaluator's own functions give is turned into them.
+//! The evaluator has optionals of its own, but it loses them where it copies a list. So these are ours throughout.
 
 use std::sync::Arc;
 
@@ -13,9 +12,7 @@ use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Val
 
 use super::type_values;
 
-/// Makes one of ours of one of the evaluator's, or of null.
-const OURS: &str = "@optional";
-/// The other way round.
+/// Makes one of the evaluator's of one of ours, for what it makes a list or a map of.
 const THEIRS: &str = "@theirs";
 const TYPE: &str = "optional_type";
 
@@ -94,18 +91,6 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
             }
             changed
         }
-        Expr::Call(call) => {
-            let format = |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "format");
-            let gives = match (call.func_name.as_str(), call.target.as_deref()) {
-                ("validate", Some(_)) => true,
-                ("named", Some(target)) => format(target),
-                _ => false,
-            };
-            if gives {
-                *expression = wrap(OURS, expression);
-            }
-            gives
-        }
         _ => false,
     }
 }
@@ -116,12 +101,6 @@ fn no_overload(function: &str, value: &Cel) -> ExecutionError {
 }
 
 pub(super) fn register(context: &mut Context<'_>) {
-    context.add_function(OURS, |value: Cel| -> ResolveResult {
-        Ok(match <&OptionalValue>::try_from(&value) {
-            Ok(theirs) => optional(theirs.value().cloned()),
-            Err(_) => optional(Some(value).filter(|value| *value != Cel::Null)),
-        })
-    });
     context.add_function(THEIRS, |value: Cel| -> ResolveResult {
         let theirs = match maybe(&value).ok_or(ExecutionError::NoSuchOverload)?.value() {
             Some(value) => OptionalValue::of(value.clone()),

@@ -7,6 +7,7 @@ use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Val
 
 use super::conversions::only_argument;
 use super::equality::same;
+use super::keyed;
 
 pub(super) fn register(context: &mut Context<'_>) {
     context.add_function("bool", boolean);
@@ -55,6 +56,7 @@ fn size(value: &Cel) -> ResolveResult {
         Cel::Bytes(bytes) => bytes.len(),
         Cel::List(items) => items.len(),
         Cel::Map(map) => map.map.len(),
+        map if keyed::is(map) => keyed::entries(map).map_or(0, |entries| entries.len()),
         _ => return Err(ExecutionError::NoSuchOverload),
     }))
 }

@@ -6,6 +6,8 @@ use kube_cel::cel::common::ast::{Expr, SelectExpr};
 use kube_cel::cel::objects::Opaque;
 use kube_cel::cel::{Context, ResolveResult, Value as Cel};
 
+use super::keyed;
+
 /// Words that name types.
 const TYPES: [&str; 13] = [
     "bool",
@@ -81,6 +83,7 @@ pub(super) fn name(value: &Cel) -> &str {
         Cel::Bytes(_) => "bytes",
         Cel::List(_) => "list",
         Cel::Map(_) => "map",
+        map if keyed::is(map) => "map",
         Cel::Duration(_) => "google.protobuf.Duration",
         Cel::Timestamp(_) => "google.protobuf.Timestamp",
         Cel::Opaque(opaque) => opaque.runtime_type_name(),
