@@ -49,10 +49,12 @@ pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Result<Decoded,
     match media_type(headers).to_ascii_lowercase().as_str() {
         "application/json" => Ok(json(body)),
         "application/yaml" => Ok(yaml(body)),
-        "application/vnd.kubernetes.protobuf" => Ok(super::protobuf::decode(body).map(|value| Decoded {
-            value,
-            duplicates: Vec::new(),
-        })),
+        "application/vnd.kubernetes.protobuf" => {
+            Ok(super::protobuf::decode(body, ("", "")).map(|value| Decoded {
+                value,
+                duplicates: Vec::new(),
+            }))
+        }
         _ => Err(Failure::unsupported_media_type(&[
             "application/json",
             "application/yaml",

@@ -22,6 +22,7 @@ pub(crate) use body::{
     decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,
     without_whole_floats, yaml as decode_yaml,
 };
+pub(crate) use protobuf::{decode as decode_protobuf, is_protobuf};
 pub(crate) use target::{Query, Route, Target, decode, decode_whole, route};
 
 use self::body::read as read_body;
