@@ -241,7 +241,15 @@ pub(crate) async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> 
     };
     preconditions(&call.resource, &old, wish)?;
     admit::forbid_delete(call, &old)?;
-    admit::mutate(call, Operation::Delete, &mut Value::Null, Some(&old), &options).await?;
+    admit::mutate(
+        call,
+        Operation::Delete,
+        &mut Value::Null,
+        Some(&old),
+        &options,
+        None,
+    )
+    .await?;
     admit::validate(call, Operation::Delete, &Value::Null, Some(&old), &options).await?;
     let deleted = delete_object(
         &call.state.store,
