@@ -252,6 +252,7 @@ fn request(
     Request {
         uid: new_uid(),
         operation,
+        custom: call.resource.builtin.is_none(),
         group: call.target.group.clone(),
         version: call.target.version.clone(),
         kind: scaled.map_or_else(|| call.resource.kind.clone(), |(_, _, kind)| kind.to_owned()),

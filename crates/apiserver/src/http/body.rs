@@ -13,6 +13,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 
 use super::Body;
 use super::characters::yaml_text;
+use crate::go_numbers::without_whole_floats;
 use crate::status::{Failure, Result};
 
 /// The real server's limit for the body of one request.
@@ -153,26 +154,6 @@ fn first_document(text: &str) -> &str {
         at += line.len();
     }
     text
-}
-
-/// On its way from YAML to JSON, a whole number loses the sign that it was a float.
-pub(crate) fn without_whole_floats(mut value: Value) -> Value {
-    fn visit(value: &mut Value) {
-        match value {
-            Value::Object(map) => map.values_mut().for_each(visit),
-            Value::Array(list) => list.iter_mut().for_each(visit),
-            Value::Number(number) if number.is_f64() => {
-                let whole = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.0e18);
-                #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
-                if let Some(whole) = whole {
-                    *value = (whole as i64).into();
-                }
-            }
-            _ => {}
-        }
-    }
-    visit(&mut value);
-    value
 }
 
 /// One half of a character in an escape.

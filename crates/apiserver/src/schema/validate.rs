@@ -81,8 +81,8 @@ fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(n) if n.is_i64() => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
@@ -98,7 +98,7 @@ impl Walk<'_> {
         types(new, node, path, out);
         let checks = node.checks.as_deref();
         if let Some(allowed) = checks.and_then(|c| c.enumeration.as_deref()) {
-            if allowed.iter().any(|a| same(a, new)) {
+            if allowed.iter().any(|a| allows(a, new)) {
                 out.matches += 1;
             } else if !(new.is_null() && node.nullable) {
                 let texts: Vec<String> = allowed
@@ -256,6 +256,9 @@ impl Walk<'_> {
     }
 }
 
+/// Beyond this, not every whole number is a float.
+const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
+
 fn types(value: &Value, node: &Node, path: &str, out: &mut Outcome) {
     let found = json_type(value);
     let wanted = if node.int_or_string {
@@ -266,13 +269,17 @@ fn types(value: &Value, node: &Node, path: &str, out: &mut Outcome) {
     if wanted.is_empty() {
         return;
     }
-    let whole = || value.as_f64().is_some_and(|f| f.fract() == 0.0 && f.abs() < 9e15);
+    let whole = || {
+        value
+            .as_f64()
+            .is_some_and(|f| f.fract() == 0.0 && f.abs() <= LARGEST_WHOLE)
+    };
     let format = node.checks.as_deref().and_then(|c| c.format.as_deref());
     let fits = match (value, node.ty) {
         (Value::Null, _) => node.nullable,
         (Value::String(_) | Value::Number(_), _) if node.int_or_string => found != "number" || whole(),
         (Value::Number(_), Type::Number) => true,
-        (Value::Number(n), Type::Integer) => !n.is_f64() || whole(),
+        (Value::Number(n), Type::Integer) => n.is_i64() || whole(),
         (Value::String(_) | Value::Array(_), Type::String) if format.is_some_and(formats::known) => true,
         _ => !node.int_or_string && found == wanted,
     };
@@ -297,6 +304,17 @@ fn best(outcomes: Vec<Outcome>) -> Outcome {
         }
     }
     best.unwrap_or_default()
+}
+
+/// Whether a value is the one that is allowed, as the real server sees it: in the type of what is allowed, so that a fraction is
+/// cut off where that is an integer.
+fn allows(allowed: &Value, value: &Value) -> bool {
+    match (allowed, value) {
+        (Value::Number(whole), Value::Number(n)) if whole.is_i64() && n.is_f64() => {
+            whole.as_f64() == n.as_f64().map(f64::trunc)
+        }
+        _ => same(allowed, value),
+    }
 }
 
 /// JSON equality where 1 equals 1.0.
