@@ -45,13 +45,17 @@ pub(crate) struct Decoded {
     pub duplicates: Vec<String>,
 }
 
-/// Parses JSON or YAML by the content type.
-pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Result<Decoded, String>> {
+/// Parses a body by its content type. In protobuf it may leave out its version and its kind; then they are the `usual` ones.
+pub(crate) fn decode(
+    headers: &HeaderMap,
+    body: &[u8],
+    usual: (&str, &str),
+) -> Result<Result<Decoded, String>> {
     match media_type(headers).to_ascii_lowercase().as_str() {
         "application/json" => Ok(json(body)),
         "application/yaml" => Ok(yaml(body)),
         "application/vnd.kubernetes.protobuf" => {
-            Ok(super::protobuf::decode(body, ("", "")).map(|value| Decoded {
+            Ok(super::protobuf::decode(body, usual).map(|value| Decoded {
                 value,
                 duplicates: Vec::new(),
             }))
