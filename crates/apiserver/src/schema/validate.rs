@@ -259,6 +259,21 @@ impl Walk<'_> {
 /// Beyond this, not every whole number is a float.
 const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
+fn is_whole(float: f64) -> bool {
+    float.fract() == 0.0 && float.abs() <= LARGEST_WHOLE
+}
+
+/// Whether one is a multiple of the other, as the real server calculates it: one that is a little more is, too.
+fn is_multiple(float: f64, factor: f64) -> bool {
+    let times = if factor < 1.0 {
+        1.0 / factor * float
+    } else {
+        float / factor
+    };
+    let more = (times - times.trunc()) / (times + times.trunc());
+    is_whole(times) || ((1.0..=LARGEST_WHOLE).contains(&times) && more < 1e-9)
+}
+
 fn types(value: &Value, node: &Node, path: &str, out: &mut Outcome) {
     let found = json_type(value);
     let wanted = if node.int_or_string {
@@ -269,11 +284,7 @@ fn types(value: &Value, node: &Node, path: &str, out: &mut Outcome) {
     if wanted.is_empty() {
         return;
     }
-    let whole = || {
-        value
-            .as_f64()
-            .is_some_and(|f| f.fract() == 0.0 && f.abs() <= LARGEST_WHOLE)
-    };
+    let whole = || value.as_f64().is_some_and(is_whole);
     let format = node.checks.as_deref().and_then(|c| c.format.as_deref());
     let fits = match (value, node.ty) {
         (Value::Null, _) => node.nullable,
@@ -349,20 +360,39 @@ fn number(n: &serde_json::Number, node: &Node, checks: &Checks, path: &str, out:
     let name = shown(path);
     let value = Value::Number(n.clone());
     let Some(float) = n.as_f64() else { return };
-    if node.ty == Type::Integer
-        && checks.format.as_deref() == Some("int32")
-        && n.as_i64().is_none_or(|i| i32::try_from(i).is_err())
-    {
-        let detail = format!("Checked value must be of type integer with format int32 in {name}");
+    let written = n
+        .as_i64()
+        .map_or_else(|| float.to_string(), |whole| whole.to_string());
+    let format = checks.format.as_deref().unwrap_or_default();
+    let in_range = match (node.ty, format) {
+        (Type::Integer, "int32") => written.parse::<i32>().is_ok(),
+        (Type::Integer, _) => written.parse::<i64>().is_ok(),
+        (Type::Number, "float" | "float32") => written.parse().is_ok_and(f32::is_finite),
+        _ => true,
+    };
+    if !in_range {
+        let of = match format {
+            "" => "(default format)".to_owned(),
+            format => format!("with format {format}"),
+        };
+        let ty = node.ty.as_str();
+        let detail = format!("Checked value must be of type {ty} {of} in {name}");
         out.add(Cause::invalid("", &Value::from(""), &detail));
     }
-    if let Some(factor) = checks.multiple_of.filter(|f| *f > 0.0)
-        && (float / factor).fract() != 0.0
-    {
-        let detail = format!("{name} in body should be a multiple of {}", go_float(factor));
-        out.add(Cause::invalid(name, &value, &detail));
+    // A number that is an integer is held against integers: what the schema says loses its fraction.
+    let cut = n.is_i64() && node.ty != Type::Integer;
+    let bound = |bound: f64| if cut { bound.trunc() } else { bound };
+    if let Some(factor) = checks.multiple_of.map(bound) {
+        if factor <= 0.0 {
+            let shown = go_float(factor);
+            let detail = format!("factor MultipleOf declared for {name} must be positive: {shown}");
+            out.add(Cause::invalid(name, &factor.into(), &detail));
+        } else if !is_multiple(float, factor) {
+            let detail = format!("{name} in body should be a multiple of {}", go_float(factor));
+            out.add(Cause::invalid(name, &value, &detail));
+        }
     }
-    if let Some((min, exclusive)) = checks.minimum
+    if let Some((min, exclusive)) = checks.minimum.map(|(min, exclusive)| (bound(min), exclusive))
         && (float < min || (exclusive && (float - min).abs() == 0.0))
     {
         let words = if exclusive {
@@ -376,7 +406,7 @@ fn number(n: &serde_json::Number, node: &Node, checks: &Checks, path: &str, out:
             &format!("{name} in body should be {words} {}", go_float(min)),
         ));
     }
-    if let Some((max, exclusive)) = checks.maximum
+    if let Some((max, exclusive)) = checks.maximum.map(|(max, exclusive)| (bound(max), exclusive))
         && (float > max || (exclusive && (float - max).abs() == 0.0))
     {
         let words = if exclusive {
