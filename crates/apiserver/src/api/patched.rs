@@ -169,10 +169,10 @@ fn content(value: &Value) -> Value {
             "creationTimestamp",
             "generation",
             "selfLink",
+            "managedFields",
         ] {
             metadata.remove(name);
         }
-        metadata.remove("managedFields");
     });
     value
 }

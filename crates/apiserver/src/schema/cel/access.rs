@@ -307,10 +307,13 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
     }
     let (found, missing) = match &Described::of_val(of) {
         Some(Described::Object(fields)) => {
-            if let Some(Cel::String(why)) = named(fields, &why_lacking(name(by)?)) {
+            let found = field(fields, by)?.cloned();
+            if found.is_none()
+                && let Some(Cel::String(why)) = named(fields, &why_lacking(name(by)?))
+            {
                 return Err(ExecutionError::function_error(PATH, why.to_string()));
             }
-            (field(fields, by)?.cloned(), Missing::Key)
+            (found, Missing::Key)
         }
         Some(Described::List(_, items)) => {
             let item = place(by)?.and_then(|at| items.get(at));
