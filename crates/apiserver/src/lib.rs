@@ -27,6 +27,7 @@ mod bytes_tests;
 mod clock;
 mod controllers;
 mod go_duration;
+mod go_numbers;
 mod go_url;
 mod http;
 mod jsonpath;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::request::{Rejection, text};
-use crate::http::{decode_json, decode_yaml};
+use crate::http::{decode_json, decode_protobuf, decode_yaml, is_protobuf};
 use crate::schema::Schema;
 
 const GROUP: &str = "admission.k8s.io";
@@ -104,11 +104,7 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Value, String> {
     if bytes.is_empty() {
         return Err("0-length response".into());
     }
-    // What does not begin as JSON may be YAML, whatever it was said to be.
-    let json = bytes.trim_ascii_start().first() == Some(&b'{');
-    let read = if json { decode_json } else { decode_yaml };
-    let plain = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-    let review = read(plain)?.value;
+    let review = decoded_review(bytes, version)?;
     if !review.is_object() {
         return Err(format!("couldn't get version/kind: {review} is no object"));
     }
@@ -130,6 +126,17 @@ pub(super) fn read(bytes: &[u8], version: Version) -> Result<Value, String> {
         decoded(patch)?;
     }
     Ok(review)
+}
+
+/// Tells by how the answer begins what it is, whatever it was said to be: what is neither protobuf nor JSON may be YAML.
+fn decoded_review(bytes: &[u8], version: Version) -> Result<Value, String> {
+    if is_protobuf(bytes) {
+        return decode_protobuf(bytes, (&version.api_version(), KIND));
+    }
+    let json = bytes.trim_ascii_start().first() == Some(&b'{');
+    let read = if json { decode_json } else { decode_yaml };
+    let plain = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    Ok(read(plain)?.value)
 }
 
 /// Whether the answer is one to this question.

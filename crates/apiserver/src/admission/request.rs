@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::rules::Place;
 use crate::builtin::autoscaler;
+use crate::go_numbers::without_whole_floats;
 
 /// What is done to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct Request {
     pub uid: String,
     /// What is done.
     pub operation: Operation,
+    /// Whether it is done to a custom resource.
+    pub custom: bool,
     /// The API group.
     pub group: String,
     /// The API version.
@@ -149,6 +152,15 @@ impl Request {
             map.insert("apiVersion".into(), join(&self.kind_group, &place.version).into());
         }
         object
+    }
+
+    /// What is sent of a custom resource; what a built-in one holds has been read into its type.
+    pub(super) fn written(&self, value: Value) -> Value {
+        if self.custom {
+            without_whole_floats(value)
+        } else {
+            value
+        }
     }
 
     /// From the form that it has in a place to that of the request, in which it was `before`.

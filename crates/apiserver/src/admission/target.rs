@@ -18,6 +18,8 @@ pub(super) struct Door {
     pub host: String,
     /// Who may have signed it.
     pub authority: Vec<u8>,
+    /// Whether it is spoken to over TLS: only a redirect leads to where it is not.
+    pub secure: bool,
 }
 
 /// A door, and what is asked for behind it.
@@ -61,51 +63,95 @@ impl Target {
                 address: endpoint(source, namespace, name, port)?,
                 host,
                 authority,
+                secure: true,
             },
         })
     }
 
     /// Where a URL leads; the path is taken as it is.
     fn of_url(url: &str, authority: Vec<u8>) -> Result<Self, String> {
-        let rest = url
-            .strip_prefix("https://")
-            .ok_or_else(|| format!("unsupported protocol scheme: {url}"))?;
-        let (named, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let secure = match scheme.to_ascii_lowercase().as_str() {
+            "https" => true,
+            "http" => false,
+            _ => return Err(format!("unsupported protocol scheme {scheme:?}")),
+        };
+        let (named, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let parsed: Authority = named.parse().map_err(|e| format!("{named}: {e}"))?;
-        let port = parsed.port_u16().unwrap_or(443);
+        let port = parsed.port_u16().unwrap_or(if secure { 443 } else { 80 });
         Ok(Self {
             door: Door {
                 address: format!("{}:{port}", parsed.host()),
                 host: parsed.host().trim_matches(['[', ']']).to_owned(),
                 authority,
+                secure,
             },
             named: named.to_owned(),
-            path: if path.is_empty() { "/".into() } else { path.into() },
+            path: if path.starts_with('/') {
+                path.to_owned()
+            } else {
+                format!("/{path}")
+            },
         })
     }
 
     /// Where a redirect leads, which may be said in relation to here.
     pub(super) fn redirected(&self, location: &str) -> Result<Self, String> {
-        if location.contains("://") {
-            return Self::of_url(location, self.door.authority.clone());
-        }
-        let path = if location.starts_with('/') {
-            location.to_owned()
+        let location = location.split('#').next().unwrap_or_default();
+        let mut target = if has_scheme(location) {
+            Self::of_url(location, self.door.authority.clone())?
+        } else if location.starts_with("//") {
+            let url = format!("{}:{location}", self.scheme());
+            Self::of_url(&url, self.door.authority.clone())?
         } else {
             let here = self.path.split('?').next().unwrap_or_default();
-            let folder = here
-                .rfind('/')
-                .and_then(|end| here.get(..end))
-                .unwrap_or_default();
-            format!("{folder}/{location}")
+            let path = match location.chars().next() {
+                None => self.path.clone(),
+                Some('/') => location.to_owned(),
+                Some('?') => format!("{here}{location}"),
+                Some(_) => {
+                    let (folder, _) = here.rsplit_once('/').unwrap_or_default();
+                    format!("{folder}/{location}")
+                }
+            };
+            Self { path, ..self.clone() }
         };
-        Ok(Self { path, ..self.clone() })
+        target.path = without_dots(&target.path);
+        Ok(target)
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.door.secure { "https" } else { "http" }
     }
 
     /// The URL as messages show it.
     pub(super) fn url(&self) -> String {
-        format!("https://{}{}", self.named, self.path)
+        format!("{}://{}{}", self.scheme(), self.named, self.path)
     }
+}
+
+/// Whether a location says how to get there, not only where.
+fn has_scheme(location: &str) -> bool {
+    let end = location.find([':', '/', '?']);
+    end.and_then(|end| location.get(end..))
+        .is_some_and(|rest| rest.starts_with(':'))
+}
+
+/// A path, and a query, in which no part means the one before it. Unlike [`cleaned`], it keeps what is empty or escaped.
+fn without_dots(path: &str) -> String {
+    let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.trim_start_matches('/').split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    if path.ends_with("/.") || path.ends_with("/..") {
+        parts.push("");
+    }
+    format!("/{}{query}", parts.join("/"))
 }
 
 /// A path without empty parts and dots, escaped as the real server does it: it knows a path by its decoded form only.

@@ -81,6 +81,7 @@ fn request(operation: Operation) -> Request {
     Request {
         uid: "u".into(),
         operation,
+        custom: false,
         group: String::new(),
         version: "v1".into(),
         kind: "ConfigMap".into(),

@@ -108,7 +108,7 @@ async fn ask(
         .and_then(Value::as_u64)
         .unwrap_or(10)
         .clamp(1, 30);
-    let review = version.review(&request.review(&call.place, object));
+    let review = version.review(&request.written(request.review(&call.place, object)));
     let reply = client
         .post(&target, &review, Duration::from_secs(seconds))
         .await
@@ -189,7 +189,7 @@ pub(super) async fn mutate(
         ))),
         Some(bytes) => {
             // The patch is for the object as it was shown.
-            let shown = request.shown_at(&call.place, object);
+            let shown = request.written(request.shown_at(&call.place, object));
             let mut patched =
                 patch::json_patch(&shown, &bytes).map_err(|e| Rejection::internal(&e.to_string()))?;
             // That it calls itself another version is forgotten when it is read.

@@ -110,20 +110,21 @@ pub(super) fn forbid_delete_named(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// Lets plugins and webhooks change the object; says whether webhooks did.
+/// Lets plugins and webhooks change the object; says whether webhooks did. `applied` says of an apply whether it changed anything.
 pub(super) async fn mutate(
     call: &Call,
     operation: Operation,
     value: &mut Value,
     old: Option<&Value>,
     options: &Options,
+    applied: Option<bool>,
 ) -> Result<bool> {
     if let Some(mut scaling) = scaling(call) {
         let request = request(call, operation, &scaling.after, Some(&scaling.before), options);
         let source = Stored(call);
         let reader = patched::Scales {
             schema: super::ownership::scale_schema(),
-            new_times: patched::has_new_times(&scaling.after, Some(&scaling.before)),
+            new_times: patched::has_new_times(&scaling.after, Some(&scaling.before), applied),
         };
         let admission = &call.state.admission;
         let mutated = admission.mutate(&source, &request, &mut scaling.after, &reader);
@@ -138,7 +139,7 @@ pub(super) async fn mutate(
     let owners = value.pointer("/metadata/managedFields").cloned();
     let reader = patched::Objects {
         call,
-        new_times: patched::has_new_times(value, old),
+        new_times: patched::has_new_times(value, old, applied),
     };
     // What admission changed belongs to nobody: ownership was recorded before.
     let changed = call
@@ -251,6 +252,7 @@ fn request(
     Request {
         uid: new_uid(),
         operation,
+        custom: call.resource.builtin.is_none(),
         group: call.target.group.clone(),
         version: call.target.version.clone(),
         kind: scaled.map_or_else(|| call.resource.kind.clone(), |(_, _, kind)| kind.to_owned()),

@@ -394,7 +394,7 @@ impl Call {
 
     /// An object that is not stored (dry-run), as it would be read if it had been.
     pub fn as_read(&self, mut value: Value) -> Value {
-        if self.resource.differing {
+        if self.resource.differing || self.resource.builtin.is_none() {
             crate::registry::to_storage(&self.resource, &mut value);
             self.to_request_version(&mut value, u64::MAX);
         }

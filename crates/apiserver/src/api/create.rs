@@ -47,7 +47,7 @@ pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, 
         ownership::forget_empty(call, &mut value)?;
     }
     // The object gets its identity when those who may change it have done so.
-    let mutated = admit::mutate(call, Operation::Create, &mut value, None, options).await?;
+    let mutated = admit::mutate(call, Operation::Create, &mut value, None, options, None).await?;
     if mutated {
         write::check_place(call, &mut value)?;
     }

@@ -30,7 +30,9 @@ fn given(call: &Call, bytes: &[u8]) -> Result<DeleteOptions> {
         });
     }
     let refuse = |error: String| Failure::bad_request(format!("error decoding DeleteOptions: {error}"));
-    let value = decode_body(&call.headers, bytes)?.map_err(refuse)?.value;
+    let value = decode_body(&call.headers, bytes, ("v1", "DeleteOptions"))?
+        .map_err(refuse)?
+        .value;
     // Something of another type is refused: what was meant to be spared must not be deleted.
     let options: DeleteOptions = serde_json::from_value(value).map_err(|error| refuse(error.to_string()))?;
     match options.kind.as_deref().unwrap_or_default() {

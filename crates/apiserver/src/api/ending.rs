@@ -113,7 +113,15 @@ pub(crate) async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> 
         if !matches!(next, Next::Leave) {
             let old = call.value_of(&now);
             admit::forbid_delete(call, &old)?;
-            admit::mutate(call, Operation::Delete, &mut Value::Null, Some(&old), &options).await?;
+            admit::mutate(
+                call,
+                Operation::Delete,
+                &mut Value::Null,
+                Some(&old),
+                &options,
+                None,
+            )
+            .await?;
             admit::validate(call, Operation::Delete, &Value::Null, Some(&old), &options).await?;
         }
         let Some(mut deleted) = ending.go(&now, next)? else {

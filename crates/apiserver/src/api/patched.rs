@@ -164,27 +164,35 @@ fn forget_no_owners(value: &mut Value) {
     });
 }
 
-/// Whether the request wrote a time next to an owner: it does for whoever comes to own something, not for who only takes away.
-pub(super) fn has_new_times(value: &Value, old: Option<&Value>) -> bool {
+/// Whether the request wrote a time next to an owner. An apply does for whatever it changes, before anything is filled in again;
+/// anything else does for whoever comes to own something, not for who only takes away.
+pub(super) fn has_new_times(value: &Value, old: Option<&Value>, applied: Option<bool>) -> bool {
     let owners = value.pointer("/metadata/managedFields").and_then(Value::as_array);
     let owned = owners.is_some_and(|owners| !owners.is_empty());
-    let content = |value: &Value| {
-        let mut value = value.clone();
-        meta::edit(&mut value, |metadata| {
-            for name in [
-                "resourceVersion",
-                "uid",
-                "creationTimestamp",
-                "generation",
-                "selfLink",
-            ] {
-                metadata.remove(name);
-            }
-            metadata.remove("managedFields");
-        });
-        value
-    };
-    owned && old.is_none_or(|old| brings(&content(value), &content(old)))
+    owned && applied.unwrap_or_else(|| old.is_none_or(|old| brings(&content(value), &content(old))))
+}
+
+/// Whether two objects differ in what their owners own.
+pub(super) fn differs(new: &Value, old: &Value) -> bool {
+    content(new) != content(old)
+}
+
+/// An object without what the server itself keeps in it.
+fn content(value: &Value) -> Value {
+    let mut value = value.clone();
+    meta::edit(&mut value, |metadata| {
+        for name in [
+            "resourceVersion",
+            "uid",
+            "creationTimestamp",
+            "generation",
+            "selfLink",
+            "managedFields",
+        ] {
+            metadata.remove(name);
+        }
+    });
+    value
 }
 
 /// Whether there is anything in an object that was not there before.

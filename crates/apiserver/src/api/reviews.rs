@@ -34,7 +34,7 @@ pub(super) async fn answer(call: &Call, body: &Bytes) -> Result<Response<Body>> 
     let mut review = write::read_object(call, body, &options)?;
     drop_made(call, &mut review)?;
     super::ownership::track(call, &options, None, &mut review)?;
-    admit::mutate(call, Operation::Create, &mut review, None, &options).await?;
+    admit::mutate(call, Operation::Create, &mut review, None, &options, None).await?;
     let status = match call.resource.kind.as_str() {
         "SelfSubjectReview" => json!({ "userInfo": call.user.to_json() }),
         "TokenReview" => token(call, &review)?,

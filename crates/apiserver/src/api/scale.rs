@@ -42,7 +42,7 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
         }
     };
     let sent = if how == How::Replace {
-        let decoded = decode_body(&call.headers, body)?;
+        let decoded = decode_body(&call.headers, body, (ssa::SCALE_VERSION, "Scale"))?;
         let mut sent = decoded
             .map_err(|error| Failure::bad_request(format!("error decoding Scale: {error}")))?
             .value;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Call;
+use crate::go_numbers::without_whole_floats;
 use crate::jsonpath;
 use crate::registry::Column;
 use crate::status::{Failure, Result};
@@ -160,7 +161,9 @@ impl<'a> Printer<'a> {
         };
         match column.kind.as_str() {
             "integer" => first.as_i64().map_or(Value::Null, Value::from),
-            "number" => first.as_f64().map_or(Value::Null, |number| json!(number)),
+            "number" => first
+                .as_f64()
+                .map_or(Value::Null, |number| without_whole_floats(json!(number))),
             "boolean" => first.as_bool().map_or(Value::Null, Value::from),
             "date" => crate::builtin::age(first.as_str(), self.now).into(),
             _ => {

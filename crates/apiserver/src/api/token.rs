@@ -39,7 +39,7 @@ async fn answer(call: &Call, asked: &Call, body: &Bytes) -> Result<Response<Body
     });
     ownership::track(asked, &options, None, &mut request)?;
     admit::namespace(call, &request)?;
-    admit::mutate(asked, Operation::Create, &mut request, None, &options).await?;
+    admit::mutate(asked, Operation::Create, &mut request, None, &options, None).await?;
     let wish = complete(call, asked, &mut request)?;
     admit::validate(asked, Operation::Create, &request, None, &options).await?;
     let wish = bind(call, &request, wish)?;

@@ -9,7 +9,7 @@ use writ_authz::Write;
 
 use super::admit::{self, Operation};
 use super::write::{self, Options};
-use super::{Call, create, meta, ownership, restrict};
+use super::{Call, create, meta, ownership, patched, restrict};
 use crate::http::Body;
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -181,6 +181,7 @@ async fn change(
     // Before the server fills in what a write left out.
     let grants = admit::may_grant(call, &old, &new);
     let version = call.version()?;
+    let applied = (how == How::Apply).then(|| patched::differs(&new, &old));
     fill(call, how, &mut new)?;
     // An apply, and all that comes through `/scale`, has recorded it already.
     let emptied = if how != How::Apply && call.target.subresource != "scale" {
@@ -188,7 +189,7 @@ async fn change(
     } else {
         ownership::forget_empty(call, &mut new)?
     };
-    let mutated = admit::mutate(call, Operation::Update, &mut new, Some(&old), options).await?;
+    let mutated = admit::mutate(call, Operation::Update, &mut new, Some(&old), options, applied).await?;
     assume_version(call, &old, &mut new);
     check_version(call, &old, &new)?;
     write::check_place(call, &mut new)?;

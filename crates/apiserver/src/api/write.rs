@@ -100,7 +100,8 @@ fn from_user_agent(call: &Call) -> String {
 /// Reads the object in the body.
 pub(super) fn read_object(call: &Call, body: &Bytes, options: &Options) -> Result<Value> {
     let bytes = body;
-    let decoded = decode_body(&call.headers, bytes)?.map_err(|error| unrecognized(call, bytes, &error))?;
+    let decoded = decode_body(&call.headers, bytes, (&call.api_version(), &call.resource.kind))?
+        .map_err(|error| unrecognized(call, bytes, &error))?;
     let mut value = decoded.value;
     if value.is_null() {
         value = Value::Object(serde_json::Map::new());

@@ -13,6 +13,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 
 use super::Body;
 use super::characters::yaml_text;
+use crate::go_numbers::without_whole_floats;
 use crate::status::{Failure, Result};
 
 /// The real server's limit for the body of one request.
@@ -44,15 +45,21 @@ pub(crate) struct Decoded {
     pub duplicates: Vec<String>,
 }
 
-/// Parses JSON or YAML by the content type.
-pub(crate) fn decode(headers: &HeaderMap, body: &[u8]) -> Result<Result<Decoded, String>> {
+/// Parses a body by its content type. In protobuf it may leave out its version and its kind; then they are the `usual` ones.
+pub(crate) fn decode(
+    headers: &HeaderMap,
+    body: &[u8],
+    usual: (&str, &str),
+) -> Result<Result<Decoded, String>> {
     match media_type(headers).to_ascii_lowercase().as_str() {
         "application/json" => Ok(json(body)),
         "application/yaml" => Ok(yaml(body)),
-        "application/vnd.kubernetes.protobuf" => Ok(super::protobuf::decode(body).map(|value| Decoded {
-            value,
-            duplicates: Vec::new(),
-        })),
+        "application/vnd.kubernetes.protobuf" => {
+            Ok(super::protobuf::decode(body, usual).map(|value| Decoded {
+                value,
+                duplicates: Vec::new(),
+            }))
+        }
         _ => Err(Failure::unsupported_media_type(&[
             "application/json",
             "application/yaml",
@@ -151,26 +158,6 @@ fn first_document(text: &str) -> &str {
         at += line.len();
     }
     text
-}
-
-/// On its way from YAML to JSON, a whole number loses the sign that it was a float.
-pub(crate) fn without_whole_floats(mut value: Value) -> Value {
-    fn visit(value: &mut Value) {
-        match value {
-            Value::Object(map) => map.values_mut().for_each(visit),
-            Value::Array(list) => list.iter_mut().for_each(visit),
-            Value::Number(number) if number.is_f64() => {
-                let whole = number.as_f64().filter(|f| f.fract() == 0.0 && f.abs() < 9.0e18);
-                #[expect(clippy::cast_possible_truncation, reason = "it is whole and small enough")]
-                if let Some(whole) = whole {
-                    *value = (whole as i64).into();
-                }
-            }
-            _ => {}
-        }
-    }
-    visit(&mut value);
-    value
 }
 
 /// One half of a character in an escape.

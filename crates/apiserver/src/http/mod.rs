@@ -20,8 +20,9 @@ use writ_authz::{Attributes, ResourceAttributes};
 pub(crate) use accept::{Accept, Media, Shape, acceptable, json, negotiate, text};
 pub(crate) use body::{
     decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,
-    without_whole_floats, yaml as decode_yaml,
+    yaml as decode_yaml,
 };
+pub(crate) use protobuf::{decode as decode_protobuf, is_protobuf};
 pub(crate) use target::{Query, Route, Target, decode, decode_whole, route};
 
 use self::body::read as read_body;

@@ -1,5 +1,5 @@
-//! Bodies in Kubernetes' protobuf, which `kubectl` sends for built-in kinds. They are only read: every client that writes protobuf
-//! also accepts JSON.
+//! Bodies in Kubernetes' protobuf, which `kubectl` sends for built-in kinds, and webhooks may answer with. They are only read:
+//! everybody who writes protobuf also accepts JSON.
 //!
 //! `messages.txt` is the list of fields of Kubernetes' `generated.proto` files (v1.36): one message per line, `number name type`
 //! per field. `*` is a list, `%` a map from text, `!` a message whose fields belong to the outer one in JSON.
@@ -54,8 +54,13 @@ static MESSAGES: LazyLock<HashMap<&'static str, Message>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The object in a body.
-pub(super) fn decode(body: &[u8]) -> Result<Value, String> {
+/// Whether these bytes are Kubernetes' protobuf, whatever they are said to be.
+pub(crate) fn is_protobuf(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+/// The object in a body. It may leave out its version and its kind; then they are the `usual` ones.
+pub(crate) fn decode(body: &[u8], usual: (&str, &str)) -> Result<Value, String> {
     let body = body
         .strip_prefix(MAGIC)
         .ok_or("the body is no Kubernetes protobuf")?;
@@ -73,6 +78,11 @@ pub(super) fn decode(body: &[u8]) -> Result<Value, String> {
             }
             (2, Wire::Bytes(bytes)) => raw = bytes,
             _ => {}
+        }
+    }
+    for (said, usual) in [(&mut api_version, usual.0), (&mut kind, usual.1)] {
+        if said.is_empty() {
+            usual.clone_into(said);
         }
     }
     let name = message_name(&api_version, &kind);
@@ -321,7 +331,7 @@ mod tests {
         let mut body = body.to_vec();
         // The length of what follows the type: metadata and one pair.
         body[22] = 15;
-        let value = decode(&body).unwrap();
+        let value = decode(&body, ("", "")).unwrap();
         assert_eq!(value["metadata"]["name"], "a");
         assert_eq!(value["data"]["x"], "y");
     }
@@ -333,7 +343,7 @@ mod tests {
             body.extend_from_slice(b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12");
             body.push(u8::try_from(bytes.len() & 0x7f).unwrap());
             body.extend_from_slice(&bytes);
-            let _ = decode(&body);
+            let _ = decode(&body, ("", ""));
         }
     }
 }

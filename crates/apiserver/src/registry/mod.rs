@@ -18,6 +18,7 @@ pub(crate) use builtin_kind::token_request;
 pub(crate) use crd::{CrdProblem, accept_names, established, from_crd, has_condition, set_condition};
 
 use crate::builtin::{self, Kind, autoscaler};
+use crate::go_numbers::strip_whole_floats;
 use crate::schema::Schema;
 use crate::ssa::{Others, Variant};
 use crate::store::TableId;
@@ -383,6 +384,9 @@ pub(crate) fn to_storage(resource: &Resource, value: &mut Value) {
             .and_then(|version| version.schema.as_ref())
     {
         schema.prune(value);
+    }
+    if resource.builtin.is_none() {
+        strip_whole_floats(value);
     }
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".into(), storage.into());

@@ -115,8 +115,8 @@ fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(n) if n.is_i64() => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
@@ -132,7 +132,7 @@ impl Walk<'_> {
         types(new, node, path, out);
         let checks = node.checks.as_deref();
         if let Some(allowed) = checks.and_then(|c| c.enumeration.as_deref()) {
-            if allowed.iter().any(|a| same(a, new)) {
+            if allowed.iter().any(|a| allows(a, new)) {
                 out.matches += 1;
             } else if !(new.is_null() && node.nullable) {
                 let texts: Vec<String> = allowed
@@ -290,6 +290,24 @@ impl Walk<'_> {
     }
 }
 
+/// Beyond this, not every whole number is a float.
+const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
+
+fn is_whole(float: f64) -> bool {
+    float.fract() == 0.0 && float.abs() <= LARGEST_WHOLE
+}
+
+/// Whether one is a multiple of the other, as the real server calculates it: one that is a little more is, too.
+fn is_multiple(float: f64, factor: f64) -> bool {
+    let times = if factor < 1.0 {
+        1.0 / factor * float
+    } else {
+        float / factor
+    };
+    let more = (times - times.trunc()) / (times + times.trunc());
+    is_whole(times) || ((1.0..=LARGEST_WHOLE).contains(&times) && more < 1e-9)
+}
+
 fn types(value: &Value, node: &Node, path: &str, out: &mut Outcome) {
     let found = json_type(value);
     let wanted = if node.int_or_string {
@@ -300,13 +318,13 @@ fn types(value: &Value, node: &Node, path: &str, out: &mut Outcome) {
     if wanted.is_empty() {
         return;
     }
-    let whole = || value.as_f64().is_some_and(|f| f.fract() == 0.0 && f.abs() < 9e15);
+    let whole = || value.as_f64().is_some_and(is_whole);
     let format = node.checks.as_deref().and_then(|c| c.format.as_deref());
     let fits = match (value, node.ty) {
         (Value::Null, _) => node.nullable,
         (Value::String(_) | Value::Number(_), _) if node.int_or_string => found != "number" || whole(),
         (Value::Number(_), Type::Number) => true,
-        (Value::Number(n), Type::Integer) => !n.is_f64() || whole(),
+        (Value::Number(n), Type::Integer) => n.is_i64() || whole(),
         (Value::String(_) | Value::Array(_), Type::String) if format.is_some_and(formats::known) => true,
         _ => !node.int_or_string && found == wanted,
     };
@@ -331,6 +349,17 @@ fn best(outcomes: Vec<Outcome>) -> Outcome {
         }
     }
     best.unwrap_or_default()
+}
+
+/// Whether a value is the one that is allowed, as the real server sees it: in the type of what is allowed, so that a fraction is
+/// cut off where that is an integer.
+fn allows(allowed: &Value, value: &Value) -> bool {
+    match (allowed, value) {
+        (Value::Number(whole), Value::Number(n)) if whole.is_i64() && n.is_f64() => {
+            whole.as_f64() == n.as_f64().map(f64::trunc)
+        }
+        _ => same(allowed, value),
+    }
 }
 
 /// JSON equality where 1 equals 1.0.
@@ -365,20 +394,39 @@ fn number(n: &serde_json::Number, node: &Node, checks: &Checks, path: &str, out:
     let name = shown(path);
     let value = Value::Number(n.clone());
     let Some(float) = n.as_f64() else { return };
-    if node.ty == Type::Integer
-        && checks.format.as_deref() == Some("int32")
-        && n.as_i64().is_none_or(|i| i32::try_from(i).is_err())
-    {
-        let detail = format!("Checked value must be of type integer with format int32 in {name}");
+    let written = n
+        .as_i64()
+        .map_or_else(|| float.to_string(), |whole| whole.to_string());
+    let format = checks.format.as_deref().unwrap_or_default();
+    let in_range = match (node.ty, format) {
+        (Type::Integer, "int32") => written.parse::<i32>().is_ok(),
+        (Type::Integer, _) => written.parse::<i64>().is_ok(),
+        (Type::Number, "float" | "float32") => written.parse().is_ok_and(f32::is_finite),
+        _ => true,
+    };
+    if !in_range {
+        let of = match format {
+            "" => "(default format)".to_owned(),
+            format => format!("with format {format}"),
+        };
+        let ty = node.ty.as_str();
+        let detail = format!("Checked value must be of type {ty} {of} in {name}");
         out.add(Cause::invalid("", &Value::from(""), &detail));
     }
-    if let Some(factor) = checks.multiple_of.filter(|f| *f > 0.0)
-        && (float / factor).fract() != 0.0
-    {
-        let detail = format!("{name} in body should be a multiple of {}", go_float(factor));
-        out.add(Cause::invalid(name, &value, &detail));
+    // A number that is an integer is held against integers: what the schema says loses its fraction.
+    let cut = n.is_i64() && node.ty != Type::Integer;
+    let bound = |bound: f64| if cut { bound.trunc() } else { bound };
+    if let Some(factor) = checks.multiple_of.map(bound) {
+        if factor <= 0.0 {
+            let shown = go_float(factor);
+            let detail = format!("factor MultipleOf declared for {name} must be positive: {shown}");
+            out.add(Cause::invalid(name, &factor.into(), &detail));
+        } else if !is_multiple(float, factor) {
+            let detail = format!("{name} in body should be a multiple of {}", go_float(factor));
+            out.add(Cause::invalid(name, &value, &detail));
+        }
     }
-    if let Some((min, exclusive)) = checks.minimum
+    if let Some((min, exclusive)) = checks.minimum.map(|(min, exclusive)| (bound(min), exclusive))
         && (float < min || (exclusive && (float - min).abs() == 0.0))
     {
         let words = if exclusive {
@@ -392,7 +440,7 @@ fn number(n: &serde_json::Number, node: &Node, checks: &Checks, path: &str, out:
             &format!("{name} in body should be {words} {}", go_float(min)),
         ));
     }
-    if let Some((max, exclusive)) = checks.maximum
+    if let Some((max, exclusive)) = checks.maximum.map(|(max, exclusive)| (bound(max), exclusive))
         && (float > max || (exclusive && (float - max).abs() == 0.0))
     {
         let words = if exclusive {

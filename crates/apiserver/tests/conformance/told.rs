@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use anyhow::Result;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::Response;
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -18,6 +20,8 @@ struct Told {
     headers: BTreeMap<String, String>,
     /// The whole body; `$UID` stands for the uid of the request.
     raw: Option<String>,
+    /// The same in base64, for what is no text.
+    bytes: Option<String>,
     /// Fields of the response, and of the review around it.
     response: Map<String, Value>,
     review: Map<String, Value>,
@@ -55,10 +59,15 @@ pub fn answer(review: &Value, path: &str, earlier: usize) -> Result<Response<Ful
         around["response"] = response;
     }
     let body = told.raw.unwrap_or_else(|| around.to_string());
-    let body = body
-        .replace("$UID", asked["uid"].as_str().unwrap_or_default())
-        .replace("$BIG", &"x".repeat(told.big));
+    let uid = asked["uid"].as_str().unwrap_or_default();
+    let body = body.replace("$UID", uid).replace("$BIG", &"x".repeat(told.big));
     let mut body = body.into_bytes();
+    if let Some(bytes) = told.bytes {
+        body = STANDARD.decode(bytes)?;
+        if let Some(at) = body.windows(4).position(|found| found == b"$UID") {
+            body.splice(at..at + 4, uid.bytes());
+        }
+    }
     if told.gzip {
         let mut packing = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packing.write_all(&body)?;

@@ -315,6 +315,7 @@ impl Transcript {
                 own.insert(name.into(), door.url(&self.asker(side)));
                 own.insert(format!("{name}Ca"), door.ca.clone());
             }
+            own.insert("hookPlain".into(), pair.webhook.plain.to_string());
             own
         });
         let mut used = vec![false; self.allowed.len()];

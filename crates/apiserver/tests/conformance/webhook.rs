@@ -13,6 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -33,6 +34,8 @@ pub struct Webhook {
     pub own_authority: Door,
     /// The same for another host.
     pub other_host: Door,
+    /// Where it speaks without TLS: a redirect may lead there.
+    pub plain: SocketAddr,
     calls: Calls,
 }
 
@@ -44,6 +47,7 @@ impl Webhook {
             usual: Door::open("127.0.0.1", rcgen::IsCa::NoCa, &calls).await?,
             own_authority: Door::open("127.0.0.1", own, &calls).await?,
             other_host: Door::open("elsewhere.example.com", own, &calls).await?,
+            plain: listen(None, &calls).await?,
             calls,
         })
     }
@@ -70,11 +74,8 @@ impl Door {
             .with_no_client_auth()
             .with_single_cert(vec![cert.der().clone()], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        tokio::spawn(serve(listener, acceptor, calls.clone()));
         Ok(Self {
-            address,
+            address: listen(Some(acceptor), calls).await?,
             ca: STANDARD.encode(cert.pem()),
         })
     }
@@ -85,24 +86,37 @@ impl Door {
     }
 }
 
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, calls: Calls) {
+async fn listen(acceptor: Option<TlsAcceptor>, calls: &Calls) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(serve(listener, acceptor, calls.clone()));
+    Ok(address)
+}
+
+async fn serve(listener: TcpListener, acceptor: Option<TlsAcceptor>, calls: Calls) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             return;
         };
         let (acceptor, calls) = (acceptor.clone(), calls.clone());
         tokio::spawn(async move {
-            let Ok(stream) = acceptor.accept(stream).await else {
-                return;
+            let Some(acceptor) = acceptor else {
+                return converse(stream, calls).await;
             };
-            let service = hyper::service::service_fn(move |request| respond(request, calls.clone()));
-            drop(
-                hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await,
-            );
+            if let Ok(stream) = acceptor.accept(stream).await {
+                converse(stream, calls).await;
+            }
         });
     }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, calls: Calls) {
+    let service = hyper::service::service_fn(move |request| respond(request, calls.clone()));
+    drop(
+        hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(stream), service)
+            .await,
+    );
 }
 
 async fn respond(request: Request<Incoming>, calls: Calls) -> Result<Response<Full<Bytes>>> {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{each, set, set_text};
+use crate::go_numbers::strip_whole_floats;
 
 pub(super) fn secret(object: &mut Value) {
     set_text(object, "/type", "Opaque");
@@ -294,6 +295,8 @@ pub(super) fn network_policy(object: &mut Value) {
 }
 
 pub(super) fn crd(object: &mut Value) {
+    // The values and bounds in its schemas are not typed.
+    strip_whole_floats(object);
     set(object, "/status/acceptedNames/kind", "");
     let stored = object.pointer("/status/storedVersions").and_then(Value::as_array);
     if stored.is_none_or(Vec::is_empty) {

@@ -311,7 +311,15 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
         return Ok(item.map(|item| Cow::Borrowed(item.as_ref())).ok_or(Missing::Item));
     }
     let (found, missing) = match &Described::of_val(of) {
-        Some(Described::Object(fields)) => (field(fields, by)?.cloned(), Missing::Key),
+        Some(Described::Object(fields)) => {
+            let found = field(fields, by)?.cloned();
+            if found.is_none()
+                && let Some(Cel::String(why)) = named(fields, &why_lacking(name(by)?))
+            {
+                return Err(ExecutionError::function_error(PATH, why.to_string()));
+            }
+            (found, Missing::Key)
+        }
         Some(Described::List(.., items)) => {
             let item = place(by)?.and_then(|at| items.get(at));
             (item.cloned(), Missing::Item)
@@ -330,9 +338,16 @@ pub(super) fn field<'a>(
     fields: &'a HashMap<Key, Cel>,
     by: &dyn Val,
 ) -> Result<Option<&'a Cel>, ExecutionError> {
+    Ok(named(fields, name(by)?))
+}
+
+fn name(by: &dyn Val) -> Result<&str, ExecutionError> {
     let name = by.downcast_ref::<CelString>();
-    let name = name.ok_or(ExecutionError::NoSuchOverload)?;
-    Ok(fields.get(&Key::String(Arc::new(name.inner().to_owned()))))
+    Ok(name.ok_or(ExecutionError::NoSuchOverload)?.inner())
+}
+
+fn named<'a>(fields: &'a HashMap<Key, Cel>, name: &str) -> Option<&'a Cel> {
+    fields.get(&Key::String(Arc::new(name.to_owned())))
 }
 
 /// The place in a list that a value names; none if there is no such place in any.

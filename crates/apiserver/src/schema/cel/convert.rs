@@ -10,6 +10,7 @@ use kube_cel::cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
+use super::access::why_lacking;
 use super::described::{Described, Identity};
 use super::unreadable::Items;
 
@@ -29,6 +30,13 @@ pub(crate) fn dynamic(value: &Value) -> Cel {
             map: Arc::new(fields(map.iter().map(|(k, v)| (k.clone(), dynamic(v))))),
         }),
     }
+}
+
+/// What a field that should be an integer is as a float, though a whole one is valid: it cannot be read.
+const NO_INTEGER: &str = "invalid data, expected int, got float64";
+
+fn is_float(value: &Value) -> bool {
+    value.as_number().is_some_and(|number| !number.is_i64())
 }
 
 /// With a schema: fields have escaped names, times are times.
@@ -61,32 +69,33 @@ pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
         },
         Value::Object(map) => {
             let structure = !node.properties.is_empty() || node.embedded_resource;
-            let fields =
-                fields(
-                    map.iter()
-                        .flat_map(|(name, value)| match (node.property(name), node.additional) {
-                            // A property that is null is none, though an item or a value of a map is.
-                            (Some(_), _) if value.is_null() => vec![],
-                            (Some(id), _) => {
-                                let value = typed(arena, id, value);
-                                // A reserved word is a good field name too, in a selector: `self.namespace`.
-                                let plain = reserved(name).then(|| (name.clone(), value.clone()));
-                                escape(name)
-                                    .map(|name| (name, value))
-                                    .into_iter()
-                                    .chain(plain)
-                                    .collect::<Vec<_>>()
-                            }
-                            (None, Additional::Schema(id)) => vec![(name.clone(), typed(arena, id, value))],
-                            (None, _)
-                                if structure
-                                    && !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") =>
-                            {
-                                vec![]
-                            }
-                            (None, _) => vec![(name.clone(), dynamic(value))],
-                        }),
-                );
+            let fields = fields(map.iter().flat_map(|(name, value)| {
+                match (node.property(name), node.additional) {
+                    // A property that is null is none, though an item or a value of a map is.
+                    (Some(_), _) if value.is_null() => vec![],
+                    (Some(id), _) if is_float(value) && arena.get(id).ty == Type::Integer => escape(name)
+                        .map(|name| (why_lacking(&name), string(NO_INTEGER)))
+                        .into_iter()
+                        .collect(),
+                    (Some(id), _) => {
+                        let value = typed(arena, id, value);
+                        // A reserved word is a good field name too, in a selector: `self.namespace`.
+                        let plain = reserved(name).then(|| (name.clone(), value.clone()));
+                        escape(name)
+                            .map(|name| (name, value))
+                            .into_iter()
+                            .chain(plain)
+                            .collect::<Vec<_>>()
+                    }
+                    (None, Additional::Schema(id)) => vec![(name.clone(), typed(arena, id, value))],
+                    (None, _)
+                        if structure && !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") =>
+                    {
+                        vec![]
+                    }
+                    (None, _) => vec![(name.clone(), dynamic(value))],
+                }
+            }));
             Described::Object(Arc::new(fields)).into()
         }
         _ => dynamic(value),
