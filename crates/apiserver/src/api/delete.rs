@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::ending::{DeleteWish, Deleted, Propagation, remove};
 use super::{Call, admit, list, meta};
@@ -125,13 +125,16 @@ pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> 
 
 /// What the answer says of an object that is gone.
 fn details(resource: &Resource, value: &Value) -> Value {
-    let mut details = json!({
-        "name": meta::text(value, "name"), "kind": resource.plural, "uid": meta::text(value, "uid"),
-    });
-    if let Some(map) = details.as_object_mut().filter(|_| !resource.group.is_empty()) {
-        map.insert("group".into(), resource.group.clone().into());
-    }
-    details
+    let all = [
+        ("name", meta::text(value, "name")),
+        ("kind", &resource.plural),
+        ("uid", meta::text(value, "uid")),
+        ("group", &resource.group),
+    ];
+    let known = all.into_iter().filter(|(_, text)| !text.is_empty());
+    known
+        .map(|(name, text)| (name.to_owned(), Value::from(text)))
+        .collect()
 }
 
 /// Pods of a job stay, unless it is said what becomes of them.

@@ -67,7 +67,10 @@ enum Next {
     Leave,
     /// It says from now on that it ends.
     Mark(Value, Then),
+    /// Nobody waits for it.
     Remove,
+    /// The same, once this deletion has dropped the finalizer of an older one. Others are asked about both.
+    Release,
 }
 
 /// What becomes of an object that is marked.
@@ -111,18 +114,10 @@ pub(crate) async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> 
         let now = ending.find(current)?;
         let next = ending.next(&now);
         if !matches!(next, Next::Leave) {
-            let old = call.value_of(&now);
-            admit::forbid_delete(call, &old)?;
-            admit::mutate(
-                call,
-                Operation::Delete,
-                &mut Value::Null,
-                Some(&old),
-                &options,
-                None,
-            )
-            .await?;
-            admit::validate(call, Operation::Delete, &Value::Null, Some(&old), &options).await?;
+            ask(call, &now, &options).await?;
+        }
+        if matches!(next, Next::Release) && !wish.dry_run {
+            ask(call, &now, &options).await?;
         }
         let Some(mut deleted) = ending.go(&now, next)? else {
             continue;
@@ -132,6 +127,16 @@ pub(crate) async fn remove(call: &Call, current: &Object, wish: &DeleteWish) -> 
         return Ok(deleted);
     }
     Err(ending.stale(current))
+}
+
+/// Asks those who have a say about deletions.
+async fn ask(call: &Call, now: &Object, options: &Options) -> Result<()> {
+    let (old, operation) = (call.value_of(now), Operation::Delete);
+    admit::forbid_delete(call, &old)?;
+    admit::mutate(call, operation, &mut Value::Null, Some(&old), options, None).await?;
+    admit::validate(call, operation, &Value::Null, Some(&old), options)
+        .await
+        .map(drop)
 }
 
 /// Deletes an object without asking anybody.
@@ -312,9 +317,11 @@ impl Ending<'_> {
         } else {
             Grace::None
         };
+        let dropped = !meta::finalizers(&value).is_empty();
         meta::set_finalizers(&mut value, &finalizers);
         match grace {
             Grace::Told => Next::Leave,
+            Grace::None if finalizers.is_empty() && dropped => Next::Release,
             Grace::None if finalizers.is_empty() => Next::Remove,
             Grace::None => {
                 self.mark(now, &mut value);
@@ -407,7 +414,12 @@ impl Ending<'_> {
         let (value, then) = match next {
             Next::Leave => (now.value(), Then::Waits),
             Next::Remove if self.wish.dry_run => return Ok(Some(Deleted::Gone(now.value(), now.rv))),
-            Next::Remove => {
+            Next::Release if self.wish.dry_run => {
+                // It was never made, so nothing is known of it.
+                let nothing = json!({ "kind": self.resource.kind, "metadata": {} });
+                return Ok(Some(Deleted::Marked(nothing, now.rv)));
+            }
+            Next::Remove | Next::Release => {
                 return match self.store.remove(table, &now.key, expect) {
                     Ok(gone) => Ok(Some(Deleted::Gone(gone.value(), gone.rv))),
                     Err(Refused::Missing) => Err(self.missing(now)),

@@ -312,13 +312,10 @@ fn find<'a>(of: &'a dyn Val, by: &dyn Val) -> Result<Result<Cow<'a, dyn Val>, Mi
     }
     let (found, missing) = match &Described::of_val(of) {
         Some(Described::Object(fields)) => {
-            let found = field(fields, by)?.cloned();
-            if found.is_none()
-                && let Some(Cel::String(why)) = named(fields, &why_lacking(name(by)?))
-            {
-                return Err(ExecutionError::function_error(PATH, why.to_string()));
-            }
-            (found, Missing::Key)
+            let found = field(fields, by)?;
+            // Of a field, other than of an item, even who only asks whether it is there hears that it cannot be read.
+            found.map_or(Ok(()), unreadable::read)?;
+            (found.cloned(), Missing::Key)
         }
         Some(Described::List(.., items)) => {
             let item = place(by)?.and_then(|at| items.get(at));
@@ -338,16 +335,9 @@ pub(super) fn field<'a>(
     fields: &'a HashMap<Key, Cel>,
     by: &dyn Val,
 ) -> Result<Option<&'a Cel>, ExecutionError> {
-    Ok(named(fields, name(by)?))
-}
-
-fn name(by: &dyn Val) -> Result<&str, ExecutionError> {
     let name = by.downcast_ref::<CelString>();
-    Ok(name.ok_or(ExecutionError::NoSuchOverload)?.inner())
-}
-
-fn named<'a>(fields: &'a HashMap<Key, Cel>, name: &str) -> Option<&'a Cel> {
-    fields.get(&Key::String(Arc::new(name.to_owned())))
+    let name = name.ok_or(ExecutionError::NoSuchOverload)?;
+    Ok(fields.get(&Key::String(Arc::new(name.inner().to_owned()))))
 }
 
 /// The place in a list that a value names; none if there is no such place in any.

@@ -10,9 +10,8 @@ use kube_cel::cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
-use super::access::why_lacking;
 use super::described::{Described, Identity};
-use super::unreadable::Items;
+use super::unreadable::{self, Items};
 
 /// Without a schema: numbers are what JSON says they are.
 pub(crate) fn dynamic(value: &Value) -> Cel {
@@ -32,27 +31,16 @@ pub(crate) fn dynamic(value: &Value) -> Cel {
     }
 }
 
-/// What a field that should be an integer is as a float, though a whole one is valid: it cannot be read.
-const NO_INTEGER: &str = "invalid data, expected int, got float64";
-
-fn is_float(value: &Value) -> bool {
-    value.as_number().is_some_and(|number| !number.is_i64())
-}
-
 /// With a schema: fields have escaped names, times are times.
 pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
     let node = arena.get(id);
     match value {
         Value::Number(n) if node.ty == Type::Number => Cel::Float(n.as_f64().unwrap_or_default()),
-        Value::Number(n) if node.ty == Type::Integer => match (n.as_i64(), n.as_f64()) {
-            (Some(i), _) => Cel::Int(i),
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "validation has seen a whole number"
-            )]
-            (None, Some(f)) => Cel::Int(f as i64),
-            _ => Cel::Null,
-        },
+        Value::Number(n) if node.ty == Type::Integer => {
+            // A whole float is valid, and yet no integer.
+            n.as_i64()
+                .map_or_else(|| unreadable::value("int, got float64"), Cel::Int)
+        }
         Value::String(text) => formatted(node, text),
         Value::Array(list) => match node.items {
             Some(items) => {
@@ -73,10 +61,6 @@ pub(super) fn typed(arena: &Arena, id: NodeId, value: &Value) -> Cel {
                 match (node.property(name), node.additional) {
                     // A property that is null is none, though an item or a value of a map is.
                     (Some(_), _) if value.is_null() => vec![],
-                    (Some(id), _) if is_float(value) && arena.get(id).ty == Type::Integer => escape(name)
-                        .map(|name| (why_lacking(&name), string(NO_INTEGER)))
-                        .into_iter()
-                        .collect(),
                     (Some(id), _) => {
                         let value = typed(arena, id, value);
                         // A reserved word is a good field name too, in a selector: `self.namespace`.

@@ -100,7 +100,11 @@ fn contained(called: &FunctionContext<'_, '_>) -> Result<bool, ExecutionError> {
 /// One item is enough; without one, an item that cannot be compared is an error.
 fn held_by(of: &Described, item: &dyn Val) -> Result<bool, ExecutionError> {
     let items = match of {
-        Described::Object(fields) => return Ok(access::field(fields, item)?.is_some()),
+        Described::Object(fields) => {
+            let found = access::field(fields, item)?;
+            found.map_or(Ok(()), unreadable::read)?;
+            return Ok(found.is_some());
+        }
         Described::List(.., items) => items,
     };
     let mut failed = None;

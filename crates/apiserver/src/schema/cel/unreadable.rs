@@ -1,7 +1,8 @@
-//! Items that an expression added to a list of a schema, and that are not as the schema says its items are.
+//! Values that are not as their schema says, and yet are there: they are counted, but whoever reads one fails.
 //!
-//! The reference implementation reads all items by the schema of the list again, also those that were added. A list or a map
-//! that an expression made is no list and no map of a schema, nor is a time a text. It is counted, but whoever reads it fails.
+//! A whole float is valid where an integer belongs, and is none. And the reference implementation reads all items of a list by
+//! the schema of the list again, also those that an expression added: a list or a map that an expression made is no list and no
+//! map of a schema, nor is a time a text.
 
 use std::sync::Arc;
 
@@ -45,8 +46,13 @@ impl Items {
             (Self::Objects, ..) => "a map for the provided schema with type=object".to_owned(),
             (Self::Texts, item, _) => format!("string, got {}", internal_name(item)),
         };
-        Cel::Opaque(Arc::new(Unreadable(format!("invalid data, expected {why}"))))
+        value(&why)
     }
+}
+
+/// What is something else than was `expected`.
+pub(super) fn value(expected: &str) -> Cel {
+    Cel::Opaque(Arc::new(Unreadable(format!("invalid data, expected {expected}"))))
 }
 
 /// What the reference implementation holds inside of a value.
