@@ -110,6 +110,12 @@ pub(super) fn forbid_delete_named(call: &Call) -> Result<()> {
     Ok(())
 }
 
+/// Whether there are webhooks that may patch objects. Where there are none, nothing needs to be kept for them.
+pub(super) fn may_patch(call: &Call) -> bool {
+    const WEBHOOKS: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+    call.state.store.count(WEBHOOKS) > 0
+}
+
 /// Lets plugins and webhooks change the object; says whether webhooks did. `applied` says of an apply whether it changed anything.
 pub(super) async fn mutate(
     call: &Call,
@@ -136,10 +142,14 @@ pub(super) async fn mutate(
         return Ok(changed);
     }
     let request = request(call, operation, value, old, options);
-    let owners = value.pointer("/metadata/managedFields").cloned();
+    let may_patch = may_patch(call);
+    let owners = value
+        .pointer("/metadata/managedFields")
+        .filter(|_| may_patch)
+        .cloned();
     let reader = patched::Objects {
         call,
-        new_times: patched::has_new_times(value, old, applied),
+        new_times: may_patch && patched::has_new_times(value, old, applied),
     };
     // What admission changed belongs to nobody: ownership was recorded before.
     let changed = call

@@ -181,7 +181,7 @@ async fn change(
     // Before the server fills in what a write left out.
     let grants = admit::may_grant(call, &old, &new);
     let version = call.version()?;
-    let applied = (how == How::Apply).then(|| patched::differs(&new, &old));
+    let applied = (how == How::Apply && admit::may_patch(call)).then(|| patched::differs(&new, &old));
     fill(call, how, &mut new)?;
     // An apply, and all that comes through `/scale`, has recorded it already.
     let emptied = if how != How::Apply && call.target.subresource != "scale" {
