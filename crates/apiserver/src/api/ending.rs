@@ -340,8 +340,8 @@ impl Ending<'_> {
         let propagation = match &*self.resource.table {
             // Events own nothing: nobody waits for what they own.
             "events" => Some(Propagation::Background),
-            // Pods of a job stay, unless it is said what becomes of them.
-            "jobs.batch" if !before.iter().any(is_policy) => {
+            // Pods of these stay, unless it is said what becomes of them.
+            "jobs.batch" | "replicationcontrollers" if !before.iter().any(is_policy) => {
                 Some(self.wish.propagation.unwrap_or(Propagation::Orphan))
             }
             _ => self.wish.propagation,

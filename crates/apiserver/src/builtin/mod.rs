@@ -194,6 +194,7 @@ impl Kind {
             Some(Value::Bool(b)) => b.to_string(),
             Some(Value::Number(n)) => n.to_string(),
             _ if matches!(field, "spec.unschedulable" | "spec.hostNetwork") => "false".into(),
+            _ if field == "status.replicas" => "0".into(),
             _ if field == "status.successful" => object
                 .pointer("/status/succeeded")
                 .and_then(Value::as_i64)

@@ -187,6 +187,18 @@ static KINDS: &[Kind] = &[
         .selecting(POD_FIELDS)
         .generation()
         .printed(c::POD),
+    kind(
+        "",
+        "ReplicationController",
+        "replicationcontrollers",
+        "replicationcontroller",
+    )
+    .short(&["rc"])
+    .all()
+    .with(STATUS_SCALE)
+    .selecting(&["status.replicas"])
+    .generation()
+    .printed(c::REPLICATION_CONTROLLER),
     kind("", "ResourceQuota", "resourcequotas", "resourcequota")
         .short(&["quota"])
         .with(STATUS)

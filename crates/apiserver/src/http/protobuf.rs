@@ -2,7 +2,7 @@
 //! everybody who writes protobuf also accepts JSON.
 //!
 //! `messages.txt` is the list of fields of Kubernetes' `generated.proto` files (v1.36): one message per line, `number name type`
-//! per field. `*` is a list, `%` a map from text, `!` a message whose fields belong to the outer one in JSON.
+//! per field, under the name that the field has in JSON. `*` is a list, `%` a map from text, `!` a message whose fields belong to the outer one in JSON.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -334,6 +334,23 @@ mod tests {
         let value = decode(&body, ("", "")).unwrap();
         assert_eq!(value["metadata"]["name"], "a");
         assert_eq!(value["data"]["x"], "y");
+    }
+
+    #[test]
+    fn fields_have_their_names_in_json() {
+        for (message, fields) in MESSAGES.iter() {
+            let name = match message.strip_prefix('~') {
+                Some(name) => format!("io.k8s.apimachinery.pkg.{name}"),
+                None => format!("io.k8s.api.{message}"),
+            };
+            let definition = crate::builtin::definitions().get(&name);
+            let Some(known) = definition.and_then(|it| it.get("properties")?.as_object()) else {
+                continue;
+            };
+            for field in fields.values().filter(|field| !field.inline) {
+                assert!(known.contains_key(field.name), "{name}: {}", field.name);
+            }
+        }
     }
 
     proptest! {

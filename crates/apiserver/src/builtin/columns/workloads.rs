@@ -50,8 +50,27 @@ pub(in crate::builtin) const SERVICE: &[Column] = &[
     text("Type", |o, _| string(o, "/spec/type").into()),
     text("Cluster-IP", |o, _| or_none(string(o, "/spec/clusterIP"))),
     text("External-IP", |o, _| match string(o, "/spec/type").as_str() {
-        "" => "<unknown>".into(),
-        _ => or_none(string(o, "/spec/externalName")),
+        "ExternalName" => string(o, "/spec/externalName").into(),
+        "ClusterIP" | "NodePort" => or_none(external_ips(o).join(",")),
+        "LoadBalancer" => {
+            let ingress = list(o, "/status/loadBalancer/ingress").iter();
+            let mut all: Vec<String> = ingress
+                .map(|at| match string(at, "/ip") {
+                    ip if ip.is_empty() => string(at, "/hostname"),
+                    ip => ip,
+                })
+                .filter(|address| !address.is_empty())
+                .collect();
+            all.sort();
+            all.dedup();
+            all.extend(external_ips(o));
+            if all.is_empty() {
+                "<pending>".into()
+            } else {
+                all.join(",").into()
+            }
+        }
+        _ => "<unknown>".into(),
     }),
     text("Port(s)", |o, _| {
         let ports = list(o, "/spec/ports")
@@ -67,6 +86,11 @@ pub(in crate::builtin) const SERVICE: &[Column] = &[
         or_none(labels(o.pointer("/spec/selector")))
     })),
 ];
+fn external_ips(service: &Value) -> Vec<String> {
+    let given = list(service, "/spec/externalIPs").iter();
+    given.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
 pub(in crate::builtin) const ENDPOINTS: &[Column] = &[
     NAME,
     text("Endpoints", |o, _| {
@@ -143,6 +167,18 @@ pub(in crate::builtin) const REPLICA_SET: &[Column] = &[
     CONTAINERS,
     IMAGES,
     SELECTOR,
+];
+pub(in crate::builtin) const REPLICATION_CONTROLLER: &[Column] = &[
+    NAME,
+    integer("Desired", |o, _| number(o, "/spec/replicas").into()),
+    integer("Current", |o, _| number(o, "/status/replicas").into()),
+    integer("Ready", |o, _| number(o, "/status/readyReplicas").into()),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    wide(text("Selector", |o, _| {
+        or_none(labels(o.pointer("/spec/selector")))
+    })),
 ];
 pub(in crate::builtin) const STATEFUL_SET: &[Column] = &[
     NAME,

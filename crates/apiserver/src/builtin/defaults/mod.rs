@@ -33,6 +33,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
         "Pod" => workloads::pod(object),
         "Deployment" => workloads::deployment(object),
         "ReplicaSet" => workloads::replica_set(object),
+        "ReplicationController" => workloads::replication_controller(object),
         "StatefulSet" => workloads::stateful_set(object),
         "DaemonSet" => workloads::daemon_set(object),
         "Job" => workloads::job(object),

@@ -219,6 +219,23 @@ pub(super) fn replica_set(object: &mut Value) {
     pod_spec(object, "/spec/template/spec");
 }
 
+/// It chooses, and is labelled, as its pods are, if it does not say otherwise.
+pub(super) fn replication_controller(object: &mut Value) {
+    let labels = object.pointer("/spec/template/metadata/labels").cloned();
+    if let Some(labels) = labels.filter(Value::is_object) {
+        for place in ["/spec/selector", "/metadata/labels"] {
+            let given = object.pointer(place).and_then(Value::as_object);
+            if given.is_none_or(serde_json::Map::is_empty)
+                && let Some((parent, name)) = place.rsplit_once('/')
+                && let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut)
+            {
+                parent.insert(name.into(), labels.clone());
+            }
+        }
+    }
+    replica_set(object);
+}
+
 pub(super) fn stateful_set(object: &mut Value) {
     set(object, "/spec/replicas", 1);
     set_text(object, "/spec/podManagementPolicy", "OrderedReady");

@@ -71,6 +71,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
             causes.extend(workloads::controller(kind.kind, new, old));
         }
+        "ReplicationController" => causes.extend(workloads::replication_controller(new)),
         "Job" => causes.extend(jobs::job(new, old)),
         "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
         _ => {}
@@ -93,6 +94,7 @@ fn looks_at_names_again(kind: &Kind) -> bool {
             | "PodDisruptionBudget"
             | "PriorityClass"
             | "ReplicaSet"
+            | "ReplicationController"
             | "ResourceQuota"
             | "Service"
             | "StatefulSet"

@@ -152,19 +152,7 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
     if let Some(old) = old {
         causes.extend(immutable(new, old, "/spec/selector"));
     }
-    for name in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
-        if let Some(n) = new
-            .pointer(&format!("/spec/{name}"))
-            .and_then(Value::as_i64)
-            .filter(|n| *n < 0)
-        {
-            causes.push(Cause::invalid(
-                child("spec", name),
-                &n.into(),
-                "must be greater than or equal to 0",
-            ));
-        }
-    }
+    causes.extend(negative(new));
     causes.extend(selected_template(new));
     if let Some(selector) = new.pointer("/spec/selector").filter(|s| !s.is_null()) {
         let empty = selector.as_object().is_none_or(|s| {
@@ -178,8 +166,65 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
             causes.push(Cause::invalid("spec.selector", selector, &detail));
         }
     }
+    causes.extend(lasting_pods(new));
+    causes
+}
+
+/// The older controller has a plain map of labels for a selector, and may change it.
+pub(super) fn replication_controller(new: &Value) -> Vec<Cause> {
+    let mut causes = negative(new);
+    let selector = new.pointer("/spec/selector").and_then(Value::as_object);
+    let labels = new.pointer("/spec/template/metadata/labels");
+    match selector.filter(|selector| !selector.is_empty()) {
+        None => causes.push(Cause::required("spec.selector", "")),
+        Some(_) if new.pointer("/spec/template").is_none() => {}
+        Some(selector) => {
+            let chosen = |(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value);
+            if !selector.iter().all(chosen) {
+                let shown = labels.cloned().unwrap_or_default();
+                let detail = "`selector` does not match template `labels`";
+                causes.push(Cause::invalid("spec.template.metadata.labels", &shown, detail));
+            }
+        }
+    }
+    if new.pointer("/spec/template").is_none() {
+        causes.push(Cause::required("spec.template", ""));
+        return causes;
+    }
+    causes.extend(lasting_pods(new));
+    if new.pointer("/spec/template/spec/activeDeadlineSeconds").is_some() {
+        let detail = "activeDeadlineSeconds in ReplicationController is not Supported";
+        causes.push(Cause::forbidden(
+            "spec.template.spec.activeDeadlineSeconds",
+            detail,
+        ));
+    }
+    causes
+}
+
+/// Numbers that cannot be below zero.
+fn negative(new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for name in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
+        if let Some(n) = new
+            .pointer(&format!("/spec/{name}"))
+            .and_then(Value::as_i64)
+            .filter(|n| *n < 0)
+        {
+            causes.push(Cause::invalid(
+                child("spec", name),
+                &n.into(),
+                "must be greater than or equal to 0",
+            ));
+        }
+    }
+    causes
+}
+
+/// The pods of a template that is kept alive must be such as start again.
+fn lasting_pods(new: &Value) -> Vec<Cause> {
     let spec = new.pointer("/spec/template/spec").unwrap_or(&Value::Null);
-    causes.extend(pod_spec(spec, "spec.template.spec"));
+    let mut causes = pod_spec(spec, "spec.template.spec");
     let restart = text(spec, "/restartPolicy");
     if matches!(restart, "OnFailure" | "Never") {
         causes.push(Cause::not_supported(
