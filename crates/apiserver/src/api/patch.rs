@@ -74,10 +74,13 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
     let strategic = match kind {
         // A patch that is merged as a tree says of a whole number only that it is one.
         STRATEGIC => {
-            let decoded = decode_json(bytes)
-                .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
-            odd = Ok(decoded.duplicates);
-            Some(without_whole_floats(decoded.value))
+            let decoded = decode_json(bytes).map_err(|error| format!("error decoding patch: {error}"));
+            let (patch, duplicates) = decoded.map_or_else(
+                |error| (Value::Null, Err(PatchError::Malformed(error))),
+                |decoded| (without_whole_floats(decoded.value), Ok(decoded.duplicates)),
+            );
+            odd = duplicates;
+            Some(patch)
         }
         _ if options.validation == Validation::Ignore => None,
         JSON => {

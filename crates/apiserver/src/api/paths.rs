@@ -91,6 +91,12 @@ fn index(state: &State) -> Vec<String> {
 
 fn version() -> serde_json::Value {
     let (major, minor, git) = VERSION;
+    // As Go calls them.
+    let machine = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
     json!({
         "major": major,
         "minor": minor,
@@ -104,7 +110,7 @@ fn version() -> serde_json::Value {
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
         "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "platform": format!("{}/{machine}", std::env::consts::OS),
     })
 }
 
