@@ -8,6 +8,10 @@ use crate::status::{Failure, Result};
 
 /// The resource that a path names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the path"
+)]
 pub(crate) struct Target {
     pub group: String,
     pub version: String,
