@@ -24,20 +24,14 @@ pub fn signing_request(groups: &[&str]) -> String {
 }
 
 /// A saved text in other spellings: `${name:bits}` ends in the next letter of base64, so that where the last letter has bits
-/// that nobody reads it says the same, `${name:cut}` lacks the last letter, and `${name:read}` is what the base64 says, if it is some.
-pub fn spelled(name: &str, text: &str) -> Option<[(String, String); 3]> {
-    use base64::Engine as _;
+/// that nobody reads it says the same, and `${name:cut}` lacks the last letter.
+pub fn spelled(name: &str, text: &str) -> Option<[(String, String); 2]> {
     const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let (start, last) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let next = LETTERS.as_bytes()[(LETTERS.find(last)? + 1) % LETTERS.len()];
-    let read = base64::engine::general_purpose::STANDARD.decode(text);
     Some([
         (format!("{name}:bits"), format!("{start}{}", char::from(next))),
         (format!("{name}:cut"), start.to_owned()),
-        (
-            format!("{name}:read"),
-            String::from_utf8_lossy(&read.unwrap_or_default()).into_owned(),
-        ),
     ])
 }
 
