@@ -22,6 +22,9 @@ pub(crate) fn answer(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
+    if path.starts_with("//") {
+        return Err(Failure::no_such_path());
+    }
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     // Most of these paths do not look at the method; some take GET alone.
     let strict = matches!(parts.as_slice(), ["version"] | ["api", ..] | ["apis", _, _, ..]);

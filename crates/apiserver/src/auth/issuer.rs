@@ -252,9 +252,15 @@ impl Issuer {
                 vec![value.to_owned()],
             );
         };
-        extra("credential-id", &format!("JTI={}", claims.jti));
-        if let Some(secret) = secret {
-            alive(store, "secrets", &namespace, &secret, now)?;
+        match (claims.exp, secret) {
+            // A token that does not end is one of those kept in a Secret, and is told by no id.
+            (None, Some(secret)) => super::kept::check(store, &namespace, &secret.name, token)?,
+            (_, secret) => {
+                extra("credential-id", &format!("JTI={}", claims.jti));
+                if let Some(secret) = secret {
+                    alive(store, "secrets", &namespace, &secret, now)?;
+                }
+            }
         }
         if let Some(pod) = &pod {
             alive(store, "pods", &namespace, pod, now)?;

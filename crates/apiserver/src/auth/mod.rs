@@ -4,6 +4,7 @@ mod authenticate;
 mod authorizer;
 mod impersonate;
 mod issuer;
+mod kept;
 mod protocol;
 mod recorder;
 mod user;

@@ -108,6 +108,9 @@ async fn answer_in_time(
             let mut attributes = target.attributes(verb);
             attributes.name = single.as_deref().unwrap_or(&target.name);
             let user = admit(state, user, &parts.headers, &Attributes::Resource(attributes))?;
+            if target.astray {
+                return Err(Failure::no_such_path());
+            }
             let snapshot = state.registry.snapshot();
             let Some(resource) = snapshot
                 .find(&target.group, &target.version, &target.resource)

@@ -8,6 +8,10 @@ use crate::status::{Failure, Result};
 
 /// The resource that a path names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the path"
+)]
 pub(crate) struct Target {
     pub group: String,
     pub version: String,
@@ -21,6 +25,8 @@ pub(crate) struct Target {
     pub watch: bool,
     /// The older `/proxy/` prefix was used, behind which there is nothing any more.
     pub proxy: bool,
+    /// Spelled so that nothing is found there, although rights are asked for it.
+    pub astray: bool,
     /// Reached through a namespace. `/namespaces/NAME` names one, too, but is not inside of it.
     pub inside: bool,
 }
@@ -36,10 +42,13 @@ pub(crate) enum Route {
 pub(crate) fn route(path: &str) -> Result<Route> {
     // Decoded as a whole: a slash is a slash, however it is spelled.
     let decoded = decode(path);
-    let trimmed = decoded.strip_prefix('/').unwrap_or(&decoded);
+    let trimmed = decoded.trim_start_matches('/');
     let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
     let parts: Vec<&str> = trimmed.split('/').collect();
-    let mut target = Target::default();
+    let mut target = Target {
+        astray: decoded.starts_with("//"),
+        ..Target::default()
+    };
     let rest = match parts.as_slice() {
         ["api", version, rest @ ..] if !rest.is_empty() => {
             (*version).clone_into(&mut target.version);
@@ -47,10 +56,11 @@ pub(crate) fn route(path: &str) -> Result<Route> {
         }
         ["apis", group, version, rest @ ..] if !rest.is_empty() => {
             (*group).clone_into(&mut target.group);
+            target.astray |= group.is_empty();
             (*version).clone_into(&mut target.version);
             rest
         }
-        _ => return Ok(Route::Other(path.to_owned())),
+        _ => return Ok(Route::Other(decoded)),
     };
     let rest = match rest {
         ["watch" | "proxy"] => return Err(Failure::nowhere(path)),
