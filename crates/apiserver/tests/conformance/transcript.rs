@@ -258,13 +258,19 @@ impl Step {
         }
     }
 
-    fn satisfied(&self, answer: &Answer) -> bool {
+    fn satisfied(&self, answer: &Answer, values: &Values) -> bool {
         self.until
             .iter()
             .flatten()
             .all(|(pointer, wanted)| match pointer.as_str() {
                 "code" => wanted.as_u64() == Some(u64::from(answer.code)),
-                pointer => answer.body.pointer(pointer).unwrap_or(&Value::Null) == wanted,
+                pointer => {
+                    let found = answer.body.pointer(pointer).unwrap_or(&Value::Null);
+                    match wanted.as_str() {
+                        Some(wanted) => found.as_str() == Some(&fill(wanted, values)),
+                        None => found == wanted,
+                    }
+                }
             })
     }
 }
@@ -342,7 +348,7 @@ impl Transcript {
                 let deadline = Instant::now() + Duration::from_mins(1);
                 let answer = loop {
                     match side.send(&wanted).await {
-                        Ok(answer) if step.satisfied(&answer) || Instant::now() > deadline => {
+                        Ok(answer) if step.satisfied(&answer, values) || Instant::now() > deadline => {
                             break Ok(answer);
                         }
                         Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -367,14 +373,14 @@ impl Transcript {
                 answers.push(answer);
             }
             if step.setup {
-                let failed = |a: &Answer| {
+                let failed = |(a, values): (&Answer, &Values)| {
                     if step.until.is_some() {
-                        !step.satisfied(a)
+                        !step.satisfied(a, values)
                     } else {
                         a.code >= 400
                     }
                 };
-                if let Some(bad) = answers.iter().position(failed) {
+                if let Some(bad) = answers.iter().zip(&values).position(failed) {
                     outcome.differences.push(format!(
                         "setup {} #{i} failed on {bad}: {}",
                         step.title(),
