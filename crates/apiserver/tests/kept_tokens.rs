@@ -4,7 +4,7 @@
 use futures::StreamExt as _;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use writ_apiserver::Server;
@@ -70,6 +70,6 @@ async fn a_kept_token_is_good_until_its_secret_says_no() {
     }
     let token = kept(&secrets, "deleted").await;
     assert_eq!(bearer(&server, &token).await, Ok(robot));
-    secrets.delete("deleted", &Default::default()).await.unwrap();
+    secrets.delete("deleted", &DeleteParams::default()).await.unwrap();
     assert_eq!(bearer(&server, &token).await, Err(401));
 }
