@@ -1,13 +1,14 @@
 //! The client that reaches webhooks.
 
-use std::io::Read as _;
+use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::read::MultiGzDecoder;
+use flate2::write::MultiGzDecoder;
 use http::{HeaderMap, Method, Request as HttpRequest, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body as HttpBody;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -19,8 +20,6 @@ use tokio_rustls::TlsConnector;
 use super::target::{Door, Target};
 use super::trust::Trust;
 
-/// A webhook's answer may not be larger, so that it cannot fill the memory. The real server has no limit.
-const MAX_REPLY: usize = 64 * 1024 * 1024;
 /// Idle connections kept in all.
 const KEPT: usize = 32;
 /// How often a webhook that asks for it is asked again.
@@ -207,38 +206,43 @@ impl Client {
             .await
             .map_err(|e| e.to_string())?;
         let (parts, incoming) = response.into_parts();
-        let body = Limited::new(incoming, MAX_REPLY)
-            .collect()
-            .await
-            .map_err(|e| e.to_string())?
-            .to_bytes();
+        let encoding = parts.headers.get(header::CONTENT_ENCODING);
+        let packed = encoding.is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"));
+        let body = if packed {
+            unpacked(incoming).await?
+        } else {
+            let whole = incoming.collect().await.map_err(|e| e.to_string())?;
+            whole.to_bytes()
+        };
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEPT {
             idle.push((target.door.clone(), connection));
         }
         drop(idle);
-        let mut reply = Reply {
+        Ok(Reply {
             status: parts.status,
             headers: parts.headers,
             body,
-        };
-        let encoding = reply.header(header::CONTENT_ENCODING).unwrap_or_default();
-        if encoding.eq_ignore_ascii_case("gzip") && !reply.body.is_empty() {
-            reply.body = unpacked(&reply.body)?;
-        }
-        Ok(reply)
+        })
     }
 }
 
-/// What was packed by gzip.
-fn unpacked(packed: &[u8]) -> Result<Bytes, String> {
-    let mut out = Vec::new();
-    let limit = u64::try_from(MAX_REPLY).unwrap_or(u64::MAX);
-    let mut unpacking = MultiGzDecoder::new(packed).take(limit);
-    unpacking
-        .read_to_end(&mut out)
-        .map_err(|e| format!("gzip: {e}"))?;
-    Ok(out.into())
+/// What was packed by gzip; nothing is nothing. Unpacked as it comes, so that what is packed too well ends with the time for it.
+async fn unpacked(mut body: impl HttpBody<Data = Bytes, Error: ToString> + Unpin) -> Result<Bytes, String> {
+    let mut unpacking = MultiGzDecoder::new(Vec::new());
+    let mut empty = true;
+    let bad = |error: std::io::Error| format!("gzip: {error}");
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| error.to_string())?;
+        if let Some(data) = frame.data_ref().filter(|data| !data.is_empty()) {
+            empty = false;
+            unpacking.write_all(data).map_err(bad)?;
+        }
+    }
+    if empty {
+        return Ok(Bytes::new());
+    }
+    Ok(unpacking.finish().map_err(bad)?.into())
 }
 
 async fn connect(door: &Door) -> Result<Connection, String> {
@@ -275,4 +279,35 @@ async fn greet(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> 
         }
     });
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_packed_is_unpacked_whole_or_not_at_all() {
+        let pack = |text: &str| {
+            let mut packing = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            packing.write_all(text.as_bytes()).unwrap();
+            packing.finish().unwrap()
+        };
+        let unpack = async |packed: &[u8]| unpacked(Full::new(Bytes::copy_from_slice(packed))).await;
+        let packed = pack("once");
+        assert_eq!(unpack(&packed).await.unwrap(), "once");
+        assert_eq!(
+            unpack(&[packed.clone(), pack(" more")].concat()).await.unwrap(),
+            "once more"
+        );
+        assert_eq!(unpack(b"").await.unwrap(), "");
+        for cut in 1..packed.len() {
+            assert!(
+                unpack(&packed[..cut]).await.is_err(),
+                "{cut} bytes of {}",
+                packed.len()
+            );
+        }
+        assert!(unpack(&[packed.as_slice(), b"rest"].concat()).await.is_err());
+        assert!(unpack(b"plain").await.is_err());
+    }
 }

@@ -99,10 +99,10 @@ fn token(call: &Call, review: &Value) -> Result<Value> {
     let mut status = given.cloned().unwrap_or_default();
     status.remove("authenticated");
     match review_authorization(&call.state, token, audiences) {
-        Ok((user, good)) => {
+        Ok(known) => {
             status.insert("authenticated".into(), true.into());
-            status.insert("user".into(), user.to_json());
-            status.insert("audiences".into(), good.into());
+            status.insert("user".into(), known.user.to_json());
+            status.insert("audiences".into(), known.audiences.into());
         }
         Err(error) => {
             status.entry("user").or_insert_with(|| json!({}));

@@ -46,7 +46,7 @@ async fn answer(call: &Call, asked: &Call, body: &Bytes) -> Result<Response<Body
     let (token, end) = call
         .state
         .issuer
-        .sign(wish, &call.state.clock)
+        .issue(wish, &call.state.clock)
         .map_err(Failure::internal)?;
     let end = Timestamp::from_second(end).map_err(Failure::internal)?;
     if let Some(map) = request.as_object_mut() {
@@ -120,7 +120,7 @@ fn complete(call: &Call, asked: &Call, request: &mut Value) -> Result<TokenWish>
             uid: uid.to_owned(),
         },
         audiences: audiences.map(str::to_owned).collect(),
-        seconds: Some(seconds),
+        seconds,
         ..TokenWish::default()
     })
 }

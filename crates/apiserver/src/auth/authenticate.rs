@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use http::{HeaderMap, HeaderValue, header};
 use rustls::pki_types::CertificateDer;
 
-use super::issuer::{INVALID, ISSUER, no_audience};
+use super::issuer::{INVALID, ISSUER, Known, no_audience};
 use super::{User, protocol};
 use crate::serve::ClientCertificate;
 use crate::state::State;
@@ -84,16 +84,22 @@ fn bearer_of(authorization: &str) -> Option<&str> {
     parts.next().filter(|_| bearer)
 }
 
-/// What is to be said about a token that is ignored.
-pub(crate) fn ignored_token(headers: &HeaderMap) -> Option<&'static str> {
-    bearer(headers)?.is_empty().then_some(
-        "the provided Authorization header contains extra space before the bearer token, and is ignored",
-    )
-}
+const IGNORED: &str =
+    "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-/// The user of a request, before impersonation. A token that was the name of a protocol is none of those after that.
-pub(crate) fn authenticate(state: &State, headers: &mut HeaderMap, peer: Option<&Peer>) -> Result<User> {
-    let bearer = bearer(headers).filter(|token| !token.is_empty());
+/// The user of a request, before impersonation, and what they should know. A token that was the name of a protocol is none of
+/// those after that.
+pub(crate) fn authenticate(
+    state: &State,
+    headers: &mut HeaderMap,
+    peer: Option<&Peer>,
+    warnings: &mut Vec<&'static str>,
+) -> Result<User> {
+    let bearer = bearer(headers);
+    if bearer.as_ref().is_some_and(String::is_empty) {
+        warnings.push(IGNORED);
+    }
+    let bearer = bearer.filter(|token| !token.is_empty());
     let protocol = protocol::token(headers);
     let shown = bearer.is_some() || protocol != Ok(None);
     match peer {
@@ -113,8 +119,12 @@ pub(crate) fn authenticate(state: &State, headers: &mut HeaderMap, peer: Option<
     if !shown {
         return Ok(User::anonymous());
     }
-    let review = |token: &str| review_token(state, token, &[ISSUER.to_owned()]).map(|(user, _)| user);
-    if let Some(Ok(user)) = bearer.as_deref().map(review) {
+    let mut review = |token: &str| {
+        let known = review_token(state, token, &[ISSUER.to_owned()])?;
+        warnings.extend(known.warning);
+        Ok::<_, Cow<'_, str>>(known.user)
+    };
+    if let Some(Ok(user)) = bearer.as_deref().map(&mut review) {
         return Ok(user);
     }
     match protocol.map(|token| token.as_deref().map(review)) {
@@ -131,12 +141,12 @@ pub(crate) fn review_authorization(
     state: &State,
     token: &str,
     audiences: Vec<String>,
-) -> std::result::Result<(User, Vec<String>), Cow<'static, str>> {
+) -> std::result::Result<Known, Cow<'static, str>> {
     let authorization = format!("Bearer {token}");
     match bearer_of(&authorization).filter(|token| !token.is_empty()) {
         Some(token) => review_token(state, token, &audiences),
         // Nobody is somebody, too, and good for everything.
-        None => Ok((User::anonymous(), audiences)),
+        None => Ok(Known::new(User::anonymous(), audiences)),
     }
 }
 
@@ -145,11 +155,11 @@ fn review_token(
     state: &State,
     token: &str,
     audiences: &[String],
-) -> std::result::Result<(User, Vec<String>), Cow<'static, str>> {
+) -> std::result::Result<Known, Cow<'static, str>> {
     if let Some(user) = state.tokens.find(token) {
         // A static token says nothing of audiences: it is for the API server.
         return if audiences.iter().any(|audience| audience == ISSUER) {
-            Ok((user, vec![ISSUER.to_owned()]))
+            Ok(Known::new(user, vec![ISSUER.to_owned()]))
         } else {
             Err(no_audience(&[ISSUER.to_owned()], audiences))
         };
@@ -157,7 +167,7 @@ fn review_token(
     if !super::Issuer::claims(token) {
         return Err(INVALID.into());
     }
-    state.issuer.check(token, audiences, &state.store, &state.clock)
+    state.issuer.check(token, audiences, state)
 }
 
 /// A header as text. One with odd bytes counts like any other: whoever asks to be somebody else must not stay who they

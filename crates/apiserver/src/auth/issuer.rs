@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts: signed ES256, bound to objects, checked against the store and the server's clock.
+//! Tokens of ServiceAccounts: signed ES256, and checked.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,17 +11,14 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 
-use super::User;
+use super::bound::{self, Bound, TokenWish};
+use super::{User, kept};
 use crate::clock::Clock;
-use crate::store::{Store, key_of, new_uid, uid_of};
+use crate::state::State;
 
 /// The issuer that kube-apiserver is given in most clusters; also the default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// Clocks of a cluster may differ by this much.
-const LEEWAY: i64 = 60;
-/// How many seconds kubelets ask for: an hour, and a few by which they are known.
-const KUBELETS: i64 = 3607;
-const YEAR: i64 = 365 * 24 * 3600;
+const ISSUERS: [&str; 2] = [ISSUER, kept::ISSUER];
 /// What is said of a token that nobody knows.
 pub(crate) const INVALID: &str = "invalid bearer token";
 /// Reads what the real server reads: bits that belong to no byte may be anything.
@@ -33,57 +30,21 @@ pub(super) const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_encode_padding(false),
 );
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Claims {
-    aud: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exp: Option<i64>,
-    iat: i64,
-    iss: String,
-    #[serde(default)]
-    jti: String,
-    #[serde(rename = "kubernetes.io")]
-    private: Private,
-    #[serde(default)]
-    nbf: i64,
-    sub: String,
+/// What a token says.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Claims {
+    Kept(kept::Claims),
+    Bound(Box<bound::Claims>),
 }
 
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-struct Private {
-    namespace: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<Bound>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pod: Option<Bound>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret: Option<Bound>,
-    serviceaccount: Bound,
-    /// From when on it should have been replaced by a newer one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warnafter: Option<i64>,
-}
-
-/// An object whose life a token shares.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Bound {
-    pub name: String,
-    /// Empty for the node of a pod that is not there.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-}
-
-/// What a token is to be.
-#[derive(Debug, Default)]
-pub(crate) struct TokenWish {
-    pub namespace: String,
-    pub account: Bound,
+/// Who sent a token.
+pub(crate) struct Known {
+    pub user: User,
+    /// Those of the audiences asked for that it is good for.
     pub audiences: Vec<String>,
-    /// Forever, for the tokens in Secrets.
-    pub seconds: Option<i64>,
-    pub pod: Option<Bound>,
-    pub secret: Option<Bound>,
-    pub node: Option<Bound>,
+    /// What its owner should know.
+    pub warning: Option<&'static str>,
 }
 
 /// Signs tokens and checks them.
@@ -100,6 +61,16 @@ pub(crate) struct Issuer {
 
 /// How many checked tokens are remembered.
 const CHECKED: usize = 1024;
+
+impl Known {
+    pub fn new(user: User, audiences: Vec<String>) -> Self {
+        Self {
+            user,
+            audiences,
+            warning: None,
+        }
+    }
+}
 
 impl Issuer {
     /// From a key pair of the curve P-256.
@@ -127,42 +98,22 @@ impl Issuer {
         })
     }
 
-    /// Signs a token; returns it with the end that is told, in seconds since 1970.
-    pub fn sign(&self, wish: TokenWish, clock: &Clock) -> Result<(String, i64), String> {
-        let now = clock.now().as_second();
-        let told = wish.seconds.map(|seconds| now + seconds);
-        // Programs in pods may not know yet that tokens end: those that kubelets ask for live on for a year.
-        let longer = wish.pod.is_some()
-            && wish.seconds == Some(KUBELETS)
-            && wish.audiences.iter().all(|audience| audience == ISSUER);
-        let (exp, warnafter) = if longer {
-            (Some(now + YEAR), told)
-        } else {
-            (told, None)
-        };
-        let claims = Claims {
-            aud: wish.audiences,
-            exp,
-            iat: now,
-            iss: ISSUER.into(),
-            jti: new_uid(),
-            sub: format!("system:serviceaccount:{}:{}", wish.namespace, wish.account.name),
-            private: Private {
-                namespace: wish.namespace,
-                node: wish.node,
-                pod: wish.pod,
-                secret: wish.secret,
-                serviceaccount: wish.account,
-                warnafter,
-            },
-            nbf: now,
-        };
+    /// A token that was asked for, with the end that is told, in seconds since 1970.
+    pub fn issue(&self, wish: TokenWish, clock: &Clock) -> Result<(String, i64), String> {
+        let (claims, told) = bound::Claims::new(wish, clock);
+        Ok((self.sign(&claims)?, told))
+    }
+
+    /// A token to be kept in a Secret.
+    pub fn issue_kept(&self, namespace: &str, secret: &str, account: &Bound) -> Result<String, String> {
+        self.sign(&kept::Claims::new(namespace, secret, account))
+    }
+
+    fn sign(&self, claims: &impl Serialize) -> Result<String, String> {
         let mut header = Header::new(Algorithm::ES256);
         header.kid = Some(self.key_id.clone());
         header.typ = None;
-        let token =
-            jsonwebtoken::encode(&header, &claims, &self.encoding).map_err(|error| error.to_string())?;
-        Ok((token, told.unwrap_or(i64::MAX)))
+        jsonwebtoken::encode(&header, claims, &self.encoding).map_err(|error| error.to_string())
     }
 
     /// Whether a token claims to be one of ours, so that no other authenticator need look at it.
@@ -176,7 +127,9 @@ impl Issuer {
             return false;
         };
         let claims = LENIENT.decode(claims.replace(['\r', '\n'], ""));
-        claims.is_ok_and(|bytes| serde_json::from_slice::<Issued>(&bytes).is_ok_and(|it| it.iss == ISSUER))
+        claims.is_ok_and(|bytes| {
+            serde_json::from_slice::<Issued>(&bytes).is_ok_and(|it| ISSUERS.contains(&it.iss.as_str()))
+        })
     }
 
     /// The claims of a token that this issuer signed.
@@ -193,7 +146,7 @@ impl Issuer {
         validation.validate_nbf = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
-        validation.set_issuer(&[ISSUER]);
+        validation.set_issuer(&ISSUERS);
         let spelled = spelled_strictly(token).ok_or(INVALID)?;
         let claims = jsonwebtoken::decode::<Claims>(spelled, &self.decoding, &validation)
             .map_err(|error| match error.kind() {
@@ -209,75 +162,35 @@ impl Issuer {
         Ok(claims)
     }
 
-    /// The user of a token that is good for one of `audiences`, and those it is good for.
+    /// Who sent a token that is good for one of `audiences`.
     pub fn check(
         &self,
         token: &str,
         audiences: &[String],
-        store: &Store,
-        clock: &Clock,
-    ) -> Result<(User, Vec<String>), Cow<'static, str>> {
+        state: &State,
+    ) -> Result<Known, Cow<'static, str>> {
         let claims = self.verify(token)?;
-        let now = clock.now().as_second();
-        if claims.exp.is_some_and(|exp| now > exp + LEEWAY) {
-            return Err("service account token has expired".into());
-        }
-        if claims.nbf > now + LEEWAY || claims.iat > now + LEEWAY {
-            return Err("service account token is not valid yet".into());
-        }
+        let own = [ISSUER.to_owned()];
+        let of = match &claims {
+            Claims::Kept(_) => own.as_slice(),
+            Claims::Bound(claims) => &claims.aud,
+        };
         let good: Vec<String> = audiences
             .iter()
-            .filter(|wanted| claims.aud.contains(wanted))
+            .filter(|wanted| of.contains(wanted))
             .cloned()
             .collect();
         if good.is_empty() {
-            return Err(no_audience(&claims.aud, audiences));
+            return Err(no_audience(of, audiences));
         }
-        let Private {
-            namespace,
-            node,
-            pod,
-            secret,
-            serviceaccount,
-            warnafter: _,
-        } = claims.private;
-        if claims.sub != format!("system:serviceaccount:{namespace}:{}", serviceaccount.name) {
-            return Err("the subject and the private claim differ".into());
-        }
-        alive(store, "serviceaccounts", &namespace, &serviceaccount, now)?;
-        let mut user = User::service_account(&namespace, &serviceaccount.name, &serviceaccount.uid);
-        let mut extra = |name: &str, value: &str| {
-            user.extra.insert(
-                format!("authentication.kubernetes.io/{name}"),
-                vec![value.to_owned()],
-            );
+        let (user, warning) = match claims {
+            Claims::Kept(claims) => claims.check(token, state)?,
+            Claims::Bound(claims) => (claims.check(&state.store, &state.clock)?, None),
         };
-        match (claims.exp, secret) {
-            // A token that does not end is one of those kept in a Secret, and is told by no id.
-            (None, Some(secret)) => super::kept::check(store, &namespace, &secret.name, token)?,
-            (_, secret) => {
-                extra("credential-id", &format!("JTI={}", claims.jti));
-                if let Some(secret) = secret {
-                    alive(store, "secrets", &namespace, &secret, now)?;
-                }
-            }
-        }
-        if let Some(pod) = &pod {
-            alive(store, "pods", &namespace, pod, now)?;
-            extra("pod-name", &pod.name);
-            extra("pod-uid", &pod.uid);
-        }
-        if let Some(node) = node {
-            // With a pod, the node only says where it runs; alone, it is what the token lives as long as.
-            if pod.is_none() {
-                alive(store, "nodes", "", &node, now)?;
-            }
-            extra("node-name", &node.name);
-            if !node.uid.is_empty() {
-                extra("node-uid", &node.uid);
-            }
-        }
-        Ok((user, good))
+        Ok(Known {
+            warning,
+            ..Known::new(user, good)
+        })
     }
 }
 
@@ -301,55 +214,4 @@ fn spelled_strictly(token: &str) -> Option<String> {
     let (signed, signature) = token.rsplit_once('.')?;
     let signature = URL_SAFE_NO_PAD.encode(LENIENT.decode(signature).ok()?);
     Some(format!("{signed}.{signature}"))
-}
-
-/// A token lives as long as what it is bound to; one that is being deleted counts as gone a minute later.
-fn alive(store: &Store, table: &str, namespace: &str, bound: &Bound, now: i64) -> Result<(), &'static str> {
-    let why = "service account token has been invalidated";
-    let object = store.get(table, &key_of(namespace, &bound.name)).ok_or(why)?;
-    if object.uid != uid_of(&bound.uid) {
-        return Err(why);
-    }
-    if object.deleting {
-        let value = object.value();
-        let since = value
-            .pointer("/metadata/deletionTimestamp")
-            .and_then(serde_json::Value::as_str);
-        let since = since.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-        if since.is_none_or(|since| now > since.as_second() + LEEWAY) {
-            return Err(why);
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_kubelets_ask_for_lives_for_a_year() {
-        let issuer = Issuer::new(&rcgen::KeyPair::generate().unwrap()).unwrap();
-        let (own, other) = (ISSUER.to_owned(), "other".to_owned());
-        for (seconds, pod, audiences, life) in [
-            (3607, true, vec![own.clone()], YEAR),
-            (3607, false, vec![own.clone()], 3607),
-            (3608, true, vec![own.clone()], 3608),
-            (3607, true, vec![own.clone(), other.clone()], 3607),
-            (3607, true, vec![other], 3607),
-        ] {
-            let wish = TokenWish {
-                seconds: Some(seconds),
-                pod: pod.then(Bound::default),
-                audiences,
-                ..TokenWish::default()
-            };
-            let (token, told) = issuer.sign(wish, &Clock::default()).unwrap();
-            let claims = issuer.verify(&token).unwrap();
-            assert_eq!(claims.exp, Some(claims.iat + life));
-            assert_eq!(told, claims.iat + seconds);
-            let warning = claims.private.warnafter;
-            assert_eq!(warning, (life == YEAR).then_some(claims.iat + seconds));
-        }
-    }
 }

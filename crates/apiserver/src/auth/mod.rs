@@ -2,6 +2,7 @@
 
 mod authenticate;
 mod authorizer;
+mod bound;
 mod impersonate;
 mod issuer;
 mod kept;
@@ -9,10 +10,12 @@ mod protocol;
 mod recorder;
 mod user;
 
-pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, ignored_token, review_authorization};
+pub(crate) use authenticate::{Peer, Shown, StaticTokens, authenticate, review_authorization};
 pub(crate) use authorizer::{Authorizer, apply};
+pub(crate) use bound::{Bound, TokenWish};
 pub(crate) use impersonate::{Ways, impersonate};
-pub(crate) use issuer::{Bound, INVALID, ISSUER, Issuer, TokenWish};
+pub(crate) use issuer::{INVALID, ISSUER, Issuer};
+pub(crate) use kept::{LAST_USED, today};
 pub use recorder::Recorder;
 pub use user::User;
 pub(crate) use user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED};

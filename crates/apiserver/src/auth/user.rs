@@ -46,7 +46,7 @@ impl User {
     /// The groups that a ServiceAccount is in.
     pub(crate) fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         let mut user = Self::new(
-            format!("system:serviceaccount:{namespace}:{name}"),
+            account_name(namespace, name),
             [
                 "system:serviceaccounts".to_owned(),
                 format!("system:serviceaccounts:{namespace}"),
@@ -78,4 +78,9 @@ impl User {
         }
         it
     }
+}
+
+/// What a ServiceAccount is called as a user.
+pub(super) fn account_name(namespace: &str, name: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{name}")
 }

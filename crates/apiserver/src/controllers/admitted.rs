@@ -151,13 +151,14 @@ pub(super) async fn collect(
     or_gone(api::remove(&call, object, &wish).await)
 }
 
-/// Changes the metadata of an object for the garbage collector.
+/// Changes the metadata of an object.
 pub(super) async fn tidy(
     state: &Arc<State>,
+    who: Who,
     object: &Object,
     edit: impl Fn(&mut Value) + Send + Sync,
 ) -> Result<()> {
-    let Some(call) = call_about(state, Who::COLLECTOR, Method::PATCH, object) else {
+    let Some(call) = call_about(state, who, Method::PATCH, object) else {
         return Ok(());
     };
     let make = |live: Option<&Value>| {
@@ -165,7 +166,7 @@ pub(super) async fn tidy(
         edit(&mut value);
         Ok(value)
     };
-    or_gone(api::change_as(&call, MANAGER, How::Patch, &make).await)
+    or_gone(api::change_as(&call, who.owner(), How::Patch, &make).await)
 }
 
 /// Deletes all objects of one resource in a namespace; the first that somebody wants to keep ends it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Task, admitted, retry};
+use super::{Task, Who, admitted, retry};
 use crate::api::Propagation;
 use crate::registry::Snapshot;
 use crate::state::State;
@@ -186,7 +186,7 @@ fn owner_of(reference: &Value) -> Uid {
 
 /// Drops the references to some owners.
 async fn disown(state: &Arc<State>, object: &Object, lost: &[Uid]) -> Result<()> {
-    admitted::tidy(state, object, |value| {
+    admitted::tidy(state, Who::COLLECTOR, object, |value| {
         let mut kept = owners(value);
         kept.retain(|reference| !lost.contains(&owner_of(reference)));
         set_metadata(value, "ownerReferences", kept);
@@ -229,7 +229,7 @@ async fn finish(state: &Arc<State>, object: &Object) {
 
 /// Takes a finalizer away; the last one takes the object with it.
 async fn release(state: &Arc<State>, object: &Object, finalizer: &str) {
-    let outcome = admitted::tidy(state, object, |value| {
+    let outcome = admitted::tidy(state, Who::COLLECTOR, object, |value| {
         let kept = finalizers(value).into_iter().filter(|name| name != finalizer);
         set_metadata(value, "finalizers", kept.map(Value::from).collect());
     })

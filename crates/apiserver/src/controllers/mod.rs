@@ -54,6 +54,8 @@ pub(crate) enum Task {
     /// The Secret of a ServiceAccount's token, or all of a namespace when an account is gone.
     TokenSecret(Arc<str>),
     TokenSecrets(Arc<str>),
+    /// The Secret of a token that was used today for the first time.
+    TokenUsed(Arc<str>),
     /// The quotas of a namespace.
     Quota(Arc<str>),
 }
@@ -268,6 +270,7 @@ async fn work(state: &Arc<State>, task: &Task) {
         Task::Object(table, key) => return garbage::sync(state, table, key).await,
         Task::Dependents(uid) => return garbage::orphaned(state, *uid).await,
         Task::Owner(uid) => return garbage::waiting(state, *uid).await,
+        Task::TokenUsed(key) => return tokens::used(state, key).await,
         Task::TokenSecrets(namespace) => return tokens::sync_all(state, namespace).await,
     };
     retry::settle(state, task, outcome);

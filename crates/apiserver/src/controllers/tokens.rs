@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Task, Who, admitted, retry, write};
-use crate::auth::{Bound, ISSUER, TokenWish};
+use crate::api::edit_metadata;
+use crate::auth::{Bound, LAST_USED, today};
 use crate::state::State;
 use crate::status::Result;
 use crate::store::{Expect, key_of};
@@ -56,12 +57,6 @@ pub(super) async fn sync(state: &Arc<State>, key: &Arc<str>) -> Result<()> {
         drop(state.store.remove(&current.table, key, Expect::At(current.rv)));
         return Ok(());
     }
-    let name = current.name().to_owned();
-    let own_uid = value
-        .pointer("/metadata/uid")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
     let mut data = value
         .get("data")
         .and_then(Value::as_object)
@@ -71,18 +66,12 @@ pub(super) async fn sync(state: &Arc<State>, key: &Arc<str>) -> Result<()> {
     data.insert("ca.crt".into(), STANDARD.encode(&state.authority.pem).into());
     data.insert("namespace".into(), STANDARD.encode(&namespace).into());
     if !data.contains_key("token") {
-        let wish = TokenWish {
-            namespace,
-            account: Bound {
-                name: account,
-                uid: have.to_owned(),
-            },
-            audiences: vec![ISSUER.to_owned()],
-            secret: Some(Bound { name, uid: own_uid }),
-            ..TokenWish::default()
+        let account = Bound {
+            name: account,
+            uid: have.to_owned(),
         };
-        match state.issuer.sign(wish, &state.clock) {
-            Ok((token, _)) => drop(data.insert("token".into(), STANDARD.encode(token).into())),
+        match state.issuer.issue_kept(&namespace, current.name(), &account) {
+            Ok(token) => drop(data.insert("token".into(), STANDARD.encode(token).into())),
             Err(error) => {
                 tracing::error!(%error, "a token cannot be signed");
                 return Ok(());
@@ -104,4 +93,23 @@ pub(super) async fn sync(state: &Arc<State>, key: &Arc<str>) -> Result<()> {
     }
     let again = || Task::TokenSecret(key.clone());
     write(state, Who::Manager, "", &current, value, again).await
+}
+
+/// Writes down the day on which a token was used. If somebody says no, its next use is the next try.
+pub(super) async fn used(state: &Arc<State>, key: &Arc<str>) {
+    let Some(secret) = state.store.get("secrets", key) else {
+        return;
+    };
+    let today = today(&state.clock);
+    let marked = admitted::tidy(state, Who::Server, &secret, |secret| {
+        edit_metadata(secret, |metadata| {
+            let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+            if let Some(labels) = labels.as_object_mut() {
+                labels.insert(LAST_USED.into(), today.clone().into());
+            }
+        });
+    });
+    if let Err(failure) = marked.await {
+        tracing::warn!(secret = %key, why = failure.message(), "the use of a token cannot be written down");
+    }
 }

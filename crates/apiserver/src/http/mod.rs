@@ -39,13 +39,15 @@ pub(crate) async fn handle(state: &Arc<State>, request: Request<Body>) -> Respon
     state.requests.fetch_add(1, Ordering::Relaxed);
     let wanted = request.headers().get(header::ACCEPT).cloned();
     let path = compress::accepted(request.headers()).then(|| request.uri().path().to_owned());
-    let ignored = auth::ignored_token(request.headers());
-    let mut response = match answer(state, request).await {
+    let mut warnings = Vec::new();
+    let mut response = match answer(state, request, &mut warnings).await {
         Ok(response) => response,
         Err(failure) => refuse(&failure, wanted.as_ref()),
     };
-    if let Some(warning) = ignored.and_then(|text| HeaderValue::try_from(format!("299 - \"{text}\"")).ok()) {
-        response.headers_mut().append(header::WARNING, warning);
+    for warning in warnings {
+        if let Ok(warning) = HeaderValue::try_from(format!("299 - \"{warning}\"")) {
+            response.headers_mut().append(header::WARNING, warning);
+        }
     }
     match path {
         Some(path) => compress::compress(&path, response).await,
@@ -68,7 +70,12 @@ fn refuse(failure: &Failure, wanted: Option<&HeaderValue>) -> Response<Body> {
     failure.response()
 }
 
-async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<Body>> {
+/// What authentication warns about and no answer has said yet is left in `warnings`.
+async fn answer(
+    state: &Arc<State>,
+    request: Request<Body>,
+    warnings: &mut Vec<&'static str>,
+) -> Result<Response<Body>> {
     let since = Instant::now();
     let (parts, body) = request.into_parts();
     // Read before anything is refused: a client that still sends when the answer comes may miss it.
@@ -80,7 +87,12 @@ async fn answer(state: &Arc<State>, request: Request<Body>) -> Result<Response<B
     let query = Query::parse(parts.uri.query());
     let route = route(parts.uri.path())?;
     let limit = deadline::of(&parts.method, &route, &query)?;
-    deadline::within(limit, since, answer_in_time(state, parts, route, query, body)).await
+    deadline::within(
+        limit,
+        since,
+        answer_in_time(state, parts, route, query, body, warnings),
+    )
+    .await
 }
 
 async fn answer_in_time(
@@ -89,8 +101,10 @@ async fn answer_in_time(
     route: Route,
     query: Query,
     body: Result<Bytes>,
+    warnings: &mut Vec<&'static str>,
 ) -> Result<Response<Body>> {
-    let user = auth::authenticate(state, &mut parts.headers, parts.extensions.get::<Peer>())?;
+    let peer = parts.extensions.get::<Peer>();
+    let user = auth::authenticate(state, &mut parts.headers, peer, warnings)?;
     match route {
         Route::Other(path) => {
             let verb = parts.method.as_str().to_lowercase();
@@ -137,11 +151,12 @@ async fn answer_in_time(
                 resource,
             );
             call.socket = socket.into();
+            warnings.drain(..).for_each(|warning| call.warn(warning));
             let mut response = match call.answer(verb, &body?).await {
                 Ok(response) => response,
                 Err(failure) => refuse(&failure, call.headers.get(header::ACCEPT)),
             };
-            // What admission warned about is said even when the answer is no.
+            // What there are warnings about is said even when the answer is no.
             call.add_warnings(response.headers_mut());
             Ok(response)
         }

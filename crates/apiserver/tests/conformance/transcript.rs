@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::compare::{differences, essence, keep_common, scrub};
 use super::exchange::{Answer, Pair, Side, Wanted};
-use super::values::{Values, fill, signing_request, spelled, with_zeros};
+use super::values::{Values, fill, read, signing_request, spelled, with_zeros};
 
 /// One request.
 #[derive(Clone, Debug, Deserialize)]
@@ -368,6 +368,7 @@ impl Transcript {
                     let value = answer.body.pointer(pointer).cloned().unwrap_or_default();
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     values.extend(spelled(name, &text).into_iter().flatten());
+                    values.extend(read(name, &text));
                     values.insert(name.clone(), text);
                 }
                 answers.push(answer);

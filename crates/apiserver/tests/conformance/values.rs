@@ -35,6 +35,13 @@ pub fn spelled(name: &str, text: &str) -> Option<[(String, String); 2]> {
     ])
 }
 
+/// What a saved text says in base64: `${name:read}`.
+pub fn read(name: &str, text: &str) -> Option<(String, String)> {
+    use base64::Engine as _;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).ok()?;
+    Some((format!("{name}:read"), String::from_utf8(bytes).ok()?))
+}
+
 pub fn fill(text: &str, values: &Values) -> String {
     let mut out = text.to_owned();
     for (name, value) in values {
