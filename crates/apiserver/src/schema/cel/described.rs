@@ -97,7 +97,7 @@ impl Described {
     }
 }
 
-fn opened(value: &Cel) -> Cel {
+pub(super) fn opened(value: &Cel) -> Cel {
     Described::of(value).map_or_else(|| value.clone(), Described::held)
 }
 

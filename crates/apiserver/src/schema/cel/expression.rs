@@ -36,6 +36,7 @@ fn base() -> Context<'static> {
         super::described::register,
         super::equality::register,
         super::format::register,
+        super::gathering::register,
         super::keyed::register,
         super::members::register,
         super::named_formats::register,

@@ -207,18 +207,26 @@ pub(super) fn is(value: &Cel) -> bool {
     keyed(value).is_some()
 }
 
-/// What a key stands for. A number stands for itself as a whole number of another type, but never as a float.
+/// What a key stands for.
 pub(super) fn find<'a>(entries: &'a Entries, key: &Cel) -> Result<Option<&'a Cel>, ExecutionError> {
     if entries.is_empty() {
         return Ok(None);
     }
     hashable(key)?;
-    let get = |key: &Cel| {
-        entries
-            .iter()
-            .find(|(other, _)| same_key(other, key))
-            .map(|(_, value)| value)
-    };
+    Ok(found(key, |key| exactly(entries, key)))
+}
+
+/// What a key itself stands for.
+pub(super) fn exactly<'a>(entries: &'a Entries, key: &Cel) -> Option<&'a Cel> {
+    let mut entries = entries.iter();
+    entries
+        .find(|(other, _)| same_key(other, key))
+        .map(|(_, value)| value)
+}
+
+/// What a key stands for, where `get` knows what it stands for itself. A number stands for itself as a whole number of another
+/// type, but never as a float.
+pub(super) fn found<'a>(key: &Cel, get: impl Fn(&Cel) -> Option<&'a Cel>) -> Option<&'a Cel> {
     let signed = |number: i128| {
         i64::try_from(number)
             .ok()
@@ -229,7 +237,7 @@ pub(super) fn find<'a>(entries: &'a Entries, key: &Cel) -> Result<Option<&'a Cel
             .ok()
             .and_then(|number| get(&Cel::UInt(number)))
     };
-    Ok(get(key).or_else(|| match key {
+    get(key).or_else(|| match key {
         Cel::Int(number) => unsigned(i128::from(*number)),
         Cel::UInt(number) => signed(i128::from(*number)),
         #[expect(
@@ -241,7 +249,7 @@ pub(super) fn find<'a>(entries: &'a Entries, key: &Cel) -> Result<Option<&'a Cel
             signed(number).or_else(|| unsigned(number))
         }
         _ => None,
-    }))
+    })
 }
 
 /// Some values cannot be keys, nor be looked for among them.

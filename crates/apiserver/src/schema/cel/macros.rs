@@ -13,7 +13,7 @@ use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 
 use super::described::{Described, laid_open};
 use super::optional::{maybe, optional as optional_of};
-use super::{access, conversions, keyed, type_values, verdicts};
+use super::{access, gathering, keyed, type_values, verdicts};
 
 /// Adds an entry to a map: of a key and a value, or of a map.
 pub(super) const INSERT: &str = "cel.@mapInsert";
@@ -271,7 +271,7 @@ pub(super) fn lower(expression: &IdedExpr) -> Option<IdedExpr> {
 
 /// `keyed` if it has to do with maps that the evaluator does not know.
 pub(super) fn rewrite(expression: &mut IdedExpr, keyed: bool) -> bool {
-    let mut changed = false;
+    let mut changed = gathering::lower(expression);
     for part in below(expression) {
         changed |= rewrite(part, keyed);
     }
@@ -291,6 +291,11 @@ pub(super) fn rewrite(expression: &mut IdedExpr, keyed: bool) -> bool {
             all.loop_step = bind(&first, part(0), bind(&second, part(1), step));
             true
         }
+        Expr::Call(called) if gathering::gathers(called) => {
+            // The range is not copied only to be read.
+            called.args.first_mut().map(access::read);
+            true
+        }
         _ => access::lower(expression) || changed,
     }
 }
@@ -298,18 +303,9 @@ pub(super) fn rewrite(expression: &mut IdedExpr, keyed: bool) -> bool {
 /// Adds what the loops call.
 pub(super) fn register(context: &mut Context<'_>) {
     context.add_function(PAIRS, |range: Cel| {
-        let pair = |first: Cel, second: &Cel| Cel::List(Arc::new(vec![first, second.clone()]));
-        let pairs: Vec<Cel> = match &range {
-            Cel::List(items) => (0i64..)
-                .zip(items.iter())
-                .map(|(i, item)| pair(Cel::Int(i), item))
-                .collect(),
-            map => {
-                let entries = keyed::entries(map).ok_or(ExecutionError::NoSuchOverload)?;
-                entries.into_iter().map(|(k, v)| pair(k, &v)).collect()
-            }
-        };
-        Ok(Cel::List(Arc::new(pairs)))
+        let steps = gathering::steps(&range, true).ok_or(ExecutionError::NoSuchOverload)?;
+        let pairs = steps.map(|(first, second)| Cel::List(Arc::new(vec![first, second])));
+        Ok(Cel::List(Arc::new(pairs.collect())))
     });
     context.add_function(ITEMS, |optional: Cel| {
         let held = maybe(&optional).ok_or(ExecutionError::NoSuchOverload)?.value();
@@ -337,13 +333,6 @@ pub(super) fn register(context: &mut Context<'_>) {
     });
     context.add_function("unwrapOpt", |This(list): This<Cel>| unwrap(&list));
     context.add_function("optional.unwrap", |list: Cel| unwrap(&list));
-    context.add_function(INSERT, |map: Cel, key: Cel, value: Cel| {
-        insert(&map, vec![(key, value)])
-    });
-    context.add_function(INSERT_ALL, |map: Cel, more: Cel| {
-        let more = keyed::entries(&more).ok_or(ExecutionError::NoSuchOverload)?;
-        insert(&map, more)
-    });
 }
 
 /// A value as nothing but itself: what a schema says of it is forgotten, and an optional is what it holds.
@@ -366,19 +355,6 @@ fn unwrap(list: &Cel) -> ResolveResult {
         all.extend(optional.value().cloned());
     }
     Ok(Cel::List(Arc::new(all)))
-}
-
-fn insert(map: &Cel, more: keyed::Entries) -> ResolveResult {
-    let mut all = keyed::entries(map).ok_or(ExecutionError::NoSuchOverload)?;
-    for (key, value) in more {
-        if keyed::find(&all, &key)?.is_some() {
-            let key = conversions::text(&key).unwrap_or_else(|| Ok(type_values::name(&key).to_owned()))?;
-            let why = format!("insert failed: key {key} already exists");
-            return Err(ExecutionError::function_error(INSERT, why));
-        }
-        keyed::put(&mut all, key, Some(value))?;
-    }
-    Ok(keyed::map(all))
 }
 
 #[cfg(test)]

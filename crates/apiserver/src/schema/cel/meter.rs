@@ -11,6 +11,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{ExecutionError, Value as Cel};
 
 use super::expression::{self, call};
+use super::gathering::{self, Gathered, Kind, Step};
 use super::{keyed, named_formats, optional, signatures, type_values};
 
 /// What one evaluation may cost.
@@ -145,17 +146,11 @@ impl Meter {
     fn comprehension(&mut self, all: &ComprehensionExpr, scope: &Scope<'_>) -> Result<Cel, Stop> {
         let mut gathered = self.value(&all.accu_init, scope)?;
         let range = self.value(&all.iter_range, scope)?;
-        let pairs: Box<dyn Iterator<Item = (Cel, Cel)>> = match &range {
-            Cel::List(items) if all.iter_var2.is_some() => {
-                let at = |(at, item): (usize, &Cel)| {
-                    (Cel::Int(i64::try_from(at).unwrap_or(i64::MAX)), item.clone())
-                };
-                Box::new(items.iter().enumerate().map(at))
-            }
-            Cel::List(items) => Box::new(items.iter().map(|item| (item.clone(), Cel::Null))),
-            map => Box::new(keyed::entries(map).ok_or(Stop::Failed)?.into_iter()),
-        };
-        for (first, second) in pairs {
+        let steps = gathering::steps(&range, all.iter_var2.is_some()).ok_or(Stop::Failed)?;
+        if let Some(step) = Step::of(all) {
+            return self.gather(all, &step, steps, scope);
+        }
+        for (first, second) in steps {
             let outer = Scope::Inner {
                 name: &all.accu_var,
                 value: &gathered,
@@ -182,6 +177,53 @@ impl Meter {
             outer: scope,
         };
         self.value(&all.result, &outer)
+    }
+
+    /// A loop whose result is not copied at each step, at the price of those that are.
+    fn gather(
+        &mut self,
+        all: &ComprehensionExpr,
+        step: &Step<'_>,
+        steps: impl Iterator<Item = (Cel, Cel)>,
+        scope: &Scope<'_>,
+    ) -> Result<Cel, Stop> {
+        let mut gathered = Gathered::new(step.kind);
+        for (first, second) in steps {
+            let inner = Scope::Inner {
+                name: &all.iter_var,
+                value: &first,
+                outer: scope,
+            };
+            let both = Scope::Inner {
+                name: all.iter_var2.as_deref().unwrap_or_default(),
+                value: &second,
+                outer: &inner,
+            };
+            let wanted = step
+                .filter
+                .map_or(Ok(Cel::Bool(true)), |filter| self.value(filter, &both));
+            // What was gathered so far is named, whether or not something is added.
+            match wanted? {
+                Cel::Bool(true) => self.spend(1)?,
+                Cel::Bool(false) => {
+                    self.spend(1)?;
+                    continue;
+                }
+                _ => return Err(Stop::Failed),
+            }
+            self.spend(match step.kind {
+                // The list of one item to add.
+                Kind::Items if !matches!(step.item.expr, Expr::Literal(_)) => LIST,
+                Kind::Items | Kind::Maps => 0,
+                // The name of the key.
+                Kind::Entries => 1,
+            })?;
+            let item = self.value(step.item, &both)?;
+            self.spend(1)?;
+            gathered.add(&first, item)?;
+        }
+        self.spend(1)?;
+        Ok(gathered.value())
     }
 
     fn call(&mut self, called: &CallExpr, scope: &Scope<'_>) -> Result<Cel, Stop> {

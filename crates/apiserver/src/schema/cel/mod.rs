@@ -15,6 +15,7 @@ mod estimate;
 mod expression;
 mod floats;
 mod format;
+mod gathering;
 mod keyed;
 mod macros;
 mod members;
