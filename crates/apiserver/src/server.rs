@@ -1,11 +1,10 @@
 //! The face of the crate: a server that can be started, asked for clients, and stopped.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
@@ -132,6 +131,7 @@ impl Builder {
             own_uid: crate::store::new_uid(),
             requests: AtomicU64::new(0),
             watches: AtomicU64::new(0),
+            address: OnceLock::new(),
         });
         state
             .store
@@ -142,15 +142,12 @@ impl Builder {
         }
         controllers::settle(&state).await;
         tokio::spawn(controllers::run(state.clone()));
-        let address = match self.port {
-            None => None,
-            Some(port) => Some(
-                serving::listen(&state, port)
-                    .await
-                    .map_err(|error| StartError::Listen(port, error))?,
-            ),
-        };
-        Ok(Server { state, address })
+        if let Some(port) = self.port {
+            serving::listen(&state, port)
+                .await
+                .map_err(|error| StartError::Listen(port, error))?;
+        }
+        Ok(Server { state })
     }
 }
 
@@ -171,7 +168,6 @@ fn signing_key(store: &Store) -> Result<rcgen::KeyPair, StartError> {
 /// A running server. It stops when it is dropped.
 pub struct Server {
     state: Arc<State>,
-    address: Option<SocketAddr>,
 }
 
 impl Server {
@@ -214,7 +210,7 @@ impl Server {
 
     /// The address of the API, if there is a socket.
     pub fn url(&self) -> Option<String> {
-        self.address.map(|address| format!("https://{address}"))
+        self.state.url()
     }
 
     /// The certificate authority of the cluster, PEM.

@@ -1,7 +1,8 @@
 //! What one server is made of.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
@@ -30,4 +31,13 @@ pub(crate) struct State {
     pub own_uid: String,
     pub requests: AtomicU64,
     pub watches: AtomicU64,
+    /// Where it listens, once it does.
+    pub address: OnceLock<SocketAddr>,
+}
+
+impl State {
+    /// The address of the API, if there is a socket.
+    pub fn url(&self) -> Option<String> {
+        self.address.get().map(|address| format!("https://{address}"))
+    }
 }

@@ -39,9 +39,14 @@ async fn child() {
 }
 
 async fn start(folder: &Path) -> (Child, Client) {
+    start_by(Command::new(std::env::current_exe().unwrap()), folder).await
+}
+
+/// Starts a child with a command to which the arguments of this program are added.
+async fn start_by(mut command: Command, folder: &Path) -> (Child, Client) {
     let kubeconfig = folder.join("kubeconfig");
     drop(std::fs::remove_file(&kubeconfig));
-    let child = Command::new(std::env::current_exe().unwrap())
+    let child = command
         .args(["--exact", "child"])
         .env(CHILD, folder)
         .stdout(Stdio::null())
@@ -248,4 +253,69 @@ async fn a_cluster_goes_on_where_it_stopped() {
     );
     // Two servers on one folder would destroy it.
     assert!(Server::builder().data(folder.path()).start().await.is_err());
+}
+
+/// The code and the text of an error of the API.
+fn refusal<T: std::fmt::Debug>(answer: Result<T, kube::Error>) -> (u16, String) {
+    match answer {
+        Err(kube::Error::Api(status)) => (status.code, status.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A limit to the size of files is a disk that is full.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_takes_no_more_and_shows_nothing_that_it_does_not_keep() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", "trap '' XFSZ; ulimit -f 16384; exec \"$@\"", "sh"])
+        .arg(std::env::current_exe().unwrap());
+    let (mut child, client) = start_by(limited, folder.path()).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let map = |name: &str| -> ConfigMap {
+        let map = json!({ "metadata": { "name": name }, "data": { "a": "x".repeat(900_000) } });
+        serde_json::from_value(map).unwrap()
+    };
+    let params = PostParams::default();
+    let mut kept = Vec::new();
+    let (code, why) = loop {
+        let name = format!("m-{}", kept.len());
+        match maps.create(&params, &map(&name)).await {
+            Ok(_) => kept.push(name),
+            refused => break refusal(refused),
+        }
+        assert!(kept.len() < 100, "the disk is never full");
+    };
+    assert_eq!(code, 500, "{why}");
+    assert!(why.contains("the data folder"), "{why}");
+    assert!(!kept.is_empty());
+
+    // From now on it changes nothing, and says so; what is there can be read.
+    assert_eq!(refusal(maps.create(&params, &map("late")).await).0, 500);
+    assert_eq!(refusal(maps.get("late").await).0, 404);
+    let patch = Patch::Merge(json!({ "data": { "a": "y" } }));
+    assert_eq!(
+        refusal(maps.patch("m-0", &PatchParams::default(), &patch).await).0,
+        500
+    );
+    assert_eq!(refusal(maps.delete("m-0", &DeleteParams::default()).await).0, 500);
+    let first = maps.get("m-0").await.unwrap().data.unwrap();
+    assert_eq!(first["a"].len(), 900_000);
+    let ask = |path: &str| client.request_text(http::Request::get(path).body(Vec::new()).unwrap());
+    let unwell = ask("/readyz").await.unwrap_err().to_string();
+    assert!(unwell.contains("[-]etcd failed: reason withheld"), "{unwell}");
+    assert_eq!(ask("/readyz?exclude=etcd").await.unwrap(), "ok");
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let (mut child, client) = start(folder.path()).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    for name in &kept {
+        assert!(maps.get(name).await.is_ok(), "{name}");
+    }
+    assert!(maps.create(&params, &map("late")).await.is_ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

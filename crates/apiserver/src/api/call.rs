@@ -122,6 +122,7 @@ impl Call {
 
     pub async fn answer(&self, verb: &str, body: &Bytes) -> Result<Response<Body>> {
         self.check_scope()?;
+        self.check_subresource()?;
         if verb.is_empty() || self.method == Method::HEAD {
             return Err(Failure::no_such_method());
         }
@@ -157,30 +158,31 @@ impl Call {
     }
 
     async fn answer_subresource(&self, verb: &str, body: &Bytes) -> Result<Response<Body>> {
-        let version = self.version()?;
         match (self.target.subresource.as_str(), verb) {
-            ("status", "get") if version.status => self.get(),
-            ("status", "update") if version.status => update::update(self, body).await,
-            ("status", "patch") if version.status => patch::patch(self, body).await,
-            ("scale", "get" | "update" | "patch") if version.scale.is_some() => {
-                scale::answer(self, verb, body).await
-            }
-            ("token", "create") if &*self.resource.table == "serviceaccounts" => {
-                token::create(self, body).await
-            }
-            ("approval", "get") if self.is_csr() => self.get(),
-            ("approval", "update") if self.is_csr() => update::update(self, body).await,
-            ("approval", "patch") if self.is_csr() => patch::patch(self, body).await,
-            ("finalize", "update") if &*self.resource.table == "namespaces" => {
-                update::update(self, body).await
-            }
-            ("status", _) if version.status => Err(self.no_such_method(verb)),
-            ("scale", _) if version.scale.is_some() => Err(self.no_such_method(verb)),
-            ("token", _) if &*self.resource.table == "serviceaccounts" => Err(Failure::no_such_method()),
-            ("approval", _) if self.is_csr() => Err(Failure::no_such_method()),
-            ("finalize", _) if &*self.resource.table == "namespaces" => Err(Failure::no_such_method()),
-            _ if self.resource.builtin.is_none() => Err(self.not_found()),
-            _ => Err(Failure::no_such_resource()),
+            ("status" | "approval", "get") => self.get(),
+            ("status" | "approval" | "finalize", "update") => update::update(self, body).await,
+            ("status" | "approval", "patch") => patch::patch(self, body).await,
+            ("scale", "get" | "update" | "patch") => scale::answer(self, verb, body).await,
+            ("token", "create") => token::create(self, body).await,
+            _ => Err(self.no_such_method(verb)),
+        }
+    }
+
+    fn check_subresource(&self) -> Result<()> {
+        let version = self.version()?;
+        let served = match self.target.subresource.as_str() {
+            "" => true,
+            "status" => version.status,
+            "scale" => version.scale.is_some(),
+            "token" => &*self.resource.table == "serviceaccounts",
+            "approval" => self.is_csr(),
+            "finalize" => &*self.resource.table == "namespaces",
+            _ => false,
+        };
+        match self.resource.builtin {
+            _ if served => Ok(()),
+            Some(_) => Err(Failure::no_such_resource()),
+            None => Err(self.not_found()),
         }
     }
 
@@ -448,6 +450,11 @@ impl Call {
             }
         };
         accept.media.respond(code, json.into())
+    }
+
+    /// Nothing is changed that could not be kept: others would see it.
+    pub fn writable(&self) -> Result<()> {
+        self.state.store.writable().map_err(Failure::internal)
     }
 
     /// Waits until the write is on disk.

@@ -30,6 +30,7 @@ pub(crate) async fn create_as(call: &Call, manager: &str, value: Value) -> Resul
 
 /// Makes a new object of what a client sent. `track` says whether ownership is still to be recorded.
 pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, track: bool) -> Result<Done> {
+    call.writable()?;
     write::check_place(call, &mut value)?;
     let resource = &call.resource;
     let generated = meta::text(&value, "name").is_empty();

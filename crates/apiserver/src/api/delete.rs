@@ -97,6 +97,7 @@ fn wish(call: &Call, bytes: &[u8]) -> Result<DeleteWish> {
 pub(super) async fn delete(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
     let wish = wish(call, body)?;
+    call.writable()?;
     warn_of_orphans(call, &wish);
     admit::forbid_delete_named(call)?;
     let current = call.current()?;
@@ -168,6 +169,7 @@ pub(super) async fn delete_collection(call: &Call, body: &Bytes) -> Result<Respo
     let accept = call.accept()?;
     list::check_options(call, call.query.flag("watch"))?;
     let wish = wish(call, body)?;
+    call.writable()?;
     warn_of_orphans(call, &wish);
     let (page, position) = list::page(call)?;
     let mut newest = page.rv;

@@ -7,6 +7,7 @@ mod delete;
 mod discovery;
 mod ending;
 mod filter;
+mod health;
 mod list;
 mod meta;
 mod ownership;

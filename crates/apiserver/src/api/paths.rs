@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use http::{HeaderMap, Method, Response, StatusCode};
-use serde_json::json;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::{Value, json};
 
-use super::discovery;
+use super::{discovery, health};
 use crate::auth::ISSUER;
 use crate::http::{Body, Query, acceptable, json as respond, text};
 use crate::openapi;
@@ -22,50 +22,91 @@ pub(crate) fn answer(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>> {
-    if path.starts_with("//") {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let kind = Kind::of(&parts);
+    let slash = path.len() > 1 && path.ends_with('/');
+    if path.starts_with("//") || (slash && kind == Kind::Plain) {
         return Err(Failure::no_such_path());
     }
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    // Most of these paths do not look at the method; some take GET alone.
-    let strict = matches!(parts.as_slice(), ["version"] | ["api", ..] | ["apis", _, _, ..]);
-    if strict && *method != Method::GET {
+    let found = find(state, &parts, query, headers)?;
+    if *method != Method::GET && matches!(kind, Kind::Document | Kind::Versioned) {
         return Err(Failure::no_such_method());
     }
-    if strict || parts.first() == Some(&"apis") {
+    if matches!(kind, Kind::Versioned | Kind::Grouped) {
         acceptable(headers, parts.as_slice() == ["version"])?;
     }
-    let ok = StatusCode::OK;
-    match parts.as_slice() {
-        [] => Ok(respond(ok, &json!({ "paths": index(state) }))),
-        ["api" | "apis", ..] => discovery::answer(&state.registry.snapshot(), &parts, headers),
-        ["version"] => Ok(respond(ok, &version())),
-        ["livez" | "readyz" | "healthz"] if query.has("verbose") => {
-            let name = parts.first().copied().unwrap_or_default();
-            Ok(text(
-                ok,
-                format!("[+]ping ok\n[+]store ok\n{name} check passed\n"),
-            ))
+    Ok(found)
+}
+
+/// How a path is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// By any method, spelled exactly so.
+    Plain,
+    /// By GET alone; a slash at the end does not count, as for all that follow.
+    Document,
+    /// By GET alone, in a form that the client can read.
+    Versioned,
+    /// By any method, in a form that the client can read.
+    Grouped,
+}
+
+impl Kind {
+    fn of(parts: &[&str]) -> Self {
+        match parts {
+            ["version", ..] | ["api", ..] | ["apis", _, _, ..] => Self::Versioned,
+            ["apis", ..] => Self::Grouped,
+            ["openid", "v1", "jwks", ..] | [".well-known", "openid-configuration", ..] => Self::Document,
+            _ => Self::Plain,
         }
-        ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", "ping" | "store"] => {
-            Ok(text(ok, "ok"))
+    }
+}
+
+fn find(state: &State, parts: &[&str], query: &Query, headers: &HeaderMap) -> Result<Response<Body>> {
+    let ok = StatusCode::OK;
+    match parts {
+        [] => Ok(respond(ok, &json!({ "paths": index(state) }))),
+        ["api" | "apis", ..] => discovery::answer(&state.registry.snapshot(), parts, headers),
+        ["version"] => Ok(respond(ok, &version())),
+        [endpoint @ ("livez" | "readyz" | "healthz"), check @ ..] if check.len() < 2 => {
+            health::answer(state, endpoint, check.first().copied(), query)
         }
         ["metrics"] => Ok(text(ok, metrics(state))),
         ["openapi", "v3"] => Ok(openapi::index(state)),
         ["openapi", "v3", rest @ ..] => openapi::v3(state, rest),
         ["openapi", "v2"] => Ok(openapi::v2(state, headers)),
-        ["openid", "v1", "jwks"] => Ok(respond(ok, &json!({ "keys": [state.issuer.jwk] }))),
-        [".well-known", "openid-configuration"] => Ok(respond(
-            ok,
-            &json!({
+        ["openid", "v1", "jwks"] => {
+            let keys = json!({ "keys": [state.issuer.jwk] });
+            Ok(openid("application/jwk-set+json", &keys))
+        }
+        [".well-known", "openid-configuration"] => {
+            let server = state.url().unwrap_or_else(|| ISSUER.to_owned());
+            let about = json!({
                 "issuer": ISSUER,
-                "jwks_uri": format!("{ISSUER}/openid/v1/jwks"),
+                "jwks_uri": format!("{server}/openid/v1/jwks"),
                 "response_types_supported": ["id_token"],
                 "subject_types_supported": ["public"],
                 "id_token_signing_alg_values_supported": ["ES256"],
-            }),
-        )),
+            });
+            Ok(openid("application/json", &about))
+        }
+        ["version", ..] | ["openid", "v1", "jwks", ..] | [".well-known", "openid-configuration", ..] => {
+            Err(Failure::no_such_resource())
+        }
         _ => Err(Failure::no_such_path()),
     }
+}
+
+/// A document for those who check our tokens, who may keep it for a while.
+fn openid(form: &'static str, value: &Value) -> Response<Body> {
+    let mut response = respond(StatusCode::OK, value);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("public, max-age=3600"),
+    );
+    response
 }
 
 fn index(state: &State) -> Vec<String> {
@@ -92,7 +133,7 @@ fn index(state: &State) -> Vec<String> {
     paths
 }
 
-fn version() -> serde_json::Value {
+fn version() -> Value {
     let (major, minor, git) = VERSION;
     // As Go calls them.
     let machine = match std::env::consts::ARCH {

@@ -129,6 +129,7 @@ pub(super) async fn modify(
     how: How,
     make: &(dyn Fn(Option<&Value>) -> Result<Value> + Sync),
 ) -> Result<Done> {
+    call.writable()?;
     let store = &call.state.store;
     for _ in 0..TRIES {
         let Some(current) = store.get(&call.resource.table, &call.key()) else {

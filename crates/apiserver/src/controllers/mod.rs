@@ -220,7 +220,8 @@ pub(crate) async fn run(state: Arc<State>) {
             }
             continue;
         }
-        for task in tasks {
+        // What cannot be kept is not done.
+        for task in tasks.into_iter().filter(|_| state.store.writable().is_ok()) {
             dispatch(&state, task).await;
             tokio::task::yield_now().await;
         }

@@ -1,6 +1,5 @@
 //! The HTTPS listener: HTTP/1.1 and HTTP/2, client certificates asked for and judged later, by the server's clock.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +19,8 @@ use crate::state::State;
 /// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Starts to serve; returns the address.
-pub(crate) async fn listen(state: &Arc<State>, port: u16) -> Result<SocketAddr, String> {
+/// Starts to serve.
+pub(crate) async fn listen(state: &Arc<State>, port: u16) -> Result<(), String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let (chain, key) = state
         .authority
@@ -39,8 +38,9 @@ pub(crate) async fn listen(state: &Arc<State>, port: u16) -> Result<SocketAddr, 
         .await
         .map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
+    state.address.get_or_init(|| address);
     tokio::spawn(accept(state.clone(), listener, acceptor));
-    Ok(address)
+    Ok(())
 }
 
 async fn accept(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor) {

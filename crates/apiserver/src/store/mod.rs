@@ -403,6 +403,11 @@ impl Store {
         }
     }
 
+    /// An error if no write can be kept any more.
+    pub fn writable(&self) -> Result<(), String> {
+        self.disk.as_ref().map_or(Ok(()), persist::Disk::writable)
+    }
+
     /// A small value kept beside the objects, such as a key.
     pub fn secret(&self, name: &str) -> Option<Vec<u8>> {
         self.disk.as_ref()?.secret(name)

@@ -72,8 +72,8 @@ impl Disk {
         let io = |error: std::io::Error| OpenError::Io(folder.display().to_string(), error.to_string());
         std::fs::create_dir_all(folder).map_err(io)?;
         let path = folder.join("cluster.redb");
+        private(&path).map_err(io)?;
         let database = Database::create(&path).map_err(|e| bad(folder, e))?;
-        restrict(&path).map_err(io)?;
         let mut rv = 0;
         let mut objects = Vec::new();
         let write = database.begin_write().map_err(|e| bad(folder, e))?;
@@ -106,7 +106,8 @@ impl Disk {
         let (sender, durable) = watch::channel(Ok(rv));
         let writer = std::thread::Builder::new().name("apiserver-disk".into()).spawn({
             let (database, shared) = (database.clone(), shared.clone());
-            move || write_all(&database, &shared, &sender)
+            let folder = folder.display().to_string();
+            move || write_all(&database, &shared, &sender, &folder)
         });
         let writer = writer.map_err(io)?;
         Ok((
@@ -122,8 +123,16 @@ impl Disk {
         ))
     }
 
+    /// An error if nothing is written any more.
+    pub fn writable(&self) -> Result<(), String> {
+        self.durable.borrow().as_ref().map(drop).map_err(Clone::clone)
+    }
+
     /// Queues a change. The queue is as long as there are requests waiting for [`Disk::durable`].
     pub fn write(&self, event: &Arc<Event>) {
+        if self.writable().is_err() {
+            return;
+        }
         let mut pending = self.shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
         pending.events.push(event.clone());
         self.shared.wake.notify_one();
@@ -185,19 +194,26 @@ impl Drop for Disk {
     }
 }
 
-/// Keys of the cluster are inside: nobody but the owner may read the file.
-#[cfg(unix)]
-fn restrict(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+/// Makes the file, if there is none. Keys of the cluster are inside: nobody but the owner may ever open it.
+fn private(path: &Path) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+        let file = options.mode(0o600).open(path)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))
+    }
+    #[cfg(not(unix))]
+    options.open(path).map(drop)
 }
 
-#[cfg(not(unix))]
-fn restrict(_: &Path) -> std::io::Result<()> {
-    Ok(())
-}
-
-fn write_all(database: &Database, shared: &Shared, durable: &watch::Sender<Result<u64, String>>) {
+fn write_all(
+    database: &Database,
+    shared: &Shared,
+    durable: &watch::Sender<Result<u64, String>>,
+    folder: &str,
+) {
     loop {
         let (events, closed) = {
             let mut pending = shared.pending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,8 +227,17 @@ fn write_all(database: &Database, shared: &Shared, durable: &watch::Sender<Resul
                 Ok(()) => drop(durable.send_replace(Ok(last.rv))),
                 Err(error) => {
                     // Nothing after this may be acknowledged: what follows could depend on what was lost.
-                    tracing::error!(%error, "the data folder cannot be written");
-                    drop(durable.send_replace(Err(error.to_string())));
+                    let why = format!(
+                        "the data folder {folder} cannot be written: {error}; nothing can be changed until it can, and the \
+                         server is started again"
+                    );
+                    tracing::error!("{why}");
+                    drop(durable.send_replace(Err(why)));
+                    shared
+                        .pending
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .events = Vec::new();
                     return;
                 }
             }
