@@ -25,12 +25,11 @@ const APPLY: &str = "application/apply-patch+yaml";
 const UNSET: i64 = i32::MIN as i64;
 
 pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Response<Body>> {
-    let accept = call.accept()?;
+    call.accept()?;
     let version = call.version()?;
     let scale = version.scale.as_ref().ok_or_else(Failure::no_such_path)?;
     if verb == "get" {
-        let shown = show(scale, &call.current()?.value());
-        return accept.media.respond(StatusCode::OK, shown.to_string().into());
+        return call.respond_value(StatusCode::OK, &show(scale, &call.current()?.value()));
     }
     let kind = media_type(&call.headers).to_owned();
     let (options, how) = match (verb, kind.as_str()) {
@@ -93,10 +92,7 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
     let done = modify(&whole, &options, how, &make).await?;
     call.take_warnings(&whole);
     done.durable(call).await?;
-    let code = done.code;
-    accept
-        .media
-        .respond(code, show(scale, &done.value(&whole)).to_string().into())
+    call.respond_value(done.code, &show(scale, &done.value(&whole)))
 }
 
 /// The Scale that a JSON or merge patch makes.

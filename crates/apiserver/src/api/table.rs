@@ -1,9 +1,12 @@
 //! Tables for people, and objects cut down to their metadata.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Call;
+use crate::builtin::{self, Kind};
 use crate::go_numbers::without_whole_floats;
 use crate::jsonpath;
 use crate::registry::Column;
@@ -58,10 +61,16 @@ pub(super) fn partial(value: &Value, version: &str) -> Value {
 
 /// Prints objects of one resource as rows.
 pub(super) struct Printer<'a> {
-    columns: &'a [Column],
-    builtin: Option<&'static crate::builtin::Kind>,
+    columns: Columns<'a>,
     include: &'a str,
     now: Timestamp,
+}
+
+#[derive(Clone, Copy)]
+enum Columns<'a> {
+    Builtin(&'static Kind),
+    Custom(&'a [Column]),
+    Scale(&'static [builtin::Column]),
 }
 
 impl<'a> Printer<'a> {
@@ -73,9 +82,13 @@ impl<'a> Printer<'a> {
                  'Object', 'None', or empty"
             )));
         }
+        let columns = match call.resource.builtin {
+            _ if call.target.subresource == "scale" => Columns::Scale(builtin::SCALE),
+            Some(kind) => Columns::Builtin(kind),
+            None => Columns::Custom(&call.version()?.columns),
+        };
         Ok(Self {
-            columns: &call.version()?.columns,
-            builtin: call.resource.builtin,
+            columns,
             include,
             now: call.state.clock.now(),
         })
@@ -102,51 +115,50 @@ impl<'a> Printer<'a> {
 
     fn definitions(&self) -> Vec<Value> {
         let define = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority });
-        if let Some(printer) = self.builtin {
-            return printer
-                .columns
-                .iter()
-                .map(|c| {
-                    define(
-                        c.name,
-                        c.ty,
-                        c.format,
-                        if c.name == "Name" { NAME_TEXT } else { "" },
-                        c.priority,
-                    )
-                })
-                .collect();
+        let known = |column: &builtin::Column| {
+            let description = if column.name == "Name" { NAME_TEXT } else { "" };
+            define(
+                column.name,
+                column.ty,
+                column.format,
+                description,
+                column.priority,
+            )
+        };
+        let custom = |c: &Column| define(&c.name, &c.kind, &c.format, &c.description, c.priority);
+        match self.columns {
+            Columns::Builtin(&Kind { columns, .. }) | Columns::Scale(columns) => {
+                columns.iter().map(known).collect()
+            }
+            Columns::Custom(columns) => {
+                let name = define("Name", "string", "name", NAME_TEXT, 0);
+                std::iter::once(name).chain(columns.iter().map(custom)).collect()
+            }
         }
-        let mut all = vec![define("Name", "string", "name", NAME_TEXT, 0)];
-        all.extend(
-            self.columns
-                .iter()
-                .map(|c| define(&c.name, &c.kind, &c.format, &c.description, c.priority)),
-        );
-        all
     }
 
     fn row(&self, value: &Value, version: &str) -> Value {
-        let printable = self.builtin.map(|kind| kind.printable(value));
-        let cells: Vec<Value> = if let (Some(kind), Some(value)) = (self.builtin, &printable) {
-            kind.columns
+        let printable = match self.columns {
+            Columns::Builtin(kind) => kind.printable(value),
+            Columns::Custom(_) | Columns::Scale(_) => Cow::Borrowed(value),
+        };
+        let cells: Vec<Value> = match self.columns {
+            Columns::Builtin(&Kind { columns, .. }) | Columns::Scale(columns) => columns
                 .iter()
-                .map(|column| (column.cell)(value, self.now))
-                .collect()
-        } else {
-            let name = value
-                .pointer("/metadata/name")
-                .cloned()
-                .unwrap_or_else(|| "".into());
-            std::iter::once(name)
-                .chain(self.columns.iter().map(|column| self.cell(value, column)))
-                .collect()
+                .map(|column| (column.cell)(&printable, self.now))
+                .collect(),
+            Columns::Custom(columns) => {
+                let name = value.pointer("/metadata/name").cloned();
+                std::iter::once(name.unwrap_or_else(|| "".into()))
+                    .chain(columns.iter().map(|column| self.cell(value, column)))
+                    .collect()
+            }
         };
         let mut row = json!({ "cells": cells });
         let object = match self.include {
             "None" => Some(Value::Null),
             "Object" => Some(value.clone()),
-            _ => Some(partial(printable.as_deref().unwrap_or(value), version)),
+            _ => Some(partial(&printable, version)),
         };
         if let (Some(object), Some(map)) = (object, row.as_object_mut()) {
             map.insert("object".into(), object);

@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-pub use columns::{Column, age};
+pub use columns::{Column, SCALE, age};
 pub use table::{TOKEN_REQUEST, kinds};
 pub use warnings::{INGRESS_CLASS, STORAGE_CLASS};
 

@@ -251,31 +251,6 @@ fn int_or_string(value: Option<&Value>) -> Value {
     }
 }
 
-pub(in crate::builtin) const AUTOSCALER: &[Column] = &[
-    NAME,
-    text("Reference", |o, _| {
-        format!(
-            "{}/{}",
-            string(o, "/spec/scaleTargetRef/kind"),
-            string(o, "/spec/scaleTargetRef/name")
-        )
-        .into()
-    }),
-    text("Targets", |o, _| {
-        if size(o, "/spec/metrics") == 0 {
-            "<none>".into()
-        } else {
-            "<unknown>".into()
-        }
-    }),
-    text("MinPods", |o, _| match o.pointer("/spec/minReplicas") {
-        Some(n) => n.to_string().into(),
-        None => "<unset>".into(),
-    }),
-    text("MaxPods", |o, _| number(o, "/spec/maxReplicas").into()),
-    text("Replicas", |o, _| number(o, "/status/currentReplicas").into()),
-    AGE,
-];
 pub(in crate::builtin) const PRIORITY_CLASS: &[Column] = &[
     NAME,
     integer("Value", |o, _| number(o, "/value").into()),

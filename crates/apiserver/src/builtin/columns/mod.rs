@@ -3,13 +3,14 @@
 mod cluster;
 mod events;
 mod policy;
+mod scaling;
 mod workloads;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 pub(super) use cluster::{
-    AUTOSCALER, CLAIM, DISRUPTION_BUDGET, INGRESS, INGRESS_CLASS, NETWORK_POLICY, NODE, PERSISTENT_VOLUME,
+    CLAIM, DISRUPTION_BUDGET, INGRESS, INGRESS_CLASS, NETWORK_POLICY, NODE, PERSISTENT_VOLUME,
     PRIORITY_CLASS, QUOTA, STORAGE_CLASS,
 };
 pub(super) use events::EVENT;
@@ -17,6 +18,8 @@ pub(super) use policy::{
     CLUSTER_ROLE_BINDING, CONFIG_MAP, CRD, CSR, LEASE, NAMESPACE, POLICY, POLICY_BINDING, ROLE, ROLE_BINDING,
     SECRET, WEBHOOKS,
 };
+pub(super) use scaling::AUTOSCALER;
+pub use scaling::SCALE;
 pub(super) use workloads::{
     CRON_JOB, DAEMON_SET, DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, JOB, POD, REPLICA_SET,
     REPLICATION_CONTROLLER, SERVICE, STATEFUL_SET,
