@@ -8,7 +8,7 @@ use writ_authz::Write;
 use super::admit::{self, Operation};
 use super::update::{Done, finish, no_version};
 use super::write::{self, Options};
-use super::{Call, meta, ownership, restrict};
+use super::{Call, meta, ownership, restrict, signing};
 use crate::http::Body;
 use crate::status::{Failure, Result};
 use crate::store::{Expect, Refused, key_of};
@@ -63,7 +63,7 @@ pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, 
     prepare(call, &mut value)?;
     admit::escalation(call, &value, Write::Create)?;
     write::validate(call, &value, None)?;
-    restrict::check_subject(call, &value)?;
+    signing::check_subject(call, &value)?;
     if !posted {
         // The right to update or patch is not the right to create.
         write::demand(call, "create")?;

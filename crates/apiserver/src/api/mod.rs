@@ -18,6 +18,7 @@ mod restrict;
 mod review_rules;
 mod reviews;
 mod scale;
+mod signing;
 mod socket;
 mod table;
 mod token;
