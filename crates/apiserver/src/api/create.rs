@@ -61,7 +61,9 @@ pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, 
     }
     meta::begin(resource, &mut value, &call.state.clock);
     prepare(call, &mut value)?;
-    admit::escalation(call, &value, Write::Create)?;
+    // A path that names the object also names what may be escalated.
+    let write = if posted { Write::Create } else { Write::Update };
+    admit::escalation(call, &value, write)?;
     write::validate(call, &value, None)?;
     signing::check_subject(call, &value)?;
     if !posted {
