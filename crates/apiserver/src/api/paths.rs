@@ -25,7 +25,7 @@ pub(crate) fn answer(
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let kind = Kind::of(&parts);
     let slash = path.len() > 1 && path.ends_with('/');
-    if path.starts_with("//") || (slash && kind == Kind::Plain) {
+    if path.starts_with("//") || (slash && kind == Kind::Plain) || path == "/apis//" {
         return Err(Failure::no_such_path());
     }
     let found = find(state, &parts, query, headers)?;
@@ -54,7 +54,7 @@ enum Kind {
 impl Kind {
     fn of(parts: &[&str]) -> Self {
         match parts {
-            ["version", ..] | ["api", ..] | ["apis", _, _, ..] => Self::Versioned,
+            ["version" | "api", ..] | ["apis", _, _, ..] => Self::Versioned,
             ["apis", ..] => Self::Grouped,
             ["openid", "v1", "jwks", ..] | [".well-known", "openid-configuration", ..] => Self::Document,
             _ => Self::Plain,
