@@ -280,6 +280,13 @@ impl Registry {
     }
 }
 
+/// Whether a definition is of a group that has built-in resources. It is accepted, but nothing is served for it: what is built in
+/// stays what it is, with all that is stored of it.
+pub(crate) fn is_shadowed(definition: &str) -> bool {
+    let (_, group) = definition.split_once('.').unwrap_or_default();
+    shared::builtin().is_builtin(group)
+}
+
 /// Kubernetes' order of version names: `v2` > `v1` > `v1beta2` > `v1beta1` > `v1alpha1` > others by name.
 pub(crate) fn compare_versions(a: &str, b: &str) -> std::cmp::Ordering {
     fn parse(name: &str) -> Option<(u8, u64, u64)> {
