@@ -11,6 +11,7 @@ mod health;
 mod list;
 mod meta;
 mod ownership;
+mod params;
 mod patch;
 mod patched;
 pub(crate) mod paths;

@@ -179,6 +179,17 @@ impl Snapshot {
         self.group(group).any(|resource| resource.builtin.is_some())
     }
 
+    /// The resource of a kind in a version.
+    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.resources
+            .get(group)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .chain(self.seconds.iter().filter(|second| second.group == group))
+            .find(|resource| resource.kind == kind && resource.version(version).is_some())
+    }
+
     pub fn by_table(&self, table: &str) -> Option<&Arc<Resource>> {
         self.tables.get(table)
     }
