@@ -33,6 +33,7 @@ mod http;
 mod jsonpath;
 mod openapi;
 pub mod patch;
+mod pki;
 mod quantity;
 mod registry;
 mod resources;

@@ -341,9 +341,38 @@ fn write_kubeconfig(path: &Path, kubeconfig: &str) -> std::io::Result<()> {
     beside.push(".new");
     let beside = PathBuf::from(beside);
     let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
+    // Never into a file that somebody else has made: they could read it.
+    match std::fs::remove_file(&beside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     std::io::Write::write_all(&mut options.open(&beside)?, kubeconfig.as_bytes())?;
     std::fs::rename(beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_kubeconfig_is_for_its_owner_alone() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (path, beside) = (folder.path().join("config"), folder.path().join("config.new"));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        std::fs::write(&beside, "left over").unwrap();
+        assert_eq!(mode(&beside) & 0o044, 0o044);
+        write_kubeconfig(&path, "first").unwrap();
+        assert_eq!(mode(&path), 0o600);
+        // Somebody waits for the key elsewhere.
+        let elsewhere = folder.path().join("elsewhere");
+        symlink(&elsewhere, &beside).unwrap();
+        write_kubeconfig(&path, "second").unwrap();
+        assert!(!elsewhere.exists());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "second");
+    }
 }

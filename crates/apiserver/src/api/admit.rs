@@ -321,22 +321,18 @@ impl Source for Stored<'_> {
     }
 
     fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)> {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let snapshot = self.0.state.registry.snapshot();
-        let resource = snapshot
-            .group(group)
-            .find(|resource| resource.kind == kind && resource.version(version).is_some())?;
+        let resource = snapshot.of_kind(api_version, kind)?;
         Some((resource.plural.clone(), resource.namespaced))
     }
 
     fn shown(&self, api_version: &str, kind: &str, object: &Value) -> Value {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (_, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let mut object = object.clone();
         let snapshot = self.0.state.registry.snapshot();
-        let resource = snapshot
-            .group(group)
-            .find(|resource| resource.kind == kind && resource.version(version).is_some());
-        let Some(resource) = resource else { return object };
+        let Some(resource) = snapshot.of_kind(api_version, kind) else {
+            return object;
+        };
         let rv = meta::text(&object, "resourceVersion").parse().unwrap_or_default();
         self.0
             .reading(resource.clone(), version)

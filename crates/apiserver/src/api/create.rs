@@ -8,7 +8,7 @@ use writ_authz::Write;
 use super::admit::{self, Operation};
 use super::update::{Done, finish, no_version};
 use super::write::{self, Options};
-use super::{Call, meta, ownership, restrict};
+use super::{Call, meta, ownership, restrict, signing};
 use crate::http::Body;
 use crate::status::{Failure, Result};
 use crate::store::{Expect, Refused, key_of};
@@ -61,9 +61,11 @@ pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, 
     }
     meta::begin(resource, &mut value, &call.state.clock);
     prepare(call, &mut value)?;
-    admit::escalation(call, &value, Write::Create)?;
+    // A path that names the object also names what may be escalated.
+    let write = if posted { Write::Create } else { Write::Update };
+    admit::escalation(call, &value, write)?;
     write::validate(call, &value, None)?;
-    restrict::check_subject(call, &value)?;
+    signing::check_subject(call, &value)?;
     if !posted {
         // The right to update or patch is not the right to create.
         write::demand(call, "create")?;

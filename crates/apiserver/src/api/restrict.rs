@@ -1,20 +1,11 @@
 //! Which part of an object a write through one of its doors may change.
 
-use std::cmp::Ordering;
-
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use writ_authz::{Attributes, ResourceAttributes};
 
+use super::signing::{self, CSR};
 use super::{Call, meta};
-use crate::auth::MASTERS;
 use crate::registry::Version;
 use crate::schema::Cause;
-use crate::serve::CLIENT_SIGNER;
-use crate::status::{Failure, Result};
-
-pub(super) const CSR: &str = "certificatesigningrequests.certificates.k8s.io";
 
 /// Whether PUT makes an object that is not there.
 pub(super) fn creates_on_update(call: &Call) -> bool {
@@ -120,6 +111,9 @@ pub(super) fn keep(call: &Call, version: &Version, old: &Value, new: &mut Value)
                 });
             } else {
                 keep_all_but(new, old, &["status", "metadata"]);
+                if table == CSR {
+                    signing::keep_verdicts(old, new);
+                }
                 if let Kept::Field(name) = kept {
                     let field = old.get("metadata").and_then(|metadata| metadata.get(name));
                     keep_in(new, "metadata", name, field.cloned());
@@ -173,114 +167,6 @@ fn keep_all_but(new: &mut Value, old: &Value, except: &[&str]) {
             map.insert(name.clone(), value.clone());
         }
     }
-}
-
-/// Whether a request is approved is said through `approval` alone, and a certificate is one.
-pub(super) fn verdict_causes(call: &Call, old: &Value, new: &Value) -> Vec<Cause> {
-    if &*call.resource.table != CSR || call.target.subresource != "status" {
-        return Vec::new();
-    }
-    let verdicts = |value: &Value, wanted: &str| -> Vec<Value> {
-        let conditions = value.pointer("/status/conditions").and_then(Value::as_array);
-        let all = conditions.into_iter().flatten();
-        all.filter(|condition| condition.get("type").and_then(Value::as_str) == Some(wanted))
-            .cloned()
-            .collect()
-    };
-    let mut causes = Vec::new();
-    let certificate = new.pointer("/status/certificate").and_then(Value::as_str);
-    if let Some(certificate) = certificate.filter(|text| !text.is_empty())
-        && !is_certificate(certificate)
-    {
-        let why = "must contain at least one CERTIFICATE PEM block";
-        causes.push(Cause::invalid(
-            "status.certificate",
-            &"<certificate data>".into(),
-            why,
-        ));
-    }
-    for verdict in ["Approved", "Denied"] {
-        let (before, after) = (verdicts(old, verdict), verdicts(new, verdict));
-        // That none is taken away is checked for every door.
-        let what = match after.len().cmp(&before.len()) {
-            Ordering::Greater => "add",
-            Ordering::Equal if before != after => "modify",
-            _ => continue,
-        };
-        let why = format!("updates may not {what} a condition of type {verdict:?}");
-        causes.push(Cause::forbidden("status.conditions", &why));
-    }
-    causes
-}
-
-fn is_certificate(text: &str) -> bool {
-    STANDARD
-        .decode(text)
-        .ok()
-        .and_then(|pem| {
-            let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
-            Some(pem.label == "CERTIFICATE" && x509_parser::parse_x509_certificate(&pem.contents).is_ok())
-        })
-        .unwrap_or_default()
-}
-
-/// Nobody becomes an administrator by asking for a certificate, even if somebody approves it.
-pub(super) fn check_subject(call: &Call, new: &Value) -> Result<()> {
-    let text = |pointer: &str| new.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    if &*call.resource.table != CSR || text("/spec/signerName") != CLIENT_SIGNER {
-        return Ok(());
-    }
-    let why = match crate::serve::organizations(text("/spec/request")) {
-        None => "failed to parse CSR".to_owned(),
-        Some(groups) if groups.iter().any(|group| group == MASTERS) => {
-            format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
-        }
-        Some(_) => return Ok(()),
-    };
-    let (group, plural) = (&call.resource.group, &call.resource.plural);
-    Err(Failure::forbidden(group, plural, meta::text(new, "name"), &why))
-}
-
-/// The part of a signing request that is for its signer to write.
-fn signers_part(value: &Value) -> (&str, &[Value]) {
-    let certificate = value.pointer("/status/certificate").and_then(Value::as_str);
-    let conditions = value.pointer("/status/conditions").and_then(Value::as_array);
-    (
-        certificate.unwrap_or_default(),
-        conditions.map_or(&[], Vec::as_slice),
-    )
-}
-
-/// Rights that depend on what is changed.
-pub(super) fn check_rights(call: &Call, old: &Value, new: &Value) -> Result<()> {
-    if &*call.resource.table != CSR {
-        return Ok(());
-    }
-    let verb = match call.target.subresource.as_str() {
-        "approval" => "approve",
-        "status" if signers_part(old) != signers_part(new) => "sign",
-        _ => return Ok(()),
-    };
-    let signer = old
-        .pointer("/spec/signerName")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
-    let may = |name: &str| {
-        let attributes = ResourceAttributes::new(verb, "certificates.k8s.io", "signers").named(name);
-        call.state
-            .authorizer
-            .allows(&call.user, &Attributes::Resource(attributes))
-    };
-    if may(signer) || may(&domain) {
-        return Ok(());
-    }
-    Err(Failure::forbidden(
-        &call.resource.group,
-        &call.resource.plural,
-        &call.target.name,
-        &format!("user not permitted to {verb} requests with signerName {signer:?}"),
-    ))
 }
 
 /// What a namespace says of itself by its status must be true.

@@ -9,7 +9,7 @@ use writ_authz::Write;
 
 use super::admit::{self, Operation};
 use super::write::{self, Options};
-use super::{Call, create, meta, ownership, patched, restrict};
+use super::{Call, create, meta, ownership, patched, restrict, signing};
 use crate::http::Body;
 use crate::schema::Cause;
 use crate::status::{Failure, Result};
@@ -209,7 +209,7 @@ async fn change(
         admit::escalation(call, &new, Write::Update)?;
     }
     write::validate(call, &new, Some(&old))?;
-    restrict::check_rights(call, &old, &new)?;
+    signing::check_rights(call, &old, &new)?;
     let _charge = admit::validate(call, Operation::Update, &new, Some(&old), options).await?;
     if mutated || (how == How::Apply && call.resource.builtin.is_none()) {
         write::forget_unknown(call, &mut new)?;

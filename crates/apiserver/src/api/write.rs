@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use writ_authz::Attributes;
 
-use super::{Call, meta, restrict};
+use super::{Call, meta, params, restrict, signing};
 use crate::http::{decode_body, forbidden, summary};
 use crate::jsonpath;
 use crate::registry::Scale;
@@ -319,9 +319,12 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
         causes
     });
     if let Some(kind) = call.resource.builtin {
-        causes.extend(old.map_or_else(Vec::new, |old| restrict::verdict_causes(call, old, new)));
+        causes.extend(old.map_or_else(Vec::new, |old| signing::status_causes(call, old, new)));
         causes.extend(kind.validate(new, old));
         causes.extend(restrict::phase_problem(call, new));
+        if causes.is_empty() {
+            causes.extend(params::problem(call, new, old));
+        }
     } else {
         causes.extend(match old {
             None => object_meta::validate_create(

@@ -23,14 +23,16 @@ pub struct User {
 }
 
 impl User {
-    /// A user that has proven who it is, in these groups and in `system:authenticated`.
+    /// A user that has proven who it is, in these groups and in `system:authenticated`; unless it proved to be nobody.
     pub fn new<S: Into<String>>(name: impl Into<String>, groups: impl IntoIterator<Item = S>) -> Self {
         let mut user = Self {
             name: name.into(),
             groups: groups.into_iter().map(Into::into).collect(),
             ..Self::default()
         };
-        user.join(AUTHENTICATED);
+        if user.name != ANONYMOUS && !user.groups.iter().any(|group| group == UNAUTHENTICATED) {
+            user.join(AUTHENTICATED);
+        }
         user
     }
 

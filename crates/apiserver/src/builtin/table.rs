@@ -366,6 +366,7 @@ static KINDS: &[Kind] = &[
     )
     .cluster()
     .short(&["csr"])
+    .named(NameRule::PathSegment)
     .with(&["status", "approval"])
     .selecting(&["spec.signerName"])
     .printed(c::CSR),

@@ -37,10 +37,7 @@ pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
     {
         return Ok(());
     }
-    let request = STANDARD
-        .decode(text("/spec/request"))
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok());
+    let request = STANDARD.decode(text("/spec/request"));
     let usages: Vec<&str> = value
         .pointer("/spec/usages")
         .and_then(Value::as_array)

@@ -74,7 +74,9 @@ pub(super) async fn sync(state: &Arc<State>, name: &Arc<str>) -> Result<()> {
     };
     let Some(current) = state.store.get(CRDS, name) else {
         state.work.set_emptying(name, false);
-        state.store.forget(name);
+        if !registry::is_shadowed(name) {
+            state.store.forget(name);
+        }
         // Its names are free for others.
         let (others, _) = state.store.list(CRDS, None);
         for other in others
@@ -117,7 +119,10 @@ async fn end(state: &Arc<State>, name: &Arc<str>, current: &Object, asked: bool)
         set_condition(&mut value, TERMINATING, "True", IN_PROGRESS, message, &now);
         return write(state, Who::Server, "status", current, value, again).await;
     }
-    let (reason, message) = if registry::established(&value) {
+    let (reason, message) = if registry::is_shadowed(name) {
+        // What is stored under this name is not its own.
+        ("InstanceDeletionCompleted", "removed all instances")
+    } else if registry::established(&value) {
         state.work.set_emptying(name, true);
         empty(state, name);
         if state.store.count(name) > 0 {

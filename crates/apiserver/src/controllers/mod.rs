@@ -363,7 +363,8 @@ impl Follower {
     fn define(&self, event: &Event, value: &Value) {
         let name = event.object.key.clone();
         let mut custom = self.custom.lock().unwrap_or_else(PoisonError::into_inner);
-        let resource = (event.change != Change::Deleted && registry::established(value))
+        let serves = registry::established(value) && !registry::is_shadowed(&name);
+        let resource = (event.change != Change::Deleted && serves)
             .then(|| registry::from_crd(value).ok())
             .flatten();
         let waits = event.change != Change::Deleted && resource.is_none();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Task, Who, admitted, retry, write};
 use crate::api::edit_metadata;
@@ -64,8 +64,15 @@ pub(super) async fn sync(state: &Arc<State>, key: &Arc<str>) -> Result<()> {
         .unwrap_or_default();
     let before = data.clone();
     data.insert("ca.crt".into(), STANDARD.encode(&state.authority.pem).into());
-    data.insert("namespace".into(), STANDARD.encode(&namespace).into());
-    if !data.contains_key("token") {
+    let is_empty = |data: &Map<String, Value>, name: &str| {
+        let text = data.get(name).and_then(Value::as_str);
+        text.is_none_or(str::is_empty)
+    };
+    // What somebody else has filled in stays, right or wrong.
+    if is_empty(&data, "namespace") {
+        data.insert("namespace".into(), STANDARD.encode(&namespace).into());
+    }
+    if is_empty(&data, "token") {
         let account = Bound {
             name: account,
             uid: have.to_owned(),
@@ -78,7 +85,7 @@ pub(super) async fn sync(state: &Arc<State>, key: &Arc<str>) -> Result<()> {
             }
         }
     }
-    if data == before && uid == have {
+    if data == before {
         return Ok(());
     }
     let uid = have.to_owned();

@@ -28,6 +28,7 @@ pub(crate) use target::{Query, Route, Target, decode, decode_whole, route};
 use self::body::read as read_body;
 use crate::api::{self, Call};
 use crate::auth::{self, Peer, User};
+use crate::selector::{FieldSelector, LabelSelector};
 use crate::state::State;
 use crate::status::{Failure, Result};
 
@@ -220,10 +221,11 @@ fn single_name(target: &Target, verb: &str, query: &Query) -> Option<String> {
     if target.watch || !matches!(verb, "list" | "watch") {
         return None;
     }
-    // Options that cannot be read say nothing.
+    // Options that cannot be read say nothing, all together.
     query.number("limit").ok()?;
     query.number("timeoutSeconds").ok()?;
-    let selector = crate::selector::FieldSelector::parse(query.get("fieldSelector")?).ok()?;
+    LabelSelector::parse(query.get("labelSelector").unwrap_or_default()).ok()?;
+    let selector = FieldSelector::parse(query.get("fieldSelector")?).ok()?;
     let name = selector.exact("metadata.name")?;
     crate::schema::names::path_segment(name)
         .is_empty()

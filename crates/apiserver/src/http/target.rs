@@ -42,9 +42,7 @@ pub(crate) enum Route {
 pub(crate) fn route(path: &str) -> Result<Route> {
     // Decoded as a whole: a slash is a slash, however it is spelled.
     let decoded = decode(path);
-    let trimmed = decoded.trim_start_matches('/');
-    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
-    let parts: Vec<&str> = trimmed.split('/').collect();
+    let parts: Vec<&str> = decoded.trim_matches('/').split('/').collect();
     let mut target = Target {
         astray: decoded.starts_with("//"),
         ..Target::default()

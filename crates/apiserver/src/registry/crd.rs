@@ -179,10 +179,11 @@ pub(crate) fn has_condition(crd: &Value, kind: &str) -> bool {
     conditions.any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
 }
 
-/// The names that others of a group have: those of resources, and those of kinds.
+/// The names that other definitions of a group have: those of resources, and those of kinds.
 fn taken_names(served: &Snapshot, claims: &[Value], group: &str, plural: &str) -> [Vec<String>; 2] {
     let [mut resources, mut kinds] = [Vec::new(), Vec::new()];
-    for other in served.group(group).filter(|other| other.plural != plural) {
+    let others = served.group(group).filter(|other| other.builtin.is_none());
+    for other in others.filter(|other| other.plural != plural) {
         resources.extend([other.plural.clone(), other.singular.clone()]);
         resources.extend(other.short_names.iter().cloned());
         kinds.extend([other.kind.clone(), other.list_kind.clone()]);

@@ -179,6 +179,17 @@ impl Snapshot {
         self.group(group).any(|resource| resource.builtin.is_some())
     }
 
+    /// The resource of a kind in a version.
+    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.resources
+            .get(group)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .chain(self.seconds.iter().filter(|second| second.group == group))
+            .find(|resource| resource.kind == kind && resource.version(version).is_some())
+    }
+
     pub fn by_table(&self, table: &str) -> Option<&Arc<Resource>> {
         self.tables.get(table)
     }
@@ -278,6 +289,13 @@ impl Registry {
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
+}
+
+/// Whether a definition is of a group that has built-in resources. It is accepted, but nothing is served for it: what is built in
+/// stays what it is, with all that is stored of it.
+pub(crate) fn is_shadowed(definition: &str) -> bool {
+    let (_, group) = definition.split_once('.').unwrap_or_default();
+    shared::builtin().is_builtin(group)
 }
 
 /// Kubernetes' order of version names: `v2` > `v1` > `v1beta2` > `v1beta1` > `v1alpha1` > others by name.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SerialNumber,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -16,6 +16,7 @@ use sha2::Digest;
 
 use super::subject;
 use crate::auth::{MASTERS, User};
+use crate::pki::{SigningRequest, common_name, organizations, written};
 use crate::store::Store;
 
 const TEN_YEARS: SignedDuration = SignedDuration::from_hours(24 * 3650);
@@ -23,34 +24,6 @@ const YEAR: SignedDuration = SignedDuration::from_hours(24 * 365);
 
 /// The signer whose certificates are good for this server.
 pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-
-/// The organizations that a signing request, as its object carries it, wants in the certificate. None if it cannot be read.
-pub(crate) fn organizations(request: &str) -> Option<Vec<String>> {
-    use base64::Engine as _;
-    use x509_parser::prelude::FromDer as _;
-    let pem = base64::engine::general_purpose::STANDARD.decode(request).ok()?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
-    let (_, parsed) =
-        x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
-    Some(groups(&parsed.certification_request_info.subject))
-}
-
-/// The subject of a signing request as it was written.
-fn subject_of(request_pem: &str) -> Option<Vec<u8>> {
-    use x509_parser::prelude::FromDer as _;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(request_pem.as_bytes()).ok()?;
-    let (_, parsed) =
-        x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
-    Some(parsed.certification_request_info.subject.as_raw().to_vec())
-}
-
-/// The groups of a subject.
-fn groups(subject: &x509_parser::x509::X509Name<'_>) -> Vec<String> {
-    let all = subject.iter_organization();
-    all.filter_map(|group| group.as_str().ok())
-        .map(str::to_owned)
-        .collect()
-}
 
 /// One authority for serving and for clients.
 pub(crate) struct Authority {
@@ -84,7 +57,7 @@ impl ClientCertificate {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CsrProblem {
     #[error("the request cannot be read: {0}")]
-    Unreadable(rcgen::Error),
+    Unreadable(&'static str),
     #[error("{0}")]
     NotAllowed(String),
     #[error("the subject of the request cannot be read")]
@@ -195,19 +168,17 @@ impl Authority {
         let name = subject::name_of(wish.name, wish.groups);
         let certificate = subject::with_subject(certificate.der(), &name, self.issuer.key())
             .ok_or(rcgen::Error::CouldNotParseCertificate)??;
-        Ok((subject::pem(&certificate), key.serialize_pem()))
+        Ok((written("CERTIFICATE", &certificate), key.serialize_pem()))
     }
 
     /// Signs an approved request of the signer `kubernetes.io/kube-apiserver-client`.
     pub fn sign(
         &self,
-        request_pem: &str,
+        request_pem: &[u8],
         usages: &[&str],
         seconds: Option<i64>,
         now: Timestamp,
     ) -> Result<String, CsrProblem> {
-        let mut request =
-            CertificateSigningRequestParams::from_pem(request_pem).map_err(CsrProblem::Unreadable)?;
         let allowed = ["digital signature", "key encipherment", "client auth"];
         if let Some(usage) = usages.iter().find(|usage| !allowed.contains(usage)) {
             let why = format!("invalid usage for client certificate: {usage}");
@@ -217,22 +188,32 @@ impl Authority {
             let why = "missing required usage for client certificate: client auth";
             return Err(CsrProblem::NotAllowed(why.into()));
         }
-        let params = &mut request.params;
+        let request = SigningRequest::read(request_pem).map_err(CsrProblem::Unreadable)?;
+        if !request.is_signed() {
+            return Err(CsrProblem::Unreadable("it is not signed with its key"));
+        }
         // The request says who; the signer says what for, and how long.
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.clone_from(&request.alternatives);
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = key_usage(usages);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.serial_number = Some(SerialNumber::from_slice(&rand::random::<[u8; 15]>()));
         let life = seconds.map_or(YEAR, SignedDuration::from_secs).min(YEAR);
-        live(params, now, life);
-        let certificate = request.signed_by(&self.issuer).map_err(CsrProblem::Signing)?;
-        let certificate = subject_of(request_pem)
-            .and_then(|name| subject::with_subject(certificate.der(), &name, self.issuer.key()))
+        live(&mut params, now, life);
+        let certificate = request
+            .key()
+            .and_then(|key| params.signed_by(&key, &self.issuer))
+            .map_err(CsrProblem::Signing)?;
+        let certificate = subject::with_subject(certificate.der(), &request.subject, self.issuer.key())
             .ok_or(CsrProblem::Subject)?
             .map_err(CsrProblem::Signing)?;
         // Refused when it was asked for; the key of the cluster does not rely on that.
         let masters = match x509_parser::parse_x509_certificate(&certificate) {
-            Ok((_, made)) => groups(made.subject()).iter().any(|group| group == MASTERS),
+            Ok((_, made)) => {
+                let groups = organizations(made.subject());
+                groups.is_none_or(|groups| groups.iter().any(|group| group == MASTERS))
+            }
             Err(_) => true,
         };
         if masters {
@@ -240,7 +221,7 @@ impl Authority {
                 "the group {MASTERS} is not allowed"
             )));
         }
-        Ok(subject::pem(&certificate))
+        Ok(written("CERTIFICATE", &certificate))
     }
 
     /// The user of a client certificate, if this authority signed it and it is valid now.
@@ -266,13 +247,11 @@ impl Authority {
             .map_err(|error| error.to_string())?;
         let (_, parsed) = x509_parser::parse_x509_certificate(first).map_err(|error| error.to_string())?;
         let subject = parsed.subject();
-        // Of several names the last counts.
-        let name = subject.iter_common_name().last();
-        let name = name
-            .and_then(|name| name.as_str().ok())
-            .filter(|name| !name.is_empty());
-        let user = name.map(|name| {
-            let mut user = User::new(name, groups(subject));
+        let unreadable = "the subject cannot be read";
+        let name = common_name(subject).ok_or(unreadable)?;
+        let groups = organizations(subject).ok_or(unreadable)?;
+        let user = (!name.is_empty()).then(|| {
+            let mut user = User::new(name, groups);
             let digest = format!("{:x}", sha2::Sha256::digest(first));
             user.extra.insert(
                 "authentication.kubernetes.io/credential-id".into(),
@@ -329,9 +308,61 @@ MvMtRvWf0vzGSFkqAiBj0bWhqfhW2dWxfvL4HIcGgRXAh2gBV1uU1tC9GwGhZA==\n\
 -----END CERTIFICATE REQUEST-----\n\
 ";
 
+    /// `/CN=alice`, of a key on P-384, signed with SHA-256, as OpenSSL does it.
+    const P384_SHA256: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIIBCDCBjwIBADAQMQ4wDAYDVQQDDAVhbGljZTB2MBAGByqGSM49AgEGBSuBBAAi\n\
+A2IABGbPpQ5XKL/bSvXoCWUetFwMDrXDG0xV6y2K+1CKXLRjKUpYkHhmzRg9G6fO\n\
+zXnm+jP9dVUYcnOosFhJOOdDQ7d2xkKVB/X1Bq/vTKC6dwQ42Jgz0B9lFnNtrtX3\n\
+oAk0SaAAMAoGCCqGSM49BAMCA2gAMGUCMCLOF1/BWmUMUEodtWrDSPQ6kTphcAQT\n\
+aROrfwF2A57BsMyQd6O+Yt1MKQPg+b1POgIxAK0S0+rNKRQ95DzK0eusw4/idNjG\n\
+2Bmq7WTcv0zAiMfTKs2h+k9NHpfmJU3bR3zpSQ==\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+    /// The same on P-521.
+    const P521: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIIBUzCBtQIBADAQMQ4wDAYDVQQDDAVhbGljZTCBmzAQBgcqhkjOPQIBBgUrgQQA\n\
+IwOBhgAEAcVgrNM4KT5yMWlba8ctRRBEWkrr759gHHezdGFIS1Bj4CR+G7xsmbp2\n\
+oKtkIllccb6+9gijdKM3shRCwdtDZG8CAeBihTRcUO4/pkeY8GxnowO7Z6GfCBLQ\n\
+Ew7VEtHPQHfFGr4gZ6ZBLD8kCenjyvqCuwd1TKCZvl2lB4H3KCz9V+lNoAAwCgYI\n\
+KoZIzj0EAwQDgYwAMIGIAkIBSiA4M96kCuQneS5pjnz41nAhDcFEp9r8OWlPQ4hJ\n\
+rpZHHIhi7CzqTNyMLToM/NEu9YhtqQ5QgEn8ijGZRgsEY90CQgEJWC7hXwjQtXDX\n\
+LLRsKkovVckTcnMtiDQxYEPA6YcFaNB/52u05ST13S1z1UoTHgi6GIvUGYDY4hRc\n\
++6eWz0z/DA==\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+    /// With an extension that nobody knows.
+    const WITH_EXTENSION: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIHoMIGPAgEAMBAxDjAMBgNVBAMMBWFsaWNlMFkwEwYHKoZIzj0CAQYIKoZIzj0D\n\
+AQcDQgAEUfj/sAXV4fwjFRAngWvBCOczp0fg2VWqj+VbfA5+TwElUqj0Jgmtzj5Q\n\
+IE0F7wiWD+Eh+bZqeORrf0TohMxFYKAdMBsGCSqGSIb3DQEJDjEOMAwwCgYDKgME\n\
+BAMMAXgwCgYIKoZIzj0EAwIDSAAwRQIgH8IsjFWYZ0ECuBjsvN8hdV1bwCicyfkR\n\
+MULkAOZe+i4CIQDHo/Jyyq7QgBS+kbEuF11mhvyhh4CtqMsnpe4Q1oTThw==\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+    /// `/CN=alice/O=system:masters` in UTF-16.
+    const MASTERS_UTF16: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIH3MIGeAgEAMDwxEzARBgNVBAMeCgBhAGwAaQBjAGUxJTAjBgNVBAoeHABzAHkA\n\
+cwB0AGUAbQA6AG0AYQBzAHQAZQByAHMwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC\n\
+AARR+P+wBdXh/CMVECeBa8EI5zOnR+DZVaqP5Vt8Dn5PASVSqPQmCa3OPlAgTQXv\n\
+CJYP4SH5tmp45Gt/ROiEzEVgoAAwCgYIKoZIzj0EAwIDSAAwRQIgXU6im/HdSbVm\n\
+gvFydIqia6gAVh4lKZci6LLUW8emVr8CIQCtJnZZr/LIj8UTUjXfgybs77fQKE+p\n\
+D3gir08QGsvZJw==\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+    /// With other names, some of kinds that no certificate takes over.
+    const WITH_NAMES: &str = "-----BEGIN CERTIFICATE REQUEST-----\n\
+MIIBCDCBrwIBADAQMQ4wDAYDVQQDDAVhbGljZTBZMBMGByqGSM49AgEGCCqGSM49\n\
+AwEHA0IABFH4/7AF1eH8IxUQJ4FrwQjnM6dH4NlVqo/lW3wOfk8BJVKo9CYJrc4+\n\
+UCBNBe8Ilg/hIfm2anjka39E6ITMRWCgPTA7BgkqhkiG9w0BCQ4xLjAsMCoGA1Ud\n\
+EQQjMCGgCgYDKgMEoAMMAXiCA2EuYqQOMAwxCjAIBgNVBAMMAXgwCgYIKoZIzj0E\n\
+AwIDSAAwRQIhAK5RcOnNo61BiUuv7imoeq32RUhQTlpMCidKLXo74yOQAiBjqClH\n\
+o8IMmjMuc1/rsB28TOGv0MZvldpgPCuBRIg3ZQ==\n\
+-----END CERTIFICATE REQUEST-----\n\
+";
+
     fn signed(authority: &Authority, request: &str) -> Result<Option<User>, CsrProblem> {
         let now = Timestamp::now();
-        let pem = authority.sign(request, &["client auth"], None, now)?;
+        let pem = authority.sign(request.as_bytes(), &["client auth"], None, now)?;
         let der = pem_der(&pem).unwrap();
         Ok(authority.client(&[der], now).unwrap().user)
     }
@@ -348,5 +379,57 @@ MvMtRvWf0vzGSFkqAiBj0bWhqfhW2dWxfvL4HIcGgRXAh2gBV1uU1tC9GwGhZA==\n\
             signed(&authority, MASTERS_FIRST),
             Err(CsrProblem::NotAllowed(_))
         ));
+    }
+
+    #[test]
+    fn a_certificate_is_about_the_key_of_the_request() {
+        let authority = Authority::open(&Store::open(None).unwrap(), Timestamp::now()).unwrap();
+        for (request, names) in [(P384_SHA256, 0), (P521, 0), (WITH_EXTENSION, 0), (WITH_NAMES, 1)] {
+            let now = Timestamp::now();
+            let pem = authority
+                .sign(request.as_bytes(), &["client auth"], None, now)
+                .unwrap();
+            let der = pem_der(&pem).unwrap();
+            let (_, made) = x509_parser::parse_x509_certificate(&der).unwrap();
+            let (_, asked) = x509_parser::pem::parse_x509_pem(request.as_bytes()).unwrap();
+            assert!(
+                asked
+                    .contents
+                    .windows(made.public_key().raw.len())
+                    .any(|part| part == made.public_key().raw),
+                "{request}"
+            );
+            let found = made.subject_alternative_name().unwrap();
+            assert_eq!(found.map_or(0, |found| found.value.general_names.len()), names);
+            assert_eq!(authority.client(&[der], now).unwrap().user.unwrap().name, "alice");
+        }
+        assert!(matches!(
+            signed(&authority, MASTERS_UTF16),
+            Err(CsrProblem::NotAllowed(_))
+        ));
+        // Another name than the one that was signed.
+        let other = P384_SHA256.replace("DAVhbGlj", "DAVhbGlk");
+        assert_ne!(other, P384_SHA256);
+        assert!(signed(&authority, &other).is_err());
+    }
+
+    #[test]
+    fn who_proves_to_be_nobody_is_not_authenticated() {
+        let now = Timestamp::now();
+        let authority = Authority::open(&Store::open(None).unwrap(), now).unwrap();
+        for (name, groups, all) in [
+            ("alice", &["a"][..], &["a", "system:authenticated"][..]),
+            ("system:anonymous", &["a"], &["a"]),
+            ("alice", &["system:unauthenticated"], &["system:unauthenticated"]),
+        ] {
+            let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
+            let wish = ClientWish {
+                name,
+                groups: &groups,
+            };
+            let (pem, _) = authority.client_certificate(&wish, now).unwrap();
+            let user = authority.client(&[pem_der(&pem).unwrap()], now).unwrap().user;
+            assert_eq!(user.unwrap().groups, all);
+        }
     }
 }

@@ -5,6 +5,6 @@ mod kubeconfig;
 mod listener;
 mod subject;
 
-pub(crate) use authority::{Authority, CLIENT_SIGNER, ClientCertificate, ClientWish, organizations};
+pub(crate) use authority::{Authority, CLIENT_SIGNER, ClientCertificate, ClientWish};
 pub(crate) use kubeconfig::kubeconfig;
 pub(crate) use listener::listen;

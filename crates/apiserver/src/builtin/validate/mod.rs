@@ -10,6 +10,7 @@ mod policies;
 mod quotas;
 mod rbac;
 mod schema;
+mod signing;
 mod webhook_clients;
 mod workloads;
 
@@ -51,7 +52,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Secret" => causes.extend(core::secret(new, old)),
         "Namespace" => causes.extend(core::namespace(new, old)),
         "Lease" => causes.extend(core::lease(new)),
-        "CertificateSigningRequest" => causes.extend(core::signing_request(new, old)),
+        "CertificateSigningRequest" => causes.extend(signing::request(new, old)),
         "Service" => causes.extend(core::service(new)),
         "LimitRange" => causes.extend(quotas::limit_range(new)),
         "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
