@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Query, decode_json, decode_yaml, route};
 use crate::patch::{json_patch, merge_patch, strategic_merge};
+use crate::pki::{SigningRequest, blocks};
 use crate::schema::{Schema, validate_structural};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::ssa::{Manager, Others, apply, track_update};
@@ -84,6 +85,29 @@ const SELECTOR_WORDS: &[&str] = &[
     "(", ")", ",", "=", "==", "!", " in ", "notin", "<", "\\", "%", "&", "/", "//",
 ];
 
+const REQUESTS: &[&str] = &["-----BEGIN CERTIFICATE REQUEST-----\n\
+MIHLMHICAQAwEDEOMAwGA1UEAwwFYWxpY2UwWTATBgcqhkjOPQIBBggqhkjOPQMB\n\
+BwNCAARR+P+wBdXh/CMVECeBa8EI5zOnR+DZVaqP5Vt8Dn5PASVSqPQmCa3OPlAg\n\
+TQXvCJYP4SH5tmp45Gt/ROiEzEVgoAAwCgYIKoZIzj0EAwIDSQAwRgIhAMdJ8eC0\n\
+E3L6otv1RRIvtY5hDtzcoIG+/eoDwpIDCjfbAiEA739vaOtuNGZRoHXFjYvyuwa/\n\
+LfJjn9+75cDG9Df51ts=\n\
+-----END CERTIFICATE REQUEST-----\n"];
+
+/// Words of as many letters as stand for whole bytes keep what follows readable.
+const REQUEST_WORDS: &[&str] = &[
+    "AAAA",
+    "////",
+    "MIIB",
+    "MIT/",
+    "MIIBBAAA",
+    "=",
+    "\n",
+    "-----",
+    "-----BEGIN ",
+    "-----END ",
+    "A: b\n",
+];
+
 fn manager(name: &str) -> Manager<'_> {
     Manager {
         name,
@@ -103,6 +127,15 @@ proptest! {
     fn bodies(body in bytes(OBJECTS, JSON_WORDS)) {
         let _ = decode_json(&body);
         let _ = decode_yaml(&body);
+    }
+
+    #[test]
+    fn requests_for_certificates(pem in bytes(REQUESTS, REQUEST_WORDS)) {
+        prop_assert!(blocks(&pem).count() <= pem.len());
+        if let Ok(request) = SigningRequest::read(&pem) {
+            request.is_signed();
+            drop(request.key());
+        }
     }
 
     #[test]
