@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::call::Scaling;
 use super::patch::{check_options, configuration, refuse, supported};
 use super::update::{How, check_name, modify};
-use super::{Call, meta, ownership, write};
-use crate::http::{Body, decode_body, media_type};
+use super::{Call, meta, ownership, table, write};
+use crate::http::{Accept, Body, Shape, decode_body, media_type};
 use crate::jsonpath;
 use crate::patch as engine;
 use crate::registry::Scale;
@@ -29,8 +29,14 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
     let version = call.version()?;
     let scale = version.scale.as_ref().ok_or_else(Failure::no_such_path)?;
     if verb == "get" {
-        let shown = show(scale, &call.current()?.value());
-        return accept.media.respond(StatusCode::OK, shown.to_string().into());
+        let value = call.current()?.value();
+        // Custom resources have no default for it.
+        if call.resource.builtin.is_none() && jsonpath::find(&value, &scale.spec).is_empty() {
+            let why = format!("the spec replicas field {:?} does not exist", scale.spec);
+            return Err(Failure::internal(why));
+        }
+        let shown = show(scale, &value);
+        return respond(call, &accept, StatusCode::OK, &shown);
     }
     let kind = media_type(&call.headers).to_owned();
     let (options, how) = match (verb, kind.as_str()) {
@@ -94,9 +100,22 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
     call.take_warnings(&whole);
     done.durable(call).await?;
     let code = done.code;
-    accept
-        .media
-        .respond(code, show(scale, &done.value(&whole)).to_string().into())
+    respond(call, &accept, code, &show(scale, &done.value(&whole)))
+}
+
+/// An answer with a Scale in the shape that was asked for.
+fn respond(call: &Call, accept: &Accept, code: StatusCode, shown: &Value) -> Result<Response<Body>> {
+    match &accept.shape {
+        Shape::Table(version) => {
+            let table = table::of_scale(call, version, shown)?;
+            accept.media.respond(code, table.to_string().into())
+        }
+        Shape::MetadataList(_) => Err(Failure::other_shape(
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*v1.Scale)"
+                .into(),
+        )),
+        _ => call.respond_value(code, shown),
+    }
 }
 
 /// The Scale that a JSON or merge patch makes.

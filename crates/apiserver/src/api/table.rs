@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Call;
 use crate::go_numbers::without_whole_floats;
 use crate::jsonpath;
-use crate::registry::Column;
+use crate::registry::{CREATED_TEXT, Column};
 use crate::status::{Failure, Result};
 
 const NAME_TEXT: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -54,6 +54,55 @@ pub(super) fn partial(value: &Value, version: &str) -> Value {
         "apiVersion": format!("meta.k8s.io/{version}"),
         "metadata": value.get("metadata").cloned().unwrap_or_default(),
     })
+}
+
+/// A Scale as a table.
+pub(super) fn of_scale(call: &Call, version: &str, scale: &Value) -> Result<Value> {
+    let builtin = call.resource.builtin.is_some();
+    let column = |name: &str, kind: &str, description: &str, path: &str| Column {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        format: String::new(),
+        description: description.to_owned(),
+        priority: 0,
+        path: path.to_owned(),
+    };
+    let columns = [
+        column(
+            "Desired",
+            "integer",
+            "Number of desired replicas",
+            ".spec.replicas",
+        ),
+        column(
+            "Available",
+            "integer",
+            "Number of actual replicas",
+            ".status.replicas",
+        ),
+        column("Age", "date", CREATED_TEXT, ".metadata.creationTimestamp"),
+    ];
+    let printer = Printer {
+        columns: &columns,
+        builtin: None,
+        ..Printer::new(call)?
+    };
+    let mut table = printer.table(version, std::slice::from_ref(scale), &Position::of(scale));
+    if builtin {
+        // There it is a typed object, whose zero is one.
+        for (pointer, value) in [
+            ("/columnDefinitions/0/format", ""),
+            ("/columnDefinitions/3/type", "string"),
+        ] {
+            if let Some(at) = table.pointer_mut(pointer) {
+                *at = value.into();
+            }
+        }
+        if let Some(desired) = table.pointer_mut("/rows/0/cells/1").filter(|cell| cell.is_null()) {
+            *desired = 0.into();
+        }
+    }
+    Ok(table)
 }
 
 /// Prints objects of one resource as rows.

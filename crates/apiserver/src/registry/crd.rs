@@ -8,6 +8,9 @@ use super::{Column, Resource, Scale, Snapshot, Version, shared};
 use crate::schema::Schema;
 use crate::ssa::Variant;
 
+/// What the column with the age of objects is, where nobody says.
+pub(crate) const CREATED_TEXT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
 /// Why a definition is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CrdProblem(pub String);
@@ -140,7 +143,7 @@ fn columns(version: &Value) -> Vec<Column> {
                 name: "Age".into(),
                 kind: "date".into(),
                 format: String::new(),
-                description: "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata".into(),
+                description: CREATED_TEXT.into(),
                 priority: 0,
                 path: ".metadata.creationTimestamp".into(),
             }]
@@ -154,7 +157,10 @@ fn columns(version: &Value) -> Vec<Column> {
                     description: {
                         let given = text(column, "/description");
                         if given.is_empty() {
-                            format!("Custom resource definition column (in JSONPath format): {}", text(column, "/jsonPath"))
+                            format!(
+                                "Custom resource definition column (in JSONPath format): {}",
+                                text(column, "/jsonPath")
+                            )
                         } else {
                             given
                         }

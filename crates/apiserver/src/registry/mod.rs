@@ -15,7 +15,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(crate) use builtin_kind::token_request;
-pub(crate) use crd::{CrdProblem, accept_names, established, from_crd, has_condition, set_condition};
+pub(crate) use crd::{
+    CREATED_TEXT, CrdProblem, accept_names, established, from_crd, has_condition, set_condition,
+};
 
 use crate::builtin::{self, Kind, autoscaler};
 use crate::go_numbers::strip_whole_floats;
