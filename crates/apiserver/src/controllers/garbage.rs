@@ -164,7 +164,7 @@ async fn judge(state: &Arc<State>, object: &Object, gone: Option<Uid>) {
         let outcome = disown(state, object, &lost).await;
         return settle(state, object, outcome);
     }
-    let foreground = standings.contains(&Standing::Waiting) && !state.store.dependents(object.uid).is_empty();
+    let foreground = standings.contains(&Standing::Waiting) && state.store.has_dependents(object.uid);
     let held = finalizers(&value);
     let propagation = if held.iter().any(|name| name == ORPHAN) {
         Propagation::Orphan
@@ -205,7 +205,7 @@ async fn finish(state: &Arc<State>, object: &Object) {
                 return settle(state, object, outcome);
             }
         }
-        if state.store.dependents(object.uid).is_empty() {
+        if !state.store.has_dependents(object.uid) {
             release(state, object, ORPHAN).await;
         }
         return;

@@ -156,11 +156,11 @@ impl Store {
 
     /// Those that name `uid` as an owner.
     pub fn dependents(&self, uid: Uid) -> Vec<Arc<Object>> {
-        read(&self.inner)
-            .dependents
-            .get(&uid)
-            .cloned()
-            .unwrap_or_default()
+        read(&self.inner).dependents(uid).cloned().collect()
+    }
+
+    pub fn has_dependents(&self, uid: Uid) -> bool {
+        read(&self.inner).dependents(uid).next().is_some()
     }
 
     /// Everything in one table, or in one namespace of it.
