@@ -16,7 +16,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use super::{Query, Route};
 
 /// Bodies from this size on are large.
-const LARGE: usize = 64 << 10;
+const LARGE: usize = 16 << 10;
 /// A request that goes on for longer without a pause takes long.
 const LONG: Duration = Duration::from_millis(10);
 /// How long a sort of requests is remembered.
