@@ -1,6 +1,7 @@
 //! The face of the crate: a server that can be started, asked for clients, and stopped.
 
 use std::future::Future;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
@@ -15,7 +16,7 @@ use crate::auth::{Authorizer, Issuer, Peer, Recorder, StaticTokens, User, Ways};
 use crate::bootstrap::Definitions;
 use crate::clock::Clock;
 use crate::controllers::{self, Follower, Work};
-use crate::http::Body;
+use crate::http::{Body, Slow};
 use crate::registry::Registry;
 use crate::serve::{Authority, ClientWish};
 use crate::state::State;
@@ -131,6 +132,7 @@ impl Builder {
             own_uid: crate::store::new_uid(),
             requests: AtomicU64::new(0),
             watches: AtomicU64::new(0),
+            slow: Slow::default(),
             address: OnceLock::new(),
         });
         state
@@ -337,20 +339,33 @@ pub async fn serve(
 
 /// Written beside and moved into place, so that whoever waits for the file finds it whole; and readable by its owner alone.
 fn write_kubeconfig(path: &Path, kubeconfig: &str) -> std::io::Result<()> {
+    // What is a pipe or a device, such as `/dev/stdout`, must stay one. A folder refuses to be written to.
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        let mut there = std::fs::OpenOptions::new().write(true).open(path)?;
+        return there.write_all(kubeconfig.as_bytes());
+    }
+    // So must a link: what it leads to is replaced.
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    let mut options = std::fs::OpenOptions::new();
-    // Never into a file that somebody else has made: they could read it.
+    // Left by one that was killed, or laid by somebody who wants to read along: never written into.
     match std::fs::remove_file(&beside) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+    let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    std::io::Write::write_all(&mut options.open(&beside)?, kubeconfig.as_bytes())?;
-    std::fs::rename(beside, path)
+    let written = options
+        .open(&beside)?
+        .write_all(kubeconfig.as_bytes())
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        drop(std::fs::remove_file(&beside));
+    }
+    written
 }
 
 #[cfg(test)]

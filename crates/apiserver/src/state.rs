@@ -10,6 +10,7 @@ use crate::admission::Admission;
 use crate::auth::{Authorizer, Issuer, StaticTokens, Ways};
 use crate::clock::Clock;
 use crate::controllers::Work;
+use crate::http::Slow;
 use crate::registry::Registry;
 use crate::serve::Authority;
 use crate::store::Store;
@@ -31,6 +32,7 @@ pub(crate) struct State {
     pub own_uid: String,
     pub requests: AtomicU64,
     pub watches: AtomicU64,
+    pub slow: Slow,
     /// Where it listens, once it does.
     pub address: OnceLock<SocketAddr>,
 }

@@ -1,6 +1,7 @@
 //! Answers other than success: the `Status` object of Kubernetes, in the words of the real server.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -270,13 +271,14 @@ impl Failure {
     /// 422. `kind` is the kind's name, not the resource's.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let mut all: Vec<String> = Vec::with_capacity(causes.len());
+        let mut seen = HashSet::new();
         for cause in causes {
             let line = if cause.field.is_empty() {
                 cause.message.clone()
             } else {
                 format!("{}: {}", cause.field, cause.message)
             };
-            if !all.contains(&line) {
+            if seen.insert(line.clone()) {
                 all.push(line);
             }
         }

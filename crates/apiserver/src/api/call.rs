@@ -1,5 +1,6 @@
 //! One request about a resource.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::WebSocketUpgrade;
@@ -31,11 +32,18 @@ pub(crate) struct Call {
     pub resource: Arc<Resource>,
     /// What is not newer may lack defaults of the present schema, and have fields that it does not know.
     since: u64,
-    warnings: Mutex<Vec<String>>,
+    warnings: Mutex<Warnings>,
     /// What a change through `/scale` looks like to those who came through that door.
     pub scale: Mutex<Option<Scaling>>,
     /// The connection, if it may become a WebSocket.
     pub socket: Mutex<Option<Box<WebSocketUpgrade>>>,
+}
+
+/// Warnings in their order, each once.
+#[derive(Default)]
+struct Warnings {
+    list: Vec<Arc<str>>,
+    seen: HashSet<Arc<str>>,
 }
 
 /// The Scale of an object before a change, and after it.
@@ -115,7 +123,7 @@ impl Call {
     /// Says in this request's answer what was to be said in another's.
     pub fn take_warnings(&self, other: &Self) {
         let warnings = std::mem::take(&mut *other.warnings.lock().unwrap_or_else(PoisonError::into_inner));
-        for warning in &warnings {
+        for warning in &warnings.list {
             self.warn(warning);
         }
     }
@@ -265,8 +273,10 @@ impl Call {
             return;
         }
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if !warnings.iter().any(|have| have == warning) {
-            warnings.push(warning.to_owned());
+        if !warnings.seen.contains(warning) {
+            let warning: Arc<str> = warning.into();
+            warnings.seen.insert(warning.clone());
+            warnings.list.push(warning);
         }
     }
 
@@ -275,6 +285,7 @@ impl Call {
         // One line each; where they are too many, short ones.
         let good = || {
             warnings
+                .list
                 .iter()
                 .filter(|warning| !warning.contains(char::is_control))
         };
@@ -439,7 +450,9 @@ impl Call {
                 .table(version, std::slice::from_ref(value), &table::Position::of(value))
                 .to_string(),
             Shape::Metadata(version) => table::partial(value, version).to_string(),
-            Shape::MetadataList(_) if self.resource.builtin.is_none() => {
+            Shape::MetadataList(_)
+                if self.resource.builtin.is_none() && self.target.subresource != "scale" =>
+            {
                 return Err(Failure::new(500, "", "content is not a list"));
             }
             Shape::MetadataList(_) => {

@@ -17,7 +17,6 @@ const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
-const APPLY_CBOR: &str = "application/apply-patch+cbor";
 
 pub(super) async fn patch(call: &Call, body: &Bytes) -> Result<Response<Body>> {
     call.accept()?;
@@ -43,7 +42,7 @@ pub(super) fn supported(call: &Call, kind: &str) -> Result<()> {
             Failure::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
                 .with_details(serde_json::json!({})),
         ),
-        _ => Err(Failure::unsupported_media_type(&[JSON, MERGE, APPLY, APPLY_CBOR])),
+        _ => Err(Failure::unsupported_media_type(&[JSON, MERGE, APPLY])),
     }
 }
 
@@ -109,7 +108,8 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
         let shown = Value::from(new.to_string());
         let invalid = |failure: Failure| refuse_made(&shown, failure.message());
         problems.extend(write::shape(call, &mut new).map_err(invalid)?);
-        write::report(call, options.validation, &problems).map_err(invalid)?;
+        write::report(call, options.validation, &problems)
+            .map_err(|_| refuse_made(&shown, &write::strict_error(&problems)))?;
         same_name(call, &new)?;
         write::check_place(call, &mut new)?;
         Ok(new)
@@ -194,7 +194,7 @@ fn unread(call: &Call, options: &Options, new: &Value, shown: &Value) -> Failure
         .map(|name| format!("unknown field \"{name}\""))
         .collect();
     match write::report(call, options.validation, &unknown) {
-        Err(failure) => refuse_made(shown, failure.message()),
+        Err(_) => refuse_made(shown, &write::strict_error(&unknown)),
         Ok(()) => Failure::bad_request(format!(
             "the name of the object ({} based on URL) was undeterminable: name must be provided",
             call.target.name

@@ -29,7 +29,13 @@ pub(super) async fn answer(call: &Call, verb: &str, body: &Bytes) -> Result<Resp
     let version = call.version()?;
     let scale = version.scale.as_ref().ok_or_else(Failure::no_such_path)?;
     if verb == "get" {
-        return call.respond_value(StatusCode::OK, &show(scale, &call.current()?.value()));
+        let value = call.current()?.value();
+        // Custom resources have no default for it.
+        if call.resource.builtin.is_none() && jsonpath::find(&value, &scale.spec).is_empty() {
+            let why = format!("the spec replicas field {:?} does not exist", scale.spec);
+            return Err(Failure::internal(why));
+        }
+        return call.respond_value(StatusCode::OK, &show(scale, &value));
     }
     let kind = media_type(&call.headers).to_owned();
     let (options, how) = match (verb, kind.as_str()) {

@@ -9,7 +9,7 @@ use super::Call;
 use crate::builtin::{self, Kind};
 use crate::go_numbers::without_whole_floats;
 use crate::jsonpath;
-use crate::registry::Column;
+use crate::registry::{self, Column};
 use crate::status::{Failure, Result};
 
 const NAME_TEXT: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
@@ -82,8 +82,10 @@ impl<'a> Printer<'a> {
                  'Object', 'None', or empty"
             )));
         }
+        let scale = call.target.subresource == "scale";
         let columns = match call.resource.builtin {
-            _ if call.target.subresource == "scale" => Columns::Scale(builtin::SCALE),
+            Some(_) if scale => Columns::Scale(builtin::SCALE),
+            None if scale => Columns::Custom(registry::scale_columns()),
             Some(kind) => Columns::Builtin(kind),
             None => Columns::Custom(&call.version()?.columns),
         };

@@ -145,6 +145,10 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>> {
     };
     let chunks = stream::unfold(watch, |mut watch| async move {
         let chunk = watch.next().await?;
+        // Who reads fast has the next one at once, and would keep the thread until all is read.
+        if chunk.len() >= CHUNK {
+            tokio::task::yield_now().await;
+        }
         Some((chunk, watch))
     });
     Ok(streamed(call, chunks))

@@ -5,7 +5,7 @@ use serde_json::Value;
 use writ_authz::Attributes;
 
 use super::{Call, meta, params, restrict, signing};
-use crate::http::{decode_body, forbidden, summary};
+use crate::http::{NAMED, decode_body, forbidden, summary};
 use crate::jsonpath;
 use crate::registry::Scale;
 use crate::schema::{Cause, meta as object_meta};
@@ -116,6 +116,10 @@ pub(super) fn read_object(call: &Call, body: &Bytes, options: &Options) -> Resul
     check_kind(call, &mut value, bytes)?;
     let mut problems = decoded.duplicates;
     problems.extend(shape(call, &mut value)?);
+    // What is read into a type stops there; custom resources are pruned after they are read.
+    if call.resource.builtin.is_some() {
+        problems.truncate(NAMED);
+    }
     report(call, options.validation, &problems)?;
     Ok(value)
 }
@@ -136,14 +140,19 @@ pub(super) fn report(call: &Call, validation: Validation, problems: &[String]) -
         Validation::Strict if problems.is_empty() => {}
         Validation::Strict => {
             return Err(Failure::bad_request(format!(
-                "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
-                problems.join(", "),
+                "{kind} in version {version:?} cannot be handled as a {kind}: {}",
+                strict_error(problems),
                 kind = call.resource.kind,
                 version = call.target.version,
             )));
         }
     }
     Ok(())
+}
+
+/// What is said about fields where none may be unknown or there twice.
+pub(super) fn strict_error(problems: &[String]) -> String {
+    format!("strict decoding error: {}", problems.join(", "))
 }
 
 /// The object must be what the path says.

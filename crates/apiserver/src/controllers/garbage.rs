@@ -164,7 +164,16 @@ async fn judge(state: &Arc<State>, object: &Object, gone: Option<Uid>) {
         let outcome = disown(state, object, &lost).await;
         return settle(state, object, outcome);
     }
-    let foreground = standings.contains(&Standing::Waiting) && !state.store.dependents(object.uid).is_empty();
+    let foreground = standings.contains(&Standing::Waiting) && state.store.has_dependents(object.uid);
+    if foreground && references.iter().any(blocks) && is_in_circle(state, object) {
+        let outcome = unblock(state, object).await;
+        if outcome.is_ok() {
+            let owners = references.iter().map(owner_of);
+            owners.for_each(|owner| state.work.push(Task::Owner(owner)));
+        }
+        // It has changed, and is looked at again.
+        return settle(state, object, outcome);
+    }
     let held = finalizers(&value);
     let propagation = if held.iter().any(|name| name == ORPHAN) {
         Propagation::Orphan
@@ -178,6 +187,35 @@ async fn judge(state: &Arc<State>, object: &Object, gone: Option<Uid>) {
     };
     let outcome = admitted::collect(state, resource, object, propagation).await;
     settle(state, object, outcome);
+}
+
+/// Whether one that waits for this object is waited for by it: then each would wait for ever.
+fn is_in_circle(state: &State, object: &Object) -> bool {
+    let waits = |dependent: &Arc<Object>| {
+        dependent.deleting
+            && finalizers(&dependent.value())
+                .iter()
+                .any(|name| name == FOREGROUND)
+    };
+    state.store.dependents(object.uid).iter().any(waits)
+}
+
+fn blocks(reference: &Value) -> bool {
+    reference.get("blockOwnerDeletion") == Some(&Value::Bool(true))
+}
+
+/// Lets no owner wait for an object.
+async fn unblock(state: &Arc<State>, object: &Object) -> Result<()> {
+    admitted::tidy(state, Who::COLLECTOR, object, |value| {
+        let mut references = owners(value);
+        for reference in references.iter_mut().filter(|reference| blocks(reference)) {
+            if let Some(map) = reference.as_object_mut() {
+                map.insert("blockOwnerDeletion".into(), false.into());
+            }
+        }
+        set_metadata(value, "ownerReferences", references);
+    })
+    .await
 }
 
 fn owner_of(reference: &Value) -> Uid {
@@ -205,16 +243,15 @@ async fn finish(state: &Arc<State>, object: &Object) {
                 return settle(state, object, outcome);
             }
         }
-        if state.store.dependents(object.uid).is_empty() {
+        if !state.store.has_dependents(object.uid) {
             release(state, object, ORPHAN).await;
         }
         return;
     }
     if held.iter().any(|name| name == FOREGROUND) {
         let blocks = |dependent: &Arc<Object>| {
-            owners(&dependent.value()).iter().any(|one| {
-                one.get("blockOwnerDeletion") == Some(&Value::Bool(true)) && owner_of(one) == object.uid
-            })
+            let mut owners = owners(&dependent.value()).into_iter();
+            owners.any(|one| blocks(&one) && owner_of(&one) == object.uid)
         };
         for dependent in state.store.dependents(object.uid) {
             if !dependent.deleting {

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 use serde_saphyr::DuplicateKeyPolicy;
 
@@ -18,6 +19,8 @@ use crate::status::{Failure, Result};
 
 /// The real server's limit for the body of one request.
 pub(crate) const LIMIT: usize = 3 << 20;
+/// How many duplicate and unknown fields are named, as there: a body may have as many as it has bytes.
+pub(crate) const NAMED: usize = 100;
 
 /// Reads the whole body, up to the limit.
 pub(crate) async fn read(body: Body) -> Result<Bytes> {
@@ -74,18 +77,15 @@ pub(crate) fn json(body: &[u8]) -> Result<Decoded, String> {
 }
 
 fn strict_json(body: &[u8]) -> Result<Decoded, String> {
-    let duplicates = RefCell::new(Vec::new());
+    let noted = RefCell::new(Noted::default());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let value = Seed {
-        path: String::new(),
-        duplicates: &duplicates,
-    }
-    .deserialize(&mut deserializer)
-    .and_then(|value| deserializer.end().map(|()| value))
-    .map_err(|error| format!("json parse error: {error}"))?;
+    let value = Seed(&noted)
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|error| format!("json parse error: {error}"))?;
     Ok(Decoded {
         value,
-        duplicates: duplicates.into_inner(),
+        duplicates: noted.into_inner().duplicates,
     })
 }
 
@@ -115,13 +115,9 @@ pub(crate) fn yaml(body: &[u8]) -> Result<Decoded, String> {
             duplicate_keys: duplicate_keys,
             legacy_octal_numbers: true,
         };
-        let nowhere = RefCell::new(Vec::new());
+        let noted = RefCell::new(Noted::default());
         serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
-            Seed {
-                path: String::new(),
-                duplicates: &nowhere,
-            }
-            .deserialize(deserializer)
+            Seed(&noted).deserialize(deserializer)
         })
     };
     let value = read(DuplicateKeyPolicy::LastWins).map_err(|error| failed(&error))?;
@@ -287,17 +283,44 @@ impl Visitor<'_> for Key {
     }
 }
 
-struct Seed<'a> {
+/// Where the reader is, and what was there twice.
+#[derive(Default)]
+struct Noted {
     path: String,
-    duplicates: &'a RefCell<Vec<String>>,
+    duplicates: Vec<String>,
+    /// How many bytes there were to compare.
+    compared: usize,
 }
 
-impl Seed<'_> {
-    fn at(&self, path: String) -> Seed<'_> {
-        Seed {
-            path,
-            duplicates: self.duplicates,
+impl Noted {
+    /// Each is said once, and not without end.
+    fn twice(&mut self, name: &str) {
+        self.compared += self.path.len() + name.len();
+        if self.duplicates.len() >= NAMED || self.compared > LIMIT {
+            return;
         }
+        let dot = if self.path.is_empty() { "" } else { "." };
+        let twice = format!("duplicate field \"{}{dot}{name}\"", self.path);
+        if !self.duplicates.contains(&twice) {
+            self.duplicates.push(twice);
+        }
+    }
+}
+
+struct Seed<'a>(&'a RefCell<Noted>);
+
+impl Seed<'_> {
+    /// Goes a step further down, and says where it was.
+    fn enter(&self, step: fmt::Arguments<'_>) -> usize {
+        let path = &mut self.0.borrow_mut().path;
+        let length = path.len();
+        // Writing to memory does not fail.
+        let _ = path.write_fmt(step);
+        length
+    }
+
+    fn leave(&self, length: usize) {
+        self.0.borrow_mut().path.truncate(length);
     }
 }
 
@@ -346,24 +369,30 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
-        while let Some(value) = list.next_element_seed(self.at(format!("{}[{}]", self.path, out.len())))? {
-            out.push(value);
+        loop {
+            let length = self.enter(format_args!("[{}]", out.len()));
+            let value = list.next_element_seed(Seed(self.0))?;
+            self.leave(length);
+            match value {
+                Some(value) => out.push(value),
+                None => return Ok(Value::Array(out)),
+            }
         }
-        Ok(Value::Array(out))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
         while let Some(name) = entries.next_key_seed(Key)? {
-            let path = if self.path.is_empty() {
-                name.clone()
-            } else {
-                format!("{}.{name}", self.path)
-            };
-            let value = entries.next_value_seed(self.at(path.clone()))?;
-            if out.insert(name, value).is_some() {
-                let twice = format!("duplicate field \"{path}\"");
-                self.duplicates.borrow_mut().push(twice);
+            let dot = if self.0.borrow().path.is_empty() { "" } else { "." };
+            let length = self.enter(format_args!("{dot}{name}"));
+            let value = entries.next_value_seed(Seed(self.0))?;
+            self.leave(length);
+            match out.entry(name) {
+                Entry::Vacant(place) => drop(place.insert(value)),
+                Entry::Occupied(mut place) => {
+                    self.0.borrow_mut().twice(place.key());
+                    place.insert(value);
+                }
             }
         }
         Ok(Value::Object(out))

@@ -9,7 +9,7 @@ use crate::go_duration;
 use crate::status::{Failure, Result};
 
 /// No request takes longer, whatever it asks for.
-const LIMIT: Duration = Duration::from_mins(1);
+pub(super) const LIMIT: Duration = Duration::from_mins(1);
 /// What goes on for as long as the client likes.
 const LONG: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
 

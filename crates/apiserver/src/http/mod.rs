@@ -1,6 +1,7 @@
 //! From an HTTP request to an answer: who, may they, what.
 
 mod accept;
+mod aside;
 mod body;
 mod characters;
 mod compress;
@@ -18,13 +19,15 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use writ_authz::{Attributes, ResourceAttributes};
 
 pub(crate) use accept::{Accept, Media, Shape, acceptable, json, negotiate, text};
+pub(crate) use aside::Slow;
 pub(crate) use body::{
-    decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,
+    NAMED, decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,
     yaml as decode_yaml,
 };
 pub(crate) use protobuf::{decode as decode_protobuf, is_protobuf};
 pub(crate) use target::{Query, Route, Target, decode, decode_whole, route};
 
+use self::aside::Sort;
 use self::body::read as read_body;
 use crate::api::{self, Call};
 use crate::auth::{self, Peer, User};
@@ -79,21 +82,34 @@ async fn answer(
 ) -> Result<Response<Body>> {
     let since = Instant::now();
     let (parts, body) = request.into_parts();
+    let query = Query::parse(parts.uri.query());
+    let route = route(parts.uri.path());
+    let limit = match &route {
+        Ok(route) => deadline::of(&parts.method, route, &query),
+        Err(_) => Ok(None),
+    };
     // Read before anything is refused: a client that still sends when the answer comes may miss it.
     let body = if is_read(&parts.method) {
         Ok(Bytes::new())
     } else {
-        read_body(body).await
+        let patience = limit.as_ref().ok().copied().flatten();
+        deadline::within(Some(patience.unwrap_or(deadline::LIMIT)), since, read_body(body)).await
     };
-    let query = Query::parse(parts.uri.query());
-    let route = route(parts.uri.path())?;
-    let limit = deadline::of(&parts.method, &route, &query)?;
-    deadline::within(
+    let (route, limit) = (route?, limit?);
+    // Those in this process wait for their own requests alone.
+    let remote = matches!(parts.extensions.get::<Peer>(), Some(Peer::Certificates(_)));
+    let sort = remote.then(|| Sort::of(&parts.method, &route, &query));
+    let size = body.as_ref().map_or(0, Bytes::len);
+    // In a box: it is large, and goes through hands.
+    let work = Box::pin(deadline::within(
         limit,
         since,
         answer_in_time(state, parts, route, query, body, warnings),
-    )
-    .await
+    ));
+    match sort {
+        Some(sort) => state.slow.work(sort, size, work).await,
+        None => work.await,
+    }
 }
 
 async fn answer_in_time(

@@ -1,12 +1,15 @@
 //! From a CustomResourceDefinition to a resource that is served, and its conditions.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Map, Value, json};
 
 use super::{Column, Resource, Scale, Snapshot, Version, shared};
 use crate::schema::Schema;
 use crate::ssa::Variant;
+
+/// What the column with the age of objects is, where nobody says.
+const CREATED_TEXT: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// Why a definition is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,38 +136,44 @@ fn variants(group: &str, versions: &[Version]) -> Vec<Variant> {
 }
 
 fn columns(version: &Value) -> Vec<Column> {
-    let given = version.get("additionalPrinterColumns").and_then(Value::as_array);
-    given.map_or_else(
-        || {
-            vec![Column {
-                name: "Age".into(),
-                kind: "date".into(),
-                format: String::new(),
-                description: "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata".into(),
-                priority: 0,
-                path: ".metadata.creationTimestamp".into(),
-            }]
+    let Some(given) = version.get("additionalPrinterColumns").and_then(Value::as_array) else {
+        return vec![age()];
+    };
+    let column = |given: &Value| Column {
+        description: match text(given, "/description") {
+            none if none.is_empty() => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                text(given, "/jsonPath")
+            ),
+            description => description,
         },
-        |list| {
-            list.iter()
-                .map(|column| Column {
-                    name: text(column, "/name"),
-                    kind: text(column, "/type"),
-                    format: text(column, "/format"),
-                    description: {
-                        let given = text(column, "/description");
-                        if given.is_empty() {
-                            format!("Custom resource definition column (in JSONPath format): {}", text(column, "/jsonPath"))
-                        } else {
-                            given
-                        }
-                    },
-                    priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
-                    path: text(column, "/jsonPath"),
-                })
-                .collect()
-        },
-    )
+        format: text(given, "/format"),
+        priority: given.get("priority").and_then(Value::as_i64).unwrap_or(0),
+        ..Column::new(
+            &text(given, "/name"),
+            &text(given, "/type"),
+            "",
+            &text(given, "/jsonPath"),
+        )
+    };
+    given.iter().map(column).collect()
+}
+
+fn age() -> Column {
+    Column::new("Age", "date", CREATED_TEXT, ".metadata.creationTimestamp")
+}
+
+/// What the scale of every custom resource has.
+pub(crate) fn scale_columns() -> &'static [Column] {
+    static COLUMNS: LazyLock<[Column; 3]> = LazyLock::new(|| {
+        let number = |name, description, path| Column::new(name, "integer", description, path);
+        [
+            number("Desired", "Number of desired replicas", ".spec.replicas"),
+            number("Available", "Number of actual replicas", ".status.replicas"),
+            age(),
+        ]
+    });
+    &*COLUMNS
 }
 
 /// Whether the definition is to be served.

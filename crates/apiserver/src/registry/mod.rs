@@ -15,7 +15,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(crate) use builtin_kind::token_request;
-pub(crate) use crd::{CrdProblem, accept_names, established, from_crd, has_condition, set_condition};
+pub(crate) use crd::{
+    CrdProblem, accept_names, established, from_crd, has_condition, scale_columns, set_condition,
+};
 
 use crate::builtin::{self, Kind, autoscaler};
 use crate::go_numbers::strip_whole_floats;
@@ -45,6 +47,19 @@ pub(crate) struct Column {
     pub priority: i64,
     /// Where the value is, in the JSONPath dialect of Kubernetes without braces.
     pub path: String,
+}
+
+impl Column {
+    fn new(name: &str, kind: &str, description: &str, path: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            format: String::new(),
+            description: description.to_owned(),
+            priority: 0,
+            path: path.to_owned(),
+        }
+    }
 }
 
 /// Where `/scale` finds its numbers.

@@ -1,27 +1,50 @@
 //! Lists that are sets or maps: no item twice.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
 use super::cause::{Cause, child, index, key};
 use super::node::{Additional, Arena, ListType, NodeId};
 
-/// The item of `list` whose key fields equal those of `item`; none if that lacks one of them.
-pub(crate) fn find_by_key<'a>(list: &'a [Value], item: &Value, keys: &[Box<str>]) -> Option<&'a Value> {
-    let is_key = |value: &Value| !matches!(value, Value::Null | Value::Array(_) | Value::Object(_));
-    let wanted = key_of(item, keys).filter(|key| key.iter().all(is_key))?;
-    list.iter()
-        .find(|other| key_of(other, keys).as_ref() == Some(&wanted))
+/// The items of a list by their key fields.
+pub(crate) struct ByKey<'a> {
+    keys: &'a [Box<str>],
+    items: HashMap<String, &'a Value>,
 }
 
-fn key_of(item: &Value, keys: &[Box<str>]) -> Option<Vec<Value>> {
+impl<'a> ByKey<'a> {
+    pub fn of(list: &'a [Value], keys: &'a [Box<str>]) -> Self {
+        let mut items = HashMap::with_capacity(list.len());
+        for item in list {
+            if let Some(key) = key_of(item, keys) {
+                items.entry(key).or_insert(item);
+            }
+        }
+        Self { keys, items }
+    }
+
+    /// The item whose key fields equal those of `item`; none if that lacks one of them.
+    pub fn find(&self, item: &Value) -> Option<&'a Value> {
+        self.items.get(&key_of(item, self.keys)?).copied()
+    }
+}
+
+/// The key fields of an item as text; none if it lacks one of them.
+fn key_of(item: &Value, keys: &[Box<str>]) -> Option<String> {
     let map = item.as_object()?;
-    Some(
-        keys.iter()
-            .map(|k| map.get(k.as_ref()).cloned().unwrap_or(Value::Null))
-            .collect(),
-    )
+    let mut text = String::new();
+    for key in keys {
+        match map.get(key.as_ref())? {
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            // As JSON no field runs into the next, and none has a line end.
+            value => {
+                let _ = writeln!(text, "{value}");
+            }
+        }
+    }
+    Some(text)
 }
 
 /// The duplicates in every set and map list below `value`.

@@ -7,6 +7,8 @@ use serde_json::Value;
 use super::node::{Additional, Arena, Node, NodeId};
 use super::{Schema, embedded, meta};
 
+/// How many bytes the paths of dropped fields may have; what is dropped beyond that is not named.
+const NAMED: usize = 1 << 20;
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 impl Schema {
@@ -16,6 +18,7 @@ impl Schema {
             arena: &self.arena,
             path: String::new(),
             dropped: Vec::new(),
+            noted: 0,
             embedded: false,
         };
         walk.prune(object, Some(self.root), !self.typed);
@@ -46,6 +49,7 @@ pub(super) fn metadata_form(metadata: &mut Value, path: &str) -> Vec<String> {
         arena: &schema.arena,
         path: path.to_owned(),
         dropped: Vec::new(),
+        noted: 0,
         embedded: false,
     };
     walk.prune(metadata, Some(schema.root), false);
@@ -57,6 +61,8 @@ struct Walk<'a> {
     arena: &'a Arena,
     path: String,
     dropped: Vec<String>,
+    /// How many bytes these have.
+    noted: usize,
     /// Whether there are objects inside of the object.
     embedded: bool,
 }
@@ -93,9 +99,7 @@ impl Walk<'_> {
                     self.path.truncate(length);
                 }
                 for name in unknown {
-                    self.push(&name);
-                    self.dropped.push(self.path.clone());
-                    self.path.truncate(length);
+                    self.note(&name);
                     map.remove(&name);
                 }
             }
@@ -138,6 +142,17 @@ impl Walk<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Remembers where something was dropped. A field far below long names has a long path, and there may be many.
+    fn note(&mut self, name: &str) {
+        let length = self.path.len();
+        self.push(name);
+        self.noted += self.path.len();
+        if self.noted <= NAMED {
+            self.dropped.push(self.path.clone());
+        }
+        self.path.truncate(length);
     }
 
     fn push(&mut self, name: &str) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::lists;
+use super::lists::ByKey;
 use super::node::{Arena, ListType, NodeId};
 
 /// Whether a value is the one before, as far as the real server can tell: it looks for items of a list that is a map by
@@ -11,9 +11,11 @@ pub(super) fn is_unchanged(arena: &Arena, id: NodeId, new: &Value, old: &Value) 
     let node = arena.get(id);
     match (new, old) {
         (Value::Array(new), Value::Array(old)) if node.list_type == ListType::Map => {
-            new.len() == old.len()
+            let same_length = new.len() == old.len();
+            let old = ByKey::of(old, &node.map_keys);
+            same_length
                 && new.iter().all(|item| {
-                    let before = lists::find_by_key(old, item, &node.map_keys).zip(node.items);
+                    let before = old.find(item).zip(node.items);
                     before.is_some_and(|(before, items)| is_unchanged(arena, items, item, before))
                 })
         }

@@ -1,9 +1,12 @@
 //! Validation of values against a schema, with the real server's messages and its ratcheting:
 //! an update is not blamed for what it did not change.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::cause::{Cause, child, go_float, index, quote};
+use super::lists::ByKey;
 use super::node::{Additional, Arena, Checks, ListType, Node, NodeId, Type};
 use super::unchanged::is_unchanged;
 use super::{Schema, cel, embedded, formats, lists};
@@ -84,12 +87,14 @@ impl Schema {
 #[derive(Default)]
 struct Outcome {
     causes: Vec<Cause>,
+    /// The same: each is said once, and there may be as many as there are values.
+    seen: HashSet<Cause>,
     matches: usize,
 }
 
 impl Outcome {
     fn add(&mut self, cause: Cause) {
-        if !self.causes.contains(&cause) {
+        if self.seen.insert(cause.clone()) {
             self.causes.push(cause);
         }
     }
@@ -212,9 +217,10 @@ impl Walk<'_> {
         if let Some(items) = node.items {
             let old = old
                 .and_then(Value::as_array)
-                .filter(|_| node.list_type == ListType::Map);
+                .filter(|_| node.list_type == ListType::Map)
+                .map(|old| ByKey::of(old, &node.map_keys));
             for (i, item) in new.iter().enumerate() {
-                let old = old.and_then(|old| lists::find_by_key(old, item, &node.map_keys));
+                let old = old.as_ref().and_then(|old| old.find(item));
                 self.value(item, old, items, &index(path, i), out);
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -18,6 +18,10 @@ use crate::state::State;
 
 /// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a connection may wait for a whole request, as there.
+const IDLE: Duration = Duration::from_secs(90);
+/// How many bytes of headers a request may have, as there, and how many headers in HTTP/1.1: somebody may be in many groups.
+const HEADERS: (u32, usize) = (1 << 20, 1000);
 
 /// Starts to serve.
 pub(crate) async fn listen(state: &Arc<State>, port: u16) -> Result<(), String> {
@@ -77,7 +81,20 @@ async fn accept(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor)
                     }
                 }
             });
-            let builder = Builder::new(TokioExecutor::new());
+            // Both have agreed on one: nobody has to guess from the first bytes, which may never come.
+            let builder = if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                let mut builder = Builder::new(TokioExecutor::new()).http2_only();
+                builder.http2().max_header_list_size(HEADERS.0);
+                builder
+            } else {
+                let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+                builder
+                    .http1()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(IDLE)
+                    .max_headers(HEADERS.1);
+                builder
+            };
             let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
             tokio::pin!(connection);
             tokio::select! {

@@ -96,6 +96,25 @@ fn read(inner: &RwLock<Inner>) -> RwLockReadGuard<'_, Inner> {
     inner.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the texts and names in a value are no longer than what is left.
+fn fits(value: &Value, left: &mut usize) -> bool {
+    let own = match value {
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.len(),
+        Value::Object(map) => map.keys().map(|name| name.len() + 3).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+    };
+    let Some(rest) = left.checked_sub(own) else {
+        return false;
+    };
+    *left = rest;
+    match value {
+        Value::Array(list) => list.iter().all(|item| fits(item, left)),
+        Value::Object(map) => map.values().all(|field| fits(field, left)),
+        _ => true,
+    }
+}
+
 impl Store {
     /// An empty store in memory, or what a folder holds.
     pub fn open(folder: Option<&Path>) -> Result<Self, OpenError> {
@@ -156,11 +175,11 @@ impl Store {
 
     /// Those that name `uid` as an owner.
     pub fn dependents(&self, uid: Uid) -> Vec<Arc<Object>> {
-        read(&self.inner)
-            .dependents
-            .get(&uid)
-            .cloned()
-            .unwrap_or_default()
+        read(&self.inner).dependents(uid).cloned().collect()
+    }
+
+    pub fn has_dependents(&self, uid: Uid) -> bool {
+        read(&self.inner).dependents(uid).next().is_some()
     }
 
     /// Everything in one table, or in one namespace of it.
@@ -299,6 +318,13 @@ impl Store {
         expect: Expect,
         mut value: Value,
     ) -> Result<Arc<Object>, Refused> {
+        let is_limited = !LIMITED.contains(&&**table);
+        // Defaults can make very much of little: nobody waits while it is written out for nothing.
+        let mut left = LARGEST;
+        if is_limited && !fits(&value, &mut left) {
+            read(&self.inner).check(table, &key, expect)?;
+            return Err(Refused::TooLarge);
+        }
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let previous = inner.check(table, &key, expect)?;
         let key = previous.as_ref().map_or(key, |previous| previous.key.clone());
@@ -307,7 +333,7 @@ impl Store {
             metadata.insert("resourceVersion".into(), rv.to_string().into());
         }
         let object = Arc::new(Object::new(table.clone(), key, rv, &value));
-        if object.size() > LARGEST && !LIMITED.contains(&&**table) {
+        if object.size() > LARGEST && is_limited {
             return Err(Refused::TooLarge);
         }
         inner.rv = rv;

@@ -1,11 +1,13 @@
 //! The folder on disk. One thread writes; it takes everything that piled up while it was writing as its next transaction, so that
 //! many writers share one flush. A request is acknowledged when its write is on disk.
 
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableTable, TableDefinition};
 use tokio::sync::watch;
 
 use super::{Change, Event, Object};
@@ -33,8 +35,8 @@ pub enum OpenError {
     #[error("the database in the data folder {0} cannot be used: {1}")]
     Database(String, String),
     /// A stored object is not JSON.
-    #[error("the stored object {0} cannot be read: {1}")]
-    Object(String, serde_json::Error),
+    #[error("the object {1} in the data folder {0} cannot be read: {2}")]
+    Object(String, String, serde_json::Error),
 }
 
 /// What is wrong with the folder.
@@ -44,6 +46,12 @@ fn bad(folder: &Path, error: impl Into<redb::Error>) -> OpenError {
         redb::Error::DatabaseAlreadyOpen => OpenError::InUse(folder),
         error => OpenError::Database(folder, error.to_string()),
     }
+}
+
+/// Does something with the database, which panics on some files that are damaged.
+fn guarded<T, E: From<redb::Error>>(work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(redb::Error::Corrupted("it is damaged".to_owned()).into()))
 }
 
 struct Shared {
@@ -61,6 +69,8 @@ pub(super) struct Disk {
     folder: PathBuf,
     /// Gone once closed, so that another server may open the folder.
     database: Mutex<Option<Arc<Database>>>,
+    /// Read when the folder is opened: a key that cannot be read must not be taken for one that is not there, and made anew.
+    secrets: Mutex<HashMap<String, Vec<u8>>>,
     shared: Arc<Shared>,
     durable: watch::Receiver<Result<u64, String>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -73,31 +83,15 @@ impl Disk {
         std::fs::create_dir_all(folder).map_err(io)?;
         let path = folder.join("cluster.redb");
         private(&path).map_err(io)?;
-        let database = Database::create(&path).map_err(|e| bad(folder, e))?;
-        let mut rv = 0;
-        let mut objects = Vec::new();
-        let write = database.begin_write().map_err(|e| bad(folder, e))?;
-        {
-            let table = write.open_table(OBJECTS).map_err(|e| bad(folder, e))?;
-            for entry in table.iter().map_err(|e| bad(folder, e))? {
-                let (key, value) = entry.map_err(|e| bad(folder, e))?;
-                let Some((table, name)) = key.value().split_once('\n') else {
-                    continue;
-                };
-                let object = Object::from_disk(table.into(), name.into(), value.value())
-                    .map_err(|error| OpenError::Object(key.value().replace('\n', " "), error))?;
-                objects.push(object);
-            }
-            let mut numbers = write.open_table(NUMBERS).map_err(|e| bad(folder, e))?;
-            if let Some(number) = numbers.get(RV).map_err(|e| bad(folder, e))? {
-                rv = number.value() + JUMP;
-            }
-            rv = rv.max(1);
-            numbers.insert(RV, rv).map_err(|e| bad(folder, e))?;
-            write.open_table(SECRETS).map_err(|e| bad(folder, e))?;
-        }
-        write.commit().map_err(|e| bad(folder, e))?;
-
+        let Content {
+            database,
+            rv,
+            objects,
+            secrets,
+        } = guarded(|| read_all(&path)).map_err(|unusable| match unusable {
+            Unusable::Database(error) => bad(folder, error),
+            Unusable::Object(key, error) => OpenError::Object(folder.display().to_string(), key, error),
+        })?;
         let database = Arc::new(database);
         let shared = Arc::new(Shared {
             pending: Mutex::default(),
@@ -114,6 +108,7 @@ impl Disk {
             Self {
                 folder: folder.to_owned(),
                 database: Mutex::new(Some(database)),
+                secrets: Mutex::new(secrets),
                 shared,
                 durable,
                 writer: Mutex::new(Some(writer)),
@@ -157,21 +152,23 @@ impl Disk {
     }
 
     pub fn secret(&self, name: &str) -> Option<Vec<u8>> {
-        let read = self.database()?.begin_read().ok()?;
-        let table = read.open_table(SECRETS).ok()?;
-        table.get(name).ok()?.map(|value| value.value().to_vec())
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.get(name).cloned()
     }
 
     pub fn keep_secret(&self, name: &str, value: &[u8]) -> Result<(), OpenError> {
         let Some(open) = self.database() else {
             return Ok(());
         };
-        let write = open.begin_write().map_err(|e| bad(&self.folder, e))?;
-        {
-            let mut table = write.open_table(SECRETS).map_err(|e| bad(&self.folder, e))?;
-            table.insert(name, value).map_err(|e| bad(&self.folder, e))?;
-        }
-        write.commit().map_err(|e| bad(&self.folder, e))
+        guarded(|| {
+            let write = open.begin_write()?;
+            write.open_table(SECRETS)?.insert(name, value)?;
+            Ok(write.commit()?)
+        })
+        .map_err(|error: redb::Error| bad(&self.folder, error))?;
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.insert(name.to_owned(), value.to_vec());
+        Ok(())
     }
 
     pub fn close(&self) {
@@ -192,6 +189,64 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// What a database holds.
+struct Content {
+    database: Database,
+    rv: u64,
+    objects: Vec<Object>,
+    secrets: HashMap<String, Vec<u8>>,
+}
+
+/// Why that cannot be told.
+enum Unusable {
+    Database(redb::Error),
+    /// The name of the object.
+    Object(String, serde_json::Error),
+}
+
+impl<E: Into<redb::Error>> From<E> for Unusable {
+    fn from(error: E) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+/// Opens a database, reads all of it, and marks that it was opened.
+fn read_all(path: &Path) -> Result<Content, Unusable> {
+    let database = Database::create(path)?;
+    let mut rv = 0;
+    let mut objects = Vec::new();
+    let mut secrets = HashMap::new();
+    let write = database.begin_write()?;
+    {
+        for entry in write.open_table(OBJECTS)?.iter()? {
+            let (key, value) = entry?;
+            let Some((table, name)) = key.value().split_once('\n') else {
+                continue;
+            };
+            let object = Object::from_disk(table.into(), name.into(), value.value())
+                .map_err(|error| Unusable::Object(key.value().replace('\n', " "), error))?;
+            objects.push(object);
+        }
+        let mut numbers = write.open_table(NUMBERS)?;
+        if let Some(number) = numbers.get(RV)? {
+            rv = number.value().saturating_add(JUMP);
+        }
+        rv = rv.max(1);
+        numbers.insert(RV, rv)?;
+        for entry in write.open_table(SECRETS)?.iter()? {
+            let (name, value) = entry?;
+            secrets.insert(name.value().to_owned(), value.value().to_vec());
+        }
+    }
+    write.commit()?;
+    Ok(Content {
+        database,
+        rv,
+        objects,
+        secrets,
+    })
 }
 
 /// Makes the file, if there is none. Keys of the cluster are inside: nobody but the owner may ever open it.
@@ -223,7 +278,7 @@ fn write_all(
             (std::mem::take(&mut pending.events), pending.closed)
         };
         if let Some(last) = events.last() {
-            match write_batch(database, &events) {
+            match guarded(|| write_batch(database, &events)) {
                 Ok(()) => drop(durable.send_replace(Ok(last.rv))),
                 Err(error) => {
                     // Nothing after this may be acknowledged: what follows could depend on what was lost.

@@ -32,7 +32,8 @@ pub(super) struct Inner {
     pub floor: u64,
     pub tables: HashMap<TableId, Table>,
     pub uids: HashMap<Uid, Arc<Object>>,
-    pub dependents: HashMap<Uid, Vec<Arc<Object>>>,
+    /// By owner and dependent: one owner may have very many.
+    pub dependents: BTreeMap<(Uid, Uid), Arc<Object>>,
 }
 
 impl Inner {
@@ -61,7 +62,7 @@ impl Inner {
         table.objects.insert(object.key.clone(), object.clone());
         self.uids.insert(object.uid, object.clone());
         for owner in &object.owners {
-            self.dependents.entry(*owner).or_default().push(object.clone());
+            self.dependents.insert((*owner, object.uid), object.clone());
         }
     }
 
@@ -71,13 +72,16 @@ impl Inner {
         }
         self.uids.remove(&object.uid);
         for owner in &object.owners {
-            if let Some(list) = self.dependents.get_mut(owner) {
-                list.retain(|one| one.uid != object.uid);
-                if list.is_empty() {
-                    self.dependents.remove(owner);
-                }
-            }
+            self.dependents.remove(&(*owner, object.uid));
         }
+    }
+}
+
+impl Inner {
+    /// Those that name `uid` as an owner.
+    pub fn dependents(&self, uid: Uid) -> impl Iterator<Item = &Arc<Object>> {
+        let all = self.dependents.range((uid, Uid::MIN)..=(uid, Uid::MAX));
+        all.map(|(_, object)| object)
     }
 }
 

@@ -202,6 +202,12 @@ fn requests(container: &mut Value) {
     }
 }
 
+/// The defaults of the pods that an object makes; what says nothing about them has a template with nothing in it.
+fn template(object: &mut Value) {
+    parent(object, &["spec", "template", "spec"]);
+    pod_spec(object, "/spec/template/spec");
+}
+
 pub(super) fn deployment(object: &mut Value) {
     set(object, "/spec/replicas", 1);
     set_text(object, "/spec/strategy/type", "RollingUpdate");
@@ -211,12 +217,12 @@ pub(super) fn deployment(object: &mut Value) {
     }
     set(object, "/spec/revisionHistoryLimit", 10);
     set(object, "/spec/progressDeadlineSeconds", 600);
-    pod_spec(object, "/spec/template/spec");
+    template(object);
 }
 
 pub(super) fn replica_set(object: &mut Value) {
     set(object, "/spec/replicas", 1);
-    pod_spec(object, "/spec/template/spec");
+    template(object);
 }
 
 /// It chooses, and is labelled, as its pods are, if it does not say otherwise.
@@ -233,7 +239,8 @@ pub(super) fn replication_controller(object: &mut Value) {
             }
         }
     }
-    replica_set(object);
+    set(object, "/spec/replicas", 1);
+    pod_spec(object, "/spec/template/spec");
 }
 
 pub(super) fn stateful_set(object: &mut Value) {
@@ -262,7 +269,7 @@ pub(super) fn stateful_set(object: &mut Value) {
         set(claim, "/spec/volumeMode", "Filesystem");
         set(claim, "/status/phase", "Pending");
     });
-    pod_spec(object, "/spec/template/spec");
+    template(object);
 }
 
 /// How often the template of a DaemonSet changed. The real server keeps it as a number and shows it as this annotation.
@@ -306,7 +313,7 @@ pub(super) fn daemon_set(object: &mut Value) {
         set(object, "/spec/updateStrategy/rollingUpdate/maxSurge", 0);
     }
     set(object, "/spec/revisionHistoryLimit", 10);
-    pod_spec(object, "/spec/template/spec");
+    template(object);
 }
 
 fn job_spec(object: &mut Value, pointer: &str) {
@@ -323,14 +330,14 @@ fn job_spec(object: &mut Value, pointer: &str) {
     set(spec, "/completionMode", "NonIndexed");
     set(spec, "/suspend", false);
     set(spec, "/podReplacementPolicy", "TerminatingOrFailed");
+    parent(spec, &["template", "spec"]);
     pod_spec(spec, "/template/spec");
 }
 
 pub(super) fn job(object: &mut Value) {
+    parent(object, &["spec"]);
     job_spec(object, "/spec");
-    if object.get("spec").is_some_and(Value::is_object) {
-        set(object, "/spec/manualSelector", false);
-    }
+    set(object, "/spec/manualSelector", false);
     super::super::job::label(object);
 }
 
@@ -339,10 +346,6 @@ pub(super) fn cron_job(object: &mut Value) {
     set(object, "/spec/suspend", false);
     set(object, "/spec/successfulJobsHistoryLimit", 3);
     set(object, "/spec/failedJobsHistoryLimit", 1);
-    if let Some(spec) = object
-        .pointer_mut("/spec/jobTemplate/spec")
-        .filter(|s| s.is_object())
-    {
-        pod_spec(spec, "/template/spec");
-    }
+    parent(object, &["spec", "jobTemplate", "spec", "template", "spec"]);
+    pod_spec(object, "/spec/jobTemplate/spec/template/spec");
 }

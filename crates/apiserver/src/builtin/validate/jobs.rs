@@ -5,24 +5,60 @@ use serde_json::{Map, Value};
 use super::workloads::{copy, pod_spec, selected_template};
 use super::{Cause, immutable, text};
 use crate::builtin::job::{NAMES, UIDS};
-use crate::schema::key;
+use crate::schema::{child, key};
 use crate::selector::LabelSelector;
+
+/// What becomes of a job whose time has come while the one before it still runs.
+const POLICIES: [&str; 3] = ["Allow", "Forbid", "Replace"];
 
 pub(super) fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = generated(new);
     causes.extend(selected_template(new));
-    let spec = new.pointer("/spec/template/spec").unwrap_or(&Value::Null);
-    causes.extend(pod_spec(spec, "spec.template.spec"));
-    if text(spec, "/restartPolicy") == "Always" {
-        causes.push(Cause::required(
-            "spec.template.spec.restartPolicy",
-            "valid values: \"OnFailure\", \"Never\"",
-        ));
-    }
+    causes.extend(ending_pods(new, "/spec/template/spec", "spec.template.spec"));
     if let Some(old) = old {
         causes.extend(immutable(new, old, "/spec/selector"));
         causes.extend(immutable(new, old, "/spec/completionMode"));
         causes.extend(template(new, old));
+    }
+    causes
+}
+
+pub(super) fn cron_job(new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if text(new, "/spec/schedule").is_empty() {
+        causes.push(Cause::required("spec.schedule", ""));
+    }
+    let policy = text(new, "/spec/concurrencyPolicy");
+    if !POLICIES.contains(&policy) {
+        causes.push(Cause::not_supported(
+            "spec.concurrencyPolicy",
+            &policy.into(),
+            &POLICIES,
+        ));
+    }
+    let template = "spec.jobTemplate.spec.template.spec";
+    causes.extend(ending_pods(new, "/spec/jobTemplate/spec/template/spec", template));
+    for name in [
+        "startingDeadlineSeconds",
+        "successfulJobsHistoryLimit",
+        "failedJobsHistoryLimit",
+    ] {
+        let number = new.pointer(&format!("/spec/{name}")).and_then(Value::as_i64);
+        if let Some(number) = number.filter(|number| *number < 0) {
+            let detail = "must be greater than or equal to 0";
+            causes.push(Cause::invalid(child("spec", name), &number.into(), detail));
+        }
+    }
+    causes
+}
+
+/// The pods of a job must be such as come to an end.
+fn ending_pods(new: &Value, pointer: &str, path: &str) -> Vec<Cause> {
+    let spec = new.pointer(pointer).unwrap_or(&Value::Null);
+    let mut causes = pod_spec(spec, path);
+    if text(spec, "/restartPolicy") == "Always" {
+        let detail = "valid values: \"OnFailure\", \"Never\"";
+        causes.push(Cause::required(child(path, "restartPolicy"), detail));
     }
     causes
 }

@@ -74,6 +74,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         }
         "ReplicationController" => causes.extend(workloads::replication_controller(new)),
         "Job" => causes.extend(jobs::job(new, old)),
+        "CronJob" => causes.extend(jobs::cron_job(new)),
         "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
         _ => {}
     }

@@ -128,12 +128,21 @@ pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 /// A selector must be there, and choose what the template makes.
 pub(super) fn selected_template(new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if new.pointer("/spec/selector").is_none_or(Value::is_null) {
+        causes.push(Cause::required("spec.selector", ""));
+    }
+    causes.extend(chosen_template(new));
+    causes
+}
+
+/// What there is of a selector must choose what the template makes.
+fn chosen_template(new: &Value) -> Vec<Cause> {
     let labels = new.pointer("/spec/template/metadata/labels");
     let selector = new.pointer("/spec/selector").filter(|s| !s.is_null());
-    let mut causes = match selector {
-        None => vec![Cause::required("spec.selector", "")],
-        Some(selector) => label_selector(Some(selector), "spec.selector"),
-    };
+    let mut causes = selector.map_or_else(Vec::new, |selector| {
+        label_selector(Some(selector), "spec.selector")
+    });
     let chooses = selector.is_some_and(|selector| {
         LabelSelector::from_object(Some(selector))
             .is_ok_and(|selector| selector.matches(labels.and_then(Value::as_object)))
@@ -153,7 +162,12 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
         causes.extend(immutable(new, old, "/spec/selector"));
     }
     causes.extend(negative(new));
-    causes.extend(selected_template(new));
+    // Of a DaemonSet without a selector it is only said that it chooses nothing.
+    causes.extend(if kind == "DaemonSet" {
+        chosen_template(new)
+    } else {
+        selected_template(new)
+    });
     if let Some(selector) = new.pointer("/spec/selector").filter(|s| !s.is_null()) {
         let empty = selector.as_object().is_none_or(|s| {
             s.values().all(|v| {

@@ -8,7 +8,7 @@ use kube_cel::cel::objects::Key;
 use serde_json::Value;
 
 use super::super::cause::{Cause, child, index, key};
-use super::super::lists;
+use super::super::lists::ByKey;
 use super::super::node::{Additional, Arena, ListType, Node, NodeId, Type};
 use super::super::unchanged::is_unchanged;
 use super::super::validate::Verdict;
@@ -286,9 +286,10 @@ fn walk(
             };
             let old = old
                 .and_then(Value::as_array)
-                .filter(|_| node.list_type == ListType::Map);
+                .filter(|_| node.list_type == ListType::Map)
+                .map(|old| ByKey::of(old, &node.map_keys));
             for (i, item) in list.iter().enumerate() {
-                let old = old.and_then(|old| lists::find_by_key(old, item, &node.map_keys));
+                let old = old.as_ref().and_then(|old| old.find(item));
                 walk(
                     arena,
                     items,
