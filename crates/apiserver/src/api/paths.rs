@@ -54,7 +54,7 @@ enum Kind {
 impl Kind {
     fn of(parts: &[&str]) -> Self {
         match parts {
-            ["version", ..] | ["api", ..] | ["apis", _, _, ..] => Self::Versioned,
+            ["version" | "api", ..] | ["apis", _, _, ..] => Self::Versioned,
             ["apis", ..] => Self::Grouped,
             ["openid", "v1", "jwks", ..] | [".well-known", "openid-configuration", ..] => Self::Document,
             _ => Self::Plain,
