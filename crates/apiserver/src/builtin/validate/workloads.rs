@@ -112,7 +112,15 @@ fn with_changeable(old: &Value, new: &Value) -> Value {
 pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = |pod: &Value| pod.get("spec").cloned().unwrap_or_default();
     let Some(old) = old else {
-        return pod_spec(&spec(new), "spec");
+        let mut causes = pod_spec(&spec(new), "spec");
+        let debugged = new.pointer("/spec/ephemeralContainers").and_then(Value::as_array);
+        if debugged.is_some_and(|containers| !containers.is_empty()) {
+            causes.push(Cause::forbidden(
+                "spec.ephemeralContainers",
+                "cannot be set on create",
+            ));
+        }
+        return causes;
     };
     let (old, new) = (spec(old), spec(new));
     let mut causes = Vec::new();
