@@ -115,7 +115,9 @@ impl Client {
         timeout: Duration,
     ) -> Result<Bytes, String> {
         let mut target = target.clone();
-        target.path = format!("{}?timeout={}s", target.path, timeout.as_secs());
+        let left = crate::http::time_left().map_or(timeout, |left| left.min(timeout));
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        target.path = format!("{}?timeout={seconds}s", target.path);
         let shown = format!("Post \"{}\"", target.url());
         let body = Bytes::from(review.to_string());
         // It is large, and most requests wait for no webhook.

@@ -1,5 +1,6 @@
 //! Match conditions, and the compiled expressions behind them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -40,14 +41,10 @@ pub(super) fn activation(
     object: Option<&Value>,
 ) -> Activation {
     let mut out = Activation::default();
-    let mut review = request.review(place, object);
-    let mut objects = [Value::Null, Value::Null];
-    if let Some(map) = review.as_object_mut() {
-        objects = ["object", "oldObject"].map(|name| map.remove(name).unwrap_or_default());
-    }
-    out.bind("request", &review);
-    for (name, value) in ["object", "oldObject"].into_iter().zip(&objects) {
-        out.bind(name, value);
+    out.bind("request", &request.told(place));
+    for (name, value) in [("object", object), ("oldObject", request.old_object.as_ref())] {
+        let shown = value.map_or(Value::Null, |value| request.shown_at(place, value));
+        out.bind(name, &shown);
     }
     let asked = AskedResource {
         group: request.group.clone(),
@@ -64,25 +61,42 @@ pub(super) fn activation(
     out
 }
 
-/// Whether all match conditions hold. The first that is false decides over errors of others.
-pub(super) fn conditions_hold(conditions: Option<&Value>, activation: &Activation) -> Result<bool, String> {
+/// Whether all match conditions hold. One that is false decides over errors of others, but not over what all of them cost:
+/// none is left out.
+pub(super) fn conditions_hold(
+    conditions: Option<&Value>,
+    request: &Request,
+    place: &Place,
+    activation: &Activation,
+) -> Result<bool, String> {
+    let conditions = conditions
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let mut activation = Cow::Borrowed(activation);
+    if !conditions.is_empty() && *place != Place::of(request) {
+        // They are shown the object as the rule wants it, and told of the resource that was asked for.
+        let mut told = request.told(place);
+        if let Some(map) = told.as_object_mut() {
+            let asked = map.get("requestResource").cloned().unwrap_or_default();
+            map.insert("resource".into(), asked);
+        }
+        activation.to_mut().bind("request", &told);
+    }
     let mut errors = Vec::new();
+    let mut all_true = true;
     let mut budget = Budget::new(PER_CONDITIONS);
-    for condition in conditions.and_then(Value::as_array).into_iter().flatten() {
+    for condition in conditions {
         let source = condition
             .get("expression")
             .and_then(Value::as_str)
             .unwrap_or_default();
         let holds = compile(source)
             .map_err(Failure::Error)
-            .and_then(|e| e.decide_within(activation, &mut budget));
+            .and_then(|e| e.decide_within(&activation, &mut budget));
         match holds {
             Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(Failure::OutOfBudget) => {
-                errors.push(OUT_OF_BUDGET.to_owned());
-                break;
-            }
+            Ok(false) => all_true = false,
+            Err(Failure::OutOfBudget) => return Err(OUT_OF_BUDGET.to_owned()),
             Err(Failure::Error(e)) => {
                 let error = format!("expression '{source}' resulted in error: {e}");
                 // Each is said once.
@@ -93,6 +107,7 @@ pub(super) fn conditions_hold(conditions: Option<&Value>, activation: &Activatio
         }
     }
     match errors.as_slice() {
+        _ if !all_true => Ok(false),
         [] => Ok(true),
         [error] => Err(error.clone()),
         several => Err(format!("[{}]", several.join(", "))),

@@ -11,6 +11,7 @@ mod classes;
 mod client;
 mod expressions;
 mod limits;
+mod params;
 mod pod_security;
 mod pods;
 mod policy;
@@ -42,8 +43,8 @@ pub trait Source: Send + Sync {
     fn list_in(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>>;
     /// One object; the namespace is empty for cluster-scoped ones.
     fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
-    /// The resource behind a kind, and whether it is namespaced.
-    fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)>;
+    /// The resource behind a kind of parameters.
+    fn resource(&self, api_version: &str, kind: &str) -> Option<ParamResource>;
     /// A stored object of a kind, as it is in a version, for those who only read it.
     fn shown(&self, _api_version: &str, _kind: &str, object: &Value) -> Value {
         object.clone()
@@ -54,6 +55,17 @@ pub trait Source: Send + Sync {
     fn authorizer(&self) -> Arc<dyn Authorize>;
     /// Tells the client something, whatever becomes of the request.
     fn warn(&self, warning: &str);
+}
+
+/// A resource whose objects may be the parameters of policies.
+#[derive(Clone, Debug)]
+pub struct ParamResource {
+    /// Its name.
+    pub plural: String,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Whether it has objects that can be listed: reviews are only answered.
+    pub listed: bool,
 }
 
 /// Reads objects that a webhook changed.
@@ -118,13 +130,14 @@ impl Admission {
             }
             for (i, configuration) in configurations.iter().enumerate() {
                 for (j, hook) in webhook::hooks(configuration).enumerate() {
-                    if round == 1 && !again.contains(&(i, j)) {
-                        continue;
-                    }
                     let shown = (request.operation != Operation::Delete).then_some(&*object);
+                    // Of those that are not called again, too: what was made of the object may be what their conditions fail on.
                     let Some(call) = webhook::matching(source, request, hook, shown)? else {
                         continue;
                     };
+                    if round == 1 && !again.contains(&(i, j)) {
+                        continue;
+                    }
                     let asked = webhook::mutate(&self.client, source, request, hook, &call, object, reader);
                     if let Some(differs) = asked.await? {
                         if differs || (reader.has_exact_times() && !patched) {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::request::text;
 use super::{Operation, Rejection, Request, Source, accounts, priority, topology};
+use crate::status::Failure;
 
 /// Completes a new pod.
 pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value) -> Result<(), Rejection> {
@@ -37,9 +38,10 @@ pub(super) fn mutate(source: &dyn Source, request: &Request, object: &mut Value)
 
 /// There are no runtime classes here, so every one is missing.
 fn runtime_class(request: &Request, pod: &Value) -> Result<(), Rejection> {
-    match text(pod, "/spec/runtimeClassName") {
-        "" => Ok(()),
-        name => Err(request.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found"))),
+    match pod.pointer("/spec/runtimeClassName").and_then(Value::as_str) {
+        None => Ok(()),
+        Some("") => Err(Failure::new(500, "", "resource name may not be empty").into()),
+        Some(name) => Err(request.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found"))),
     }
 }
 

@@ -7,9 +7,8 @@ use kube_cel::cel::objects::{Key, Map as CelMap};
 use serde_json::{Value, json};
 
 use super::request::text;
-use super::{GROUP, Rejection, Request, Source, expressions, rules, sorted};
-use crate::schema::{Activation, Budget, Failure, OUT_OF_BUDGET, PER_OBJECT, why_lacking};
-use crate::selector::LabelSelector;
+use super::{GROUP, Rejection, Request, Source, expressions, params, rules, sorted};
+use crate::schema::{Activation, Budget, Expression, Failure, OUT_OF_BUDGET, PER_OBJECT, why_lacking};
 
 /// A policy that says no.
 struct Denial {
@@ -68,6 +67,17 @@ pub(super) fn validate(
             Ok(Some(place)) => place,
             Ok(None) => continue,
             Err(e) => {
+                fail(
+                    &mut denials,
+                    "",
+                    format!("failed to configure policy: {}", e.message),
+                );
+                continue;
+            }
+        };
+        let kind = match params::Kind::of(source, policy) {
+            Ok(kind) => kind,
+            Err(e) => {
                 fail(&mut denials, "", format!("failed to configure policy: {e}"));
                 continue;
             }
@@ -82,13 +92,17 @@ pub(super) fn validate(
                         fail(
                             &mut denials,
                             binding_name,
-                            format!("failed to configure binding: {e}"),
+                            format!("failed to configure binding: {}", e.message),
                         );
                         continue;
                     }
                 }
             }
-            let params = match params(source, policy, binding, request) {
+            let params = match &kind {
+                None => Ok(vec![None]),
+                Some(kind) => kind.chosen(source, binding, request),
+            };
+            let params = match params {
                 Ok(params) => params,
                 Err(e) => {
                     fail(
@@ -164,62 +178,6 @@ fn rejection(request: &Request, denial: &Denial) -> Rejection {
     rejection
 }
 
-/// The parameters a binding brings: none at all is one round without.
-fn params(
-    source: &dyn Source,
-    policy: &Value,
-    binding: &Value,
-    request: &Request,
-) -> Result<Vec<Option<Arc<Value>>>, String> {
-    let Some(kind) = policy.pointer("/spec/paramKind") else {
-        return Ok(vec![None]);
-    };
-    let (api_version, kind) = (text(kind, "/apiVersion"), text(kind, "/kind"));
-    let Some((plural, namespaced)) = source.resource(api_version, kind) else {
-        return Err(format!(
-            "failed to find resource referenced by paramKind: '{api_version}, Kind={kind}'"
-        ));
-    };
-    let Some(reference) = binding.pointer("/spec/paramRef") else {
-        return Ok(vec![None]);
-    };
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let namespace = match (namespaced, text(reference, "/namespace")) {
-        (false, "") => String::new(),
-        (false, _) => {
-            return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into());
-        }
-        (true, "") if request.namespace.is_empty() => {
-            return Err(
-                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
-                    .into(),
-            );
-        }
-        (true, "") => request.namespace.clone(),
-        (true, namespace) => namespace.to_owned(),
-    };
-    let name = text(reference, "/name");
-    let found: Vec<Option<Arc<Value>>> = if name.is_empty() {
-        let selector = LabelSelector::from_object(reference.get("selector"))?;
-        let all = source.list(group, &plural).into_iter().filter(|o| {
-            (!namespaced || text(o, "/metadata/namespace") == namespace)
-                && selector.matches(o.pointer("/metadata/labels").and_then(Value::as_object))
-        });
-        all.map(Some).collect()
-    } else {
-        source
-            .get(group, &plural, &namespace, name)
-            .map(Some)
-            .into_iter()
-            .collect()
-    };
-    if found.is_empty() && text(reference, "/parameterNotFoundAction") == "Deny" {
-        return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
-    }
-    let shown = |param: Arc<Value>| Arc::new(source.shown(api_version, kind, &param));
-    Ok(found.into_iter().map(|param| param.map(shown)).collect())
-}
-
 /// What a policy says of a request.
 #[derive(Default)]
 struct Outcome {
@@ -252,7 +210,8 @@ fn evaluate(
         },
         broken: Vec::new(),
     };
-    match expressions::conditions_hold(policy.pointer("/spec/matchConditions"), &activation) {
+    let conditions = policy.pointer("/spec/matchConditions");
+    match expressions::conditions_hold(conditions, request, place, &activation) {
         Ok(true) => {}
         Ok(false) => return Outcome::default(),
         Err(e) => return on_error(e),
@@ -266,60 +225,65 @@ fn evaluate(
     }
     let mut budget = Budget::new(PER_OBJECT);
     bind_variables(policy, &mut activation, &mut budget);
-    let mut failed = Vec::new();
-    // Which validation failed, of those that did not end in an error.
-    let mut unsaid = Vec::new();
+    let mut verdicts: Vec<Result<bool, String>> = Vec::new();
     let validations = policy.pointer("/spec/validations").and_then(Value::as_array);
-    for (at, validation) in validations.into_iter().flatten().enumerate() {
+    let validations = validations.map_or(&[][..], Vec::as_slice);
+    for validation in validations {
         let rule = text(validation, "/expression");
         let holds = expressions::compile(rule)
             .map_err(Failure::Error)
             .and_then(|e| e.decide_within(&activation, &mut budget));
         match holds {
-            Ok(true) => {}
-            Ok(false) => {
-                unsaid.push((failed.len(), at));
-                failed.push((text(validation, "/reason").to_owned(), String::new()));
-            }
+            Ok(holds) => verdicts.push(Ok(holds)),
             Err(Failure::OutOfBudget) => return on_error(OUT_OF_BUDGET.to_owned()),
             Err(Failure::Error(e)) => {
-                failed.extend(on_error(format!("expression '{rule}' resulted in error: {e}")).failed);
+                verdicts.push(Err(format!("expression '{rule}' resulted in error: {e}")));
             }
         }
     }
-    // Most requests fail nothing.
-    let validations = validations.filter(|_| !unsaid.is_empty());
-    let said = messages(validations.map_or(&[], Vec::as_slice), &activation, &budget);
-    for (at, validation) in unsaid {
-        if let (Some((_, message)), Some(said)) = (failed.get_mut(at), said.get(validation)) {
-            message.clone_from(said);
+    let said = messages(validations, &verdicts, &activation, budget);
+    let mut failed = Vec::new();
+    for (at, (validation, verdict)) in validations.iter().zip(verdicts).enumerate() {
+        match (verdict, &said) {
+            (Err(why), _) => failed.extend(on_error(why).failed),
+            // Whether it holds or not.
+            (Ok(_), None) => {
+                let why = format!("failed messageExpression: {OUT_OF_BUDGET}");
+                failed.extend(on_error(why).failed);
+            }
+            (Ok(false), Some(said)) => {
+                let message = said.get(at).cloned().unwrap_or_default();
+                failed.push((text(validation, "/reason").to_owned(), message));
+            }
+            (Ok(true), Some(_)) => {}
         }
     }
-    let broken = audit(policy, &activation, &mut budget);
-    Outcome { failed, broken }
+    match audit(policy, &activation) {
+        Some(broken) => Outcome { failed, broken },
+        None => on_error(OUT_OF_BUDGET.to_owned()),
+    }
 }
 
-/// Makes the audit annotations. There is no audit here, but one that cannot be made is an error of the policy.
-fn audit(policy: &Value, activation: &Activation, budget: &mut Budget) -> Vec<String> {
+/// Makes the audit annotations, which have a budget of their own; nothing if they spend it. There is no audit here, but one that
+/// cannot be made is an error of the policy.
+fn audit(policy: &Value, activation: &Activation) -> Option<Vec<String>> {
+    let mut budget = Budget::new(PER_OBJECT);
     let annotations = policy.pointer("/spec/auditAnnotations").and_then(Value::as_array);
     let mut broken = Vec::new();
     for annotation in annotations.into_iter().flatten() {
         let rule = text(annotation, "/valueExpression");
         let value = expressions::compile(rule)
             .map_err(Failure::Error)
-            .and_then(|e| e.evaluate_within(activation, budget));
+            .and_then(|e| e.evaluate_within(activation, &mut budget));
         match value {
             Ok(_) => {}
-            Err(Failure::OutOfBudget) => {
-                broken.push(OUT_OF_BUDGET.to_owned());
-                break;
-            }
+            Err(Failure::OutOfBudget) => return None,
             Err(Failure::Error(e)) => {
                 broken.push(format!("expression '{rule}' resulted in error: {e}"));
             }
         }
     }
-    broken
+    Some(broken)
 }
 
 /// `variables.x`, each able to use those before it. Whoever uses one that fails, fails as well.
@@ -366,20 +330,32 @@ fn bind_variables(policy: &Value, activation: &mut Activation, budget: &mut Budg
 }
 
 /// What each validation says when it fails. All message expressions are evaluated, with what the validations left to spend;
-/// if that is not enough for all, none has a say.
-fn messages(validations: &[Value], activation: &Activation, left: &Budget) -> Vec<String> {
-    let mut budget = left.clone();
-    let mut evaluated = Vec::new();
-    for validation in validations {
+/// nothing if that is not enough for all.
+fn messages(
+    validations: &[Value],
+    verdicts: &[Result<bool, String>],
+    activation: &Activation,
+    mut budget: Budget,
+) -> Option<Vec<String>> {
+    let compiled = validations.iter().map(|validation| {
         let rule = text(validation, "/messageExpression");
-        let said = expressions::compile(rule)
-            .map_err(Failure::Error)
-            .and_then(|expression| expression.text_within(activation, &mut budget));
-        if !rule.is_empty() && said == Err(Failure::OutOfBudget) {
-            evaluated.clear();
-            break;
+        expressions::compile(rule).ok().filter(|_| !rule.is_empty())
+    });
+    let compiled: Vec<_> = compiled.collect();
+    // Most requests fail nothing, and most messages cost nothing.
+    let dear = |expression: &Arc<Expression>| expression.is_measured(activation);
+    if !verdicts.contains(&Ok(false)) && !compiled.iter().flatten().any(dear) {
+        return Some(Vec::new());
+    }
+    let mut evaluated = Vec::new();
+    for expression in &compiled {
+        let said = expression
+            .as_ref()
+            .map(|expression| expression.text_within(activation, &mut budget));
+        if said == Some(Err(Failure::OutOfBudget)) {
+            return None;
         }
-        evaluated.push(said.ok());
+        evaluated.push(said.and_then(Result::ok));
     }
     let said = |(at, validation): (usize, &Value)| {
         let dynamic = evaluated.get(at).cloned().flatten();
@@ -392,5 +368,5 @@ fn messages(validations: &[Value], activation: &Activation, left: &Budget) -> Ve
                 message => message.to_owned(),
             })
     };
-    validations.iter().enumerate().map(said).collect()
+    Some(validations.iter().enumerate().map(said).collect())
 }

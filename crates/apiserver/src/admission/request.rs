@@ -86,10 +86,21 @@ pub struct Request {
 }
 
 impl Request {
-    /// The `request` of a review and of CEL expressions. `place` is where the matched rule speaks.
+    /// The `request` of a review. `place` is where the matched rule speaks.
     pub(super) fn review(&self, place: &Place, object: Option<&Value>) -> Value {
+        let mut out = self.told(place);
+        if let Some(map) = out.as_object_mut() {
+            for (name, value) in [("object", object), ("oldObject", self.old_object.as_ref())] {
+                let shown = value.map_or(Value::Null, |value| self.shown_at(place, value));
+                map.insert(name.into(), shown);
+            }
+        }
+        out
+    }
+
+    /// The `request` of CEL expressions, which have the objects beside it.
+    pub(super) fn told(&self, place: &Place) -> Value {
         let own = Place::of(self);
-        let at = |object: &Value| self.shown_at(place, object);
         let kind = |place: &Place| {
             let version = self.kind_version.unwrap_or(&place.version);
             let moved = place.group != self.group;
@@ -116,8 +127,6 @@ impl Request {
             "requestResource": resource(&own),
             "operation": self.operation.as_str(),
             "userInfo": user,
-            "object": object.map_or(Value::Null, at),
-            "oldObject": self.old_object.as_ref().map_or(Value::Null, at),
             "dryRun": self.dry_run,
             "options": self.options,
         });

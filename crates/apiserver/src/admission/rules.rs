@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::request::text;
-use super::{Request, Source};
+use super::{Rejection, Request, Source};
 use crate::selector::LabelSelector;
+use crate::status::Failure;
 
 fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a str> {
     value
@@ -97,14 +98,42 @@ pub(super) fn matching_place(
     })
 }
 
+/// What the two selectors of a webhook or policy say of a request.
+pub(super) enum Selected {
+    No,
+    Yes,
+    /// One of them could not be asked. That matters only to those who want the request otherwise.
+    Failed(Rejection),
+}
+
+/// Whether the namespace and the object of the request are selected.
+pub(super) fn selected(
+    source: &dyn Source,
+    selectors: &Value,
+    request: &Request,
+    object: Option<&Value>,
+) -> Selected {
+    let namespace = namespace_matches(source, selectors.get("namespaceSelector"), request, object);
+    let object = object_matches(selectors.get("objectSelector"), request, object);
+    match (namespace, object) {
+        (Ok(false), _) | (_, Ok(false)) => Selected::No,
+        (Err(why), _) | (_, Err(why)) => Selected::Failed(why),
+        (Ok(true), Ok(true)) => Selected::Yes,
+    }
+}
+
+fn read(selector: Option<&Value>) -> Result<LabelSelector, Rejection> {
+    LabelSelector::from_object(selector).map_err(|why| Rejection::internal(&why))
+}
+
 /// Whether the namespace of the request has the labels.
-pub(super) fn namespace_matches(
+fn namespace_matches(
     source: &dyn Source,
     selector: Option<&Value>,
     request: &Request,
     object: Option<&Value>,
-) -> Result<bool, String> {
-    let selector = LabelSelector::from_object(selector)?;
+) -> Result<bool, Rejection> {
+    let selector = read(selector)?;
     if selector.is_everything() {
         return Ok(true);
     }
@@ -118,7 +147,6 @@ pub(super) fn namespace_matches(
     } else {
         &request.namespace
     };
-    let stored = source.get("", "namespaces", "", namespace);
     let labels = |object: &Value| {
         object
             .pointer("/metadata/labels")
@@ -127,18 +155,22 @@ pub(super) fn namespace_matches(
     };
     let labels = match object.filter(|_| is_namespace && request.subresource.is_empty()) {
         Some(object) => labels(object),
-        None => stored.as_deref().and_then(labels),
+        // A review may be about a namespace that is not there.
+        None => match source.get("", "namespaces", "", namespace) {
+            Some(stored) => labels(&stored),
+            None => return Err(Failure::not_found("", "namespaces", namespace).into()),
+        },
     };
     Ok(selector.matches(labels.as_ref()))
 }
 
 /// Whether the object, as it is or as it was, has the labels.
-pub(super) fn object_matches(
+fn object_matches(
     selector: Option<&Value>,
     request: &Request,
     object: Option<&Value>,
-) -> Result<bool, String> {
-    let selector = LabelSelector::from_object(selector)?;
+) -> Result<bool, Rejection> {
+    let selector = read(selector)?;
     if selector.is_everything() {
         return Ok(true);
     }
@@ -154,10 +186,9 @@ pub(super) fn resources_match(
     resources: &Value,
     request: &Request,
     object: Option<&Value>,
-) -> Result<Option<Place>, String> {
-    if !namespace_matches(source, resources.get("namespaceSelector"), request, object)?
-        || !object_matches(resources.get("objectSelector"), request, object)?
-    {
+) -> Result<Option<Place>, Rejection> {
+    let selected = selected(source, resources, request, object);
+    if matches!(selected, Selected::No) {
         return Ok(None);
     }
     let named = |name: &str| -> Vec<&Value> {
@@ -182,8 +213,13 @@ pub(super) fn resources_match(
         .get("resourceRules")
         .and_then(Value::as_array)
         .is_some_and(|r| !r.is_empty());
-    if !has_rules {
-        return Ok(Some(Place::of(request)));
+    let place = if has_rules {
+        matching_place(source, &named("resourceRules"), request, policy)
+    } else {
+        Some(Place::of(request))
+    };
+    match selected {
+        Selected::Failed(why) if place.is_some() => Err(why),
+        _ => Ok(place),
     }
-    Ok(matching_place(source, &named("resourceRules"), request, policy))
 }

@@ -28,14 +28,16 @@ const IN_VOLUMES: [&str; 10] = [
     "/storageos/secretRef/name",
 ];
 
-/// Where a container names one: in what it calls a variable, or in the source of many.
+/// Where a container refers to one: in what it calls a variable, or in the source of many. The name may be left out.
 fn in_environment(container: &Value) -> impl Iterator<Item = (String, &str)> {
     let one = list(container, "/env").map(|env| {
-        let name = text(env, "/valueFrom/secretKeyRef/name");
-        (format!("envVar {}", text(env, "/name")), name)
+        let what = format!("envVar {}", text(env, "/name"));
+        (what, env.pointer("/valueFrom/secretKeyRef"))
     });
-    let all = list(container, "/envFrom").map(|env| ("envFrom".to_owned(), text(env, "/secretRef/name")));
-    one.chain(all).filter(|(_, name)| !name.is_empty())
+    let all = list(container, "/envFrom").map(|env| ("envFrom".to_owned(), env.get("secretRef")));
+    one.chain(all)
+        .filter_map(|(what, reference)| Some((what, reference.filter(|it| it.is_object())?)))
+        .map(|(what, reference)| (what, text(reference, "/name")))
 }
 
 /// A pod that a kubelet made by itself must not depend on secrets that the server keeps.
@@ -46,11 +48,11 @@ pub(super) fn of_mirror(request: &Request, pod: &Value) -> Result<(), Rejection>
     }
     let volumes = || list(pod, "/spec/volumes");
     let projected = || volumes().flat_map(|volume| list(volume, "/projected/sources"));
-    let names_secret = list(pod, "/spec/imagePullSecrets").next().is_some()
+    let names_secret = list(pod, "/spec/imagePullSecrets").any(|pull| !text(pull, "/name").is_empty())
         || volumes().any(|volume| IN_VOLUMES.iter().any(|at| !text(volume, at).is_empty()))
         || projected().any(|source| !text(source, "/secret/name").is_empty())
         || containers(pod.get("spec").unwrap_or(&Value::Null))
-            .any(|container| in_environment(container).next().is_some());
+            .any(|container| in_environment(container).any(|(_, name)| !name.is_empty()));
     if names_secret {
         return refuse("reference secrets");
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use writ_authz::Attributes;
 
-use super::{Admission, Authorize, Operation, Request, Source, User};
+use super::{Admission, Authorize, Operation, ParamResource, Request, Source, User};
 
 #[derive(Default)]
 struct Objects(HashMap<String, Vec<Arc<Value>>>, Mutex<Vec<String>>);
@@ -33,8 +33,12 @@ impl Source for Objects {
             o["metadata"]["name"] == name && (namespace.is_empty() || o["metadata"]["namespace"] == namespace)
         })
     }
-    fn resource(&self, _: &str, kind: &str) -> Option<(String, bool)> {
-        Some((format!("{}s", kind.to_lowercase()), true))
+    fn resource(&self, _: &str, kind: &str) -> Option<ParamResource> {
+        Some(ParamResource {
+            plural: format!("{}s", kind.to_lowercase()),
+            namespaced: true,
+            listed: true,
+        })
     }
     fn versions(&self, _: &str, _: &str) -> Vec<String> {
         vec!["v1".into(), "v2".into()]

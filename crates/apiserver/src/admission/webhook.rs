@@ -38,12 +38,9 @@ pub(super) fn matching(
     hook: &Value,
     object: Option<&Value>,
 ) -> Result<Option<Call>, Rejection> {
-    let selectors = rules::namespace_matches(source, hook.get("namespaceSelector"), request, object)
-        .and_then(|ns| Ok(ns && rules::object_matches(hook.get("objectSelector"), request, object)?));
-    match selectors {
-        Ok(true) => {}
-        Ok(false) => return Ok(None),
-        Err(e) => return Err(Rejection::internal(&e)),
+    let selected = rules::selected(source, hook, request, object);
+    if matches!(selected, rules::Selected::No) {
+        return Ok(None);
     }
     let all: Vec<&Value> = hook
         .get("rules")
@@ -54,6 +51,9 @@ pub(super) fn matching(
     let Some(place) = rules::matching_place(source, &all, request, text(hook, "/matchPolicy")) else {
         return Ok(None);
     };
+    if let rules::Selected::Failed(why) = selected {
+        return Err(why);
+    }
     let conditions = hook
         .get("matchConditions")
         .filter(|c| c.as_array().is_some_and(|c| !c.is_empty()));
@@ -61,7 +61,7 @@ pub(super) fn matching(
         let mut activation = expressions::activation(source, request, &place, object);
         // It may be named, but only policies are told.
         activation.bind("namespaceObject", &Value::Null);
-        match expressions::conditions_hold(conditions, &activation) {
+        match expressions::conditions_hold(conditions, request, &place, &activation) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(_) if ignores_failures(hook) => return Ok(None),

@@ -9,7 +9,7 @@ use super::call::Scaling;
 use super::write::Options;
 use super::{Call, meta, patched};
 pub(crate) use crate::admission::Operation;
-use crate::admission::{Authorize, Rejection, Request, Source, User};
+use crate::admission::{Authorize, ParamResource, Rejection, Request, Source, User};
 use crate::controllers::quotas::{self, Charge};
 use crate::controllers::{CRDS, TERMINATING};
 use crate::registry::{Resource, has_condition};
@@ -320,10 +320,14 @@ impl Source for Stored<'_> {
         ))
     }
 
-    fn resource(&self, api_version: &str, kind: &str) -> Option<(String, bool)> {
+    fn resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
         let snapshot = self.0.state.registry.snapshot();
         let resource = snapshot.of_kind(api_version, kind)?;
-        Some((resource.plural.clone(), resource.namespaced))
+        Some(ParamResource {
+            plural: resource.plural.clone(),
+            namespaced: resource.namespaced,
+            listed: resource.allows("list"),
+        })
     }
 
     fn shown(&self, api_version: &str, kind: &str, object: &Value) -> Value {

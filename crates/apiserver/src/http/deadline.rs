@@ -1,6 +1,6 @@
 //! How long a request may take.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Method;
 
@@ -36,10 +36,22 @@ pub(super) fn of(method: &Method, route: &Route, query: &Query) -> Result<Option
     }))
 }
 
+tokio::task_local! {
+    /// When the request that this task works on is over.
+    static END: Instant;
+}
+
+/// The time that is left for the request that is being answered, which those who are asked about it are told; none if it goes on,
+/// or nobody waits for it.
+pub(crate) fn left() -> Option<Duration> {
+    END.try_with(|end| end.saturating_duration_since(Instant::now()))
+        .ok()
+}
+
 /// Gives up when the time is over. A request that has none left is not begun.
 pub(super) async fn within<T>(
     limit: Option<Duration>,
-    since: std::time::Instant,
+    since: Instant,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let Some(limit) = limit else {
@@ -49,6 +61,7 @@ pub(super) async fn within<T>(
     if left.is_zero() {
         return Err(Failure::late());
     }
+    let work = END.scope(Instant::now() + left, work);
     tokio::time::timeout(left, work)
         .await
         .unwrap_or_else(|_| Err(Failure::late()))

@@ -24,6 +24,7 @@ pub(crate) use body::{
     NAMED, decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,
     yaml as decode_yaml,
 };
+pub(crate) use deadline::left as time_left;
 pub(crate) use protobuf::{decode as decode_protobuf, is_protobuf};
 pub(crate) use target::{Query, Route, Target, decode, decode_whole, route};
 

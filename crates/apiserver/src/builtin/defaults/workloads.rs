@@ -41,14 +41,15 @@ fn pod_spec(object: &mut Value, pointer: &str) {
     set(spec, "/securityContext", json!({}));
     set_text(spec, "/schedulerName", "default-scheduler");
     // The old name of the field mirrors the new one.
-    if let Some(name) = spec
-        .get("serviceAccountName")
-        .or_else(|| spec.get("serviceAccount"))
-        .cloned()
-        .filter(|n| n.as_str() != Some(""))
-    {
-        set(spec, "/serviceAccountName", name.clone());
-        spec["serviceAccount"] = spec.get("serviceAccountName").cloned().unwrap_or(name);
+    let fields = ["serviceAccountName", "serviceAccount"];
+    let named = |field| {
+        spec.get(field)
+            .filter(|name| !matches!(name.as_str(), None | Some("")))
+    };
+    if let Some(name) = fields.into_iter().find_map(named).cloned() {
+        for field in fields {
+            spec[field] = name.clone();
+        }
     }
     for containers in ["/containers", "/initContainers"] {
         each(spec, containers, container);

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::{immutable, label_selector, list, name_problems, text};
+use crate::resources::amounts;
 use crate::schema::meta::NameRule;
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
@@ -40,6 +41,11 @@ pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
             ));
         }
     }
+    for field in ["initContainers", "containers"] {
+        for (i, container) in list(spec, &format!("/{field}")).iter().enumerate() {
+            causes.extend(demands(container, &index(&child(path, field), i)));
+        }
+    }
     causes.extend(mounts(spec, path));
     let restart = text(spec, "/restartPolicy");
     if !matches!(restart, "Always" | "OnFailure" | "Never") {
@@ -49,6 +55,31 @@ pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
             &restart.into(),
             &policies,
         ));
+    }
+    causes
+}
+
+/// Nobody asks for less than nothing, which would take from what others ask for, or for more than they may have.
+fn demands(container: &Value, path: &str) -> Vec<Cause> {
+    let path = child(path, "resources");
+    let of = |which: &str| amounts(container, &format!("/resources/{which}"));
+    let (limits, requests) = (of("limits"), of("requests"));
+    let mut causes = Vec::new();
+    for (which, amounts) in [("limits", &limits), ("requests", &requests)] {
+        let path = child(&path, which);
+        for (name, amount) in amounts {
+            let shown = amount.to_string().into();
+            if amount.is_negative() {
+                let detail = "must be greater than or equal to 0";
+                causes.push(Cause::invalid(format!("{path}[{name}]"), &shown, detail));
+            }
+            if which == "requests"
+                && let Some(limit) = limits.get(name).filter(|limit| amount > limit)
+            {
+                let detail = format!("must be less than or equal to {name} limit of {limit}");
+                causes.push(Cause::invalid(path.clone(), &shown, &detail));
+            }
+        }
     }
     causes
 }
@@ -112,7 +143,15 @@ fn with_changeable(old: &Value, new: &Value) -> Value {
 pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = |pod: &Value| pod.get("spec").cloned().unwrap_or_default();
     let Some(old) = old else {
-        return pod_spec(&spec(new), "spec");
+        let mut causes = pod_spec(&spec(new), "spec");
+        let debugged = new.pointer("/spec/ephemeralContainers").and_then(Value::as_array);
+        if debugged.is_some_and(|containers| !containers.is_empty()) {
+            causes.push(Cause::forbidden(
+                "spec.ephemeralContainers",
+                "cannot be set on create",
+            ));
+        }
+        return causes;
     };
     let (old, new) = (spec(old), spec(new));
     let mut causes = Vec::new();

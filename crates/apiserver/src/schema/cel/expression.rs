@@ -224,10 +224,15 @@ impl Expression {
         activation: &Activation,
         budget: &mut Budget,
     ) -> Result<Cel, Failure> {
-        if self.bound.with(activation.extent) > CHEAP {
+        if self.is_measured(activation) {
             budget.spend(self, activation)?;
         }
         self.evaluate(activation).map_err(Failure::Error)
+    }
+
+    /// Whether an evaluation takes anything from a budget.
+    pub(crate) fn is_measured(&self, activation: &Activation) -> bool {
+        self.bound.with(activation.extent) > CHEAP
     }
 
     /// The value of a yes-or-no expression, if there is budget for it.
