@@ -3,46 +3,20 @@
 
 use serde_json::Value;
 
-use super::{immutable, label_selector, list, name_problems, text};
-use crate::schema::meta::NameRule;
+use super::{bounds, containers, immutable, label_selector, list, text};
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
 
 pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let containers = list(spec, "/containers");
-    if containers.is_empty() {
+    if list(spec, "/containers").is_empty() {
         causes.push(Cause::required(child(path, "containers"), ""));
     }
-    let mut seen = Vec::new();
-    for (i, container) in containers.iter().enumerate() {
-        let path = index(&child(path, "containers"), i);
-        let name = text(container, "/name");
-        if name.is_empty() {
-            causes.push(Cause::required(child(&path, "name"), ""));
-        } else {
-            causes.extend(name_problems(NameRule::Label, name, &child(&path, "name")));
-            if seen.contains(&name) {
-                causes.push(Cause::duplicate(child(&path, "name"), &name.into()));
-            }
-            seen.push(name);
-        }
-        if text(container, "/image").is_empty() {
-            causes.push(Cause::required(child(&path, "image"), ""));
-        }
-        let policy = text(container, "/imagePullPolicy");
-        if !matches!(policy, "Always" | "IfNotPresent" | "Never") {
-            let policies = ["Always", "IfNotPresent", "Never"];
-            causes.push(Cause::not_supported(
-                child(&path, "imagePullPolicy"),
-                &policy.into(),
-                &policies,
-            ));
-        }
-    }
+    causes.extend(containers::containers(spec, path));
     causes.extend(mounts(spec, path));
     let restart = text(spec, "/restartPolicy");
-    if !matches!(restart, "Always" | "OnFailure" | "Never") {
+    // A template that is not there at all is filled in all the same.
+    if !matches!(restart, "Always" | "OnFailure" | "Never" | "") {
         let policies = ["Always", "OnFailure", "Never"];
         causes.push(Cause::not_supported(
             child(path, "restartPolicy"),
@@ -149,10 +123,29 @@ pub(super) fn selected_template(new: &Value) -> Vec<Cause> {
 
 pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    if let Some(old) = old {
-        causes.extend(immutable(new, old, "/spec/selector"));
+    match old {
+        Some(old) if kind == "StatefulSet" => causes.extend(fixed(new, old)),
+        Some(old) => causes.extend(immutable(new, old, "/spec/selector")),
+        None => {}
     }
     causes.extend(negative(new));
+    causes.extend(bounds::strategy(kind, new));
+    let chosen = new
+        .pointer("/spec/selector")
+        .filter(|selector| !selector.is_null());
+    if let Some(chosen) = chosen.filter(|chosen| LabelSelector::from_object(Some(chosen)).is_err())
+        && kind != "DaemonSet"
+    {
+        causes.push(Cause::invalid("spec.selector", chosen, "invalid label selector"));
+    }
+    if kind == "StatefulSet" {
+        let policies = ["OrderedReady", "Parallel"];
+        let policy = text(new, "/spec/podManagementPolicy");
+        if !policies.contains(&policy) {
+            let detail = "must be 'OrderedReady' or 'Parallel'";
+            causes.push(Cause::invalid("spec.podManagementPolicy", &policy.into(), detail));
+        }
+    }
     causes.extend(selected_template(new));
     if let Some(selector) = new.pointer("/spec/selector").filter(|s| !s.is_null()) {
         let empty = selector.as_object().is_none_or(|s| {
@@ -168,6 +161,25 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
     }
     causes.extend(lasting_pods(new));
     causes
+}
+
+/// Most of a set stays as it is.
+fn fixed(new: &Value, old: &Value) -> Option<Cause> {
+    const DETAIL: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+    let spec = |set: &Value| set.get("spec").cloned().unwrap_or_default();
+    let (mut before, after) = (spec(old), spec(new));
+    for name in [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ] {
+        copy(&mut before, &after, name);
+    }
+    (before != after).then(|| Cause::forbidden("spec", DETAIL))
 }
 
 /// The older controller has a plain map of labels for a selector, and may change it.
