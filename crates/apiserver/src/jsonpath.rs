@@ -1,4 +1,4 @@
-//! The part of Kubernetes' JSONPath that printer columns and scale paths use: fields, indexes, `[*]`, and `[?(@.a=="b")]`.
+//! The part of Kubernetes' JSONPath that printer columns and scale paths use: fields, indexes, slices, `[*]`, and `[?(@.a=="b")]`.
 
 use serde_json::Value;
 
@@ -6,6 +6,8 @@ use serde_json::Value;
 enum Step {
     Field(String),
     Index(i64),
+    /// From, up to, and how many at a time.
+    Slice(i64, Option<i64>, usize),
     All,
     /// Keep the items whose field (a path) compares with a value.
     Filter(Vec<Step>, bool, Value),
@@ -38,6 +40,14 @@ fn walk<'a>(mut found: Vec<&'a Value>, steps: &[Step]) -> Vec<&'a Value> {
                             .and_then(|index| list.get(index))
                             .into_iter()
                             .collect()
+                    }
+                    (Step::Slice(start, end, step), Value::Array(list)) => {
+                        let length = i64::try_from(list.len()).unwrap_or(i64::MAX);
+                        let at = |index: i64| if index < 0 { length + index } else { index };
+                        let (start, end) = (at(*start), at(end.unwrap_or(length)));
+                        let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+                        let slice = range.and_then(|(start, end)| list.get(start..end));
+                        slice.into_iter().flatten().step_by(*step).collect()
                     }
                     (Step::All, Value::Array(list)) => list.iter().collect(),
                     (Step::All, Value::Object(map)) => map.values().collect(),
@@ -146,7 +156,20 @@ fn bracket(text: &str) -> Option<Step> {
             wanted,
         ));
     }
-    text.parse().ok().map(Step::Index)
+    let mut parts = text.split(':').map(str::trim);
+    let number = |part: &str| -> Option<Option<i64>> {
+        if part.is_empty() {
+            return Some(None);
+        }
+        part.parse().ok().map(Some)
+    };
+    let first = number(parts.next()?)?;
+    let Some(end) = parts.next() else {
+        return first.map(Step::Index);
+    };
+    let step = parts.next().map_or(Some(None), number)?.unwrap_or(1);
+    let step = usize::try_from(step).ok().filter(|step| *step > 0)?;
+    Some(Step::Slice(first.unwrap_or(0), number(end)?, step))
 }
 
 #[cfg(test)]
@@ -170,6 +193,11 @@ mod tests {
             (".status.conditions[?(@.type=='Gone')].status", vec![]),
             (".status.conditions[*].type", vec![json!("Ready"), json!("Other")]),
             (".status.conditions[-1].type", vec![json!("Other")]),
+            (".status.conditions[-1:].type", vec![json!("Other")]),
+            (".status.conditions[0:1].type", vec![json!("Ready")]),
+            (".status.conditions[::2].type", vec![json!("Ready")]),
+            (".status.conditions[2:9].type", vec![]),
+            (".status.conditions[::0].type", vec![]),
             (".status.conditions[9].type", vec![]),
             ("..", vec![]),
             ("[", vec![]),

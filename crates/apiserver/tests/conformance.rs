@@ -19,6 +19,8 @@ mod exchange;
 mod frames;
 #[path = "conformance/random.rs"]
 mod random;
+#[path = "conformance/random_draw.rs"]
+mod random_draw;
 #[path = "conformance/tally.rs"]
 mod tally;
 #[path = "conformance/told.rs"]

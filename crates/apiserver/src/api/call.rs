@@ -398,6 +398,7 @@ impl Call {
             }
             if let Some(schema) = schema(wanted).filter(|_| self.resource.differing) {
                 schema.prune(value);
+                schema.prune_nulls(value);
             }
         }
         if let Some(map) = value.as_object_mut() {

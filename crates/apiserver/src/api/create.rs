@@ -75,7 +75,7 @@ pub(super) async fn store_new(call: &Call, mut value: Value, options: &Options, 
         write::forget_unknown(call, &mut value)?;
     }
     if let Some(kind) = resource.builtin {
-        kind.complete_new(&mut value);
+        kind.complete(&mut value);
     }
     // A path that names the object says where it is kept, even if a webhook gave it another name.
     let key = if posted {

@@ -182,7 +182,18 @@ pub(super) fn apply(
     if let Some(live) = live {
         lost(&[live])?;
     }
-    let merged = ssa::apply(live, config, &manager, schema).map_err(refusal)?;
+    let merged = ssa::apply(live, config, &manager, schema);
+    if let (Err(ApplyError::Conflicts(_)), true) = (&merged, call.resource.differing) {
+        // Conflicts are known when the object had its form in every version.
+        let forced = Manager {
+            force: true,
+            ..manager
+        };
+        if let Ok(forced) = ssa::apply(live, config, &forced, schema) {
+            lost(&[&forced])?;
+        }
+    }
+    let merged = merged.map_err(refusal)?;
     if call.resource.builtin.is_none() {
         lost(&[&merged])?;
         return Ok(merged);

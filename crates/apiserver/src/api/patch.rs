@@ -102,6 +102,11 @@ async fn change(call: &Call, options: &Options, kind: &str, bytes: &Bytes) -> Re
         };
         let mut new = patched.map_err(refuse)?;
         if strategic.is_some() {
+            // What it makes is read as what the path says.
+            if let Some(object) = new.as_object_mut() {
+                let version = object.entry("apiVersion");
+                version.or_insert_with(|| call.api_version().into());
+            }
             schema.cut_integers(&mut new);
         }
         same_type(call, options, live, &mut new)?;
@@ -154,6 +159,9 @@ fn same_type(call: &Call, options: &Options, live: &Value, new: &mut Value) -> R
         let (given, wanted) = (text(new, field), text(live, field));
         if given == wanted {
             continue;
+        }
+        if builtin && let Some(why) = write::not_text(field, new) {
+            return Err(refuse_made(&shown, &why));
         }
         let why = format!("must be {wanted}");
         match (given.as_str(), field) {

@@ -174,22 +174,21 @@ impl<'a> Printer<'a> {
             return Value::Null;
         };
         match column.kind.as_str() {
-            "integer" => first.as_i64().map_or(Value::Null, Value::from),
+            "integer" => {
+                let cut = || format!("{:.0}", first.as_f64()?.trunc()).parse().ok();
+                first.as_i64().or_else(cut).map_or(Value::Null, Value::from)
+            }
             "number" => first
                 .as_f64()
                 .map_or(Value::Null, |number| without_whole_floats(json!(number))),
             "boolean" => first.as_bool().map_or(Value::Null, Value::from),
             "date" => crate::builtin::age(first.as_str(), self.now).into(),
-            _ => {
-                let texts: Vec<String> = found
-                    .iter()
-                    .map(|value| match value {
-                        Value::String(text) => text.clone(),
-                        other => other.to_string(),
-                    })
-                    .collect();
-                texts.join(",").into()
-            }
+            // Of several values the first alone is shown.
+            _ => match first {
+                Value::String(text) => text.as_str().into(),
+                Value::Null => "<no value>".into(),
+                other => other.to_string().into(),
+            },
         }
     }
 }

@@ -227,7 +227,7 @@ async fn change(
     let stopped = held || meta::grace(&old).unwrap_or_default() == 0;
     let gone =
         current.deleting && meta::finalizers(&new).is_empty() && stopped && !restrict::lives_on(call, &new);
-    if !gone && meta::same(&old, &new) {
+    if !gone && meta::same(&old, &new) && is_kept_so(call, current, &new) {
         return Ok(Ok(Done::stored(StatusCode::OK, current.clone())));
     }
     meta::edit(&mut new, |metadata| {
@@ -252,6 +252,16 @@ async fn change(
     Ok(store
         .put_at(&call.resource.table, current.key.clone(), expect, new)
         .map(|object| Done::stored(StatusCode::OK, object)))
+}
+
+/// Whether what is stored would not change. It may be in another version, or lack defaults that came since: who writes such
+/// an object as it is read brings it up to date.
+fn is_kept_so(call: &Call, current: &Object, new: &Value) -> bool {
+    call.resource.builtin.is_some() || {
+        let mut kept = new.clone();
+        crate::registry::to_storage(&call.resource, &mut kept);
+        meta::same(&current.value(), &kept)
+    }
 }
 
 /// A write without a version is about whatever is there now, where that is allowed.

@@ -155,6 +155,20 @@ pub(super) fn strict_error(problems: &[String]) -> String {
     format!("strict decoding error: {}", problems.join(", "))
 }
 
+/// Why what an object is cannot be read.
+pub(super) fn not_text(name: &str, value: &Value) -> Option<String> {
+    let what = match value.get(name)? {
+        Value::Null | Value::String(_) => return None,
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    Some(format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go struct field .{name} of type string"
+    ))
+}
+
 /// The object must be what the path says.
 fn check_kind(call: &Call, value: &mut Value, body: &Bytes) -> Result<()> {
     let (api_version, kind) = (call.api_version(), &call.resource.kind);
@@ -165,6 +179,12 @@ fn check_kind(call: &Call, value: &mut Value, body: &Bytes) -> Result<()> {
             .unwrap_or_default()
             .to_owned()
     };
+    if let Some(why) = ["apiVersion", "kind"]
+        .iter()
+        .find_map(|name| not_text(name, value))
+    {
+        return Err(unrecognized(call, body, &why));
+    }
     let (given_version, given_kind) = (given("apiVersion"), given("kind"));
     if call.resource.builtin.is_none() && given_kind.is_empty() {
         return Err(unrecognized(

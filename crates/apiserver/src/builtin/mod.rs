@@ -157,16 +157,11 @@ impl Kind {
         Cow::Owned(object)
     }
 
-    /// What a reader of a new object sees that its writer did not know.
-    pub fn complete_new(&self, object: &mut Value) {
+    /// What a reader of a written object sees, after those who were asked about it.
+    pub fn complete(&self, object: &mut Value) {
         if self.kind == "Job" {
             job::label(object);
         }
-        self.complete(object);
-    }
-
-    /// What a reader of a written object sees, after those who were asked about it.
-    pub fn complete(&self, object: &mut Value) {
         defaults::complete(self, object);
     }
 

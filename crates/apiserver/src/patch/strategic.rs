@@ -66,6 +66,11 @@ impl<'a> Merger<'a> {
         }
     }
 
+    fn replaces(&self, owner: Option<NodeId>, name: &str) -> bool {
+        let hints = owner.and_then(|id| self.arena.get(id).patch.as_deref());
+        hints.is_some_and(|hints| hints.replaced.iter().any(|replaced| **replaced == *name))
+    }
+
     fn merge_map(
         &self,
         mut original: Map<String, Value>,
@@ -97,6 +102,7 @@ impl<'a> Merger<'a> {
                 continue;
             }
             let merged = match (original.remove(&name), value) {
+                (Some(Value::Object(_)), new @ Value::Object(_)) if self.replaces(ty, &name) => new,
                 (Some(Value::Object(old)), Value::Object(new)) => {
                     Value::Object(self.merge_map(old, new, self.field(ty, &name))?)
                 }

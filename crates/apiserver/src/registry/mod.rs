@@ -417,6 +417,7 @@ pub(crate) fn to_storage(resource: &Resource, value: &mut Value) {
             .and_then(|version| version.schema.as_ref())
     {
         schema.prune(value);
+        schema.prune_nulls(value);
     }
     if resource.builtin.is_none() {
         strip_whole_floats(value);

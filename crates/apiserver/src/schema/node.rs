@@ -109,6 +109,8 @@ pub(crate) struct Node {
 pub(crate) struct PatchHints {
     pub(crate) merge: bool,
     pub(crate) merge_key: Option<Box<str>>,
+    /// The fields of this type that are not merged with what a patch says of them.
+    pub(crate) replaced: Box<[Box<str>]>,
 }
 
 /// Value validations; most nodes have none.
@@ -249,11 +251,25 @@ impl Builder<'_> {
             .map(|i| self.build(i, &format!("{path}.items"), depth + 1));
         let strategy = map.get("x-kubernetes-patch-strategy").and_then(Value::as_str);
         let merge_key = map.get("x-kubernetes-patch-merge-key").and_then(Value::as_str);
-        let hints = (strategy.is_some() || merge_key.is_some()).then(|| {
+        // Of a field that is a reference, the type itself says nothing.
+        let is_replaced = |field: &Value| {
+            let strategy = field.get("x-kubernetes-patch-strategy");
+            strategy.and_then(Value::as_str) == Some("replace")
+        };
+        let fields = map.get("properties").and_then(Value::as_object);
+        let replaced: Box<[Box<str>]> = fields
+            .into_iter()
+            .flatten()
+            .filter(|(_, field)| is_replaced(field))
+            .map(|(name, _)| name.as_str().into())
+            .collect();
+        let has_hints = strategy.is_some() || merge_key.is_some() || !replaced.is_empty();
+        let hints = has_hints.then(|| {
             let strategy = strategy.unwrap_or_default();
             Box::new(PatchHints {
                 merge: strategy.split(',').any(|s| s == "merge"),
                 merge_key: merge_key.map(Into::into),
+                replaced,
             })
         });
         // Built-in lists without a list type are merged as their patch strategy says.

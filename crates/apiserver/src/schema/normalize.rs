@@ -270,7 +270,16 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
         }
     };
     match (value, node.ty) {
-        (Value::Null, _) | (_, Type::Any) => None,
+        (Value::Null, _) => None,
+        (Value::String(_), _) if node.int_or_string => None,
+        (found, _) if node.int_or_string => {
+            let fits = found.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
+            let found = match found {
+                Value::Number(number) => format!("number {number}"),
+                other => kind_of(other).to_owned(),
+            };
+            (!fits).then(|| format!("json: cannot unmarshal {found} into Go value of type int32"))
+        }
         // Kept as it is written, whatever it is.
         (_, Type::Object) if node.preserve_unknown && node.properties.is_empty() => None,
         (Value::Object(_), Type::Object) if node.preserve_unknown => None,
@@ -280,12 +289,11 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
         (Value::Array(list), Type::Array) => list
             .iter()
             .find_map(|item| decode_error(arena, item, node.items?, owner, path)),
-        (Value::String(_) | Value::Number(_), _) if node.int_or_string => None,
         (Value::String(text), Type::String) if is_quantity(node) => {
             Quantity::parse(text).is_none().then(|| PATTERN_ERROR.to_owned())
         }
         (Value::Number(_), Type::String) if is_quantity(node) => None,
-        (Value::Number(_), Type::Number) | (Value::Bool(_), Type::Boolean) => None,
+        (_, Type::Any) | (Value::Number(_), Type::Number) | (Value::Bool(_), Type::Boolean) => None,
         (Value::String(text), Type::String) => {
             let byte = node
                 .checks
@@ -328,13 +336,6 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
             }
         }
         (found, wanted) => {
-            let found = match found {
-                Value::Bool(_) => "bool",
-                Value::Number(_) => "number",
-                Value::String(_) => "string",
-                Value::Array(_) => "array",
-                _ => "object",
-            };
             let wanted = match wanted {
                 Type::Integer => node
                     .checks
@@ -346,8 +347,18 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
                 Type::Object => "map[string]interface {}",
                 other => other.as_str(),
             };
-            refuse(found, wanted)
+            refuse(kind_of(found), wanted)
         }
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        _ => "object",
     }
 }
 

@@ -1,388 +1,444 @@
 //! Random writes by several managers to both servers.
 
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::compare::{differences, scrub};
-use super::exchange::{Pair, Wanted};
+use super::exchange::{Answer, Pair, Side, Wanted};
+use super::random_draw::{Draw, Kind, definitions, kinds};
+use super::values::{Values, fill};
 
-/// The seeds of this run: fixed ones, or the one in `CONFORMANCE_SEED`.
+/// The seeds of this run: fixed ones, or those in `CONFORMANCE_SEED`, one or `first-last`.
 pub fn seeds() -> Vec<u64> {
-    match std::env::var("CONFORMANCE_SEED")
-        .ok()
-        .and_then(|s| s.parse().ok())
-    {
-        Some(seed) => vec![seed],
-        None => (1..=8).collect(),
-    }
+    let Ok(wanted) = std::env::var("CONFORMANCE_SEED") else {
+        return (1..=8).collect();
+    };
+    let (first, last) = wanted.split_once('-').unwrap_or((&wanted, &wanted));
+    let number = |text: &str| text.parse::<u64>().expect("a number in CONFORMANCE_SEED");
+    (number(first)..=number(last)).collect()
 }
 
 const WRITES: usize = 60;
+/// How many kinds a sequence is about: few, so that objects live through much.
+const AT_ONCE: usize = 4;
 const MANAGERS: [&str; 4] = ["alice", "bob", "carol", "kubectl"];
+const JSON: &str = "application/json";
+const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const PATCH: &str = "application/json-patch+json";
 
-struct Kind {
-    path: &'static str,
-    api_version: &'static str,
-    name: &'static str,
+/// A request, before it is known what each server stored.
+#[derive(Clone)]
+struct Plan {
+    method: &'static str,
+    path: String,
+    content_type: &'static str,
+    body: Value,
+    /// The body is what to change in what is stored.
+    edit: bool,
+    /// Without the fields of this manager.
+    forget: Option<&'static str>,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind {
-        path: "/api/v1/namespaces/NS/configmaps",
-        api_version: "v1",
-        name: "ConfigMap",
-    },
-    Kind {
-        path: "/api/v1/namespaces/NS/services",
-        api_version: "v1",
-        name: "Service",
-    },
-    Kind {
-        path: "/apis/apps/v1/namespaces/NS/deployments",
-        api_version: "apps/v1",
-        name: "Deployment",
-    },
-    Kind {
-        path: "/apis/random.example.com/v1/namespaces/NS/widgets",
-        api_version: "random.example.com/v1",
-        name: "Widget",
-    },
-];
-
-fn crd() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.random.example.com"},
-        "spec": {"group": "random.example.com", "scope": "Namespaced",
-            "names": {"plural": "widgets", "kind": "Widget"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
-                "type": "object",
-                "properties": {
-                    "spec": {"type": "object", "properties": {
-                        "size": {"type": "integer"},
-                        "color": {"type": "string", "default": "red"},
-                        "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
-                        "atoms": {"type": "array", "items": {"type": "string"}},
-                        "parts": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "port"],
-                            "items": {"type": "object", "required": ["name"], "properties": {
-                                "name": {"type": "string"}, "port": {"type": "integer", "default": 80}, "note": {"type": "string"}}}},
-                        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                        "fixed": {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "string"}},
-                        "labels": {"type": "object", "additionalProperties": {"type": "string"}}}},
-                    "status": {"type": "object", "properties": {"phase": {"type": "string"}, "count": {"type": "integer"}}}
-                }}}}]}
-    })
+/// What one server has of one object.
+#[derive(Default)]
+struct Known {
+    stored: Value,
+    stale: String,
 }
 
-fn some<T: Clone>(rng: &mut StdRng, from: &[T]) -> T {
-    from[rng.random_range(0..from.len())].clone()
-}
-
-fn map(rng: &mut StdRng) -> Value {
-    let mut out = serde_json::Map::new();
-    for key in ["a", "b", "c"] {
-        if rng.random_bool(0.5) {
-            out.insert(key.into(), some(rng, &["1", "2"]).into());
-        }
-    }
-    out.into()
-}
-
-fn list(rng: &mut StdRng) -> Value {
-    let mut all = vec!["x", "y", "z"];
-    if rng.random_bool(0.3) {
-        all.reverse();
-    }
-    all.into_iter().filter(|_| rng.random_bool(0.5)).collect()
-}
-
-fn maybe(rng: &mut StdRng, object: &mut Value, name: &str, value: Value) {
-    if rng.random_bool(0.5) {
-        object[name] = value;
-    }
-}
-
-/// A random object of a kind, as a person might write it.
-fn object(rng: &mut StdRng, kind: &Kind, name: &str) -> Value {
-    let mut out = json!({"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}});
-    let labels = map(rng);
-    let mut metadata = out["metadata"].clone();
-    maybe(rng, &mut metadata, "labels", labels);
-    let annotations = map(rng);
-    maybe(rng, &mut metadata, "annotations", annotations);
-    let finalizers = json!(["example.com/keep"]);
-    if rng.random_bool(0.1) {
-        metadata["finalizers"] = finalizers;
-    }
-    out["metadata"] = metadata;
-    match kind.name {
-        "ConfigMap" => {
-            let data = map(rng);
-            maybe(rng, &mut out, "data", data);
-        }
-        "Service" => {
-            let mut ports = Vec::new();
-            for (name, port) in [("web", 80), ("api", 81), ("dns", 53)] {
-                if rng.random_bool(0.5) || (name == "web" && ports.is_empty()) {
-                    let mut entry = json!({"name": name, "port": port});
-                    maybe(rng, &mut entry, "protocol", json!("UDP"));
-                    let target = json!(some(rng, &[8080, 9090]));
-                    maybe(rng, &mut entry, "targetPort", target);
-                    ports.push(entry);
-                }
-            }
-            out["spec"] = json!({"clusterIP": "None", "ports": ports});
-            // A headless service that gains or loses its selector meets rules of address families.
-            out["spec"]["selector"] = json!({"app": some(rng, &["v", "w"])});
-        }
-        "Deployment" => {
-            let mut containers = Vec::new();
-            for name in ["one", "two"] {
-                if rng.random_bool(0.6) || containers.is_empty() {
-                    let mut entry = json!({"name": name, "image": some(rng, &["i:1", "i:2"])});
-                    let env: Vec<Value> = ["A", "B"]
-                        .into_iter()
-                        .filter(|_| rng.random_bool(0.5))
-                        .map(|n| json!({"name": n, "value": "v"}))
-                        .collect();
-                    maybe(rng, &mut entry, "env", env.into());
-                    maybe(rng, &mut entry, "ports", json!([{"containerPort": 80}]));
-                    let args = list(rng);
-                    maybe(rng, &mut entry, "args", args);
-                    containers.push(entry);
-                }
-            }
-            out["spec"] = json!({"selector": {"matchLabels": {"app": "x"}}, "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": containers}}});
-            let replicas = json!(some(rng, &[1, 2, 3]));
-            maybe(rng, &mut out["spec"], "replicas", replicas);
-        }
-        _ => {
-            let mut spec = json!({});
-            let size = json!(some(rng, &[1, 2]));
-            maybe(rng, &mut spec, "size", size);
-            let color = json!(some(rng, &["red", "blue"]));
-            maybe(rng, &mut spec, "color", color);
-            for name in ["tags", "atoms"] {
-                let value = list(rng);
-                maybe(rng, &mut spec, name, value);
-            }
-            for name in ["fixed", "labels"] {
-                let value = map(rng);
-                maybe(rng, &mut spec, name, value);
-            }
-            let free = json!({"deep": map(rng), "list": list(rng)});
-            maybe(rng, &mut spec, "free", free);
-            let mut parts = Vec::new();
-            for name in ["p", "q"] {
-                if rng.random_bool(0.5) {
-                    let mut piece = json!({"name": name});
-                    let port = json!(some(rng, &[80, 81]));
-                    maybe(rng, &mut piece, "port", port);
-                    let note = json!(some(rng, &["n", "m"]));
-                    maybe(rng, &mut piece, "note", note);
-                    parts.push(piece);
-                }
-            }
-            maybe(rng, &mut spec, "parts", parts.into());
-            out["spec"] = spec;
-            maybe(rng, &mut out, "status", json!({"phase": "P", "count": 1}));
-        }
-    }
-    out
-}
-
-fn wanted(method: &'static str, path: String, content_type: &str, body: &Value) -> Wanted {
+fn plain(method: &str, path: &str) -> Wanted {
     Wanted {
         method: method.to_owned(),
-        path,
-        headers: vec![("Content-Type".into(), content_type.into())],
-        body: body.to_string().into_bytes(),
+        path: path.to_owned(),
+        headers: vec![("Content-Type".into(), JSON.into())],
+        body: Vec::new(),
         anonymous: false,
         stream: false,
         socket: false,
     }
 }
 
-/// Sends a random sequence; the first difference ends it.
-pub async fn run(pair: &Pair, seed: u64) -> Result<(), String> {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let namespace = format!("random-{seed}");
-    let setup = [
-        wanted(
-            "POST",
-            "/api/v1/namespaces".into(),
-            "application/json",
-            &json!({"metadata": {"name": namespace}}),
-        ),
-        wanted(
-            "POST",
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".into(),
-            "application/json",
-            &crd(),
-        ),
-    ];
-    for request in &setup {
-        for side in [&pair.real, &pair.ours] {
-            side.send(request).await.map_err(|e| format!("{e:?}"))?;
-        }
-    }
-    for side in [&pair.real, &pair.ours] {
-        let ready = wanted(
-            "GET",
-            format!("/apis/random.example.com/v1/namespaces/{namespace}/widgets"),
-            "application/json",
-            &Value::Null,
-        );
-        for _ in 0..200 {
-            if side.send(&ready).await.is_ok_and(|a| a.code == 200) {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    }
-    let mut history = Vec::new();
-    for step in 0..WRITES {
-        let kind = &KINDS[rng.random_range(0..KINDS.len())];
-        let name = some(&mut rng, &["a", "b"]);
-        let manager = some(&mut rng, &MANAGERS);
-        let collection = kind.path.replace("NS", &namespace);
-        let one = format!("{collection}/{name}");
-        let body = object(&mut rng, kind, name);
-        let status = kind.name == "Widget" && rng.random_bool(0.2);
-        let one_or_status = if status {
-            format!("{one}/status")
-        } else {
-            one.clone()
-        };
-        let action = rng.random_range(0..100);
-        let force = if rng.random_bool(0.5) { "&force=true" } else { "" };
-        let requests: Vec<Wanted> = match action {
-            0..15 => vec![wanted(
-                "POST",
-                format!("{collection}?fieldManager={manager}"),
-                "application/json",
-                &body,
-            )],
-            15..60 => vec![wanted(
-                "PATCH",
-                format!("{one_or_status}?fieldManager={manager}{force}"),
-                "application/apply-patch+yaml",
-                &body,
-            )],
-            60..75 => vec![wanted(
-                "PATCH",
-                format!("{one_or_status}?fieldManager={manager}"),
-                "application/merge-patch+json",
-                &merge(&body),
-            )],
-            75..80 if kind.name != "Widget" => {
-                vec![wanted(
-                    "PATCH",
-                    format!("{one}?fieldManager={manager}"),
-                    "application/strategic-merge-patch+json",
-                    &merge(&body),
-                )]
-            }
-            75..85 => vec![wanted(
-                "PATCH",
-                format!("{one}?fieldManager={manager}"),
-                "application/json-patch+json",
-                &json!([{"op": "add", "path": "/metadata/labels", "value": map(&mut rng)}]),
-            )],
-            85..95 => vec![wanted(
-                "PUT",
-                format!("{one_or_status}?fieldManager={manager}"),
-                "application/json",
-                &body,
-            )],
-            _ => vec![
-                wanted(
-                    "PATCH",
-                    one.clone(),
-                    "application/merge-patch+json",
-                    &json!({"metadata": {"finalizers": null}}),
-                ),
-                wanted("DELETE", one.clone(), "application/json", &Value::Null),
-            ],
-        };
-        for request in &requests {
-            let mut request = request.clone();
-            if request.method == "DELETE" {
-                request.body.clear();
-            }
-            history.push(format!(
-                "{} {} {}",
-                request.method,
-                request.path,
-                String::from_utf8_lossy(&request.body)
-            ));
-            let mut results = Vec::new();
-            for side in [&pair.real, &pair.ours] {
-                let answer = side.send(&request).await.map_err(|e| format!("{e:?}"))?;
-                let get = wanted("GET", one.clone(), "application/json", &Value::Null);
-                let after = side
-                    .send(&Wanted {
-                        body: Vec::new(),
-                        ..get
-                    })
-                    .await
-                    .map_err(|e| format!("{e:?}"))?;
-                let stored = if after.code == 200 {
-                    scrub(&after.body)
-                } else {
-                    json!(after.code)
-                };
-                results.push((
-                    answer.code,
-                    answer.body.get("reason").cloned(),
-                    conflicts(&answer.body),
-                    stored,
-                    answer.body,
-                ));
-            }
-            let mut found = Vec::new();
-            let of = |i: usize| json!({"code": results[i].0, "reason": results[i].1, "conflicts": results[i].2, "stored": results[i].3});
-            differences(&of(0), &of(1), "", &mut found);
-            if !found.is_empty() {
-                let tail: Vec<&String> = history
-                    .iter()
-                    .filter(|h| h.contains(&one) || h.contains(&format!("POST {collection}")))
-                    .collect();
-                return Err(format!(
-                    "seed {seed}, write {step}:\n  {}\nmessages: {} | {}\nhistory of the object:\n  {}",
-                    found.join("\n  "),
-                    results[0].4.get("message").unwrap_or(&Value::Null),
-                    results[1].4.get("message").unwrap_or(&Value::Null),
-                    tail.iter().map(|s| s.as_str()).collect::<Vec<_>>().join("\n  ")
-                ));
-            }
-        }
-    }
-    Ok(())
+fn text(value: &Value, pointer: &str) -> String {
+    let found = value.pointer(pointer).and_then(Value::as_str);
+    found.unwrap_or_default().to_owned()
 }
 
-/// A merge patch made of an object.
-fn merge(object: &Value) -> Value {
-    let mut patch = object.clone();
-    if let Some(map) = patch.as_object_mut() {
+impl Plan {
+    /// The request for a server.
+    fn wanted(&self, known: &Known, owner: &str) -> Wanted {
+        let mut body = self.body.clone();
+        if self.edit && known.stored.is_object() {
+            body = known.stored.clone();
+            merge(&mut body, &self.body);
+            if let Some(manager) = self.forget
+                && let Some(fields) = body.pointer_mut("/metadata/managedFields")
+                && let Some(entries) = fields.as_array_mut()
+            {
+                entries.retain(|entry| entry["manager"] != manager);
+            }
+        }
+        let values = Values::from([
+            ("rv".to_owned(), text(&known.stored, "/metadata/resourceVersion")),
+            ("uid".to_owned(), text(&known.stored, "/metadata/uid")),
+            ("stale".to_owned(), known.stale.clone()),
+            ("owner".to_owned(), owner.to_owned()),
+        ]);
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            fill(&body.to_string(), &values)
+        };
+        let mut wanted = plain(self.method, &self.path);
+        wanted.headers = vec![("Content-Type".into(), self.content_type.into())];
+        wanted.body = body.into_bytes();
+        wanted
+    }
+}
+
+/// RFC 7386, for the test's own edits.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (name, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut target[name], value);
+        }
+    }
+}
+
+/// The next request about an object.
+fn plan(draw: &mut Draw, kind: &Kind, collection: &str, name: &str, seen: &Value) -> Plan {
+    let one = format!("{collection}/{name}");
+    let manager = draw.one(&MANAGERS);
+    let mut body = draw.object(kind, name);
+    let mut path = one.clone();
+    if let Some(status) = kind.status.as_ref().filter(|_| draw.chance(15)) {
+        let status = draw.value(status);
+        path = format!("{one}/status");
+        let keep = draw.chance(80);
+        if keep {
+            body.as_object_mut()
+                .unwrap()
+                .retain(|name, _| name == "apiVersion" || name == "kind");
+            body["metadata"] = json!({"name": name});
+        }
+        body["status"] = status;
+    } else if kind.scaled && draw.chance(6) {
+        path = format!("{one}/scale");
+        let replicas = draw.below(4);
+        body = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": name}, "spec": {"replicas": replicas}});
+    }
+    let version = draw.one(&["", "", "", "${rv}", "${stale}"]);
+    if !version.is_empty() {
+        body["metadata"]["resourceVersion"] = version.into();
+    }
+    if draw.chance(3) {
+        body["metadata"]["uid"] = draw
+            .one(&["${uid}", "11111111-1111-1111-1111-111111111111"])
+            .into();
+    }
+    if draw.chance(12) {
+        draw.disturb(&mut body);
+    }
+    let mut query = vec![format!("fieldManager={manager}")];
+    if draw.chance(3) {
+        query.clear();
+    }
+    if draw.chance(8) {
+        query.push("dryRun=All".into());
+    }
+    if draw.chance(15) {
+        let mode = draw.one(&["Strict", "Ignore", "Warn"]);
+        query.push(format!("fieldValidation={mode}"));
+    }
+    let mut plan = Plan {
+        method: "PATCH",
+        path,
+        content_type: MERGE,
+        body,
+        edit: false,
+        forget: None,
+    };
+    let mut changes = plan.body.clone();
+    if draw.chance(90)
+        && let Some(map) = changes.as_object_mut()
+    {
         map.remove("apiVersion");
         map.remove("kind");
     }
-    patch
+    match draw.below(100) {
+        0..12 => {
+            plan.method = "POST";
+            collection.clone_into(&mut plan.path);
+            plan.content_type = JSON;
+        }
+        12..45 => {
+            plan.content_type = APPLY;
+            if let Some(metadata) = plan.body.get_mut("metadata").and_then(Value::as_object_mut)
+                && metadata.get("resourceVersion").is_some_and(|v| v == "${stale}")
+            {
+                metadata.remove("resourceVersion");
+            }
+            if draw.chance(50) {
+                query.push("force=true".into());
+            }
+        }
+        45..58 => plan.body = changes,
+        58..66 => {
+            plan.body = changes;
+            plan.content_type = STRATEGIC;
+        }
+        66..73 => {
+            let mut known = seen.clone();
+            let placeholders = json!({"metadata": {"uid": "${uid}", "resourceVersion": "${rv}", "ownerReferences": null, "managedFields": null}});
+            merge(&mut known, &placeholders);
+            merge(&mut known, &plan.body);
+            plan.body = draw.json_patch(&known);
+            plan.content_type = PATCH;
+        }
+        73..80 => {
+            plan.method = "PUT";
+            plan.content_type = JSON;
+        }
+        80..90 => {
+            plan.method = "PUT";
+            plan.content_type = JSON;
+            plan.edit = true;
+            match draw.below(6) {
+                0 => plan.forget = Some(manager),
+                1 => {
+                    plan.body["metadata"]["managedFields"] = draw.one(&[json!([]), json!([{}]), json!(null)]);
+                }
+                _ => {}
+            }
+        }
+        90..92 if kind.path.contains("/namespaces/") => {
+            query.push(format!("labelSelector=a%3D{}", draw.one(&["1", "2"])));
+            plan = remove(draw, collection.to_owned());
+        }
+        _ => plan = remove(draw, one),
+    }
+    plan.path = format!("{}?{}", plan.path, query.join("&"));
+    plan
 }
 
-fn conflicts(body: &Value) -> Value {
-    let causes = body
-        .pointer("/details/causes")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    let mut causes: Vec<String> = causes
-        .iter()
-        .filter(|c| c.get("reason").and_then(Value::as_str) == Some("FieldManagerConflict"))
-        .map(|c| format!("{} {}", c["field"], c["message"]))
+fn remove(draw: &mut Draw, path: String) -> Plan {
+    let options = [
+        json!({}),
+        json!({}),
+        json!({"gracePeriodSeconds": 0}),
+        json!({"preconditions": {"uid": "${uid}"}}),
+        json!({"preconditions": {"resourceVersion": "${rv}"}}),
+        json!({"preconditions": {"resourceVersion": "${stale}"}}),
+        json!({"dryRun": ["All"]}),
+    ];
+    let mut body = draw.one(&options);
+    // Jobs orphan what they own, which takes a while.
+    if path.ends_with("/jobs") || path.contains("/jobs/") {
+        body["propagationPolicy"] = "Background".into();
+    } else if body == json!({}) {
+        body = Value::Null;
+    }
+    Plan {
+        method: "DELETE",
+        path,
+        content_type: JSON,
+        body,
+        edit: false,
+        forget: None,
+    }
+}
+
+async fn send(side: &Side, wanted: &Wanted) -> Result<Answer, String> {
+    side.send(wanted).await.map_err(|error| format!("{error:?}"))
+}
+
+/// Asks until it is there.
+async fn ready(side: &Side, path: &str) -> Result<Value, String> {
+    for _ in 0..600 {
+        let answer = send(side, &plain("GET", path)).await?;
+        if answer.code == 200 {
+            return Ok(answer.body);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Err(format!("no {path}"))
+}
+
+/// What counts of an answer.
+fn told(answer: &Answer, owner: &str, coarse: bool) -> Value {
+    if answer.body.get("kind").and_then(Value::as_str) != Some("Status") {
+        return json!({"code": answer.code, "warnings": (!coarse).then_some(&answer.warnings), "body": scrub(&answer.body)});
+    }
+    let causes = answer.body.pointer("/details/causes").and_then(Value::as_array);
+    let mut causes: Vec<Value> = causes
+        .into_iter()
+        .flatten()
+        .map(|cause| {
+            let conflict = cause["reason"] == "FieldManagerConflict";
+            json!([
+                cause.get("reason"),
+                text(cause, "/field").replace(owner, "<uid>"),
+                conflict.then(|| cause.get("message"))
+            ])
+        })
         .collect();
-    causes.sort();
-    json!(causes)
+    causes.sort_by_key(ToString::to_string);
+    causes.dedup();
+    json!({"code": answer.code, "reason": answer.body.get("reason"), "causes": causes})
+}
+
+/// Sends a random sequence; the first difference ends it.
+pub async fn run(pair: &Pair, seed: u64) -> Result<(), String> {
+    let mut draw = Draw::new(seed);
+    let namespace = format!("random-{seed}");
+    let sides = [&pair.real, &pair.ours];
+    let mut owners = Vec::new();
+    let mut kinds: Vec<Kind> = kinds();
+    while kinds.len() > AT_ONCE {
+        let unlucky = draw.below(kinds.len());
+        kinds.remove(unlucky);
+    }
+    for kind in &mut kinds {
+        kind.path = kind.path.replace("NS", &namespace);
+    }
+    let mut start = HashMap::new();
+    for side in sides {
+        let mut setup = vec![("/api/v1/namespaces", json!({"metadata": {"name": namespace}}))];
+        let place = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        setup.extend(definitions().into_iter().map(|definition| (place, definition)));
+        for (path, body) in setup {
+            let mut request = plain("POST", path);
+            request.body = body.to_string().into_bytes();
+            send(side, &request).await?;
+        }
+        let owner = format!("/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt");
+        owners.push(text(&ready(side, &owner).await?, "/metadata/uid"));
+        for kind in &kinds {
+            let list = ready(side, &kind.path).await?;
+            start.insert(
+                (side.name, kind.path.clone()),
+                text(&list, "/metadata/resourceVersion"),
+            );
+        }
+    }
+    let mut known: BTreeMap<String, [Known; 2]> = BTreeMap::new();
+    let mut history: Vec<String> = Vec::new();
+    for step in 0..WRITES {
+        let kind = draw.one(&kinds);
+        // Names in no namespace are shared by all sequences.
+        let prefix = if kind.path.contains("/namespaces/") {
+            ""
+        } else {
+            &namespace
+        };
+        let name = format!("{prefix}{}", draw.one(&["a", "a", "b"]));
+        let one = format!("{}/{name}", kind.path);
+        let known = known.entry(one.clone()).or_default();
+        let plan = plan(&mut draw, &kind, &kind.path, &name, &known[0].stored);
+        history.push(format!(
+            "{} {} {} {}",
+            plan.method, plan.path, plan.content_type, plan.body
+        ));
+        let mut results = Vec::new();
+        let mut messages = Vec::new();
+        for ((side, owner), known) in sides.into_iter().zip(&owners).zip(known) {
+            let Ok(answer) = send(side, &plan.wanted(known, owner)).await else {
+                // What makes the real one close the connection cannot be compared.
+                break;
+            };
+            if kind.coarse && answer.code == 422 && results.is_empty() {
+                break;
+            }
+            let after = send(side, &plain("GET", &one)).await?;
+            let before = text(&known.stored, "/metadata/resourceVersion");
+            let now = text(&after.body, "/metadata/resourceVersion");
+            let changed = before != now;
+            if changed && !before.is_empty() {
+                known.stale = before;
+            }
+            let stored = if after.code == 200 {
+                after.body
+            } else {
+                json!(after.code)
+            };
+            results.push(json!({"answer": told(&answer, owner, kind.coarse), "changed": changed, "stored": scrub(&stored)}));
+            messages.push(answer.body.get("message").cloned().unwrap_or_default());
+            known.stored = stored;
+        }
+        let [real, ours] = results.as_slice() else {
+            continue;
+        };
+        let mut found = Vec::new();
+        differences(real, ours, "", &mut found);
+        if !found.is_empty() {
+            let about: Vec<&str> = history
+                .iter()
+                .filter(|line| line.contains(&kind.path))
+                .map(String::as_str)
+                .collect();
+            return Err(format!(
+                "seed {seed}, write {step}:\n  {}\nmessages: {}\n  {}\nhistory of the object:\n  {}",
+                found.join("\n  "),
+                messages[0],
+                messages[1],
+                about.join("\n  ")
+            ));
+        }
+    }
+    watched(pair, seed, &kinds, &start).await
+}
+
+/// What was told to watchers meanwhile.
+async fn watched(
+    pair: &Pair,
+    seed: u64,
+    kinds: &[Kind],
+    start: &HashMap<(&str, String), String>,
+) -> Result<(), String> {
+    // What is in no namespace is written by all sequences.
+    let own = kinds.iter().filter(|kind| kind.path.contains("/namespaces/"));
+    let watches = own.enumerate().map(|(i, kind)| async move {
+        let selector = [
+            "",
+            "&labelSelector=a%3D1",
+            "&fieldSelector=metadata.name%3Da",
+            "&labelSelector=!b",
+        ][i % 4];
+        let form = ["", ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io"][i.div_ceil(2) % 2];
+        let mut told = Vec::new();
+        for side in [&pair.real, &pair.ours] {
+            let since = &start[&(side.name, kind.path.clone())];
+            let path = format!(
+                "{}?watch=true&timeoutSeconds=1&resourceVersion={since}{selector}",
+                kind.path
+            );
+            let mut request = plain("GET", &path);
+            request.headers = vec![("Accept".into(), format!("{JSON}{form}"))];
+            request.stream = true;
+            told.push(scrub(&send(side, &request).await?.body));
+        }
+        let mut found = Vec::new();
+        differences(&told[0], &told[1], "", &mut found);
+        if found.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "seed {seed}, watch of {}{selector}{form}:\n  {}",
+            kind.path,
+            found.join("\n  ")
+        ))
+    });
+    futures::future::try_join_all(watches).await.map(|_| ())
 }

@@ -3,7 +3,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::{each, set, set_text};
 use crate::go_numbers::strip_whole_floats;
@@ -122,115 +121,13 @@ pub(super) fn service(object: &mut Value) {
     }
 }
 
-fn is_reached_from_outside(service: &Value) -> bool {
+pub(super) fn is_reached_from_outside(service: &Value) -> bool {
     let outside = service.pointer("/spec/externalIPs").and_then(Value::as_array);
     match service.pointer("/spec/type").and_then(Value::as_str) {
         Some("NodePort" | "LoadBalancer") => true,
         Some("ClusterIP") => outside.is_some_and(|addresses| !addresses.is_empty()),
         _ => false,
     }
-}
-
-/// Addresses of a new service. There is no network behind them, so they are made of the service's name:
-/// stable, and as good as unique in a range this large.
-pub(super) fn service_network(object: &mut Value) {
-    let text = |object: &Value, pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    if text(object, "/spec/type") == "ExternalName" {
-        return;
-    }
-    let seed = format!(
-        "{}/{}",
-        text(object, "/metadata/namespace"),
-        text(object, "/metadata/name")
-    );
-    let digest: [u8; 32] = Sha256::digest(seed.as_bytes()).into();
-    let [block, middle, host, high, low, ..] = digest;
-    if text(object, "/spec/clusterIP").is_empty() {
-        set_text(
-            object,
-            "/spec/clusterIP",
-            &format!("10.{}.{middle}.{}", 96 + block % 16, host.max(1)),
-        );
-    }
-    let ip = text(object, "/spec/clusterIP");
-    let dual = ip == "None"
-        && object
-            .pointer("/spec/selector")
-            .and_then(Value::as_object)
-            .is_none_or(Map::is_empty);
-    set(object, "/spec/clusterIPs", json!([ip]));
-    set(
-        object,
-        "/spec/ipFamilies",
-        if dual {
-            json!(["IPv4", "IPv6"])
-        } else {
-            json!(["IPv4"])
-        },
-    );
-    set(
-        object,
-        "/spec/ipFamilyPolicy",
-        if dual { "RequireDualStack" } else { "SingleStack" },
-    );
-    if matches!(text(object, "/spec/type").as_str(), "NodePort" | "LoadBalancer") {
-        let mut next = 30000 + ((u32::from(high) << 8) | u32::from(low)) % 2700;
-        each(object, "/spec/ports", |port| {
-            set(port, "/nodePort", next);
-            next += 1;
-        });
-    }
-}
-
-/// A service keeps its addresses and node ports when a writer leaves them out.
-pub(super) fn keep_network(new: &mut Value, old: &Value) {
-    let policy = "/spec/externalTrafficPolicy";
-    if is_reached_from_outside(old)
-        && !is_reached_from_outside(new)
-        && old.pointer(policy) == new.pointer(policy)
-        && let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut)
-    {
-        spec.remove("externalTrafficPolicy");
-    }
-    if new.pointer("/spec/type") == old.pointer("/spec/type") {
-        let ip = |object: &Value| {
-            object
-                .pointer("/spec/clusterIP")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned()
-        };
-        if ip(new).is_empty() {
-            set_text(new, "/spec/clusterIP", &ip(old));
-        }
-        if ip(new) == ip(old) {
-            for name in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if let Some(value) = old.pointer(&format!("/spec/{name}")) {
-                    set(new, &format!("/spec/{name}"), value.clone());
-                }
-            }
-        }
-        let ports = old
-            .pointer("/spec/ports")
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default();
-        each(new, "/spec/ports", |port| {
-            let same = ports
-                .iter()
-                .find(|p| p.get("port") == port.get("port") && p.get("protocol") == port.get("protocol"));
-            if let Some(node_port) = same.and_then(|p| p.get("nodePort")) {
-                set(port, "/nodePort", node_port.clone());
-            }
-        });
-    }
-    service_network(new);
 }
 
 /// Conditions of a signing request get their times from the server.

@@ -2,6 +2,7 @@
 
 mod admission;
 mod core;
+mod network;
 mod workloads;
 
 use serde_json::{Map, Value, json};
@@ -82,7 +83,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
         }
         "PersistentVolume" => set(object, "/status/phase", "Pending"),
         "PersistentVolumeClaim" => claim::fill_sources(object, None),
-        "Service" => core::service_network(object),
+        "Service" => network::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
         "DaemonSet" => workloads::begin_daemon_set(object),
         "Job" => super::job::mark_pods(object),
@@ -108,7 +109,7 @@ pub(super) fn complete(kind: &Kind, object: &mut Value) {
 pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &str) {
     match kind.kind {
         "PersistentVolumeClaim" => claim::fill_sources(new, Some(old)),
-        "Service" => core::keep_network(new, old),
+        "Service" => network::keep(new, old),
         "ServiceAccount" => core::own_secrets(new),
         "DaemonSet" => workloads::count_template(new, old),
         "CertificateSigningRequest" => core::condition_times(new, old, now),

@@ -247,12 +247,18 @@ pub(super) fn replication_controller(object: &mut Value) {
 pub(super) fn stateful_set(object: &mut Value) {
     set(object, "/spec/replicas", 1);
     set_text(object, "/spec/podManagementPolicy", "OrderedReady");
+    each(object, "/spec/volumeClaimTemplates", |claim| {
+        set_text(claim, "/apiVersion", "v1");
+        set_text(claim, "/kind", "PersistentVolumeClaim");
+    });
+    // Whoever names the type, but not how to roll, leaves that open.
+    let at = |name: &str| object.pointer(&format!("/spec/updateStrategy/{name}"));
+    let is_rolling = match at("type").and_then(Value::as_str) {
+        None | Some("") => true,
+        Some(kind) => kind == "RollingUpdate" && at("rollingUpdate").is_some_and(Value::is_object),
+    };
     set_text(object, "/spec/updateStrategy/type", "RollingUpdate");
-    if object
-        .pointer("/spec/updateStrategy/type")
-        .and_then(Value::as_str)
-        == Some("RollingUpdate")
-    {
+    if is_rolling {
         set(object, "/spec/updateStrategy/rollingUpdate/partition", 0);
     }
     set(object, "/spec/revisionHistoryLimit", 10);
@@ -330,7 +336,13 @@ fn job_spec(object: &mut Value, pointer: &str) {
     set(spec, "/backoffLimit", 6);
     set(spec, "/completionMode", "NonIndexed");
     set(spec, "/suspend", false);
-    set(spec, "/podReplacementPolicy", "TerminatingOrFailed");
+    let is_told_failures = spec.get("podFailurePolicy").is_some_and(Value::is_object);
+    let replaced = if is_told_failures {
+        "Failed"
+    } else {
+        "TerminatingOrFailed"
+    };
+    set(spec, "/podReplacementPolicy", replaced);
     parent(spec, &["template", "spec"]);
     pod_spec(spec, "/template/spec");
 }

@@ -2,63 +2,102 @@
 
 use serde_json::{Map, Value};
 
+use super::bounds::{Rule, Rules, check};
 use super::workloads::{copy, pod_spec, selected_template};
 use super::{Cause, immutable, text};
 use crate::builtin::job::{NAMES, UIDS};
 use crate::schema::{child, key};
 use crate::selector::LabelSelector;
 
-/// What becomes of a job whose time has come while the one before it still runs.
-const POLICIES: [&str; 3] = ["Allow", "Forbid", "Replace"];
-
 pub(super) fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = generated(new);
     causes.extend(selected_template(new));
-    causes.extend(ending_pods(new, "/spec/template/spec", "spec.template.spec"));
+    causes.extend(work(new.get("spec").unwrap_or(&Value::Null), "spec"));
     if let Some(old) = old {
         causes.extend(immutable(new, old, "/spec/selector"));
         causes.extend(immutable(new, old, "/spec/completionMode"));
+        causes.extend(completions(new, old));
         causes.extend(template(new, old));
     }
     causes
 }
 
-pub(super) fn cron_job(new: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if text(new, "/spec/schedule").is_empty() {
-        causes.push(Cause::required("spec.schedule", ""));
-    }
-    let policy = text(new, "/spec/concurrencyPolicy");
-    if !POLICIES.contains(&policy) {
-        causes.push(Cause::not_supported(
-            "spec.concurrencyPolicy",
-            &policy.into(),
-            &POLICIES,
-        ));
-    }
-    let template = "spec.jobTemplate.spec.template.spec";
-    causes.extend(ending_pods(new, "/spec/jobTemplate/spec/template/spec", template));
-    for name in [
-        "startingDeadlineSeconds",
-        "successfulJobsHistoryLimit",
-        "failedJobsHistoryLimit",
-    ] {
-        let number = new.pointer(&format!("/spec/{name}")).and_then(Value::as_i64);
-        if let Some(number) = number.filter(|number| *number < 0) {
-            let detail = "must be greater than or equal to 0";
-            causes.push(Cause::invalid(child("spec", name), &number.into(), detail));
-        }
+/// What is to be done, in a job or in one that is still to be made.
+fn work(spec: &Value, path: &str) -> Vec<Cause> {
+    const RULES: Rules = &[
+        ("parallelism", Rule::NotNegative),
+        ("completions", Rule::NotNegative),
+        ("activeDeadlineSeconds", Rule::NotNegative),
+        ("backoffLimit", Rule::NotNegative),
+        ("ttlSecondsAfterFinished", Rule::NotNegative),
+        ("completionMode", Rule::OneOf(&["NonIndexed", "Indexed"])),
+        (
+            "podReplacementPolicy",
+            Rule::OneOf(&["Failed", "TerminatingOrFailed"]),
+        ),
+    ];
+    let mut causes = check(spec, path, RULES);
+    let pods = spec.pointer("/template/spec").unwrap_or(&Value::Null);
+    let path = child(path, "template.spec");
+    causes.extend(pod_spec(pods, &path));
+    if matches!(text(pods, "/restartPolicy"), "Always" | "") {
+        let detail = "valid values: \"OnFailure\", \"Never\"";
+        causes.push(Cause::required(child(&path, "restartPolicy"), detail));
     }
     causes
 }
 
-/// The pods of a job must be such as come to an end.
-fn ending_pods(new: &Value, pointer: &str, path: &str) -> Vec<Cause> {
-    let spec = new.pointer(pointer).unwrap_or(&Value::Null);
-    let mut causes = pod_spec(spec, path);
-    if text(spec, "/restartPolicy") == "Always" {
-        let detail = "valid values: \"OnFailure\", \"Never\"";
-        causes.push(Cause::required(child(path, "restartPolicy"), detail));
+/// How often it is to be done stays, unless the pods are numbered and as many at a time.
+fn completions(new: &Value, old: &Value) -> Option<Cause> {
+    let at = |job: &Value, name: &str| job.get("spec").and_then(|spec| spec.get(name)).cloned();
+    let is_elastic = at(new, "completionMode") == Some("Indexed".into())
+        && at(new, "completions").is_some()
+        && at(new, "completions") == at(new, "parallelism");
+    immutable(new, old, "/spec/completions").filter(|_| !is_elastic)
+}
+
+pub(super) fn cron_job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    const RULES: Rules = &[
+        ("startingDeadlineSeconds", Rule::NotNegative),
+        ("concurrencyPolicy", Rule::OneOf(&["Allow", "Forbid", "Replace"])),
+        ("successfulJobsHistoryLimit", Rule::NotNegative),
+        ("failedJobsHistoryLimit", Rule::NotNegative),
+    ];
+    let spec = new.get("spec").unwrap_or(&Value::Null);
+    let schedule = text(spec, "/schedule");
+    let mut causes = check(spec, "spec", RULES);
+    if schedule.is_empty() {
+        causes.push(Cause::required("spec.schedule", ""));
+    } else if let Err(why) = super::schedule::check(schedule) {
+        causes.push(Cause::invalid("spec.schedule", &schedule.into(), &why));
+    } else if schedule.contains("TZ") && old.is_none_or(|old| !text(old, "/spec/schedule").contains("TZ")) {
+        let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+        causes.push(Cause::invalid("spec.schedule", &schedule.into(), detail));
+    }
+    let zone = |job: &Value| {
+        job.pointer("/spec/timeZone")
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    if let Some(zone) = zone(new).filter(|new| old.and_then(zone).as_ref() != Some(new))
+        && let Some(why) = super::schedule::zone_problem(&zone)
+    {
+        causes.push(Cause::invalid("spec.timeZone", &zone.into(), &why));
+    }
+    let job = spec.pointer("/jobTemplate/spec").unwrap_or(&Value::Null);
+    causes.extend(work(job, "spec.jobTemplate.spec"));
+    if let Some(selector) = job.get("selector").filter(|selector| !selector.is_null()) {
+        let detail = "`selector` will be auto-generated";
+        causes.push(Cause::invalid("spec.jobTemplate.spec.selector", selector, detail));
+    }
+    if let Some(by_hand @ Value::Bool(true)) = job.get("manualSelector") {
+        let place = "spec.jobTemplate.spec.manualSelector";
+        causes.push(Cause::not_supported(place, by_hand, &["nil", "false"]));
+    }
+    let name = text(new, "/metadata/name");
+    if old.is_none() && name.len() > 52 {
+        let detail = "must be no more than 52 characters";
+        causes.push(Cause::invalid("metadata.name", &name.into(), detail));
     }
     causes
 }

@@ -1,7 +1,9 @@
 //! Validation of built-in objects, with the real server's words.
 
 mod admission;
+mod bounds;
 mod claims;
+mod containers;
 mod core;
 mod costs;
 mod crd;
@@ -9,7 +11,9 @@ mod jobs;
 mod policies;
 mod quotas;
 mod rbac;
+mod schedule;
 mod schema;
+mod services;
 mod signing;
 mod webhook_clients;
 mod workloads;
@@ -41,7 +45,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
     };
     if !matches!(
         kind.group,
-        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "coordination.k8s.io"
+        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "coordination.k8s.io" | "policy"
     ) {
         for (i, finalizer) in list(metadata, "/finalizers").iter().enumerate() {
             causes.extend(core::kube_finalizer(finalizer, index("metadata.finalizers", i)));
@@ -53,7 +57,10 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Namespace" => causes.extend(core::namespace(new, old)),
         "Lease" => causes.extend(core::lease(new)),
         "CertificateSigningRequest" => causes.extend(signing::request(new, old)),
-        "Service" => causes.extend(core::service(new)),
+        "Service" => {
+            causes.extend(core::service(new));
+            causes.extend(services::service(new, old));
+        }
         "LimitRange" => causes.extend(quotas::limit_range(new)),
         "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
         "Event" => causes.extend(core::event(kind, new, old)),
@@ -74,7 +81,8 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         }
         "ReplicationController" => causes.extend(workloads::replication_controller(new)),
         "Job" => causes.extend(jobs::job(new, old)),
-        "CronJob" => causes.extend(jobs::cron_job(new)),
+        "CronJob" => causes.extend(jobs::cron_job(new, old)),
+        "PodDisruptionBudget" => causes.extend(bounds::budget(new)),
         "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
         _ => {}
     }

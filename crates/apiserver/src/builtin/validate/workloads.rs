@@ -3,83 +3,26 @@
 
 use serde_json::Value;
 
-use super::{immutable, label_selector, list, name_problems, text};
-use crate::resources::amounts;
-use crate::schema::meta::NameRule;
+use super::{bounds, containers, immutable, label_selector, list, text};
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
 
 pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let containers = list(spec, "/containers");
-    if containers.is_empty() {
+    if list(spec, "/containers").is_empty() {
         causes.push(Cause::required(child(path, "containers"), ""));
     }
-    let mut seen = Vec::new();
-    for (i, container) in containers.iter().enumerate() {
-        let path = index(&child(path, "containers"), i);
-        let name = text(container, "/name");
-        if name.is_empty() {
-            causes.push(Cause::required(child(&path, "name"), ""));
-        } else {
-            causes.extend(name_problems(NameRule::Label, name, &child(&path, "name")));
-            if seen.contains(&name) {
-                causes.push(Cause::duplicate(child(&path, "name"), &name.into()));
-            }
-            seen.push(name);
-        }
-        if text(container, "/image").is_empty() {
-            causes.push(Cause::required(child(&path, "image"), ""));
-        }
-        let policy = text(container, "/imagePullPolicy");
-        if !matches!(policy, "Always" | "IfNotPresent" | "Never") {
-            let policies = ["Always", "IfNotPresent", "Never"];
-            causes.push(Cause::not_supported(
-                child(&path, "imagePullPolicy"),
-                &policy.into(),
-                &policies,
-            ));
-        }
-    }
-    for field in ["initContainers", "containers"] {
-        for (i, container) in list(spec, &format!("/{field}")).iter().enumerate() {
-            causes.extend(demands(container, &index(&child(path, field), i)));
-        }
-    }
+    causes.extend(containers::containers(spec, path));
     causes.extend(mounts(spec, path));
     let restart = text(spec, "/restartPolicy");
-    if !matches!(restart, "Always" | "OnFailure" | "Never") {
+    // A template that is not there at all is filled in all the same.
+    if !matches!(restart, "Always" | "OnFailure" | "Never" | "") {
         let policies = ["Always", "OnFailure", "Never"];
         causes.push(Cause::not_supported(
             child(path, "restartPolicy"),
             &restart.into(),
             &policies,
         ));
-    }
-    causes
-}
-
-/// Nobody asks for less than nothing, which would take from what others ask for, or for more than they may have.
-fn demands(container: &Value, path: &str) -> Vec<Cause> {
-    let path = child(path, "resources");
-    let of = |which: &str| amounts(container, &format!("/resources/{which}"));
-    let (limits, requests) = (of("limits"), of("requests"));
-    let mut causes = Vec::new();
-    for (which, amounts) in [("limits", &limits), ("requests", &requests)] {
-        let path = child(&path, which);
-        for (name, amount) in amounts {
-            let shown = amount.to_string().into();
-            if amount.is_negative() {
-                let detail = "must be greater than or equal to 0";
-                causes.push(Cause::invalid(format!("{path}[{name}]"), &shown, detail));
-            }
-            if which == "requests"
-                && let Some(limit) = limits.get(name).filter(|limit| amount > limit)
-            {
-                let detail = format!("must be less than or equal to {name} limit of {limit}");
-                causes.push(Cause::invalid(path.clone(), &shown, &detail));
-            }
-        }
     }
     causes
 }
@@ -197,10 +140,29 @@ fn chosen_template(new: &Value) -> Vec<Cause> {
 
 pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    if let Some(old) = old {
-        causes.extend(immutable(new, old, "/spec/selector"));
+    match old {
+        Some(old) if kind == "StatefulSet" => causes.extend(fixed(new, old)),
+        Some(old) => causes.extend(immutable(new, old, "/spec/selector")),
+        None => {}
     }
     causes.extend(negative(new));
+    causes.extend(bounds::strategy(kind, new));
+    let chosen = new
+        .pointer("/spec/selector")
+        .filter(|selector| !selector.is_null());
+    if let Some(chosen) = chosen.filter(|chosen| LabelSelector::from_object(Some(chosen)).is_err())
+        && kind != "DaemonSet"
+    {
+        causes.push(Cause::invalid("spec.selector", chosen, "invalid label selector"));
+    }
+    if kind == "StatefulSet" {
+        let policies = ["OrderedReady", "Parallel"];
+        let policy = text(new, "/spec/podManagementPolicy");
+        if !policies.contains(&policy) {
+            let detail = "must be 'OrderedReady' or 'Parallel'";
+            causes.push(Cause::invalid("spec.podManagementPolicy", &policy.into(), detail));
+        }
+    }
     // Of a DaemonSet without a selector it is only said that it chooses nothing.
     causes.extend(if kind == "DaemonSet" {
         chosen_template(new)
@@ -221,6 +183,25 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
     }
     causes.extend(lasting_pods(new));
     causes
+}
+
+/// Most of a set stays as it is.
+fn fixed(new: &Value, old: &Value) -> Option<Cause> {
+    const DETAIL: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+    let spec = |set: &Value| set.get("spec").cloned().unwrap_or_default();
+    let (mut before, after) = (spec(old), spec(new));
+    for name in [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ] {
+        copy(&mut before, &after, name);
+    }
+    (before != after).then(|| Cause::forbidden("spec", DETAIL))
 }
 
 /// The older controller has a plain map of labels for a selector, and may change it.
