@@ -32,6 +32,10 @@ impl<T> Pool<T> {
         // Made outside the lock: two servers may do the same work once, none waits for another's schema.
         let new = Arc::new(make()?);
         let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever was first has it already, and would take another one for a change.
+        if let Some(first) = pool.get(&key).and_then(Weak::upgrade) {
+            return Ok(first);
+        }
         pool.retain(|_, kept| kept.strong_count() > 0);
         pool.insert(key, Arc::downgrade(&new));
         Ok(new)
@@ -77,4 +81,20 @@ pub(super) fn builtin() -> Arc<Snapshot> {
             Arc::new(snapshot)
         })
         .clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_who_make_the_same_at_once_hold_the_same() {
+        let pool = Pool::new();
+        let mut first = None;
+        let second = pool.get([0; 32], || {
+            first = pool.get([0; 32], || Ok::<_, ()>(1)).ok();
+            Ok::<_, ()>(2)
+        });
+        assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()));
+    }
 }
