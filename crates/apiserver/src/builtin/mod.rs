@@ -1,6 +1,7 @@
 //! The built-in kinds: what they are called, what may be done with them, how they are defaulted,
 //! validated and printed.
 
+pub(crate) mod approval;
 pub(crate) mod autoscaler;
 mod claim;
 mod columns;

@@ -45,12 +45,14 @@ pub(super) fn add(
     } else {
         custom(state, flavor, resource, version, all)
     };
+    let selectable = selectable(resource, version);
     if let Some(map) = schema.as_object_mut() {
         map.insert("x-kubernetes-group-version-kind".into(), kinds);
+        map.extend(selectable.clone());
     }
     all.insert(name.clone(), schema);
     if resource.allows("list") {
-        let list = json!({
+        let mut list = json!({
             "type": "object",
             "required": ["items"],
             "properties": {
@@ -62,9 +64,22 @@ pub(super) fn add(
             "x-kubernetes-group-version-kind":
                 [{ "group": resource.group, "version": version, "kind": resource.list_kind }],
         });
+        if let Some(map) = list.as_object_mut() {
+            map.extend(selectable);
+        }
         refer(flavor, LIST_META, all);
         all.insert(format!("{name}List"), list);
     }
+}
+
+/// The fields of a custom resource that selectors may name, as an extension.
+fn selectable(resource: &Resource, version: &str) -> Option<(String, Value)> {
+    let paths = &resource.version(version)?.selectable;
+    let fields = paths
+        .iter()
+        .map(|path| json!({ "fieldPath": path.strip_prefix('.').unwrap_or(path) }));
+    let fields: Vec<Value> = fields.collect();
+    (!fields.is_empty()).then(|| ("x-kubernetes-selectable-fields".to_owned(), fields.into()))
 }
 
 fn custom(

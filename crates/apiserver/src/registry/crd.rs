@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Map, Value, json};
 
 use super::{Column, Resource, Scale, Snapshot, Version, shared};
+use crate::builtin::approval::Approval;
 use crate::schema::Schema;
 use crate::ssa::Variant;
 
@@ -290,6 +291,17 @@ pub(crate) fn accept_names(crd: &Value, served: &Snapshot, claims: &[Value], now
                 now,
             );
         }
+    }
+    if let Some(approval) = Approval::of(crd) {
+        let (status, reason, message) = approval.condition();
+        set_condition(
+            &mut next,
+            "KubernetesAPIApprovalPolicyConformant",
+            status,
+            reason,
+            &message,
+            now,
+        );
     }
     (next != *crd).then(|| next.get("status").cloned()).flatten()
 }

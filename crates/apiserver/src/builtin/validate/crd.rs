@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::admission::review_versions;
 use super::webhook_clients::client_config;
 use super::{immutable, list, schema, text};
+use crate::builtin::approval::{ANNOTATION, Approval};
 use crate::schema::{Cause, child, index, names};
 
 const FORMATS: &str = "byte,date,date-time,double,float,int32,int64,password";
@@ -334,36 +335,20 @@ fn conversion(crd: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Groups of the community need its approval, written in an annotation.
+/// Groups of the community need its approval; what was there without it stays as long as nobody says something else.
 fn approval(new: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
-    const ANNOTATION: &str = "api-approved.kubernetes.io";
-    let group = text(new, "/spec/group");
-    let protected = ["k8s.io", "kubernetes.io"]
-        .iter()
-        .any(|g| group == *g || group.ends_with(&format!(".{g}")));
-    if !protected {
+    let given = Approval::of(new);
+    let Some(detail) = given.as_ref().and_then(Approval::problem) else {
         return;
-    }
-    let value = |crd: &Value| {
-        let annotations = crd.pointer("/metadata/annotations");
-        annotations
-            .and_then(|a| a.get(ANNOTATION))
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
     };
-    let given = value(new);
-    if old.is_some_and(|old| value(old) == given) {
+    if old.is_some_and(|old| Approval::of(old) == given) {
         return;
     }
     let path = format!("metadata.annotations[{ANNOTATION}]");
-    if given.is_empty() {
-        let detail = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
-        causes.push(Cause::required(path, detail));
-    } else if !given.starts_with("unapproved") && !given.contains("://") {
-        let detail = "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111";
-        causes.push(Cause::invalid(path, &given.into(), detail));
-    }
+    causes.push(match given {
+        Some(Approval::Invalid(given)) => Cause::invalid(path, &given.into(), &detail),
+        _ => Cause::required(path, &detail),
+    });
 }
 
 fn stored_versions(crd: &Value, causes: &mut Vec<Cause>) {
