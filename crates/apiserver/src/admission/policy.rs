@@ -286,15 +286,48 @@ fn audit(policy: &Value, activation: &Activation) -> Option<Vec<String>> {
     Some(broken)
 }
 
+/// The variables of a policy that it names somewhere. What nobody uses costs nothing.
+fn used_variables(policy: &Value) -> Vec<&Value> {
+    let items = |pointer: &str| {
+        policy
+            .pointer(pointer)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
+    let expressions = [
+        ("/spec/validations", "/expression"),
+        ("/spec/validations", "/messageExpression"),
+        ("/spec/auditAnnotations", "/valueExpression"),
+    ];
+    let dense = |expression: &str| expression.split_whitespace().collect::<String>();
+    let mut texts: Vec<String> = expressions
+        .iter()
+        .flat_map(|(place, field)| items(place).map(|item| dense(text(item, field))))
+        .collect();
+    let mut used = Vec::new();
+    // The later ones use those before them.
+    let variables: Vec<&Value> = items("/spec/variables").collect();
+    for variable in variables.into_iter().rev() {
+        let name = format!("variables.{}", text(variable, "/name"));
+        let goes_on = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        let is_named = |text: &String| {
+            text.match_indices(&name)
+                .any(|(at, _)| !goes_on(text.get(at + name.len()..).unwrap_or_default()))
+        };
+        if texts.iter().any(is_named) {
+            texts.push(dense(text(variable, "/expression")));
+            used.push(variable);
+        }
+    }
+    used.reverse();
+    used
+}
+
 /// `variables.x`, each able to use those before it. Whoever uses one that fails, fails as well.
 fn bind_variables(policy: &Value, activation: &mut Activation, budget: &mut Budget) {
     let mut values: std::collections::HashMap<Key, Cel> = std::collections::HashMap::new();
-    for variable in policy
-        .pointer("/spec/variables")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
+    for variable in used_variables(policy) {
         let mut scope = activation.clone();
         scope.bind_large(
             "variables",
