@@ -113,7 +113,7 @@ pub fn shutdown_on_signal() -> Result<CancellationToken, Error> {
 }
 
 /// Whether whoever started the process told it to ignore SIGHUP, as `nohup` does.
-fn outlives_its_terminal() -> bool {
+pub fn outlives_its_terminal() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
