@@ -1,5 +1,6 @@
 //! ValidatingAdmissionPolicy: rules in CEL, bound to resources, with parameters.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kube_cel::cel::Value as Cel;
@@ -286,37 +287,28 @@ fn audit(policy: &Value, activation: &Activation) -> Option<Vec<String>> {
     Some(broken)
 }
 
-/// The variables of a policy that it names somewhere. What nobody uses costs nothing.
+/// The variables of a policy whose names stand somewhere in its expressions. What nobody uses costs nothing.
 fn used_variables(policy: &Value) -> Vec<&Value> {
     let items = |pointer: &str| {
-        policy
-            .pointer(pointer)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
+        let items = policy.pointer(pointer).and_then(Value::as_array);
+        items.map_or(&[][..], Vec::as_slice)
     };
-    let expressions = [
+    let part_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut words = HashSet::new();
+    for (place, field) in [
         ("/spec/validations", "/expression"),
         ("/spec/validations", "/messageExpression"),
         ("/spec/auditAnnotations", "/valueExpression"),
-    ];
-    let dense = |expression: &str| expression.split_whitespace().collect::<String>();
-    let mut texts: Vec<String> = expressions
-        .iter()
-        .flat_map(|(place, field)| items(place).map(|item| dense(text(item, field))))
-        .collect();
+    ] {
+        for item in items(place) {
+            words.extend(text(item, field).split(|c| !part_of_word(c)));
+        }
+    }
     let mut used = Vec::new();
     // The later ones use those before them.
-    let variables: Vec<&Value> = items("/spec/variables").collect();
-    for variable in variables.into_iter().rev() {
-        let name = format!("variables.{}", text(variable, "/name"));
-        let goes_on = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-        let is_named = |text: &String| {
-            text.match_indices(&name)
-                .any(|(at, _)| !goes_on(text.get(at + name.len()..).unwrap_or_default()))
-        };
-        if texts.iter().any(is_named) {
-            texts.push(dense(text(variable, "/expression")));
+    for variable in items("/spec/variables").iter().rev() {
+        if words.contains(text(variable, "/name")) {
+            words.extend(text(variable, "/expression").split(|c| !part_of_word(c)));
             used.push(variable);
         }
     }
