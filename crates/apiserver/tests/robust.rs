@@ -83,7 +83,8 @@ fn large_requests_keep_nobody_waiting() {
             answered > 20,
             "{answered} small ones while large ones took {all:?}"
         );
-        assert!(slowest < all / 3, "a small one took {slowest:?} of {all:?}");
+        // A sixth at most, as seen; half and more where they wait for threads.
+        assert!(slowest < all * 2 / 5, "a small one took {slowest:?} of {all:?}");
     });
     busy.block_on(server.stop());
 }
