@@ -30,7 +30,8 @@ use crate::{
 /// What the controller manager runs: what writ's objects need, nothing that wants nodes.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
     clusterrole-aggregation-controller,root-ca-certificate-publisher-controller,\
-    certificatesigningrequest-signing-controller,serviceaccount-token-controller,resourcequota-controller";
+    certificatesigningrequest-signing-controller,serviceaccount-token-controller,resourcequota-controller,\
+    validatingadmissionpolicy-status-controller";
 
 /// How long a control plane may take to become ready. Machines are shared and noisy.
 const READY_WITHIN: Duration = Duration::from_mins(2);
@@ -39,7 +40,7 @@ const READY_WITHIN: Duration = Duration::from_mins(2);
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Run kube-controller-manager: garbage collection, namespaces, ServiceAccounts, aggregated ClusterRoles, CSR
-    /// signing, quotas.
+    /// signing, quotas, the status of admission policies.
     pub controllers: bool,
     /// Keep the data in this folder instead of a temporary one.
     pub data: Option<PathBuf>,

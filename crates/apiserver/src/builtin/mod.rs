@@ -21,6 +21,7 @@ use serde_json::Value;
 
 pub use columns::{Column, SCALE, age};
 pub use table::{TOKEN_REQUEST, kinds};
+pub(crate) use validate::policy_types;
 pub use warnings::{INGRESS_CLASS, STORAGE_CLASS};
 
 use crate::schema::meta::NameRule;

@@ -32,6 +32,7 @@ impl Who {
     pub const ROOT_CA: Self = Self::Account("root-ca-cert-publisher");
     pub const SIGNER: Self = Self::Account("certificate-controller");
     pub const ROLES: Self = Self::Account("clusterrole-aggregation-controller");
+    pub const POLICIES: Self = Self::Account("validatingadmissionpolicy-status-controller");
     pub const QUOTAS: Self = Self::Account("resourcequota-controller");
 
     fn user(self, state: &State) -> User {
@@ -219,17 +220,19 @@ pub(super) async fn put(
     Box::pin(api::change_as(&call, who.owner(), How::Replace, &make)).await
 }
 
-/// Applies a configuration to an object; `make` knows how, and whose it is then.
+/// Applies a configuration to an object through one of its doors; `make` knows how, and whose it is then.
 pub(super) async fn apply(
     state: &Arc<State>,
     who: Who,
     owner: &str,
+    door: &str,
     current: &Object,
     make: impl Fn(&Value) -> Value + Send + Sync,
 ) -> Result<()> {
     let Some(mut call) = call_about(state, who, Method::PATCH, current) else {
         return Ok(());
     };
+    door.clone_into(&mut call.target.subresource);
     call.query = Query::parse(Some(&format!("fieldManager={owner}&force=true")));
     let make = |live: Option<&Value>| live.map(&make).ok_or_else(|| call.not_found());
     Box::pin(api::change_as(&call, owner, How::Apply, &make)).await

@@ -104,7 +104,7 @@ pub(super) async fn sync(state: &Arc<State>) -> Result<()> {
         }
         if admitted::is_anybody_asked(state) {
             let make = |role: &Value| with_rules(role, wanted.clone(), now);
-            outcome = outcome.and(admitted::apply(state, Who::ROLES, OWNER, object, make).await);
+            outcome = outcome.and(admitted::apply(state, Who::ROLES, OWNER, "", object, make).await);
             continue;
         }
         // The write brings us back, for roles that aggregate this one.

@@ -1,4 +1,4 @@
-//! What a cluster does by itself: garbage collection, namespaces, definitions, aggregation, certificates, tokens.
+//! What a cluster does by itself: garbage collection, namespaces, definitions, aggregation, certificates, tokens, policies.
 //!
 //! The store names what may need work, as a set; one task per server works it off and sleeps. Every task looks at the state as it
 //! is, so it does not matter how often or in which order it runs.
@@ -9,6 +9,7 @@ mod certificates;
 mod definitions;
 mod garbage;
 mod namespaces;
+mod policies;
 pub(crate) mod quotas;
 mod retry;
 mod tokens;
@@ -51,6 +52,8 @@ pub(crate) enum Task {
     Aggregate,
     /// A certificate request.
     Certificate(Arc<str>),
+    /// An admission policy: its status.
+    Policy(Arc<str>),
     /// The Secret of a ServiceAccount's token, or all of a namespace when an account is gone.
     TokenSecret(Arc<str>),
     TokenSecrets(Arc<str>),
@@ -265,6 +268,7 @@ async fn work(state: &Arc<State>, task: &Task) {
         Task::Definition(name) => definitions::sync(state, name).await,
         Task::Aggregate => aggregate::sync(state).await,
         Task::Certificate(name) => certificates::sync(state, name).await,
+        Task::Policy(name) => policies::sync(state, name).await,
         Task::TokenSecret(key) => tokens::sync(state, key).await,
         Task::Quota(namespace) => quotas::sync(state, namespace).await,
         // These are about many objects, each of which is tried again by itself.
@@ -408,6 +412,7 @@ impl Observer for Follower {
             "certificatesigningrequests.certificates.k8s.io" if !deleted => {
                 self.work.push(Task::Certificate(key()));
             }
+            policies::TABLE if !deleted => self.work.push(Task::Policy(key())),
             "serviceaccounts" => {
                 self.work.push(Task::TokenSecrets(object.namespace().into()));
                 if deleted && object.name() == "default" {

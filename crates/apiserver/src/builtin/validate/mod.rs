@@ -9,6 +9,7 @@ mod costs;
 mod crd;
 mod jobs;
 mod policies;
+pub(crate) mod policy_types;
 mod quotas;
 mod rbac;
 mod schedule;

@@ -284,7 +284,7 @@ fn param_kind(kind: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Every variable sees those before it; of two with one name, the later one counts.
-fn variables(policy: &Value, scope: &mut Scope<'_>, causes: &mut Vec<Cause>) {
+pub(super) fn variables(policy: &Value, scope: &mut Scope<'_>, causes: &mut Vec<Cause>) {
     let mut variables: Vec<(String, Ty)> = Vec::new();
     let given = list(policy, "/spec/variables");
     // Without any, not even the name is known.

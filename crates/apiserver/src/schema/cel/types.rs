@@ -1,5 +1,6 @@
 //! Types of CEL expressions: what the checker knows about a value before it exists.
 
+use super::super::Schema;
 use super::super::node::{Additional, Arena, Node, NodeId, Type};
 use super::convert::{escape, reserved};
 
@@ -172,6 +173,25 @@ impl Ty {
         }
     }
 
+    /// The type of whole objects of a schema, laid out so that expressions can name objects of several schemas.
+    pub(crate) fn of_objects(schema: &Schema, metadata: &Schema) -> Self {
+        let mut layout = Layout {
+            schema,
+            above: Vec::new(),
+        };
+        let mut whole = layout.of(Self::of(&schema.arena, schema.root, ""));
+        if let (Self::Record(fields), false) = (&mut whole, schema.typed) {
+            let given = [
+                ("apiVersion", Self::String),
+                ("kind", Self::String),
+                ("metadata", Self::of_objects(metadata, metadata)),
+            ];
+            fields.retain(|(name, _)| given.iter().all(|(field, _)| field != name));
+            fields.extend(given.map(|(name, ty)| (name.to_owned(), ty)));
+        }
+        whole
+    }
+
     /// The type of a place in a schema.
     pub(super) fn of(arena: &Arena, id: NodeId, path: &str) -> Self {
         let node = arena.get(id);
@@ -201,6 +221,53 @@ impl Ty {
                 _ => Self::Object(id, path.to_owned()),
             },
         }
+    }
+}
+
+/// Makes types that need no schema any more.
+struct Layout<'a> {
+    schema: &'a Schema,
+    /// The places around the one that is laid out.
+    above: Vec<NodeId>,
+}
+
+impl Layout<'_> {
+    fn of(&mut self, ty: Ty) -> Ty {
+        let arena = &self.schema.arena;
+        match ty {
+            Ty::List(of) => Ty::list(self.of(*of)),
+            Ty::Map(of) => Ty::map(self.of(*of)),
+            // Nobody looks into what is part of itself.
+            Ty::Object(id, _) if self.above.contains(&id) => Ty::Record(Vec::new()),
+            Ty::Object(id, _) => {
+                self.above.push(id);
+                let mut fields = Vec::new();
+                for (name, property) in &arena.get(id).properties {
+                    if !visible(arena, *property) || self.holds_quantities(*property) {
+                        continue;
+                    }
+                    let ty = self.of(Ty::of(arena, *property, ""));
+                    if reserved(name) {
+                        fields.push((name.to_string(), ty.clone()));
+                    }
+                    fields.extend(escape(name).map(|name| (name, ty)));
+                }
+                self.above.pop();
+                Ty::Record(fields)
+            }
+            plain => plain,
+        }
+    }
+
+    /// Quantities of built-in kinds are texts or numbers, which is no type there.
+    fn holds_quantities(&self, id: NodeId) -> bool {
+        let node = self.schema.arena.get(id);
+        let format = node.checks.as_deref().and_then(|checks| checks.format.as_deref());
+        let below = match node.additional {
+            Additional::Schema(values) => Some(values),
+            _ => node.items,
+        };
+        self.schema.typed && (format == Some("quantity") || below.is_some_and(|id| self.holds_quantities(id)))
     }
 }
 
