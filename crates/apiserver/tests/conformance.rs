@@ -17,6 +17,8 @@ mod compare;
 mod exchange;
 #[path = "conformance/frames.rs"]
 mod frames;
+#[path = "conformance/params.rs"]
+mod params;
 #[path = "conformance/random.rs"]
 mod random;
 #[path = "conformance/random_draw.rs"]
@@ -108,6 +110,7 @@ async fn start() -> anyhow::Result<Pair> {
         ..Options::default()
     })
     .await?;
+    params::keep(&plane.client()?).await?;
     let server = writ_apiserver::Server::builder().port(0).start().await?;
     Pair::new(plane, server, webhook::Webhook::start().await?)
 }

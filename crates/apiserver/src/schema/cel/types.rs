@@ -243,10 +243,9 @@ impl Layout<'_> {
                 self.above.push(id);
                 let mut fields = Vec::new();
                 for (name, property) in &arena.get(id).properties {
-                    if !visible(arena, *property) || self.holds_quantities(*property) {
+                    let Some(ty) = self.of_property(*property) else {
                         continue;
-                    }
-                    let ty = self.of(Ty::of(arena, *property, ""));
+                    };
                     if reserved(name) {
                         fields.push((name.to_string(), ty.clone()));
                     }
@@ -257,6 +256,15 @@ impl Layout<'_> {
             }
             plain => plain,
         }
+    }
+
+    fn of_property(&mut self, id: NodeId) -> Option<Ty> {
+        let arena = &self.schema.arena;
+        // What holds anything is an object of no fields there.
+        if self.schema.typed && arena.get(id).preserve_unknown {
+            return Some(Ty::Record(Vec::new()));
+        }
+        (visible(arena, id) && !self.holds_quantities(id)).then(|| self.of(Ty::of(arena, id, "")))
     }
 
     /// Quantities of built-in kinds are texts or numbers, which is no type there.
