@@ -252,7 +252,13 @@ async fn connect(door: &Door) -> Result<Connection, String> {
         return greet(dial(door).await?).await;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let trust = Arc::new(Trust::read(&door.authority, provider.clone())?);
+    let trust = Trust::read(&door.authority, provider.clone());
+    // A bundle that is none shows before anything is dialled, and that there is none only when certificates are shown.
+    let stream = match &trust {
+        Err(why) if !door.authority.is_empty() => return Err(why.clone()),
+        _ => dial(door).await?,
+    };
+    let trust = Arc::new(trust?);
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
@@ -261,16 +267,17 @@ async fn connect(door: &Door) -> Result<Connection, String> {
         .with_no_client_auth();
     let name = ServerName::try_from(door.host.clone()).map_err(|e| e.to_string())?;
     let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, dial(door).await?)
+        .connect(name, stream)
         .await
         .map_err(|e| format!("tls: failed to verify certificate: {e}"))?;
     greet(stream).await
 }
 
 async fn dial(door: &Door) -> Result<TcpStream, String> {
-    TcpStream::connect(&door.address)
+    let address = door.address.as_ref().map_err(String::clone)?;
+    TcpStream::connect(address)
         .await
-        .map_err(|e| format!("dial tcp {}: {e}", door.address))
+        .map_err(|e| format!("dial tcp {address}: {e}"))
 }
 
 async fn greet(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Connection, String> {

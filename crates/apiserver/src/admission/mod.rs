@@ -201,7 +201,7 @@ fn plugins(source: &dyn Source, request: &Request, object: &mut Value) -> Result
     pods::mutate(source, request, object)
 }
 
-/// Nobody may lock the door to the lock: these kinds are never sent to webhooks or policies.
+/// Nobody may lock the door to the lock: webhooks are never asked about these kinds.
 fn exempt(request: &Request) -> bool {
     request.group == GROUP
 }

@@ -12,8 +12,8 @@ use crate::http::decode;
 /// Whom to dial, and how to know that it is the right one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Door {
-    /// What is dialled.
-    pub address: String,
+    /// What is dialled, or why there is nothing to dial.
+    pub address: Result<String, String>,
     /// What the certificate must say.
     pub host: String,
     /// Who may have signed it.
@@ -60,7 +60,7 @@ impl Target {
             named: format!("{host}:{port}"),
             path: cleaned(text(service, "/path")),
             door: Door {
-                address: endpoint(source, namespace, name, port)?,
+                address: endpoint(source, namespace, name, port),
                 host,
                 authority,
                 secure: true,
@@ -81,7 +81,7 @@ impl Target {
         let port = parsed.port_u16().unwrap_or(if secure { 443 } else { 80 });
         Ok(Self {
             door: Door {
-                address: format!("{}:{port}", parsed.host()),
+                address: Ok(format!("{}:{port}", parsed.host())),
                 host: parsed.host().trim_matches(['[', ']']).to_owned(),
                 authority,
                 secure,
@@ -178,15 +178,10 @@ fn cleaned(path: &str) -> String {
 
 /// An address behind a service: there is no service network, so endpoints are dialled directly.
 fn endpoint(source: &dyn Source, namespace: &str, name: &str, port: u64) -> Result<String, String> {
-    let not_found = || {
-        format!(
-            "failed to call webhook: service {} not found",
-            crate::schema::quote(name)
-        )
-    };
+    let quoted = crate::schema::quote(name);
     let service = source
         .get("", "services", namespace, name)
-        .ok_or_else(not_found)?;
+        .ok_or_else(|| format!("service {quoted} not found"))?;
     let ports = service
         .pointer("/spec/ports")
         .and_then(Value::as_array)
@@ -200,7 +195,13 @@ fn endpoint(source: &dyn Source, namespace: &str, name: &str, port: u64) -> Resu
         .and_then(Value::as_u64)
         .unwrap_or(port);
     if text(&service, "/spec/type") == "ExternalName" {
-        return Ok(format!("{}:{target}", text(&service, "/spec/externalName")));
+        return Ok(format!("{}:{port}", text(&service, "/spec/externalName")));
+    }
+    if text(&service, "/spec/clusterIP") == "None" {
+        return Err("cannot route to service with ClusterIP \"None\"".into());
+    }
+    if wanted.is_none() {
+        return Err(format!("no service port {port} found for service {quoted}"));
     }
     let port_of = |ports: Option<&Value>| {
         let ports = ports.and_then(Value::as_array).cloned().unwrap_or_default();
@@ -237,8 +238,5 @@ fn endpoint(source: &dyn Source, namespace: &str, name: &str, port: u64) -> Resu
             return Ok(format!("{address}:{}", port_of(slice.get("ports"))));
         }
     }
-    Err(format!(
-        "failed to call webhook: no endpoints available for service {}",
-        crate::schema::quote(name)
-    ))
+    Err(format!("no endpoints available for service {quoted}"))
 }

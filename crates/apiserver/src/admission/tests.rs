@@ -200,7 +200,7 @@ async fn webhooks_that_cannot_be_reached_follow_the_failure_policy() {
         if let Err(rejection) = outcome {
             assert_eq!(
                 rejection.message,
-                "Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook: service \"y\" not found"
+                "Internal error occurred: failed calling webhook \"h.example.com\": failed to call webhook: Post \"https://y.x.svc:443/?timeout=1s\": service \"y\" not found"
             );
         }
     }

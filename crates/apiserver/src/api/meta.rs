@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::clock::Clock;
 use crate::registry::{Resource, Version};
+use crate::schema::Schema;
 use crate::ssa;
 use crate::store::new_uid;
 
@@ -197,7 +198,13 @@ pub(super) fn count_generation(
     let differs = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
     let steered =
         builtin("Deployment") && differs("/metadata/annotations") || is_slice && differs("/metadata/labels");
-    if steered || emptied || before != after {
+    let schema = version.schema.as_deref().filter(|_| resource.builtin.is_some());
+    let same_amounts = |schema: &Schema| {
+        let mut pairs = before.iter().zip(&after);
+        before.len() == after.len() && pairs.all(|(a, b)| a.0 == b.0 && schema.same_amounts(a.0, a.1, b.1))
+    };
+    let changed = before != after && !schema.is_some_and(same_amounts);
+    if steered || emptied || changed {
         let generation = old
             .pointer("/metadata/generation")
             .and_then(Value::as_i64)

@@ -136,9 +136,10 @@ fn bind(call: &Call, request: &Value, mut wish: TokenWish) -> Result<TokenWish> 
     let text = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, version, name, uid) = (text("kind"), text("apiVersion"), text("name"), text("uid"));
     // The real server looks at the group alone.
-    let group = match version.split('/').collect::<Vec<_>>().as_slice() {
-        [group, _] => *group,
-        _ => "",
+    let (group, version) = match version.split('/').collect::<Vec<_>>().as_slice() {
+        [version] => ("", *version),
+        [group, version] => (*group, *version),
+        _ => ("", ""),
     };
     let (table, namespace) = match (group.is_empty(), kind) {
         (true, "Pod") => ("pods", call.target.namespace.as_str()),
@@ -146,8 +147,7 @@ fn bind(call: &Call, request: &Value, mut wish: TokenWish) -> Result<TokenWish> 
         (true, "Node") => ("nodes", ""),
         _ => {
             return Err(Failure::bad_request(format!(
-                "cannot bind token for serviceaccount \"{}\" to object of type {version}, Kind={kind}: must be one of v1, Kind=Pod, v1, Kind=Secret, v1, Kind=Node",
-                call.target.name
+                "cannot bind token to object of type {group}/{version}, Kind={kind}"
             )));
         }
     };

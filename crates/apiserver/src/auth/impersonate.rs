@@ -13,7 +13,7 @@ use writ_authz::{Attributes, ResourceAttributes};
 use super::authenticate::text;
 use super::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use crate::http::forbidden;
-use crate::schema::names;
+use crate::schema::{names, quote};
 use crate::state::State;
 use crate::status::{Failure, Result};
 
@@ -124,10 +124,37 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
     } else if user == User::default() {
         Ok(None)
     } else {
-        Err(Failure::bad_request(
-            "requested groups, uid or extra without impersonating a user name",
-        ))
+        let user = as_there(&user);
+        let why = format!("requested {user} without impersonating a user name");
+        Err(Failure::bad_request(why))
     }
+}
+
+/// A user without a name as the real server prints it: in the syntax of Go.
+fn as_there(user: &User) -> String {
+    let list = |texts: &[String]| {
+        let texts: Vec<_> = texts.iter().map(|text| quote(text)).collect();
+        format!("[]string{{{}}}", texts.join(", "))
+    };
+    let groups = if user.groups.is_empty() {
+        "[]string(nil)".to_owned()
+    } else {
+        list(&user.groups)
+    };
+    let extra: Vec<_> = user
+        .extra
+        .iter()
+        .map(|(key, values)| format!("{}:{}", quote(key), list(values)))
+        .collect();
+    let extra = if extra.is_empty() {
+        "(nil)".to_owned()
+    } else {
+        format!("{{{}}}", extra.join(", "))
+    };
+    format!(
+        "&user.DefaultInfo{{Name:\"\", UID:{}, Groups:{groups}, Extra:map[string][]string{extra}}}",
+        quote(&user.uid)
+    )
 }
 
 /// The node behind the name of a user.

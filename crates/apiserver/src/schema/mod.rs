@@ -3,6 +3,7 @@
 //! A [`Schema`] prunes, defaults and validates objects the way the real server does for custom
 //! resources, and tells server-side apply and strategic merge how lists and maps are merged.
 
+mod amounts;
 mod cause;
 mod cel;
 mod default;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Schema;
 use super::node::{Additional, Arena, ListType, NodeId, Type};
-use crate::quantity::{PATTERN_ERROR, Quantity};
+use crate::quantity::{self, Quantity};
 
 /// How a field of a typed structure is written out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +155,9 @@ fn normalize(arena: &Arena, value: &mut Value, id: NodeId, form: Form, whole: bo
                     if form == Form::Stored && value.is_null() && arena.get(id).ty == Type::String {
                         *value = Value::from("");
                     }
+                    if is_quantity(arena.get(id)) {
+                        write_quantity(value, true);
+                    }
                     dropped |= normalize(arena, value, id, form, whole);
                 }
             }
@@ -166,19 +169,22 @@ fn normalize(arena: &Arena, value: &mut Value, id: NodeId, form: Form, whole: bo
                 dropped |= normalize(arena, item, items, form, whole);
             }
         }
-        Value::String(text) if is_quantity(node) => {
-            if let Some(quantity) = Quantity::parse(text) {
-                *text = quantity.to_string();
-            }
-        }
-        Value::Number(number) if is_quantity(node) => {
-            if let Some(quantity) = Quantity::parse(&number.to_string()) {
-                *value = quantity.to_string().into();
-            }
-        }
+        _ if is_quantity(node) => write_quantity(value, false),
         _ => {}
     }
     dropped
+}
+
+/// Writes a quantity in its one form.
+fn write_quantity(value: &mut Value, in_list: bool) {
+    let written = match value {
+        Value::String(text) => quantity::written(quantity::trimmed(text), in_list),
+        Value::Number(number) => quantity::written(&number.to_string(), in_list),
+        _ => None,
+    };
+    if let Some(written) = written {
+        *value = written.into();
+    }
 }
 
 fn cut_integers(arena: &Arena, value: &mut Value, id: NodeId) {
@@ -290,7 +296,8 @@ fn decode_error(arena: &Arena, value: &Value, id: NodeId, owner: &str, path: &st
             .iter()
             .find_map(|item| decode_error(arena, item, node.items?, owner, path)),
         (Value::String(text), Type::String) if is_quantity(node) => {
-            Quantity::parse(text).is_none().then(|| PATTERN_ERROR.to_owned())
+            let why = Quantity::read(quantity::trimmed(text)).err();
+            why.map(str::to_owned)
         }
         (Value::Number(_), Type::String) if is_quantity(node) => None,
         (_, Type::Any) | (Value::Number(_), Type::Number) | (Value::Bool(_), Type::Boolean) => None,

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::bounds::{Rule, Rules, check};
-use super::{list, name_problems, text};
-use crate::resources::amounts;
+use super::{list, name_problems, quotas, text};
+use crate::resources::{Amounts, amounts};
 use crate::schema::meta::NameRule;
 use crate::schema::{Cause, child, index};
 
@@ -172,27 +172,40 @@ fn probes(container: &Value, path: &str) -> Vec<Cause> {
     causes
 }
 
-/// Nobody asks for less than nothing, which would take from what others ask for, or for more than they may have.
+/// Nobody asks for less than nothing, which would take from what others ask for, or for more than they may have; or for what
+/// cannot be shared and does not say how much of it.
 fn demands(container: &Value, path: &str) -> Vec<Cause> {
     let path = child(path, "resources");
     let of = |which: &str| amounts(container, &format!("/resources/{which}"));
     let (limits, requests) = (of("limits"), of("requests"));
     let mut causes = Vec::new();
-    for (which, amounts) in [("limits", &limits), ("requests", &requests)] {
-        let path = child(&path, which);
+    let named = |amounts: &Amounts, which: &str, causes: &mut Vec<Cause>| {
         for (name, amount) in amounts {
-            let shown = amount.to_string().into();
-            if amount.is_negative() {
-                let detail = "must be greater than or equal to 0";
-                causes.push(Cause::invalid(format!("{path}[{name}]"), &shown, detail));
-            }
-            if which == "requests"
-                && let Some(limit) = limits.get(name).filter(|limit| amount > limit)
-            {
-                let detail = format!("must be less than or equal to {name} limit of {limit}");
-                causes.push(Cause::invalid(path.clone(), &shown, &detail));
-            }
+            let at = format!("{}[{name}]", child(&path, which));
+            causes.extend(quotas::container_resource_name(name, &at));
+            causes.extend(quotas::amount_problems(name, *amount, &at));
         }
+    };
+    named(&limits, "limits", &mut causes);
+    named(&requests, "requests", &mut causes);
+    for (name, amount) in &requests {
+        let shared = quotas::may_be_overcommitted(name);
+        let relation = match limits.get(name) {
+            None if !shared => {
+                let detail = "Limit must be set for non overcommitable resources";
+                causes.push(Cause::required(child(&path, "limits"), detail));
+                continue;
+            }
+            Some(limit) if amount != limit && !shared => format!("equal to {name} limit of {limit}"),
+            Some(limit) if amount > limit => format!("less than or equal to {name} limit of {limit}"),
+            _ => continue,
+        };
+        let (at, detail) = (child(&path, "requests"), format!("must be {relation}"));
+        causes.push(Cause::invalid(at, &amount.to_string().into(), &detail));
+    }
+    let any = |wanted: fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|name| wanted(name));
+    if any(|name| name.starts_with("hugepages-")) && !any(|name| matches!(name, "cpu" | "memory")) {
+        causes.push(Cause::forbidden(path, "HugePages require cpu or memory"));
     }
     causes
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{list, text};
 use crate::quantity::Quantity;
@@ -31,6 +31,8 @@ const SCOPES: [&str; 7] = [
     "VolumeAttributesClass",
     "CrossNamespacePodAffinity",
 ];
+
+const CONFLICTS: [(&str, &str); 2] = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
 
 fn quota_name(name: &str) -> bool {
     let plain = name
@@ -71,7 +73,7 @@ fn resource_name(name: &str, path: &str) -> Vec<Cause> {
     Vec::new()
 }
 
-fn container_resource_name(name: &str, path: &str) -> Vec<Cause> {
+pub(super) fn container_resource_name(name: &str, path: &str) -> Vec<Cause> {
     let mut causes = resource_name(name, path);
     let mut bad = |detail: &str| causes.push(Cause::invalid(path, &name.into(), detail));
     if !name.contains('/') {
@@ -231,7 +233,7 @@ pub(super) fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             bad("unsupported scope applied to resource");
         }
     }
-    for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+    for (one, other) in CONFLICTS {
         if scopes.contains(&one) && scopes.contains(&other) {
             bad("conflicting scopes");
         }
@@ -261,15 +263,27 @@ fn hard(quota: &Value, pointer: &str) -> Vec<Cause> {
             causes.push(Cause::invalid(&at, &name.as_str().into(), detail));
         }
         let Some(amount) = quantity(value) else { continue };
-        let mut bad = |detail: &str| causes.push(Cause::invalid(&at, &amount.to_string().into(), detail));
-        if amount.is_negative() {
-            bad("must be greater than or equal to 0");
-        }
-        if (NUMBERS.contains(&name.as_str()) || extended(name)) && amount.milli() % 1000 != 0 {
-            bad("must be an integer");
-        }
+        causes.extend(amount_problems(name, amount, &at));
     }
     causes
+}
+
+/// Nobody has less than nothing, or half of what is counted.
+pub(super) fn amount_problems(name: &str, amount: Quantity, at: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let mut bad = |detail: &str| causes.push(Cause::invalid(at, &amount.to_string().into(), detail));
+    if amount.is_negative() {
+        bad("must be greater than or equal to 0");
+    }
+    if (NUMBERS.contains(&name) || extended(name)) && amount.milli() % 1000 != 0 {
+        bad("must be an integer");
+    }
+    causes
+}
+
+/// Whether more of it may be used than was asked for.
+pub(super) fn may_be_overcommitted(name: &str) -> bool {
+    native(name) && !name.starts_with("hugepages-")
 }
 
 /// Whether a scope says anything about a resource.
@@ -288,12 +302,25 @@ fn fits(scope: &str, name: &str) -> bool {
 fn selectors(quota: &Value) -> Vec<Cause> {
     const PATH: &str = "spec.scopeSelector.matchExpressions";
     let mut causes = Vec::new();
-    for selector in list(quota, "/spec/scopeSelector/matchExpressions") {
+    let all = list(quota, "/spec/scopeSelector/matchExpressions");
+    let shown = as_there(all);
+    let limited = amounts(quota, "/spec/hard");
+    for selector in all {
         let (scope, operator) = (text(selector, "/scopeName"), text(selector, "/operator"));
         let values = list(selector, "/values");
         if !SCOPES.contains(&scope) {
             let at = child(PATH, "scopeName");
             causes.push(Cause::invalid(at, &scope.into(), "unsupported scope"));
+        }
+        for _ in limited
+            .keys()
+            .filter(|name| quota_name(name) && !fits(scope, name))
+        {
+            causes.push(Cause::invalid(
+                PATH,
+                &shown,
+                "unsupported scope applied to resource",
+            ));
         }
         if SCOPES.contains(&scope) && !scope.ends_with("Class") && operator != "Exists" {
             let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
@@ -316,5 +343,25 @@ fn selectors(quota: &Value) -> Vec<Cause> {
             }
         }
     }
+    let selected = |scope: &str| all.iter().any(|selector| text(selector, "/scopeName") == scope);
+    for (one, other) in CONFLICTS {
+        if selected(one) && selected(other) {
+            let scopes = quota.pointer("/spec/scopes").unwrap_or(&Value::Null);
+            causes.push(Cause::invalid(PATH, scopes, "conflicting scopes"));
+        }
+    }
     causes
+}
+
+/// A selector as the real server shows it.
+fn as_there(all: &[Value]) -> Value {
+    let field = |selector: &Value, name: &str| selector.get(name).cloned().unwrap_or_default();
+    let all = all.iter().map(|selector| {
+        json!({
+            "ScopeName": field(selector, "scopeName"),
+            "Operator": field(selector, "operator"),
+            "Values": field(selector, "values"),
+        })
+    });
+    json!({"MatchExpressions": all.collect::<Vec<_>>()})
 }

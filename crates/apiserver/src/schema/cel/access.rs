@@ -15,7 +15,7 @@ use kube_cel::cel::objects::Key;
 use kube_cel::cel::{Context, ExecutionError, FunctionContext, ResolveResult, Value as Cel};
 
 use super::described::Described;
-use super::{conversions, equality, keyed, optional, qualifiers, sums, unreadable};
+use super::{conversions, equality, keyed, optional, qualifiers, quantities, sums, unreadable};
 
 /// A value, and the names and places that lead further from it.
 const PATH: &str = "@path";
@@ -127,7 +127,7 @@ pub(super) fn lower(expression: &mut IdedExpr) -> bool {
         }
         other => {
             expression.expr = other;
-            return keyed::lower(expression) || optional::lower(expression);
+            return keyed::lower(expression) || optional::lower(expression) || quantities::lower(expression);
         }
     };
     expression.expr = lowered;

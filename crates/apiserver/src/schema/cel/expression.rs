@@ -41,6 +41,7 @@ fn base() -> Context<'static> {
         super::members::register,
         super::named_formats::register,
         super::optional::register,
+        super::quantities::register,
         super::strings::register,
         super::sums::register,
         super::times::register,

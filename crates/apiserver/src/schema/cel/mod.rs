@@ -25,6 +25,7 @@ mod operators;
 mod optional;
 mod prices;
 mod qualifiers;
+mod quantities;
 mod rule;
 mod signatures;
 mod sizes;
