@@ -23,6 +23,9 @@ pub(super) fn of(kind: &Kind, object: &Value, is_new: bool) -> Option<String> {
                 "annotation {INGRESS_CLASS:?} is deprecated, please use 'spec.ingressClassName' instead"
             ))
         }
+        "Service" if object.pointer("/spec/trafficDistribution") == Some(&Value::from("PreferClose")) => {
+            Some("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into())
+        }
         _ => None,
     }
 }

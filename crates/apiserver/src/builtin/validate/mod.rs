@@ -1,6 +1,8 @@
 //! Validation of built-in objects, with the real server's words.
 
+mod addresses;
 mod admission;
+mod autoscalers;
 mod bounds;
 mod claims;
 mod containers;
@@ -8,6 +10,8 @@ mod core;
 mod costs;
 mod crd;
 mod jobs;
+mod lasting;
+mod networking;
 mod policies;
 mod quotas;
 mod rbac;
@@ -15,6 +19,7 @@ mod schedule;
 mod schema;
 mod services;
 mod signing;
+mod volumes;
 mod webhook_clients;
 mod workloads;
 
@@ -60,6 +65,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Service" => {
             causes.extend(core::service(new));
             causes.extend(services::service(new, old));
+            causes.extend(addresses::balancer(new, old));
         }
         "LimitRange" => causes.extend(quotas::limit_range(new)),
         "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
@@ -83,7 +89,18 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Job" => causes.extend(jobs::job(new, old)),
         "CronJob" => causes.extend(jobs::cron_job(new, old)),
         "PodDisruptionBudget" => causes.extend(bounds::budget(new)),
-        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
+        "HorizontalPodAutoscaler" => {
+            let old = old.map(|old| kind.printable(old));
+            causes.extend(autoscalers::autoscaler(&kind.printable(new), old.as_deref()));
+        }
+        "Ingress" => causes.extend(networking::ingress(new, old)),
+        "IngressClass" => causes.extend(networking::class(new, old)),
+        "NetworkPolicy" => causes.extend(networking::policy(new, old)),
+        "EndpointSlice" => causes.extend(lasting::slice(new, old)),
+        "Endpoints" => causes.extend(lasting::endpoints(new)),
+        "StorageClass" => causes.extend(old.into_iter().flat_map(|old| lasting::storage_class(new, old))),
+        "PriorityClass" => causes.extend(old.into_iter().flat_map(|old| lasting::priority_class(new, old))),
+        "PersistentVolume" => causes.extend(old.into_iter().flat_map(|old| lasting::volume(new, old))),
         _ => {}
     }
     causes

@@ -61,6 +61,7 @@ pub(super) fn service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let detail = "may only be set for externally-accessible services";
         causes.push(Cause::invalid("spec.externalTrafficPolicy", policy, detail));
     }
+    causes.extend(families(spec));
     for (name, shown) in BALANCED {
         let is_there = spec
             .get(name)
@@ -100,4 +101,28 @@ pub(super) fn service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
     }
     causes
+}
+
+/// There are addresses of one family. Only what has none itself may be of both.
+fn families(spec: &Value) -> Option<Cause> {
+    let selects = spec
+        .get("selector")
+        .and_then(Value::as_object)
+        .is_some_and(|map| !map.is_empty());
+    if text(spec, "/type") == "ExternalName" || text(spec, "/clusterIP") == "None" && !selects {
+        return None;
+    }
+    let families = list(spec, "/ipFamilies");
+    if let Some(i) = families.iter().position(|family| family == "IPv6") {
+        let detail = "not configured on this cluster";
+        return Some(Cause::invalid(
+            index("spec.ipFamilies", i),
+            &"IPv6".into(),
+            detail,
+        ));
+    }
+    (text(spec, "/ipFamilyPolicy") == "RequireDualStack").then(|| {
+        let detail = "this cluster is not configured for dual-stack services";
+        Cause::invalid("spec.ipFamilyPolicy", &"RequireDualStack".into(), detail)
+    })
 }

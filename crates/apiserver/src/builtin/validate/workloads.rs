@@ -3,17 +3,16 @@
 
 use serde_json::Value;
 
-use super::{bounds, containers, immutable, label_selector, list, text};
+use super::{bounds, claims, containers, immutable, label_selector, list, text, volumes};
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
 
 pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = volumes::volumes(spec, path);
     if list(spec, "/containers").is_empty() {
         causes.push(Cause::required(child(path, "containers"), ""));
     }
     causes.extend(containers::containers(spec, path));
-    causes.extend(mounts(spec, path));
     let restart = text(spec, "/restartPolicy");
     // A template that is not there at all is filled in all the same.
     if !matches!(restart, "Always" | "OnFailure" | "Never" | "") {
@@ -23,24 +22,6 @@ pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
             &restart.into(),
             &policies,
         ));
-    }
-    causes
-}
-
-/// What is mounted must be there.
-fn mounts(spec: &Value, path: &str) -> Vec<Cause> {
-    let volumes: Vec<&str> = list(spec, "/volumes").iter().map(|v| text(v, "/name")).collect();
-    let mut causes = Vec::new();
-    for field in ["containers", "initContainers"] {
-        for (i, container) in list(spec, &format!("/{field}")).iter().enumerate() {
-            for (j, mount) in list(container, "/volumeMounts").iter().enumerate() {
-                let (name, container) = (text(mount, "/name"), index(&child(path, field), i));
-                if !name.is_empty() && !volumes.contains(&name) {
-                    let place = child(&index(&child(&container, "volumeMounts"), j), "name");
-                    causes.push(Cause::not_found(place, &name.into()));
-                }
-            }
-        }
     }
     causes
 }
@@ -101,7 +82,14 @@ pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     // What did not change was good when it was new.
     if old != new {
         causes.extend(pod_spec(&new, "spec"));
-        if with_changeable(&old, &new) != new {
+        let count = |spec: &Value, field: &str| list(spec, &format!("/{field}")).len();
+        let other = ["containers", "initContainers"]
+            .into_iter()
+            .find(|field| count(&old, field) != count(&new, field));
+        if let Some(field) = other {
+            let detail = "pod updates may not add or remove containers";
+            causes.push(Cause::forbidden(child("spec", field), detail));
+        } else if with_changeable(&old, &new) != new {
             causes.push(Cause::forbidden("spec", CHANGEABLE));
         }
     }
@@ -162,6 +150,11 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
             let detail = "must be 'OrderedReady' or 'Parallel'";
             causes.push(Cause::invalid("spec.podManagementPolicy", &policy.into(), detail));
         }
+        let made = list(new, "/spec/volumeClaimTemplates").iter().enumerate();
+        for (i, claim) in made.filter(|_| old.is_none()) {
+            let path = child(&index("spec.volumeClaimTemplates", i), "spec");
+            causes.extend(claims::spec(claim, None, &path));
+        }
     }
     // Of a DaemonSet without a selector it is only said that it chooses nothing.
     causes.extend(if kind == "DaemonSet" {
@@ -181,7 +174,11 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
             causes.push(Cause::invalid("spec.selector", selector, &detail));
         }
     }
-    causes.extend(lasting_pods(new));
+    causes.extend(if kind == "StatefulSet" {
+        lasting_pods(&volumes::with_claims(new))
+    } else {
+        lasting_pods(new.pointer("/spec/template/spec").unwrap_or(&Value::Null))
+    });
     causes
 }
 
@@ -225,7 +222,9 @@ pub(super) fn replication_controller(new: &Value) -> Vec<Cause> {
         causes.push(Cause::required("spec.template", ""));
         return causes;
     }
-    causes.extend(lasting_pods(new));
+    causes.extend(lasting_pods(
+        new.pointer("/spec/template/spec").unwrap_or(&Value::Null),
+    ));
     if new.pointer("/spec/template/spec/activeDeadlineSeconds").is_some() {
         let detail = "activeDeadlineSeconds in ReplicationController is not Supported";
         causes.push(Cause::forbidden(
@@ -256,8 +255,7 @@ fn negative(new: &Value) -> Vec<Cause> {
 }
 
 /// The pods of a template that is kept alive must be such as start again.
-fn lasting_pods(new: &Value) -> Vec<Cause> {
-    let spec = new.pointer("/spec/template/spec").unwrap_or(&Value::Null);
+fn lasting_pods(spec: &Value) -> Vec<Cause> {
     let mut causes = pod_spec(spec, "spec.template.spec");
     let restart = text(spec, "/restartPolicy");
     if matches!(restart, "OnFailure" | "Never") {
@@ -266,29 +264,6 @@ fn lasting_pods(new: &Value) -> Vec<Cause> {
             &restart.into(),
             &["Always"],
         ));
-    }
-    causes
-}
-
-/// Every metric says from where it comes, and rules have policies.
-pub(super) fn autoscaler(new: &Value) -> Vec<Cause> {
-    let kinds = ["ContainerResource", "External", "Object", "Pods", "Resource"];
-    let mut causes = Vec::new();
-    for name in ["scaleUp", "scaleDown"] {
-        let at = format!("/spec/behavior/{name}");
-        if new.pointer(&at).is_some_and(Value::is_object) && list(new, &format!("{at}/policies")).is_empty() {
-            let path = child(&child("spec.behavior", name), "policies");
-            causes.push(Cause::required(path, "must specify at least one Policy"));
-        }
-    }
-    for (i, metric) in list(new, "/spec/metrics").iter().enumerate() {
-        let (path, kind) = (child(&index("spec.metrics", i), "type"), text(metric, "/type"));
-        if kind.is_empty() {
-            causes.push(Cause::required(path.clone(), "must specify a metric source type"));
-        }
-        if !kinds.contains(&kind) {
-            causes.push(Cause::not_supported(path, &kind.into(), &kinds));
-        }
     }
     causes
 }
