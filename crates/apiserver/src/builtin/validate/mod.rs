@@ -17,6 +17,7 @@ mod quotas;
 mod rbac;
 mod schedule;
 mod schema;
+mod selectable;
 mod services;
 mod signing;
 mod volumes;
