@@ -101,6 +101,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
             set(object, "/status/phase", "Pending");
             let quality = crate::resources::quality(object.get("spec").unwrap_or(&Value::Null));
             set(object, "/status/qosClass", quality);
+            workloads::say_gated(object);
         }
         _ => {}
     }

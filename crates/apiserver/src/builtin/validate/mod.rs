@@ -12,6 +12,8 @@ mod crd;
 mod jobs;
 mod lasting;
 mod networking;
+mod nodes;
+mod pods;
 mod policies;
 mod quotas;
 mod rbac;
@@ -82,7 +84,8 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "ValidatingAdmissionPolicyBinding" => causes.extend(policies::policy_binding(new)),
         "CustomResourceDefinition" => causes.extend(crd::validate(new, old)),
         "PersistentVolumeClaim" => causes.extend(claims::claim(new, old)),
-        "Pod" => causes.extend(workloads::pod(new, old)),
+        "Node" => causes.extend(nodes::node(new, old)),
+        "Pod" => causes.extend(pods::pod(new, old)),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
             causes.extend(workloads::controller(kind.kind, new, old));
         }
