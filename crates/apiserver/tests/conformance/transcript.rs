@@ -329,6 +329,7 @@ impl Transcript {
         let words = [
             "07-crd",
             "07h-places-named",
+            "07i-values-of-a-status",
             "08-crd-rules",
             "08i-cel-evaluated",
             "08l-cel-computed",
