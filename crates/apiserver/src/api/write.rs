@@ -384,7 +384,9 @@ pub(super) fn validate(call: &Call, new: &Value, old: Option<&Value>) -> Result<
         match call.resource.builtin {
             None => warn_of_finalizers(call, new, old),
             Some(kind) if call.target.subresource.is_empty() => {
-                call.warn(&kind.warning(new, old.is_none()).unwrap_or_default());
+                for told in kind.warnings(new, old.is_none()) {
+                    call.warn(&told);
+                }
             }
             Some(_) => {}
         }

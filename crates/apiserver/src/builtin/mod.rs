@@ -178,7 +178,7 @@ impl Kind {
     }
 
     /// What is told to those who write an object, though nothing is wrong with it.
-    pub fn warning(&self, object: &Value, is_new: bool) -> Option<String> {
+    pub fn warnings(&self, object: &Value, is_new: bool) -> Vec<String> {
         warnings::of(self, object, is_new)
     }
 

@@ -294,6 +294,7 @@ static KINDS: &[Kind] = &[
         .generation()
         .printed(c::REPLICA_SET),
     kind("apps", "StatefulSet", "statefulsets", "statefulset")
+        .named(NameRule::Label)
         .short(&["sts"])
         .all()
         .with(STATUS_SCALE)

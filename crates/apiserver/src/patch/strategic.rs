@@ -109,7 +109,10 @@ impl<'a> Merger<'a> {
                 (Some(Value::Array(old)), Value::Array(new)) => {
                     Value::Array(self.merge_list(old, new, self.strategy(ty, &name))?)
                 }
-                (_, new) => clean(new)?,
+                (_, new) => match taken(new) {
+                    Some(new) => new,
+                    None => continue,
+                },
             };
             original.insert(name, merged);
         }
@@ -176,7 +179,7 @@ impl<'a> Merger<'a> {
         strategy: Strategy<'_>,
     ) -> Result<Vec<Value>, PatchError> {
         if !strategy.merge {
-            return patch.into_iter().map(clean).collect();
+            return Ok(patch);
         }
         let server = original.clone();
         if !patch.iter().chain(&original).any(Value::is_object) {
@@ -311,28 +314,17 @@ fn arrange(
     }
 }
 
-/// A value that is taken as it is, without nulls and directives.
-fn clean(value: Value) -> Result<Value, PatchError> {
+/// A value that is taken as it is, where there was none to merge it with: without nulls, and without the objects that are
+/// directives.
+fn taken(value: Value) -> Option<Value> {
     match value {
+        Value::Object(map) if map.contains_key(DIRECTIVE) => None,
         Value::Object(map) => {
-            let mut out = Map::new();
-            for (name, value) in map {
-                if name == DIRECTIVE && !matches!(value.as_str(), Some("replace" | "delete" | "merge")) {
-                    return Err(bad_type());
-                }
-                if name.starts_with('$') || value.is_null() {
-                    continue;
-                }
-                out.insert(name, clean(value)?);
-            }
-            Ok(Value::Object(out))
+            let kept = map.into_iter().filter(|(_, value)| !value.is_null());
+            let kept = kept.filter_map(|(name, value)| Some((name, taken(value)?)));
+            Some(Value::Object(kept.collect()))
         }
-        Value::Array(list) => {
-            let kept = list
-                .into_iter()
-                .filter(|item| item.get(DIRECTIVE).and_then(Value::as_str) != Some("delete"));
-            Ok(Value::Array(kept.map(clean).collect::<Result<_, _>>()?))
-        }
-        other => Ok(other),
+        Value::Array(list) => Some(Value::Array(list.into_iter().filter_map(taken).collect())),
+        other => Some(other),
     }
 }

@@ -23,6 +23,7 @@ mod tests;
 mod unchanged;
 mod validate;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
@@ -109,7 +110,7 @@ impl Schema {
                 resolve: &resolve,
                 problems: Vec::new(),
             };
-            let node = builder.node(definition, name, 0);
+            let node = builder.node(&with_own_topology(definition, definitions), name, 0);
             if let Some(id) = ids.get(name.as_str()) {
                 arena.set(*id, node);
             }
@@ -152,4 +153,29 @@ impl Schema {
     pub(crate) fn root(&self) -> &Node {
         self.arena.get(self.root)
     }
+}
+
+/// A field may say of itself how it is owned: it then has a type of its own, otherwise as the one that it refers to.
+fn with_own_topology<'a>(
+    definition: &'a Value,
+    definitions: &serde_json::Map<String, Value>,
+) -> Cow<'a, Value> {
+    const TOPOLOGY: &str = "x-kubernetes-map-type";
+    let fields = definition.get("properties").and_then(Value::as_object);
+    let own = |(name, field): (&String, &Value)| {
+        let topology = field.get(TOPOLOGY)?.clone();
+        let reference = field.get("$ref")?.as_str()?;
+        let mut ty = definitions.get(reference.rsplit('/').next()?)?.clone();
+        ty.as_object_mut()?.insert(TOPOLOGY.into(), topology);
+        Some((name.clone(), ty))
+    };
+    let own: Vec<_> = fields.into_iter().flatten().filter_map(own).collect();
+    if own.is_empty() {
+        return Cow::Borrowed(definition);
+    }
+    let mut definition = definition.clone();
+    if let Some(fields) = definition.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.extend(own);
+    }
+    Cow::Owned(definition)
 }

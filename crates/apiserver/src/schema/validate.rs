@@ -41,7 +41,15 @@ impl Schema {
         let status = self.arena.get(self.root).property("status");
         let mut outcome = Outcome::default();
         if let Some((id, new)) = status.zip(new.get("status")) {
-            Walk { arena: &self.arena }.value(new, old.get("status"), id, &child("", "status"), &mut outcome);
+            Walk { arena: &self.arena }.value(new, old.get("status"), id, "", &mut outcome);
+        }
+        // The status is looked at as an object of its own: only where a problem is found is told from the whole.
+        for cause in &mut outcome.causes {
+            cause.field = match &*cause.field {
+                "" | "<nil>" => "status".to_owned(),
+                item if item.starts_with('[') => format!("status{item}"),
+                field => child("status", field),
+            };
         }
         self.with_rules(outcome.causes, new, Some(old))
     }
@@ -152,11 +160,13 @@ impl Walk<'_> {
         }
         if let Some(checks) = checks {
             self.junctors(new, checks, path, out);
-            match new {
-                Value::String(text) => string(text, checks, path, out),
-                Value::Number(n) => number(n, node, checks, path, out),
-                _ => {}
+            if let Value::String(text) = new {
+                string(text, checks, path, out);
             }
+        }
+        // Whether a number fits its type is asked also where nothing else is said of it.
+        if let Value::Number(n) = new {
+            number(n, node, checks.unwrap_or(&Checks::default()), path, out);
         }
         match new {
             Value::Object(map) => self.object(map, old.and_then(Value::as_object), node, path, out),

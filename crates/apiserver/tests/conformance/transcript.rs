@@ -328,6 +328,8 @@ impl Transcript {
         // Validation by a schema speaks in the words of the real server.
         let words = [
             "07-crd",
+            "07h-places-named",
+            "07i-values-of-a-status",
             "08-crd-rules",
             "08i-cel-evaluated",
             "08l-cel-computed",

@@ -118,6 +118,15 @@ pub(super) fn service(object: &mut Value) {
     }
     if ty == "LoadBalancer" {
         set(object, "/spec/allocateLoadBalancerNodePorts", true);
+        each(object, "/status/loadBalancer/ingress", |point| {
+            if point
+                .get("ip")
+                .and_then(Value::as_str)
+                .is_some_and(|ip| !ip.is_empty())
+            {
+                set(point, "/ipMode", "VIP");
+            }
+        });
     }
 }
 

@@ -22,7 +22,17 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
             set_text(object, "/status/phase", "Pending");
         }
         "Node" => core::node(object),
-        "PersistentVolume" => set_text(object, "/status/phase", "Pending"),
+        "PersistentVolume" => {
+            set_text(object, "/spec/persistentVolumeReclaimPolicy", "Retain");
+            set(object, "/spec/volumeMode", "Filesystem");
+            if object.pointer("/spec/hostPath").is_some_and(Value::is_object) {
+                set(object, "/spec/hostPath/type", "");
+            }
+            set_text(object, "/status/phase", "Pending");
+        }
+        "IngressClass" if object.pointer("/spec/parameters").is_some_and(Value::is_object) => {
+            set(object, "/spec/parameters/scope", "Cluster");
+        }
         "Endpoints" => each(object, "/subsets", |subset| {
             each(subset, "/ports", |p| set(p, "/protocol", "TCP"));
         }),
@@ -91,6 +101,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
             set(object, "/status/phase", "Pending");
             let quality = crate::resources::quality(object.get("spec").unwrap_or(&Value::Null));
             set(object, "/status/qosClass", quality);
+            workloads::say_gated(object);
         }
         _ => {}
     }

@@ -86,6 +86,24 @@ fn pod_spec(object: &mut Value, pointer: &str) {
     });
 }
 
+/// Why a new pod that is kept from nodes goes to none.
+pub(super) fn say_gated(pod: &mut Value) {
+    let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
+    if gates.is_none_or(Vec::is_empty) {
+        return;
+    }
+    let since = pod.pointer("/metadata/creationTimestamp").cloned();
+    let condition = json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": null,
+        "lastTransitionTime": since,
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    });
+    set(pod, "/status/conditions", json!([condition]));
+}
+
 /// What names a field of the pod names it in a version.
 fn field_reference(source: &mut Value) {
     if source.get("fieldRef").is_some_and(Value::is_object) {

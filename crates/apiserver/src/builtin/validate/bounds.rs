@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::text;
+use super::{label_selector, text};
 use crate::schema::{Cause, child};
 
 /// What a field may be, if it is there.
@@ -116,33 +116,32 @@ pub(super) fn strategy(kind: &str, new: &Value) -> Vec<Cause> {
 
 /// How many pods may be disrupted.
 pub(super) fn budget(new: &Value) -> Vec<Cause> {
+    const RULES: Rules = &[(
+        "unhealthyPodEvictionPolicy",
+        Rule::OneOf(&["AlwaysAllow", "IfHealthyBudget"]),
+    )];
     let Some(spec) = new.get("spec") else {
         return Vec::new();
     };
-    let mut causes = check(
-        spec,
-        "spec",
-        &[(
-            "unhealthyPodEvictionPolicy",
-            Rule::OneOf(&["AlwaysAllow", "IfHealthyBudget"]),
-        )],
-    );
-    let mut given = 0;
-    for name in ["minAvailable", "maxUnavailable"] {
-        let Some(value) = spec.get(name).filter(|value| !value.is_null()) else {
-            continue;
-        };
-        given += 1;
+    let given = |name: &'static str| Some((name, spec.get(name).filter(|value| !value.is_null())?));
+    let given: Vec<_> = ["minAvailable", "maxUnavailable"]
+        .into_iter()
+        .filter_map(given)
+        .collect();
+    let mut causes = Vec::new();
+    if given.len() == 2 {
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        causes.push(Cause::invalid("spec", spec, detail));
+    }
+    for (name, value) in given {
         let detail = match share(value) {
             Err(detail) => Some(detail),
             Ok(percent) => (value.is_string() && percent > 100).then_some("must not be greater than 100%"),
         };
         causes.extend(detail.map(|detail| Cause::invalid(child("spec", name), value, detail)));
     }
-    if given == 2 {
-        let detail = "minAvailable and maxUnavailable cannot be both set";
-        causes.push(Cause::invalid("spec", spec, detail));
-    }
+    causes.extend(label_selector(spec.get("selector"), "spec.selector"));
+    causes.extend(check(spec, "spec", RULES));
     causes
 }
 

@@ -6,20 +6,24 @@ use super::super::STORAGE_CLASS;
 use super::{label_selector, list, text};
 use crate::quantity::Quantity;
 use crate::resources::{Amounts, amounts};
-use crate::schema::{Cause, child, names};
+use crate::schema::{Cause, child, key, names};
 
 pub(super) fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = spec(new, old);
+    let mut causes = spec(new, old, "spec");
     if let Some(old) = old {
         causes.extend(update(new, old));
     }
     causes
 }
 
-fn spec(claim: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = label_selector(claim.pointer("/spec/selector"), "spec.selector");
-    causes.extend(access_modes(list(claim, "/spec/accessModes")));
-    let size = "spec.resources[storage]";
+/// What is claimed, by a claim or by one that is still to be made of this template; `path` is where its `spec` is.
+pub(super) fn spec(claim: &Value, old: Option<&Value>, path: &str) -> Vec<Cause> {
+    let mut causes = label_selector(claim.pointer("/spec/selector"), &child(path, "selector"));
+    causes.extend(access_modes(
+        list(claim, "/spec/accessModes"),
+        &child(path, "accessModes"),
+    ));
+    let size = key(&child(path, "resources"), "storage");
     match amounts(claim, "/spec/resources/requests").get("storage") {
         None => causes.push(Cause::required(size, "")),
         Some(amount) if *amount <= Quantity::ZERO => {
@@ -28,19 +32,22 @@ fn spec(claim: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
         Some(_) => {}
     }
-    causes.extend(class(claim, "storageClassName"));
+    causes.extend(class(claim, "storageClassName", path));
     let mode = text(claim, "/spec/volumeMode");
     if !matches!(mode, "Block" | "Filesystem") {
         let modes = ["Block", "Filesystem"];
-        causes.push(Cause::not_supported("spec.volumeMode", &mode.into(), &modes));
+        causes.push(Cause::not_supported(
+            child(path, "volumeMode"),
+            &mode.into(),
+            &modes,
+        ));
     }
-    causes.extend(sources(claim, old));
-    causes.extend(class(claim, "volumeAttributesClassName"));
+    causes.extend(sources(claim, old, path));
+    causes.extend(class(claim, "volumeAttributesClassName", path));
     causes
 }
 
-fn access_modes(modes: &[Value]) -> Vec<Cause> {
-    const PATH: &str = "spec.accessModes";
+fn access_modes(modes: &[Value], path: &str) -> Vec<Cause> {
     const MODES: [&str; 4] = [
         "ReadOnlyMany",
         "ReadWriteMany",
@@ -48,34 +55,34 @@ fn access_modes(modes: &[Value]) -> Vec<Cause> {
         "ReadWriteOncePod",
     ];
     if modes.is_empty() {
-        return vec![Cause::required(PATH, "at least 1 access mode is required")];
+        return vec![Cause::required(path, "at least 1 access mode is required")];
     }
     let name = |mode: &Value| mode.as_str().unwrap_or_default().to_owned();
     let (known, unknown): (Vec<_>, Vec<_>) =
         modes.iter().map(name).partition(|mode| MODES.contains(&&**mode));
     let mut causes: Vec<Cause> = unknown
         .into_iter()
-        .map(|mode| Cause::not_supported(PATH, &mode.into(), &MODES))
+        .map(|mode| Cause::not_supported(path, &mode.into(), &MODES))
         .collect();
     let of_one_pod = |mode: &String| mode == "ReadWriteOncePod";
     if known.iter().any(of_one_pod) && !known.iter().all(of_one_pod) {
         let detail = "may not use ReadWriteOncePod with other access modes";
-        causes.push(Cause::forbidden(PATH, detail));
+        causes.push(Cause::forbidden(path, detail));
     }
     causes
 }
 
-fn class(claim: &Value, field: &str) -> Vec<Cause> {
+fn class(claim: &Value, field: &str, path: &str) -> Vec<Cause> {
     let name = text(claim, &format!("/spec/{field}"));
     if name.is_empty() {
         return Vec::new();
     }
-    let invalid = |problem: &String| Cause::invalid(child("spec", field), &name.into(), problem);
+    let invalid = |problem: &String| Cause::invalid(child(path, field), &name.into(), problem);
     names::dns_subdomain(name).iter().map(invalid).collect()
 }
 
 /// What the volume is filled with.
-fn sources(claim: &Value, old: Option<&Value>) -> Vec<Cause> {
+fn sources(claim: &Value, old: Option<&Value>, path: &str) -> Vec<Cause> {
     let fields = ["dataSource", "dataSourceRef"];
     let of = |claim: &Value, field: &str| claim.pointer(&format!("/spec/{field}")).cloned();
     // A group that was taken once is taken again.
@@ -86,7 +93,7 @@ fn sources(claim: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for field in fields {
         let Some(source) = of(claim, field) else { continue };
-        let path = child("spec", field);
+        let path = child(path, field);
         for name in ["name", "kind"] {
             if text(&source, &format!("/{name}")).is_empty() {
                 causes.push(Cause::required(child(&path, name), ""));
@@ -106,8 +113,8 @@ fn sources(claim: &Value, old: Option<&Value>) -> Vec<Cause> {
         && older != newer
     {
         causes.push(Cause::invalid(
-            "spec",
-            &"spec.dataSource".into(),
+            path,
+            &child(path, "dataSource").into(),
             "must match dataSourceRef",
         ));
     }

@@ -1,4 +1,4 @@
-//! What containers and volumes of a pod may be, as far as people get it wrong often.
+//! What containers of a pod may be, as far as people get it wrong often.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ const POD_RULES: Rules = &[(
 
 /// The containers of a pod, those that run before the others too.
 pub(super) fn containers(spec: &Value, path: &str) -> Vec<Cause> {
-    let mut causes = volumes(spec, path);
+    let mut causes = Vec::new();
     let mut seen = Vec::new();
     for field in ["containers", "initContainers"] {
         for (i, container) in list(spec, &format!("/{field}")).iter().enumerate() {
@@ -206,37 +206,6 @@ fn demands(container: &Value, path: &str) -> Vec<Cause> {
     let any = |wanted: fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|name| wanted(name));
     if any(|name| name.starts_with("hugepages-")) && !any(|name| matches!(name, "cpu" | "memory")) {
         causes.push(Cause::forbidden(path, "HugePages require cpu or memory"));
-    }
-    causes
-}
-
-fn volumes(spec: &Value, path: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let mut seen = Vec::new();
-    for (i, volume) in list(spec, "/volumes").iter().enumerate() {
-        let path = index(&child(path, "volumes"), i);
-        let name = text(volume, "/name");
-        let at = child(&path, "name");
-        if name.is_empty() {
-            causes.push(Cause::required(at.as_str(), ""));
-        } else {
-            causes.extend(name_problems(NameRule::Label, name, &at));
-        }
-        if !name.is_empty() && seen.contains(&name) {
-            causes.push(Cause::duplicate(at, &name.into()));
-        }
-        seen.push(name);
-        let sources = volume.as_object().into_iter().flatten();
-        for (source, _) in sources.filter(|(_, value)| value.is_object()).skip(1) {
-            let detail = "may not specify more than 1 volume type";
-            causes.push(Cause::forbidden(child(&path, source), detail));
-        }
-        for (source, name) in [("configMap", "name"), ("secret", "secretName")] {
-            let lacks = |source: &Value| text(source, &format!("/{name}")).is_empty();
-            if volume.get(source).is_some_and(lacks) {
-                causes.push(Cause::required(child(&child(&path, source), name), ""));
-            }
-        }
     }
     causes
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::admission::review_versions;
 use super::webhook_clients::client_config;
-use super::{immutable, list, schema, text};
+use super::{immutable, list, schema, selectable, text};
 use crate::builtin::approval::{ANNOTATION, Approval};
 use crate::schema::{Cause, child, index, names};
 
@@ -22,27 +22,6 @@ fn label(value: &str, path: String, prefix: &str) -> Option<Cause> {
     });
     (!value.is_empty() && !problems.is_empty())
         .then(|| Cause::invalid(path, &value.into(), &format!("{prefix}{}", problems.join(","))))
-}
-
-/// Versions with one schema have one set of selectable fields: the real server keeps what is equal in one place.
-fn selectable_fields(new: &Value, causes: &mut Vec<Cause>) {
-    let versions = list(new, "/spec/versions");
-    let equal = |name: &str| {
-        versions.windows(2).all(|pair| match pair {
-            [a, b] => a.get(name) == b.get(name),
-            _ => true,
-        })
-    };
-    if versions.len() < 2 || !equal("schema") || equal("selectableFields") {
-        return;
-    }
-    for (i, version) in versions.iter().enumerate() {
-        if !list(version, "/selectableFields").is_empty() {
-            let path = child(&index("spec.versions", i), "selectableFields");
-            let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
-            causes.push(Cause::invalid(path, &"".into(), detail));
-        }
-    }
 }
 
 pub(super) fn validate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
@@ -78,7 +57,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         )),
     }
     versions(new, old, &mut causes);
-    selectable_fields(new, &mut causes);
+    selectable::fields(new, old, &mut causes);
     names_of(new, &mut causes);
     conversion(new, &mut causes);
     approval(new, old, &mut causes);

@@ -15,7 +15,14 @@ pub(super) fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes.extend(work(new.get("spec").unwrap_or(&Value::Null), "spec"));
     if let Some(old) = old {
         causes.extend(immutable(new, old, "/spec/selector"));
-        causes.extend(immutable(new, old, "/spec/completionMode"));
+        for field in [
+            "completionMode",
+            "podFailurePolicy",
+            "backoffLimitPerIndex",
+            "successPolicy",
+        ] {
+            causes.extend(immutable(new, old, &format!("/spec/{field}")));
+        }
         causes.extend(completions(new, old));
         causes.extend(template(new, old));
     }

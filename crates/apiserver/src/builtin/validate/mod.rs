@@ -1,6 +1,8 @@
 //! Validation of built-in objects, with the real server's words.
 
+mod addresses;
 mod admission;
+mod autoscalers;
 mod bounds;
 mod claims;
 mod containers;
@@ -8,14 +10,20 @@ mod core;
 mod costs;
 mod crd;
 mod jobs;
+mod lasting;
+mod networking;
+mod nodes;
+mod pods;
 mod policies;
 pub(crate) mod policy_types;
 mod quotas;
 mod rbac;
 mod schedule;
 mod schema;
+mod selectable;
 mod services;
 mod signing;
+mod volumes;
 mod webhook_clients;
 mod workloads;
 
@@ -61,6 +69,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Service" => {
             causes.extend(core::service(new));
             causes.extend(services::service(new, old));
+            causes.extend(addresses::balancer(new, old));
         }
         "LimitRange" => causes.extend(quotas::limit_range(new)),
         "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
@@ -76,7 +85,8 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "ValidatingAdmissionPolicyBinding" => causes.extend(policies::policy_binding(new)),
         "CustomResourceDefinition" => causes.extend(crd::validate(new, old)),
         "PersistentVolumeClaim" => causes.extend(claims::claim(new, old)),
-        "Pod" => causes.extend(workloads::pod(new, old)),
+        "Node" => causes.extend(nodes::node(new, old)),
+        "Pod" => causes.extend(pods::pod(new, old)),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
             causes.extend(workloads::controller(kind.kind, new, old));
         }
@@ -84,7 +94,18 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Job" => causes.extend(jobs::job(new, old)),
         "CronJob" => causes.extend(jobs::cron_job(new, old)),
         "PodDisruptionBudget" => causes.extend(bounds::budget(new)),
-        "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
+        "HorizontalPodAutoscaler" => {
+            let old = old.map(|old| kind.printable(old));
+            causes.extend(autoscalers::autoscaler(&kind.printable(new), old.as_deref()));
+        }
+        "Ingress" => causes.extend(networking::ingress(new, old)),
+        "IngressClass" => causes.extend(networking::class(new, old)),
+        "NetworkPolicy" => causes.extend(networking::policy(new, old)),
+        "EndpointSlice" => causes.extend(lasting::slice(new, old)),
+        "Endpoints" => causes.extend(lasting::endpoints(new)),
+        "StorageClass" => causes.extend(old.into_iter().flat_map(|old| lasting::storage_class(new, old))),
+        "PriorityClass" => causes.extend(old.into_iter().flat_map(|old| lasting::priority_class(new, old))),
+        "PersistentVolume" => causes.extend(old.into_iter().flat_map(|old| lasting::volume(new, old))),
         _ => {}
     }
     causes

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{list, text};
+use super::{list, selectable, text};
 use crate::schema::{Cause, Expression, Schema, Scope, Ty, child, index, key, validate_structural};
 
 /// What is wrong with an `openAPIV3Schema`; `unchanged` if it is that of the stored definition.
@@ -53,13 +53,16 @@ pub(super) fn validate(schema: &Value, status: bool, path: &str, unchanged: bool
     let structural = validate_structural(schema, path);
     let sound = structural.is_empty();
     causes.extend(structural);
-    node(schema, path, &Place::default(), &mut causes);
+    let mut problems = Problems::default();
+    node(schema, path, &Place::default(), &mut problems);
+    causes.extend(problems.shape);
+    let sound = sound && causes.is_empty();
+    causes.extend(problems.rules);
     if sound && causes.is_empty() {
         defaults(schema, path, 0, &mut causes);
     }
     // A rule that does not compile is no reason not to look at the others.
-    let rules_only = |cause: &Cause| cause.field.contains(".x-kubernetes-validations[");
-    if sound && causes.iter().all(rules_only) {
+    if sound {
         causes.extend(super::costs::validate(schema, path, unchanged));
     }
     causes
@@ -98,11 +101,20 @@ struct Place {
     lost: Option<String>,
 }
 
-fn node(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
+/// What is wrong with the form of a schema, and with its rules.
+#[derive(Default)]
+struct Problems {
+    shape: Vec<Cause>,
+    rules: Vec<Cause>,
+}
+
+fn node(schema: &Value, path: &str, place: &Place, problems: &mut Problems) {
     let root = place.depth == 0;
     if place.depth > 128 {
         return;
     }
+    let before = problems.shape.len();
+    let causes = &mut problems.shape;
     let ty = text(schema, "/type");
     if !ty.is_empty() && !TYPES.contains(&ty) {
         causes.push(Cause::not_supported(child(path, "type"), &ty.into(), &TYPES));
@@ -157,7 +169,7 @@ fn node(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(field, &false.into(), "must be true or undefined"));
     }
     list_and_map(schema, ty, path, causes);
-    rules(schema, path, place, causes);
+    shape_of_rules(schema, path, causes);
     if root {
         for name in ["apiVersion", "kind", "metadata"] {
             let property = schema.get("properties").and_then(|p| p.get(name));
@@ -178,7 +190,11 @@ fn node(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
             depth: place.depth + 1,
             lost: place.lost.clone().or(lost),
         };
-        node(branch, &below, &place, causes);
+        node(branch, &below, &place, problems);
+    }
+    // Of what cannot be right for the schema's sake, nothing is said.
+    if problems.shape.len() == before {
+        rules(schema, path, place, &mut problems.rules);
     }
 }
 
@@ -305,8 +321,7 @@ const REASONS: [&str; 4] = [
     "FieldValueRequired",
 ];
 
-fn rules(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
-    let root = place.depth == 0;
+fn shape_of_rules(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     let path = child(path, "x-kubernetes-validations");
     for (i, rule) in list(schema, "/x-kubernetes-validations").iter().enumerate() {
         let path = index(&path, i);
@@ -329,12 +344,41 @@ fn rules(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
             let detail = "message must be specified if rule contains line breaks";
             causes.push(Cause::required(child(&path, "message"), detail));
         }
+        let dynamic = text(rule, "/messageExpression");
+        if !dynamic.is_empty() && dynamic.trim().is_empty() {
+            let detail = "messageExpression must be non-empty if specified";
+            causes.push(Cause::required(child(&path, "messageExpression"), detail));
+        }
         if let Some(reason) = rule
             .get("reason")
             .filter(|r| !REASONS.contains(&r.as_str().unwrap_or_default()))
         {
             causes.push(Cause::not_supported(child(&path, "reason"), reason, &REASONS));
         }
+        let (place, at) = (text(rule, "/fieldPath"), child(&path, "fieldPath"));
+        let mut wrong = |detail: &str| causes.push(Cause::invalid(at.as_str(), &place.into(), detail));
+        if place.is_empty() {
+            continue;
+        }
+        if place.trim().is_empty() {
+            wrong("must be non-empty if specified");
+        }
+        if place.contains('\n') {
+            wrong("must not contain line breaks");
+        }
+        if selectable::find(place, schema, true).is_err() && validate_structural(schema, "").is_empty() {
+            wrong("must be a valid path");
+        }
+    }
+}
+
+/// Rules of a schema whose form is right, there and below.
+fn rules(schema: &Value, path: &str, place: &Place, causes: &mut Vec<Cause>) {
+    let root = place.depth == 0;
+    let path = child(path, "x-kubernetes-validations");
+    for (i, rule) in list(schema, "/x-kubernetes-validations").iter().enumerate() {
+        let path = index(&path, i);
+        let source = text(rule, "/rule").trim();
         let optional_old = rule.get("optionalOldSelf") == Some(&Value::Bool(true));
         for (name, source, wanted) in [
             ("rule", source, Ty::Bool),

@@ -1,19 +1,19 @@
-//! The coarse rules of pods and of the kinds that hold pod templates. Nothing runs here, so the finer
+//! The coarse rules of the kinds that hold pod templates. Nothing runs here, so the finer
 //! rules (volumes, probes, security contexts) are left to the clusters that run things.
 
 use serde_json::Value;
 
-use super::{bounds, containers, immutable, label_selector, list, text};
+use super::{bounds, claims, containers, immutable, label_selector, list, name_problems, text, volumes};
+use crate::schema::meta::NameRule;
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
 
 pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
+    let mut causes = volumes::volumes(spec, path);
     if list(spec, "/containers").is_empty() {
         causes.push(Cause::required(child(path, "containers"), ""));
     }
     causes.extend(containers::containers(spec, path));
-    causes.extend(mounts(spec, path));
     let restart = text(spec, "/restartPolicy");
     // A template that is not there at all is filled in all the same.
     if !matches!(restart, "Always" | "OnFailure" | "Never" | "") {
@@ -27,26 +27,6 @@ pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     causes
 }
 
-/// What is mounted must be there.
-fn mounts(spec: &Value, path: &str) -> Vec<Cause> {
-    let volumes: Vec<&str> = list(spec, "/volumes").iter().map(|v| text(v, "/name")).collect();
-    let mut causes = Vec::new();
-    for field in ["containers", "initContainers"] {
-        for (i, container) in list(spec, &format!("/{field}")).iter().enumerate() {
-            for (j, mount) in list(container, "/volumeMounts").iter().enumerate() {
-                let (name, container) = (text(mount, "/name"), index(&child(path, field), i));
-                if !name.is_empty() && !volumes.contains(&name) {
-                    let place = child(&index(&child(&container, "volumeMounts"), j), "name");
-                    causes.push(Cause::not_found(place, &name.into()));
-                }
-            }
-        }
-    }
-    causes
-}
-
-const CHANGEABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-
 /// Makes a field what it is elsewhere.
 pub(super) fn copy(into: &mut Value, from: &Value, name: &str) {
     if let Some(into) = into.as_object_mut() {
@@ -55,57 +35,6 @@ pub(super) fn copy(into: &mut Value, from: &Value, name: &str) {
             None => drop(into.remove(name)),
         }
     }
-}
-
-/// A pod as it would be if a change were only of what may change.
-fn with_changeable(old: &Value, new: &Value) -> Value {
-    let mut spec = old.clone();
-    for field in ["containers", "initContainers"] {
-        let containers = spec.get_mut(field).and_then(Value::as_array_mut);
-        let newer = list(new, &format!("/{field}"));
-        for (container, newer) in containers.into_iter().flatten().zip(newer) {
-            copy(container, newer, "image");
-        }
-    }
-    for field in ["activeDeadlineSeconds", "schedulingGates"] {
-        copy(&mut spec, new, field);
-    }
-    let kept = list(old, "/tolerations")
-        .iter()
-        .all(|toleration| list(new, "/tolerations").contains(toleration));
-    if kept {
-        copy(&mut spec, new, "tolerations");
-    }
-    let grace = |spec: &Value| spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
-    if grace(old).is_some_and(|seconds| seconds < 0) && grace(new) == Some(1) {
-        copy(&mut spec, new, "terminationGracePeriodSeconds");
-    }
-    spec
-}
-
-pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let spec = |pod: &Value| pod.get("spec").cloned().unwrap_or_default();
-    let Some(old) = old else {
-        let mut causes = pod_spec(&spec(new), "spec");
-        let debugged = new.pointer("/spec/ephemeralContainers").and_then(Value::as_array);
-        if debugged.is_some_and(|containers| !containers.is_empty()) {
-            causes.push(Cause::forbidden(
-                "spec.ephemeralContainers",
-                "cannot be set on create",
-            ));
-        }
-        return causes;
-    };
-    let (old, new) = (spec(old), spec(new));
-    let mut causes = Vec::new();
-    // What did not change was good when it was new.
-    if old != new {
-        causes.extend(pod_spec(&new, "spec"));
-        if with_changeable(&old, &new) != new {
-            causes.push(Cause::forbidden("spec", CHANGEABLE));
-        }
-    }
-    causes
 }
 
 /// A selector must be there, and choose what the template makes.
@@ -155,12 +84,20 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
     {
         causes.push(Cause::invalid("spec.selector", chosen, "invalid label selector"));
     }
+    causes.extend(status(kind, new, old));
+    causes.extend(progress(new));
     if kind == "StatefulSet" {
+        causes.extend(set(new, old));
         let policies = ["OrderedReady", "Parallel"];
         let policy = text(new, "/spec/podManagementPolicy");
         if !policies.contains(&policy) {
             let detail = "must be 'OrderedReady' or 'Parallel'";
             causes.push(Cause::invalid("spec.podManagementPolicy", &policy.into(), detail));
+        }
+        let made = list(new, "/spec/volumeClaimTemplates").iter().enumerate();
+        for (i, claim) in made.filter(|_| old.is_none()) {
+            let path = child(&index("spec.volumeClaimTemplates", i), "spec");
+            causes.extend(claims::spec(claim, None, &path));
         }
     }
     // Of a DaemonSet without a selector it is only said that it chooses nothing.
@@ -181,7 +118,98 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
             causes.push(Cause::invalid("spec.selector", selector, &detail));
         }
     }
-    causes.extend(lasting_pods(new));
+    causes.extend(if kind == "StatefulSet" {
+        lasting_pods(&volumes::with_claims(new))
+    } else {
+        lasting_pods(new.pointer("/spec/template/spec").unwrap_or(&Value::Null))
+    });
+    if new.pointer("/spec/template/spec/activeDeadlineSeconds").is_some() {
+        let kind = if kind == "Deployment" { "ReplicaSet" } else { kind };
+        causes.push(Cause::forbidden(
+            "spec.template.spec.activeDeadlineSeconds",
+            &format!("activeDeadlineSeconds in {kind} is not Supported"),
+        ));
+    }
+    causes
+}
+
+/// A deployment that waits for progress waits longer than for one pod.
+fn progress(new: &Value) -> Vec<Cause> {
+    const NAME: &str = "progressDeadlineSeconds";
+    let number = |name: &str| new.pointer(&format!("/spec/{name}")).and_then(Value::as_i64);
+    let Some(deadline) = number(NAME) else {
+        return Vec::new();
+    };
+    let wrong = |detail: &str| Cause::invalid(child("spec", NAME), &deadline.into(), detail);
+    let mut causes = Vec::new();
+    if deadline < 0 {
+        causes.push(wrong("must be greater than or equal to 0"));
+    }
+    if deadline <= number("minReadySeconds").unwrap_or_default() {
+        causes.push(wrong("must be greater than minReadySeconds"));
+    }
+    causes
+}
+
+/// What a StatefulSet has that others have not.
+fn set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for name in ["whenDeleted", "whenScaled"] {
+        let place = format!("/spec/persistentVolumeClaimRetentionPolicy/{name}");
+        let policy = text(new, &place);
+        if !matches!(policy, "Retain" | "Delete") {
+            let path = child("spec.persistentVolumeClaimRetentionPolicy", name);
+            causes.push(Cause::not_supported(path, &policy.into(), &["Retain", "Delete"]));
+        }
+    }
+    let start = new.pointer("/spec/ordinals/start").unwrap_or(&Value::Null);
+    if start.as_i64().is_some_and(|start| start < 0) {
+        let detail = "must be greater than or equal to 0";
+        causes.push(Cause::invalid("spec.ordinals.start", start, detail));
+    }
+    let service = text(new, "/spec/serviceName");
+    if old.is_none() && !service.is_empty() {
+        causes.extend(name_problems(NameRule::Label, service, "spec.serviceName"));
+    }
+    causes
+}
+
+/// There are no more pods of a sort than there are pods.
+fn status(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    const COUNTS: [&str; 6] = [
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "currentReplicas",
+    ];
+    let counted = |name: &&str| match *name {
+        "updatedReplicas" => kind != "ReplicaSet",
+        "unavailableReplicas" => kind == "Deployment",
+        "currentReplicas" => kind == "StatefulSet",
+        _ => true,
+    };
+    let status = |object: &Value| object.get("status").cloned().unwrap_or_default();
+    let (after, mut causes) = (status(new), Vec::new());
+    if kind == "DaemonSet" || old.is_none_or(|old| status(old) == after) {
+        return causes;
+    }
+    let count = |name: &str| after.get(name).and_then(Value::as_i64).unwrap_or_default();
+    let wrong = |name: &str, detail: &str| Cause::invalid(child("status", name), &count(name).into(), detail);
+    for name in COUNTS.into_iter().filter(|name| count(name) < 0) {
+        causes.push(wrong(name, "must be greater than or equal to 0"));
+    }
+    let parts = COUNTS
+        .into_iter()
+        .filter(counted)
+        .filter(|name| !matches!(*name, "replicas" | "unavailableReplicas"));
+    for name in parts.filter(|name| count(name) > count("replicas")) {
+        causes.push(wrong(name, "cannot be greater than status.replicas"));
+    }
+    if count("availableReplicas") > count("readyReplicas") {
+        causes.push(wrong("availableReplicas", "cannot be greater than readyReplicas"));
+    }
     causes
 }
 
@@ -225,7 +253,9 @@ pub(super) fn replication_controller(new: &Value) -> Vec<Cause> {
         causes.push(Cause::required("spec.template", ""));
         return causes;
     }
-    causes.extend(lasting_pods(new));
+    causes.extend(lasting_pods(
+        new.pointer("/spec/template/spec").unwrap_or(&Value::Null),
+    ));
     if new.pointer("/spec/template/spec/activeDeadlineSeconds").is_some() {
         let detail = "activeDeadlineSeconds in ReplicationController is not Supported";
         causes.push(Cause::forbidden(
@@ -256,8 +286,7 @@ fn negative(new: &Value) -> Vec<Cause> {
 }
 
 /// The pods of a template that is kept alive must be such as start again.
-fn lasting_pods(new: &Value) -> Vec<Cause> {
-    let spec = new.pointer("/spec/template/spec").unwrap_or(&Value::Null);
+fn lasting_pods(spec: &Value) -> Vec<Cause> {
     let mut causes = pod_spec(spec, "spec.template.spec");
     let restart = text(spec, "/restartPolicy");
     if matches!(restart, "OnFailure" | "Never") {
@@ -266,29 +295,6 @@ fn lasting_pods(new: &Value) -> Vec<Cause> {
             &restart.into(),
             &["Always"],
         ));
-    }
-    causes
-}
-
-/// Every metric says from where it comes, and rules have policies.
-pub(super) fn autoscaler(new: &Value) -> Vec<Cause> {
-    let kinds = ["ContainerResource", "External", "Object", "Pods", "Resource"];
-    let mut causes = Vec::new();
-    for name in ["scaleUp", "scaleDown"] {
-        let at = format!("/spec/behavior/{name}");
-        if new.pointer(&at).is_some_and(Value::is_object) && list(new, &format!("{at}/policies")).is_empty() {
-            let path = child(&child("spec.behavior", name), "policies");
-            causes.push(Cause::required(path, "must specify at least one Policy"));
-        }
-    }
-    for (i, metric) in list(new, "/spec/metrics").iter().enumerate() {
-        let (path, kind) = (child(&index("spec.metrics", i), "type"), text(metric, "/type"));
-        if kind.is_empty() {
-            causes.push(Cause::required(path.clone(), "must specify a metric source type"));
-        }
-        if !kinds.contains(&kind) {
-            causes.push(Cause::not_supported(path, &kind.into(), &kinds));
-        }
     }
     causes
 }

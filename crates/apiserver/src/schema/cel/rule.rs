@@ -149,10 +149,16 @@ impl Rule {
                 }
             }
         };
+        // What says what is wrong finds the old value itself, also where the rule finds it as one that may not be there.
+        let mut plain = Activation::default();
+        plain.bind_cel("self", self_value.clone());
+        if let Some(value) = old {
+            plain.bind_cel("oldSelf", value.clone());
+        }
         let dynamic = self
             .message_expression
             .as_ref()
-            .and_then(|e| e.evaluate_string(&activation).ok());
+            .and_then(|e| e.evaluate_string(&plain).ok());
         let dynamic = dynamic
             .map(|m| m.trim().to_owned())
             .filter(|m| !m.is_empty() && !m.contains('\n') && m.len() <= 5 * 1024);
