@@ -22,7 +22,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
             set_text(object, "/status/phase", "Pending");
         }
         "Node" => core::node(object),
-        "PersistentVolume" => set_text(object, "/status/phase", "Pending"),
+        "PersistentVolume" => core::volume(object),
         "Endpoints" => each(object, "/subsets", |subset| {
             each(subset, "/ports", |p| set(p, "/protocol", "TCP"));
         }),
@@ -60,7 +60,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
 }
 
 /// What a new object begins with.
-pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
+pub(super) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     // A node may say how it is when it comes.
     if kind.subresources.contains(&"status")
         && kind.kind != "Node"
@@ -81,7 +81,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
                 finalizers.push("kubernetes".into());
             }
         }
-        "PersistentVolume" => set(object, "/status/phase", "Pending"),
+        "PersistentVolume" => core::begin_volume(object, now),
         "PersistentVolumeClaim" => claim::fill_sources(object, None),
         "Service" => network::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
@@ -113,6 +113,7 @@ pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &st
         "ServiceAccount" => core::own_secrets(new),
         "DaemonSet" => workloads::count_template(new, old),
         "CertificateSigningRequest" => core::condition_times(new, old, now),
+        "PersistentVolume" => core::time_of_phase(new, old, now),
         "Pod" => {
             if let Some(quality) = old.pointer("/status/qosClass") {
                 set(new, "/status/qosClass", quality.clone());

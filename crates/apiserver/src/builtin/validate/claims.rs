@@ -18,7 +18,10 @@ pub(super) fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 fn spec(claim: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = label_selector(claim.pointer("/spec/selector"), "spec.selector");
-    causes.extend(access_modes(list(claim, "/spec/accessModes")));
+    causes.extend(access_modes(
+        list(claim, "/spec/accessModes"),
+        "at least 1 access mode is required",
+    ));
     let size = "spec.resources[storage]";
     match amounts(claim, "/spec/resources/requests").get("storage") {
         None => causes.push(Cause::required(size, "")),
@@ -29,17 +32,20 @@ fn spec(claim: &Value, old: Option<&Value>) -> Vec<Cause> {
         Some(_) => {}
     }
     causes.extend(class(claim, "storageClassName"));
-    let mode = text(claim, "/spec/volumeMode");
-    if !matches!(mode, "Block" | "Filesystem") {
-        let modes = ["Block", "Filesystem"];
-        causes.push(Cause::not_supported("spec.volumeMode", &mode.into(), &modes));
-    }
+    causes.extend(mode(claim));
     causes.extend(sources(claim, old));
     causes.extend(class(claim, "volumeAttributesClassName"));
     causes
 }
 
-fn access_modes(modes: &[Value]) -> Vec<Cause> {
+/// How the data of a claim or a volume is seen.
+pub(super) fn mode(object: &Value) -> Option<Cause> {
+    const MODES: [&str; 2] = ["Block", "Filesystem"];
+    let mode = text(object, "/spec/volumeMode");
+    (!MODES.contains(&mode)).then(|| Cause::not_supported("spec.volumeMode", &mode.into(), &MODES))
+}
+
+pub(super) fn access_modes(modes: &[Value], none: &str) -> Vec<Cause> {
     const PATH: &str = "spec.accessModes";
     const MODES: [&str; 4] = [
         "ReadOnlyMany",
@@ -48,7 +54,7 @@ fn access_modes(modes: &[Value]) -> Vec<Cause> {
         "ReadWriteOncePod",
     ];
     if modes.is_empty() {
-        return vec![Cause::required(PATH, "at least 1 access mode is required")];
+        return vec![Cause::required(PATH, none)];
     }
     let name = |mode: &Value| mode.as_str().unwrap_or_default().to_owned();
     let (known, unknown): (Vec<_>, Vec<_>) =
@@ -65,7 +71,7 @@ fn access_modes(modes: &[Value]) -> Vec<Cause> {
     causes
 }
 
-fn class(claim: &Value, field: &str) -> Vec<Cause> {
+pub(super) fn class(claim: &Value, field: &str) -> Vec<Cause> {
     let name = text(claim, &format!("/spec/{field}"));
     if name.is_empty() {
         return Vec::new();

@@ -9,12 +9,14 @@ mod costs;
 mod crd;
 mod jobs;
 mod policies;
+mod priority;
 mod quotas;
 mod rbac;
 mod schedule;
 mod schema;
 mod services;
 mod signing;
+mod volumes;
 mod webhook_clients;
 mod workloads;
 
@@ -74,6 +76,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "ValidatingAdmissionPolicy" => causes.extend(policies::policy(new)),
         "ValidatingAdmissionPolicyBinding" => causes.extend(policies::policy_binding(new)),
         "CustomResourceDefinition" => causes.extend(crd::validate(new, old)),
+        "PersistentVolume" => causes.extend(volumes::volume(new, old)),
         "PersistentVolumeClaim" => causes.extend(claims::claim(new, old)),
         "Pod" => causes.extend(workloads::pod(new, old)),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
@@ -83,6 +86,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "Job" => causes.extend(jobs::job(new, old)),
         "CronJob" => causes.extend(jobs::cron_job(new, old)),
         "PodDisruptionBudget" => causes.extend(bounds::budget(new)),
+        "PriorityClass" => causes.extend(priority::class(new, old)),
         "HorizontalPodAutoscaler" => causes.extend(workloads::autoscaler(&kind.printable(new))),
         _ => {}
     }
