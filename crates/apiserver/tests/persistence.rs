@@ -38,12 +38,36 @@ async fn child() {
     serve(options, |_, _| {}, std::future::pending()).await.unwrap();
 }
 
-async fn start(folder: &Path) -> (Child, Client) {
+/// A server in a process of its own. It ends with the test, however that ends: whoever reads what tests print waits for it.
+struct Running(Child);
+
+impl std::ops::Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+async fn start(folder: &Path) -> (Running, Client) {
     start_by(Command::new(std::env::current_exe().unwrap()), folder).await
 }
 
 /// Starts a child with a command to which the arguments of this program are added.
-async fn start_by(mut command: Command, folder: &Path) -> (Child, Client) {
+async fn start_by(mut command: Command, folder: &Path) -> (Running, Client) {
     let kubeconfig = folder.join("kubeconfig");
     drop(std::fs::remove_file(&kubeconfig));
     let child = command
@@ -51,6 +75,7 @@ async fn start_by(mut command: Command, folder: &Path) -> (Child, Client) {
         .env(CHILD, folder)
         .stdout(Stdio::null())
         .spawn()
+        .map(Running)
         .unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while !kubeconfig.exists() {

@@ -281,3 +281,28 @@ async fn a_damaged_database_is_told() {
     }
     assert!(told > 0);
 }
+
+/// A letter of an object is another one on the disk: what is read would look right, and is not what was written.
+#[tokio::test]
+async fn an_object_that_changed_on_the_disk_is_not_believed() {
+    const TEXT: &[u8] = b"the text that was written";
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::builder().data(folder.path()).start().await.unwrap();
+    let map = json!({ "metadata": { "name": "m" }, "data": { "a": std::str::from_utf8(TEXT).unwrap() } });
+    assert_eq!(post(&server.client(), MAPS, &map).await, 201);
+    server.stop().await;
+    let path = folder.path().join("cluster.redb");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let places: Vec<usize> = (0..bytes.len())
+        .filter(|at| bytes[*at..].starts_with(TEXT))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at] = b'T';
+    }
+    std::fs::write(&path, bytes).unwrap();
+    match Server::builder().data(folder.path()).start().await {
+        Ok(_) => panic!("it is believed"),
+        Err(error) => assert!(error.to_string().contains("corrupted"), "{error}"),
+    }
+}

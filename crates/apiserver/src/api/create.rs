@@ -137,7 +137,7 @@ fn exists(call: &Call, name: &str, generated: bool, key: &str) -> Failure {
 /// What a new object begins with.
 fn prepare(call: &Call, value: &mut Value) -> Result<()> {
     match call.resource.builtin {
-        Some(kind) => kind.prepare_create(value),
+        Some(kind) => kind.prepare_create(value, &call.state.clock.rfc3339()),
         None => {
             if call.version()?.status
                 && let Some(map) = value.as_object_mut()

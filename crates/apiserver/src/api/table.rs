@@ -157,6 +157,12 @@ impl<'a> Printer<'a> {
             }
         };
         let mut row = json!({ "cells": cells });
+        if let (Columns::Builtin(kind), Some(map)) = (self.columns, row.as_object_mut()) {
+            map.extend(
+                kind.row_conditions(value)
+                    .map(|said| ("conditions".to_owned(), said)),
+            );
+        }
         let object = match self.include {
             "None" => Some(Value::Null),
             "Object" => Some(value.clone()),

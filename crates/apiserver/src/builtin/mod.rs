@@ -145,8 +145,15 @@ impl Kind {
     }
 
     /// Sets what a new object begins with, after defaults and before admission: `status` and the like.
-    pub fn prepare_create(&self, object: &mut Value) {
-        defaults::prepare_create(self, object);
+    pub fn prepare_create(&self, object: &mut Value, now: &str) {
+        defaults::prepare_create(self, object, now);
+    }
+
+    /// What is said of an object beside its cells in a table.
+    pub fn row_conditions(&self, object: &Value) -> Option<Value> {
+        (self.kind == "Pod")
+            .then(|| columns::conditions(object))
+            .flatten()
     }
 
     /// The object in the version that rules and columns are written for.

@@ -11,6 +11,45 @@ use crate::state::State;
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+const VERSION_SAID: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert \
+    recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const KIND_SAID: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this \
+    from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+const EMBEDDED_VERSION_SAID: &str = "apiVersion defines the versioned schema of this representation of an object. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const EMBEDDED_KIND_SAID: &str = "kind is a string value representing the type of this object. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+const OBJECT_META_SAID: &str = "Standard object's metadata. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+const LIST_META_SAID: &str = "Standard list metadata. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+
+/// The fields that every object and every list has, with what `kubectl explain` says of them.
+fn what_all_have(flavor: Flavor, meta: &str, said: &str) -> [(String, Value); 3] {
+    let reference = json!({ "$ref": flavor.reference(meta) });
+    let mut metadata = match flavor {
+        // Readers of version 3 look at nothing beside a reference.
+        Flavor::V3 => json!({ "allOf": [reference] }),
+        Flavor::V2 => reference,
+    };
+    describe(&mut metadata, said);
+    [
+        (
+            "apiVersion".to_owned(),
+            json!({ "description": VERSION_SAID, "type": "string" }),
+        ),
+        (
+            "kind".to_owned(),
+            json!({ "description": KIND_SAID, "type": "string" }),
+        ),
+        ("metadata".to_owned(), metadata),
+    ]
+}
+
 /// The name of a kind's schema: of a custom one, the group backwards.
 pub(super) fn name(resource: &Resource, version: &str) -> String {
     resource
@@ -52,23 +91,48 @@ pub(super) fn add(
     }
     all.insert(name.clone(), schema);
     if resource.allows("list") {
-        let mut list = json!({
-            "type": "object",
-            "required": ["items"],
-            "properties": {
-                "apiVersion": { "type": "string" },
-                "kind": { "type": "string" },
-                "items": { "type": "array", "items": { "$ref": flavor.reference(&name) } },
-                "metadata": { "$ref": flavor.reference(LIST_META) },
-            },
-            "x-kubernetes-group-version-kind":
-                [{ "group": resource.group, "version": version, "kind": resource.list_kind }],
-        });
-        if let Some(map) = list.as_object_mut() {
-            map.extend(selectable);
-        }
+        let list = list(flavor, resource, version, &name, selectable);
         refer(flavor, LIST_META, all);
         all.insert(format!("{name}List"), list);
+    }
+}
+
+fn list(
+    flavor: Flavor,
+    resource: &Resource,
+    version: &str,
+    name: &str,
+    selectable: Option<(String, Value)>,
+) -> Value {
+    let mut items = json!({ "type": "array", "items": { "$ref": flavor.reference(name) } });
+    let mut list = json!({
+        "type": "object",
+        "required": ["items"],
+        "x-kubernetes-group-version-kind":
+            [{ "group": resource.group, "version": version, "kind": resource.list_kind }],
+    });
+    if resource.builtin.is_none() {
+        let Resource {
+            list_kind,
+            kind,
+            plural,
+            ..
+        } = resource;
+        describe(&mut list, &format!("{list_kind} is a list of {kind}"));
+        describe(&mut items, &format!("List of {plural}. More info: {CONVENTIONS}"));
+    }
+    if let Some(map) = list.as_object_mut() {
+        let mut properties = Map::from_iter(what_all_have(flavor, LIST_META, LIST_META_SAID));
+        properties.insert("items".into(), items);
+        map.insert("properties".into(), properties.into());
+        map.extend(selectable);
+    }
+    list
+}
+
+fn describe(schema: &mut Value, said: &str) {
+    if let Some(map) = schema.as_object_mut() {
+        map.insert("description".into(), said.into());
     }
 }
 
@@ -114,32 +178,46 @@ fn custom(
         }
         reduce(&mut schema);
     }
-    embed(flavor, &mut schema);
+    complete(flavor, &mut schema);
     if let Some(map) = schema.as_object_mut() {
         let properties = map.entry("properties").or_insert_with(|| json!({}));
         if let Some(properties) = properties.as_object_mut() {
-            for name in ["apiVersion", "kind"] {
-                properties
-                    .entry(name)
-                    .or_insert_with(|| json!({ "type": "string" }));
-            }
-            properties.insert("metadata".into(), json!({ "$ref": flavor.reference(META) }));
+            properties.extend(what_all_have(flavor, META, OBJECT_META_SAID));
         }
     }
     refer(flavor, META, all);
     schema
 }
 
-/// Gives embedded resources what every resource has.
-fn embed(flavor: Flavor, schema: &mut Value) {
+/// Says of a number that may be a text that it is one or the other, unless the definition says so itself.
+fn say_either(map: &mut Map<String, Value>) {
+    let either = json!([{ "type": "integer" }, { "type": "string" }]);
+    let said = |schema: Option<&Value>| schema == Some(&either);
+    let all = map.get("allOf").and_then(Value::as_array);
+    let first = all.and_then(|all| all.first()?.get("anyOf"));
+    if said(map.get("anyOf")) || said(first) {
+        return;
+    }
+    if !map.contains_key("anyOf") {
+        map.insert("anyOf".into(), either);
+    } else if let Some(all) = map.entry("allOf").or_insert_with(|| json!([])).as_array_mut() {
+        all.insert(0, json!({ "anyOf": either }));
+    }
+}
+
+/// Gives embedded resources what every resource has, and says of all fields what their extensions mean.
+fn complete(flavor: Flavor, schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
     if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.values_mut().for_each(|inner| embed(flavor, inner));
+        properties.values_mut().for_each(|inner| complete(flavor, inner));
     }
     for name in ["items", "additionalProperties"] {
         if let Some(inner) = map.get_mut(name) {
-            embed(flavor, inner);
+            complete(flavor, inner);
         }
+    }
+    if flavor == Flavor::V3 && map.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
+        say_either(map);
     }
     let is = |name: &str| map.get(name) == Some(&Value::Bool(true));
     // Readers of version 2 take fields that are named for all there are.
@@ -149,9 +227,15 @@ fn embed(flavor: Flavor, schema: &mut Value) {
     }
     let properties = map.entry("properties").or_insert_with(|| json!({}));
     if let Some(properties) = properties.as_object_mut() {
-        properties.insert("apiVersion".into(), json!({ "type": "string" }));
-        properties.insert("kind".into(), json!({ "type": "string" }));
-        properties.insert("metadata".into(), json!({ "$ref": flavor.reference(META) }));
+        properties.extend(what_all_have(flavor, META, OBJECT_META_SAID));
+        for (name, said) in [
+            ("apiVersion", EMBEDDED_VERSION_SAID),
+            ("kind", EMBEDDED_KIND_SAID),
+        ] {
+            if let Some(field) = properties.get_mut(name) {
+                describe(field, said);
+            }
+        }
     }
     let required = map.entry("required").or_insert_with(|| json!([]));
     if let Some(required) = required.as_array_mut() {

@@ -103,7 +103,10 @@ impl Schema {
             .keys()
             .map(|name| (name.as_str(), arena.reserve()))
             .collect();
-        let resolve = |reference: &str| ids.get(reference.rsplit('/').next().unwrap_or_default()).copied();
+        let resolve = |reference: &str| {
+            let name = reference.rsplit('/').next().unwrap_or_default();
+            Some((*ids.get(name)?, definitions.get(name)?))
+        };
         for (name, definition) in definitions {
             let mut builder = Builder {
                 arena: &mut arena,

@@ -183,16 +183,16 @@ impl Arena {
 }
 
 /// Turns OpenAPI JSON into nodes. `resolve` answers `$ref`s.
-pub(super) struct Builder<'a> {
+pub(super) struct Builder<'a, 'd> {
     pub(super) arena: &'a mut Arena,
-    pub(super) resolve: &'a dyn Fn(&str) -> Option<NodeId>,
+    pub(super) resolve: &'a dyn Fn(&str) -> Option<(NodeId, &'d Value)>,
     pub(super) problems: Vec<(String, String)>,
 }
 
 /// Deeper schemas are refused; the real server's decoder stops earlier.
 const MAX_DEPTH: usize = 128;
 
-impl Builder<'_> {
+impl Builder<'_, '_> {
     pub(super) fn build(&mut self, schema: &Value, path: &str, depth: usize) -> NodeId {
         // A `$ref` is wrapped in a one-element allOf when it carries a default or description.
         let reference = schema.get("$ref").or_else(|| {
@@ -201,8 +201,16 @@ impl Builder<'_> {
                 _ => None,
             }
         });
-        if let Some(id) = reference.and_then(Value::as_str).and_then(|r| (self.resolve)(r)) {
-            return id;
+        if let Some((id, definition)) = reference.and_then(Value::as_str).and_then(|r| (self.resolve)(r)) {
+            // Beside a reference may stand that this one is owned by its fields, though others are owned as a whole.
+            return match (schema.get("x-kubernetes-map-type"), definition.as_object()) {
+                (Some(map_type), Some(definition)) => {
+                    let mut definition = definition.clone();
+                    definition.insert("x-kubernetes-map-type".into(), map_type.clone());
+                    self.build(&definition.into(), path, depth)
+                }
+                _ => id,
+            };
         }
         let id = self.arena.reserve();
         let node = self.node(schema, path, depth);

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -13,15 +11,12 @@ use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use super::connection;
 use crate::auth::{Peer, Shown};
 use crate::state::State;
 
 /// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a connection may wait for a whole request, as there.
-const IDLE: Duration = Duration::from_secs(90);
-/// How many bytes of headers a request may have, as there, and how many headers in HTTP/1.1: somebody may be in many groups.
-const HEADERS: (u32, usize) = (1 << 20, 1000);
 
 /// Starts to serve.
 pub(crate) async fn listen(state: &Arc<State>, port: u16) -> Result<(), String> {
@@ -70,40 +65,13 @@ async fn accept(state: Arc<State>, listener: TcpListener, acceptor: TlsAcceptor)
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let shown = certificates.iter().map(|one| one.clone().into_owned()).collect();
             let peer = Peer::Certificates(Arc::new(Shown::new(shown)));
-            let service = hyper::service::service_fn({
+            let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            connection::serve(stream, http2, &state.stop, |mut request| {
+                request.extensions_mut().insert(peer.clone());
                 let state = state.clone();
-                move |mut request: http::Request<hyper::body::Incoming>| {
-                    request.extensions_mut().insert(peer.clone());
-                    let state = state.clone();
-                    async move {
-                        let request = request.map(crate::http::Body::new);
-                        Ok::<_, std::convert::Infallible>(crate::http::handle(&state, request).await)
-                    }
-                }
-            });
-            // Both have agreed on one: nobody has to guess from the first bytes, which may never come.
-            let builder = if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-                let mut builder = Builder::new(TokioExecutor::new()).http2_only();
-                builder.http2().max_header_list_size(HEADERS.0);
-                builder
-            } else {
-                let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-                builder
-                    .http1()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(IDLE)
-                    .max_headers(HEADERS.1);
-                builder
-            };
-            let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-            tokio::pin!(connection);
-            tokio::select! {
-                _ = &mut connection => {}
-                () = state.stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    drop(tokio::time::timeout(Duration::from_secs(2), connection).await);
-                }
-            }
+                async move { crate::http::handle(&state, request.map(crate::http::Body::new)).await }
+            })
+            .await;
         });
     }
 }

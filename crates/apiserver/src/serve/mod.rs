@@ -1,6 +1,7 @@
 //! Serving: the cluster's own certificate authority, the HTTPS listener, kubeconfigs.
 
 mod authority;
+mod connection;
 mod kubeconfig;
 mod listener;
 mod subject;

@@ -214,7 +214,14 @@ impl<E: Into<redb::Error>> From<E> for Unusable {
 
 /// Opens a database, reads all of it, and marks that it was opened.
 fn read_all(path: &Path) -> Result<Content, Unusable> {
-    let database = Database::create(path)?;
+    let mut database = Database::create(path)?;
+    // A page that changed on the disk must be told before it is read: what it says could be anything, and look right.
+    if !database.check_integrity()? {
+        tracing::warn!(
+            "the database {} was damaged, and is as it was one write ago",
+            path.display()
+        );
+    }
     let mut rv = 0;
     let mut objects = Vec::new();
     let mut secrets = HashMap::new();

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::{AGE, Column, NAME, boolean, integer, list, number, or_none, selector, size, string, text, wide};
+use super::{
+    AGE, Column, FEW, NAME, boolean, few, integer, is_ending, list, number, or_none, selector, size, string,
+    text, wide,
+};
 
 fn or(text: String, otherwise: &str) -> Value {
     if text.is_empty() {
@@ -84,7 +87,7 @@ pub(in crate::builtin) const PERSISTENT_VOLUME: &[Column] = &[
     text("Reclaim Policy", |o, _| {
         string(o, "/spec/persistentVolumeReclaimPolicy").into()
     }),
-    text("Status", |o, _| string(o, "/status/phase").into()),
+    text("Status", |o, _| phase(o)),
     text("Claim", |o, _| match o.pointer("/spec/claimRef") {
         Some(claim) => format!("{}/{}", string(claim, "/namespace"), string(claim, "/name")).into(),
         None => "".into(),
@@ -99,7 +102,7 @@ pub(in crate::builtin) const PERSISTENT_VOLUME: &[Column] = &[
 ];
 pub(in crate::builtin) const CLAIM: &[Column] = &[
     NAME,
-    text("Status", |o, _| string(o, "/status/phase").into()),
+    text("Status", |o, _| phase(o)),
     text("Volume", |o, _| string(o, "/spec/volumeName").into()),
     text("Capacity", |o, _| string(o, "/status/capacity/storage").into()),
     text("Access Modes", |o, _| {
@@ -116,6 +119,14 @@ pub(in crate::builtin) const CLAIM: &[Column] = &[
     AGE,
     wide(text("VolumeMode", |o, _| unset(string(o, "/spec/volumeMode")))),
 ];
+
+/// Where a volume or a claim is in its life; its end comes before all else.
+fn phase(object: &Value) -> Value {
+    if is_ending(object) {
+        return "Terminating".into();
+    }
+    string(object, "/status/phase").into()
+}
 
 fn unset(text: String) -> Value {
     if text.is_empty() {
@@ -171,16 +182,16 @@ pub(in crate::builtin) const INGRESS: &[Column] = &[
     NAME,
     text("Class", |o, _| or_none(string(o, "/spec/ingressClassName"))),
     text("Hosts", |o, _| {
-        let hosts: Vec<String> = list(o, "/spec/rules")
-            .iter()
-            .map(|r| string(r, "/host"))
-            .filter(|h| !h.is_empty())
-            .collect();
-        if hosts.is_empty() {
-            "*".into()
-        } else {
-            hosts.join(",").into()
+        let rules = list(o, "/spec/rules");
+        let mut hosts = Vec::new();
+        for rule in rules {
+            if hosts.len() == FEW {
+                let more = rules.len().saturating_sub(FEW);
+                return format!("{} + {more} more...", hosts.join(",")).into();
+            }
+            hosts.extend(Some(string(rule, "/host")).filter(|host| !host.is_empty()));
         }
+        few(&hosts, "*")
     }),
     text("Address", |o, _| {
         let points = list(o, "/status/loadBalancer/ingress").iter();

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod events;
+mod pod;
 mod policy;
 mod scaling;
 mod workloads;
@@ -14,6 +15,7 @@ pub(super) use cluster::{
     PRIORITY_CLASS, QUOTA, STORAGE_CLASS,
 };
 pub(super) use events::EVENT;
+pub(super) use pod::{POD, conditions};
 pub(super) use policy::{
     CLUSTER_ROLE_BINDING, CONFIG_MAP, CRD, CSR, LEASE, NAMESPACE, POLICY, POLICY_BINDING, ROLE, ROLE_BINDING,
     SECRET, WEBHOOKS,
@@ -21,8 +23,8 @@ pub(super) use policy::{
 pub(super) use scaling::AUTOSCALER;
 pub use scaling::SCALE;
 pub(super) use workloads::{
-    CRON_JOB, DAEMON_SET, DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, JOB, POD, REPLICA_SET,
-    REPLICATION_CONTROLLER, SERVICE, STATEFUL_SET,
+    CRON_JOB, DAEMON_SET, DEPLOYMENT, ENDPOINT_SLICE, ENDPOINTS, JOB, REPLICA_SET, REPLICATION_CONTROLLER,
+    SERVICE, STATEFUL_SET,
 };
 
 /// One column of a table.
@@ -89,6 +91,11 @@ fn or_none(text: String) -> Value {
     } else {
         text
     })
+}
+
+/// Whether somebody asked for its end.
+fn is_ending(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 fn number(object: &Value, pointer: &str) -> i64 {
@@ -177,6 +184,20 @@ pub(super) const CREATED_AT: Column = Column {
 };
 /// The time since creation.
 pub(super) const AGE: Column = text("Age", creation_age);
+
+/// How many things of a list are named in a cell.
+const FEW: usize = 3;
+
+/// The first of many, and how many more there are.
+fn few(all: &[String], none: &str) -> Value {
+    match all {
+        [] => none.into(),
+        [first, second, third, more @ ..] if !more.is_empty() => {
+            format!("{first},{second},{third} + {} more...", more.len()).into()
+        }
+        all => all.join(",").into(),
+    }
+}
 
 /// One field of each container.
 fn containers(object: &Value, pointer: &str, field: &str) -> Value {

@@ -1,50 +1,12 @@
-//! Pods, services and what runs them.
+//! Services, and what runs pods.
 
 use serde_json::Value;
 
 use super::{
-    AGE, CONTAINERS, Column, IMAGES, NAME, SELECTOR, age, boolean, containers, integer, labels, list, number,
-    or_none, selector, size, string, text, wide,
+    AGE, CONTAINERS, Column, IMAGES, NAME, SELECTOR, age, boolean, containers, few, integer, is_ending,
+    labels, list, number, or_none, selector, size, string, text, wide,
 };
 
-pub(in crate::builtin) const POD: &[Column] = &[
-    NAME,
-    text("Ready", |o, _| {
-        let statuses = list(o, "/status/containerStatuses");
-        let ready = statuses
-            .iter()
-            .filter(|s| s.get("ready").and_then(Value::as_bool) == Some(true))
-            .count();
-        format!("{ready}/{}", size(o, "/spec/containers")).into()
-    }),
-    text("Status", |o, _| {
-        let reason = string(o, "/status/reason");
-        if o.pointer("/metadata/deletionTimestamp").is_some() {
-            return "Terminating".into();
-        }
-        if reason.is_empty() {
-            string(o, "/status/phase").into()
-        } else {
-            reason.into()
-        }
-    }),
-    text("Restarts", |o, _| {
-        let statuses = list(o, "/status/containerStatuses");
-        statuses
-            .iter()
-            .map(|s| number(s, "/restartCount"))
-            .sum::<i64>()
-            .to_string()
-            .into()
-    }),
-    AGE,
-    wide(text("IP", |o, _| or_none(string(o, "/status/podIP")))),
-    wide(text("Node", |o, _| or_none(string(o, "/spec/nodeName")))),
-    wide(text("Nominated Node", |o, _| {
-        or_none(string(o, "/status/nominatedNodeName"))
-    })),
-    wide(text("Readiness Gates", |_, _| "<none>".into())),
-];
 pub(in crate::builtin) const SERVICE: &[Column] = &[
     NAME,
     text("Type", |o, _| string(o, "/spec/type").into()),
@@ -94,15 +56,34 @@ fn external_ips(service: &Value) -> Vec<String> {
 pub(in crate::builtin) const ENDPOINTS: &[Column] = &[
     NAME,
     text("Endpoints", |o, _| {
-        let mut out = Vec::new();
+        let mut all = Vec::new();
         for subset in list(o, "/subsets") {
-            for address in list(subset, "/addresses") {
-                for port in list(subset, "/ports") {
-                    out.push(format!("{}:{}", string(address, "/ip"), number(port, "/port")));
-                }
+            let addresses = || {
+                list(subset, "/addresses")
+                    .iter()
+                    .map(|address| string(address, "/ip"))
+            };
+            let ports = list(subset, "/ports");
+            if ports.is_empty() {
+                all.extend(addresses());
+            }
+            for port in ports {
+                let port = number(port, "/port");
+                all.extend(addresses().map(|ip| {
+                    if ip.contains(':') {
+                        format!("[{ip}]:{port}")
+                    } else {
+                        format!("{ip}:{port}")
+                    }
+                }));
             }
         }
-        or_none(out.join(","))
+        let none = if list(o, "/subsets").is_empty() {
+            "<none>"
+        } else {
+            ""
+        };
+        few(&all, none)
     }),
     AGE,
 ];
@@ -110,31 +91,21 @@ pub(in crate::builtin) const ENDPOINT_SLICE: &[Column] = &[
     NAME,
     text("AddressType", |o, _| string(o, "/addressType").into()),
     text("Ports", |o, _| {
-        let ports: Vec<String> = list(o, "/ports")
-            .iter()
-            .map(|p| number(p, "/port").to_string())
-            .collect();
-        if ports.is_empty() {
-            "<unset>".into()
-        } else {
-            ports.join(",").into()
-        }
+        let ports = list(o, "/ports").iter();
+        let ports = ports.map(
+            |p| match (p.get("port").and_then(Value::as_i64), string(p, "/name")) {
+                (Some(port), _) => port.to_string(),
+                (None, name) if p.get("name").is_some() => name,
+                (None, _) => "*".to_owned(),
+            },
+        );
+        few(&ports.collect::<Vec<_>>(), "<unset>")
     }),
     text("Endpoints", |o, _| {
-        let all: Vec<String> = list(o, "/endpoints")
-            .iter()
-            .flat_map(|e| {
-                list(e, "/addresses")
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(str::to_owned)
-            })
-            .collect();
-        if all.is_empty() {
-            "<unset>".into()
-        } else {
-            all.join(",").into()
-        }
+        let endpoints = list(o, "/endpoints").iter();
+        let all = endpoints.flat_map(|endpoint| list(endpoint, "/addresses"));
+        let all = all.filter_map(Value::as_str).map(str::to_owned);
+        few(&all.collect::<Vec<_>>(), "<unset>")
     }),
     AGE,
 ];
@@ -223,15 +194,21 @@ pub(in crate::builtin) const JOB: &[Column] = &[
                 .iter()
                 .any(|c| string(c, "/type") == ty && string(c, "/status") == "True")
         };
-        let words = ["Complete", "Failed", "Suspended"];
-        words.iter().find(|w| is(w)).map_or("Running", |w| *w).into()
+        let first = |words: &[&'static str]| words.iter().copied().find(|word| is(word));
+        first(&["Complete", "Failed"])
+            .or_else(|| is_ending(o).then_some("Terminating"))
+            .or_else(|| first(&["Suspended", "FailureTarget", "SuccessCriteriaMet"]))
+            .unwrap_or("Running")
+            .into()
     }),
     text("Completions", |o, _| {
-        let completions = o
-            .pointer("/spec/completions")
-            .and_then(Value::as_i64)
-            .unwrap_or(1);
-        format!("{}/{completions}", number(o, "/status/succeeded")).into()
+        let done = number(o, "/status/succeeded");
+        match (o.pointer("/spec/completions"), number(o, "/spec/parallelism")) {
+            (Some(Value::Number(wanted)), _) => format!("{done}/{wanted}"),
+            (_, ..=1) => format!("{done}/1"),
+            (_, parallelism) => format!("{done}/1 of {parallelism}"),
+        }
+        .into()
     }),
     text("Duration", |o, now| {
         match o.pointer("/status/startTime").and_then(Value::as_str) {

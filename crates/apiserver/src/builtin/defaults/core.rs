@@ -160,6 +160,37 @@ pub(super) fn condition_times(new: &mut Value, old: &Value, now: &str) {
     });
 }
 
+pub(super) fn volume(object: &mut Value) {
+    set_text(object, "/status/phase", "Pending");
+    set_text(object, "/spec/persistentVolumeReclaimPolicy", "Retain");
+    set(object, "/spec/volumeMode", "Filesystem");
+    if object.pointer("/spec/hostPath").is_some_and(Value::is_object) {
+        set(object, "/spec/hostPath/type", "");
+    }
+}
+
+pub(super) fn begin_volume(object: &mut Value, now: &str) {
+    set(object, "/status/phase", "Pending");
+    set(object, "/status/lastPhaseTransitionTime", now);
+}
+
+/// Says since when a volume is in its phase, unless the writer does.
+pub(super) fn time_of_phase(new: &mut Value, old: &Value, now: &str) {
+    const SINCE: &str = "lastPhaseTransitionTime";
+    let at = |volume: &Value, name: &str| volume.get("status").and_then(|status| status.get(name)).cloned();
+    let before = at(old, SINCE);
+    let given = at(new, SINCE).filter(|time| !time.is_null());
+    let stays = at(new, "phase") == at(old, "phase");
+    let time = match given {
+        Some(_) if stays || given != before => return,
+        None if stays => before,
+        _ => Some(now.into()),
+    };
+    if let (Some(time), Some(status)) = (time, new.get_mut("status").and_then(Value::as_object_mut)) {
+        status.insert(SINCE.into(), time);
+    }
+}
+
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn binding(object: &mut Value) {

@@ -22,14 +22,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
             set_text(object, "/status/phase", "Pending");
         }
         "Node" => core::node(object),
-        "PersistentVolume" => {
-            set_text(object, "/spec/persistentVolumeReclaimPolicy", "Retain");
-            set(object, "/spec/volumeMode", "Filesystem");
-            if object.pointer("/spec/hostPath").is_some_and(Value::is_object) {
-                set(object, "/spec/hostPath/type", "");
-            }
-            set_text(object, "/status/phase", "Pending");
-        }
+        "PersistentVolume" => core::volume(object),
         "IngressClass" if object.pointer("/spec/parameters").is_some_and(Value::is_object) => {
             set(object, "/spec/parameters/scope", "Cluster");
         }
@@ -70,7 +63,7 @@ pub(super) fn apply(kind: &Kind, object: &mut Value) {
 }
 
 /// What a new object begins with.
-pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
+pub(super) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     // A node may say how it is when it comes.
     if kind.subresources.contains(&"status")
         && kind.kind != "Node"
@@ -91,7 +84,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value) {
                 finalizers.push("kubernetes".into());
             }
         }
-        "PersistentVolume" => set(object, "/status/phase", "Pending"),
+        "PersistentVolume" => core::begin_volume(object, now),
         "PersistentVolumeClaim" => claim::fill_sources(object, None),
         "Service" => network::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
@@ -124,6 +117,7 @@ pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &st
         "ServiceAccount" => core::own_secrets(new),
         "DaemonSet" => workloads::count_template(new, old),
         "CertificateSigningRequest" => core::condition_times(new, old, now),
+        "PersistentVolume" => core::time_of_phase(new, old, now),
         "Pod" => {
             if let Some(quality) = old.pointer("/status/qosClass") {
                 set(new, "/status/qosClass", quality.clone());

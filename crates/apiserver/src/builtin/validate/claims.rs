@@ -22,6 +22,7 @@ pub(super) fn spec(claim: &Value, old: Option<&Value>, path: &str) -> Vec<Cause>
     causes.extend(access_modes(
         list(claim, "/spec/accessModes"),
         &child(path, "accessModes"),
+        "at least 1 access mode is required",
     ));
     let size = key(&child(path, "resources"), "storage");
     match amounts(claim, "/spec/resources/requests").get("storage") {
@@ -33,21 +34,20 @@ pub(super) fn spec(claim: &Value, old: Option<&Value>, path: &str) -> Vec<Cause>
         Some(_) => {}
     }
     causes.extend(class(claim, "storageClassName", path));
-    let mode = text(claim, "/spec/volumeMode");
-    if !matches!(mode, "Block" | "Filesystem") {
-        let modes = ["Block", "Filesystem"];
-        causes.push(Cause::not_supported(
-            child(path, "volumeMode"),
-            &mode.into(),
-            &modes,
-        ));
-    }
+    causes.extend(mode(claim, path));
     causes.extend(sources(claim, old, path));
     causes.extend(class(claim, "volumeAttributesClassName", path));
     causes
 }
 
-fn access_modes(modes: &[Value], path: &str) -> Vec<Cause> {
+/// How the data of a claim or a volume is seen.
+pub(super) fn mode(object: &Value, path: &str) -> Option<Cause> {
+    const MODES: [&str; 2] = ["Block", "Filesystem"];
+    let mode = text(object, "/spec/volumeMode");
+    (!MODES.contains(&mode)).then(|| Cause::not_supported(child(path, "volumeMode"), &mode.into(), &MODES))
+}
+
+pub(super) fn access_modes(modes: &[Value], path: &str, none: &str) -> Vec<Cause> {
     const MODES: [&str; 4] = [
         "ReadOnlyMany",
         "ReadWriteMany",
@@ -55,7 +55,7 @@ fn access_modes(modes: &[Value], path: &str) -> Vec<Cause> {
         "ReadWriteOncePod",
     ];
     if modes.is_empty() {
-        return vec![Cause::required(path, "at least 1 access mode is required")];
+        return vec![Cause::required(path, none)];
     }
     let name = |mode: &Value| mode.as_str().unwrap_or_default().to_owned();
     let (known, unknown): (Vec<_>, Vec<_>) =
@@ -72,7 +72,7 @@ fn access_modes(modes: &[Value], path: &str) -> Vec<Cause> {
     causes
 }
 
-fn class(claim: &Value, field: &str, path: &str) -> Vec<Cause> {
+pub(super) fn class(claim: &Value, field: &str, path: &str) -> Vec<Cause> {
     let name = text(claim, &format!("/spec/{field}"));
     if name.is_empty() {
         return Vec::new();

@@ -1,6 +1,6 @@
 //! Kinds of which only little may change, or only little is looked at.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{addresses, immutable, list, text};
 use crate::schema::{Cause, child, index};
@@ -11,57 +11,6 @@ pub(super) fn storage_class(new: &Value, old: &Value) -> Vec<Cause> {
         .iter()
         .filter_map(|field| immutable(new, old, &format!("/{field}")))
         .collect()
-}
-
-pub(super) fn priority_class(new: &Value, old: &Value) -> Vec<Cause> {
-    let value = |class: &Value| class.get("value").and_then(Value::as_i64).unwrap_or_default();
-    let mut causes = Vec::new();
-    if value(new) != value(old) {
-        causes.push(Cause::forbidden("value", "may not be changed in an update."));
-    }
-    causes.extend(immutable(new, old, "/preemptionPolicy"));
-    causes
-}
-
-/// A volume stays where its data is.
-pub(super) fn volume(new: &Value, old: &Value) -> Vec<Cause> {
-    const OTHERS: [&str; 10] = [
-        "accessModes",
-        "capacity",
-        "claimRef",
-        "mountOptions",
-        "nodeAffinity",
-        "persistentVolumeReclaimPolicy",
-        "storageClassName",
-        "volumeAttributesClassName",
-        "volumeMode",
-        "status",
-    ];
-    const SECRET: &str = "controllerExpandSecretRef";
-    let source = |volume: &Value| -> Map<String, Value> {
-        let spec = volume.get("spec").and_then(Value::as_object).cloned();
-        let mut spec = spec.unwrap_or_default();
-        spec.retain(|name, _| !OTHERS.contains(&name.as_str()));
-        spec
-    };
-    let (mut after, before) = (source(new), source(old));
-    // A secret that nobody named yet may be named.
-    let unnamed = |csi: &Value| csi.get(SECRET).is_none();
-    if before.get("csi").is_some_and(unnamed)
-        && let Some(csi) = after.get_mut("csi").and_then(Value::as_object_mut)
-    {
-        csi.remove(SECRET);
-    }
-    let mut causes = Vec::new();
-    if after != before {
-        let detail = "spec.persistentvolumesource is immutable after creation";
-        causes.push(Cause::forbidden("spec.persistentvolumesource", detail));
-    }
-    let mode = |volume: &Value| volume.pointer("/spec/volumeMode").cloned().unwrap_or_default();
-    if mode(new) != mode(old) {
-        causes.push(Cause::invalid("volumeMode", &mode(new), "field is immutable"));
-    }
-    causes
 }
 
 pub(super) fn slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {

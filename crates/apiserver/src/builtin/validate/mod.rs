@@ -13,9 +13,11 @@ mod jobs;
 mod lasting;
 mod networking;
 mod nodes;
+mod persistent_volumes;
 mod pods;
 mod policies;
 pub(crate) mod policy_types;
+mod priority;
 mod quotas;
 mod rbac;
 mod schedule;
@@ -84,6 +86,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "ValidatingAdmissionPolicy" => causes.extend(policies::policy(new)),
         "ValidatingAdmissionPolicyBinding" => causes.extend(policies::policy_binding(new)),
         "CustomResourceDefinition" => causes.extend(crd::validate(new, old)),
+        "PersistentVolume" => causes.extend(persistent_volumes::volume(new, old)),
         "PersistentVolumeClaim" => causes.extend(claims::claim(new, old)),
         "Node" => causes.extend(nodes::node(new, old)),
         "Pod" => causes.extend(pods::pod(new, old)),
@@ -104,8 +107,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         "EndpointSlice" => causes.extend(lasting::slice(new, old)),
         "Endpoints" => causes.extend(lasting::endpoints(new)),
         "StorageClass" => causes.extend(old.into_iter().flat_map(|old| lasting::storage_class(new, old))),
-        "PriorityClass" => causes.extend(old.into_iter().flat_map(|old| lasting::priority_class(new, old))),
-        "PersistentVolume" => causes.extend(old.into_iter().flat_map(|old| lasting::volume(new, old))),
+        "PriorityClass" => causes.extend(priority::class(new, old)),
         _ => {}
     }
     causes

@@ -111,7 +111,8 @@ pub(super) fn service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let (before, after) = (address(old), address(new));
         if !named(old) && !named(new) && !before.is_empty() && before != after {
             let detail = "may not change once set";
-            causes.push(Cause::invalid("spec.clusterIPs[0]", &after.into(), detail));
+            let shown = Value::from(vec![after]);
+            causes.push(Cause::invalid("spec.clusterIPs[0]", &shown, detail));
         }
     }
     causes
