@@ -21,6 +21,8 @@ use crate::http::Body;
 const IDLE: Duration = Duration::from_secs(90);
 /// How long what is being answered may take once the connection is to end.
 const GRACE: Duration = Duration::from_secs(2);
+/// How many bytes of an answer are handed on at once.
+const PIECE: usize = 64 << 10;
 /// How many bytes of headers a request may have, as there, and how many headers in HTTP/1.1: somebody may be in many groups.
 const HEADERS: (u32, usize) = (1 << 20, 1000);
 
@@ -37,7 +39,11 @@ where
         let answering = answer(request);
         async move {
             let response = answering.await;
-            Ok::<_, Infallible>(response.map(|body| Answer { body, _turn: turn }))
+            Ok::<_, Infallible>(response.map(|body| Answer {
+                body,
+                rest: Bytes::new(),
+                _turn: turn,
+            }))
         }
     });
     // Both have agreed on one: nobody has to guess from the first bytes, which may never come.
@@ -62,7 +68,12 @@ where
         () = activity.idle(IDLE) => {}
     }
     connection.as_mut().graceful_shutdown();
-    drop(tokio::time::timeout(GRACE, connection).await);
+    while tokio::time::timeout(GRACE, &mut connection).await.is_err() {
+        // What was asked just before the client heard that this is the end is answered, however long that takes.
+        if stop.is_cancelled() || activity.is_over() {
+            return;
+        }
+    }
 }
 
 /// What goes on on a connection.
@@ -83,6 +94,11 @@ impl Activity {
             self.begun.load(Ordering::Relaxed),
             self.ended.load(Ordering::Relaxed),
         )
+    }
+
+    fn is_over(&self) -> bool {
+        let (begun, ended) = self.counts();
+        begun == ended
     }
 
     /// Waits until nothing was asked and nothing answered for so long.
@@ -106,10 +122,19 @@ impl Drop for Turn {
     }
 }
 
-/// An answer that is being sent.
+/// An answer that is being sent, in pieces: the next one is only taken when there is room for it, so that what a slow reader has
+/// yet to get is seen to be on its way.
 struct Answer {
     body: Body,
+    rest: Bytes,
     _turn: Turn,
+}
+
+impl Answer {
+    fn piece(&mut self) -> Frame<Bytes> {
+        let length = self.rest.len().min(PIECE);
+        Frame::data(self.rest.split_to(length))
+    }
 }
 
 impl hyper::body::Body for Answer {
@@ -120,15 +145,33 @@ impl hyper::body::Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.piece())));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let Poll::Ready(Some(Ok(frame))) = polled else {
+            return polled;
+        };
+        let frame = frame.into_data().map(|data| {
+            self.rest = data;
+            self.piece()
+        });
+        Poll::Ready(Some(Ok(frame.unwrap_or_else(|other| other))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
+        let body = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(body.lower().saturating_add(rest));
+        hint
     }
 }
 
