@@ -2,19 +2,20 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 use sha2::Digest;
 
-use crate::http::{Body, json as respond};
+use crate::http::{Body, Media, REPRESENTATIONS, json as respond, kept};
 use crate::registry::{Resource, Snapshot, Version};
 use crate::status::{Failure, Result};
 
 /// Answers `/api`, `/apis` and below; `parts` are the segments of the path.
 pub(super) fn answer(snapshot: &Snapshot, parts: &[&str], headers: &HeaderMap) -> Result<Response<Body>> {
     let value = match parts {
-        ["api"] => match aggregated(headers) {
-            Some(version) => return Ok(group_list(snapshot, version, true)),
+        ["api"] => match aggregated(headers)? {
+            Some(media) => return group_list(snapshot, headers, media, true),
             None => json!({
                 "kind": "APIVersions",
                 "versions": ["v1"],
@@ -22,8 +23,8 @@ pub(super) fn answer(snapshot: &Snapshot, parts: &[&str], headers: &HeaderMap) -
             }),
         },
         ["apis"] => {
-            if let Some(version) = aggregated(headers) {
-                return Ok(group_list(snapshot, version, false));
+            if let Some(media) = aggregated(headers)? {
+                return group_list(snapshot, headers, media, false);
             }
             let groups: Vec<Value> = groups(snapshot)
                 .iter()
@@ -52,21 +53,39 @@ pub(super) fn answer(snapshot: &Snapshot, parts: &[&str], headers: &HeaderMap) -
     Ok(respond(StatusCode::OK, &value))
 }
 
-/// The version of `apidiscovery.k8s.io` that the client prefers to the old form.
-fn aggregated(headers: &HeaderMap) -> Option<&'static str> {
-    let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
-    accept.split(',').find_map(|clause| {
-        let has = |part: &str| clause.split(';').any(|have| have.trim() == part);
-        if !(has("as=APIGroupDiscoveryList") && has("g=apidiscovery.k8s.io")) {
-            return None;
+/// The form in which all groups are wanted at once, if they are: that is closer to what is asked for than the old form.
+fn aggregated(headers: &HeaderMap) -> Result<Option<Media>> {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok());
+    let (mut plain, mut other) = (false, false);
+    for clause in accept.unwrap_or_default().split(',') {
+        let mut parts = clause.split(';').map(str::trim);
+        let media = match parts.next() {
+            Some("application/json" | "*/*" | "application/*") => Media::Json,
+            Some("application/yaml") => Media::Yaml,
+            _ => continue,
+        };
+        let parts: Vec<&str> = parts.collect();
+        if AGGREGATED.iter().all(|part| parts.contains(part)) {
+            return Ok(Some(media));
         }
-        if has("v=v2") {
-            Some("v2")
+        if parts.iter().any(|part| part.starts_with("as=")) {
+            other = true;
         } else {
-            has("v=v2beta1").then_some("v2beta1")
+            plain = true;
         }
-    })
+    }
+    if other && !plain {
+        return Err(Failure::other_shape(format!(
+            "only the following media types are accepted: {}",
+            REPRESENTATIONS.join(", ")
+        )));
+    }
+    Ok(None)
 }
+
+const AGGREGATED: [&str; 3] = ["as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2"];
 
 fn api_group(group: &str, versions: &[String]) -> Value {
     let all: Vec<Value> = versions
@@ -218,7 +237,7 @@ fn groups(snapshot: &Snapshot) -> Vec<(String, Vec<String>)> {
     groups
 }
 
-fn group_list(snapshot: &Snapshot, api: &str, core: bool) -> Response<Body> {
+fn group_list(snapshot: &Snapshot, headers: &HeaderMap, media: Media, core: bool) -> Result<Response<Body>> {
     let items: Vec<Value> = groups(snapshot)
         .iter()
         .filter(|(group, _)| group.is_empty() == core)
@@ -239,16 +258,30 @@ fn group_list(snapshot: &Snapshot, api: &str, core: bool) -> Response<Body> {
         .collect();
     let value = json!({
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{api}"),
+        "apiVersion": "apidiscovery.k8s.io/v2",
         "metadata": {},
         "items": items,
     });
-    let mut response = respond(StatusCode::OK, &value);
-    let kind = format!("application/json;g=apidiscovery.k8s.io;v={api};as=APIGroupDiscoveryList");
-    if let Ok(kind) = HeaderValue::from_str(&kind) {
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    }
-    response
+    let json = Bytes::from(value.to_string());
+    let tag = kept::tag(&json);
+    // There, a client may name one tag, and no more.
+    let has = headers
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|given| given.as_bytes() == tag.as_bytes());
+    let whole = media.respond(StatusCode::OK, json)?.into_body();
+    let form = format!(
+        "{};{}",
+        media.content_type(),
+        "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    );
+    let mut response = if has {
+        kept::document(None, &form, &tag)
+    } else {
+        kept::document(Some(whole), &form, &tag)
+    };
+    let public = HeaderValue::from_static("public");
+    response.headers_mut().insert(header::CACHE_CONTROL, public);
+    Ok(response)
 }
 
 fn discovered(resource: &Resource, version: &str) -> Option<Value> {

@@ -73,7 +73,7 @@ fn find(state: &State, parts: &[&str], query: &Query, headers: &HeaderMap) -> Re
         }
         ["metrics"] => Ok(text(ok, metrics(state))),
         ["openapi", "v3"] => Ok(openapi::index(state)),
-        ["openapi", "v3", rest @ ..] => openapi::v3(state, rest),
+        ["openapi", "v3", rest @ ..] => openapi::v3(state, rest, query, headers),
         ["openapi", "v2"] => Ok(openapi::v2(state, headers)),
         ["openid", "v1", "jwks"] => {
             let keys = json!({ "keys": [state.issuer.jwk] });

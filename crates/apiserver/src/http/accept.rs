@@ -100,7 +100,8 @@ pub(crate) fn negotiate(headers: &HeaderMap, pretty: bool, any: bool) -> Result<
     Err(Failure::not_acceptable(&REPRESENTATIONS))
 }
 
-const REPRESENTATIONS: [&str; 3] = [
+/// The forms in which objects come.
+pub(crate) const REPRESENTATIONS: [&str; 3] = [
     "application/json",
     "application/yaml",
     "application/vnd.kubernetes.protobuf",

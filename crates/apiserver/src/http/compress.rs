@@ -22,11 +22,14 @@ pub(super) fn accepted(headers: &HeaderMap) -> bool {
     wanted.split(',').any(|token| token.trim() == "gzip")
 }
 
+/// Documents that are not compressed.
+const OPENAPI_3: &str = "/openapi/v3/";
+
 /// Compresses an answer that is whole and large. Watches have no length.
 pub(super) async fn compress(path: &str, response: Response<Body>) -> Response<Body> {
     let least = if path == OPENAPI.0 { OPENAPI.1 } else { LARGE };
     let size = axum::body::HttpBody::size_hint(response.body()).exact();
-    if size.is_none_or(|size| size <= least) {
+    if size.is_none_or(|size| size <= least) || path.starts_with(OPENAPI_3) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
@@ -42,9 +45,10 @@ pub(super) async fn compress(path: &str, response: Response<Body>) -> Response<B
     parts
         .headers
         .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    parts
-        .headers
-        .append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    if !parts.headers.contains_key(header::VARY) {
+        let vary = HeaderValue::from_static("Accept-Encoding");
+        parts.headers.insert(header::VARY, vary);
+    }
     Response::from_parts(parts, Body::from(small))
 }
 

@@ -6,6 +6,7 @@ mod body;
 mod characters;
 mod compress;
 mod deadline;
+pub(crate) mod kept;
 mod protobuf;
 mod target;
 
@@ -18,7 +19,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use writ_authz::{Attributes, ResourceAttributes};
 
-pub(crate) use accept::{Accept, Media, Shape, acceptable, json, negotiate, text};
+pub(crate) use accept::{Accept, Media, REPRESENTATIONS, Shape, acceptable, json, negotiate, text};
 pub(crate) use aside::Slow;
 pub(crate) use body::{
     NAMED, decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,
@@ -54,6 +55,11 @@ pub(crate) async fn handle(state: &Arc<State>, request: Request<Body>) -> Respon
             response.headers_mut().append(header::WARNING, warning);
         }
     }
+    // Who does not say otherwise may not keep an answer.
+    response
+        .headers_mut()
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-cache, private"));
     match path {
         Some(path) => compress::compress(&path, response).await,
         None => response,

@@ -367,7 +367,11 @@ impl Transcript {
                     }
                 };
                 for (name, pointer) in &step.save {
-                    let value = answer.body.pointer(pointer).cloned().unwrap_or_default();
+                    let value = match pointer.strip_prefix("/headers/") {
+                        Some(header) => answer.headers.get(header).cloned().map(Value::from),
+                        None => answer.body.pointer(pointer).cloned(),
+                    };
+                    let value = value.unwrap_or_default();
                     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                     values.extend(spelled(name, &text).into_iter().flatten());
                     values.extend(read(name, &text));
