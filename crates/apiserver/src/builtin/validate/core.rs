@@ -4,7 +4,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::super::Kind;
 use super::{immutable, list, text};
 use crate::schema::{Cause, child, index, key, names};
 
@@ -237,57 +236,6 @@ pub(super) fn service(new: &Value) -> Vec<Cause> {
                 &["SCTP", "TCP", "UDP"],
             ));
         }
-    }
-    causes
-}
-
-/// What does not change of an event in its own group, and what it is called where it is stored.
-const OF_EVENTS: [(&str, &str); 13] = [
-    ("regarding", "involvedObject"),
-    ("reason", "reason"),
-    ("note", "message"),
-    ("deprecatedSource", "source"),
-    ("deprecatedFirstTimestamp", "firstTimestamp"),
-    ("deprecatedLastTimestamp", "lastTimestamp"),
-    ("deprecatedCount", "count"),
-    ("type", "type"),
-    ("eventTime", "eventTime"),
-    ("action", "action"),
-    ("related", "related"),
-    ("reportingController", "reportingController"),
-    ("reportingInstance", "reportingInstance"),
-];
-
-pub(super) fn event(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if let Some(old) = old.filter(|_| !kind.group.is_empty()) {
-        let changed = OF_EVENTS
-            .iter()
-            .filter(|(name, _)| new.get(name) != old.get(name));
-        causes.extend(changed.map(|(name, stored)| {
-            Cause::invalid(
-                *stored,
-                new.get(name).unwrap_or(&Value::Null),
-                "field is immutable",
-            )
-        }));
-    }
-    let about = if kind.group.is_empty() {
-        "/involvedObject/namespace"
-    } else {
-        "/regarding/namespace"
-    };
-    let (about, namespace) = (text(new, about), text(new, "/metadata/namespace"));
-    if kind.group.is_empty() && about != namespace && !(about.is_empty() && namespace == "default") {
-        causes.push(Cause::invalid(
-            "involvedObject.namespace",
-            &about.into(),
-            if about.is_empty() {
-                "not allowed when event is namespaced"
-            } else {
-                "does not match event.namespace"
-            },
-        ));
     }
     causes
 }

@@ -9,6 +9,7 @@ mod containers;
 mod core;
 mod costs;
 mod crd;
+mod events;
 mod jobs;
 mod lasting;
 mod networking;
@@ -75,7 +76,7 @@ pub(super) fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cau
         }
         "LimitRange" => causes.extend(quotas::limit_range(new)),
         "ResourceQuota" => causes.extend(quotas::resource_quota(new, old)),
-        "Event" => causes.extend(core::event(kind, new, old)),
+        "Event" => causes.extend(events::event(kind, new, old)),
         "Role" => causes.extend(rbac::role(new, true)),
         "ClusterRole" => causes.extend(rbac::role(new, false)),
         "RoleBinding" => causes.extend(rbac::binding(new, old, true)),
