@@ -74,7 +74,7 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
         Some(old) => causes.extend(immutable(new, old, "/spec/selector")),
         None => {}
     }
-    causes.extend(negative(new));
+    causes.extend(negative(kind, new));
     causes.extend(bounds::strategy(kind, new));
     let chosen = new
         .pointer("/spec/selector")
@@ -234,7 +234,7 @@ fn fixed(new: &Value, old: &Value) -> Option<Cause> {
 
 /// The older controller has a plain map of labels for a selector, and may change it.
 pub(super) fn replication_controller(new: &Value) -> Vec<Cause> {
-    let mut causes = negative(new);
+    let mut causes = negative("ReplicationController", new);
     let selector = new.pointer("/spec/selector").and_then(Value::as_object);
     let labels = new.pointer("/spec/template/metadata/labels");
     match selector.filter(|selector| !selector.is_empty()) {
@@ -267,9 +267,15 @@ pub(super) fn replication_controller(new: &Value) -> Vec<Cause> {
 }
 
 /// Numbers that cannot be below zero.
-fn negative(new: &Value) -> Vec<Cause> {
+fn negative(kind: &str, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for name in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
+    // A set keeps any number of revisions, even one that makes no sense.
+    let kept = if kind == "StatefulSet" {
+        ""
+    } else {
+        "revisionHistoryLimit"
+    };
+    for name in ["replicas", "minReadySeconds", kept] {
         if let Some(n) = new
             .pointer(&format!("/spec/{name}"))
             .and_then(Value::as_i64)
