@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 
-use super::{bounds, claims, containers, immutable, label_selector, list, name_problems, text, volumes};
+use super::{
+    bounds, claims, containers, immutable, label_selector, list, name_problems, placement, text, volumes,
+};
 use crate::schema::meta::NameRule;
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
@@ -15,6 +17,7 @@ pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     }
     causes.extend(containers::containers(spec, path));
     let restart = text(spec, "/restartPolicy");
+    causes.extend(placement::placement(spec, path));
     // A template that is not there at all is filled in all the same.
     if !matches!(restart, "Always" | "OnFailure" | "Never" | "") {
         let policies = ["Always", "OnFailure", "Never"];
