@@ -112,11 +112,9 @@ fn way(name: &str, of: &Value, grace: Option<i64>, path: &str) -> Vec<Cause> {
 
 /// A port by its number or its name.
 fn port(port: &Value, path: &str) -> Vec<Cause> {
-    match port.as_str() {
-        Some(name) => addresses::port_name(name, path),
-        None => {
-            let number = port.as_i64().unwrap_or_default();
-            addresses::port(number, path).into_iter().collect()
-        }
+    if let Some(name) = port.as_str() {
+        return addresses::port_name(name, path);
     }
+    let number = port.as_i64().unwrap_or_default();
+    addresses::port(number, path).into_iter().collect()
 }
