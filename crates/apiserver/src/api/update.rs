@@ -198,12 +198,12 @@ async fn change(
     // Of client and webhooks alike: they come through the same door.
     restrict::keep(call, version, &old, &mut new);
     meta::carry_end(&old, &mut new);
-    // Through the status nothing else changes, whatever defaults another version brings.
-    if call.target.subresource != "status" {
-        meta::count_generation(&call.resource, version, &old, &mut new, emptied);
-    }
     if let Some(kind) = call.resource.builtin {
         kind.prepare_update(&mut new, &old, &call.state.clock.rfc3339());
+    }
+    // Through the status nothing else changes, whatever defaults another version brings. What is not kept is no change.
+    if call.target.subresource != "status" {
+        meta::count_generation(&call.resource, version, &old, &mut new, emptied);
     }
     if grants || admit::may_grant(call, &old, &new) {
         admit::escalation(call, &new, Write::Update)?;

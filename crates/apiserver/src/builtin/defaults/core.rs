@@ -106,6 +106,7 @@ pub(super) fn service(object: &mut Value) {
         let target = port.get("port").cloned().unwrap_or_default();
         if matches!(port.get("targetPort").unwrap_or(&Value::Null), Value::Null)
             || port.get("targetPort") == Some(&json!(0))
+            || port.get("targetPort") == Some(&json!(""))
         {
             port["targetPort"] = target;
         }

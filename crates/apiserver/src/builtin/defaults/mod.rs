@@ -89,6 +89,7 @@ pub(super) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
         "Service" => network::service_network(object),
         "ServiceAccount" => core::own_secrets(object),
         "DaemonSet" => workloads::begin_daemon_set(object),
+        "StatefulSet" => workloads::forget_share(object),
         "Job" => super::job::mark_pods(object),
         "Pod" => {
             set(object, "/status/phase", "Pending");
@@ -116,6 +117,7 @@ pub(super) fn prepare_update(kind: &Kind, new: &mut Value, old: &Value, now: &st
         "Service" => network::keep(new, old),
         "ServiceAccount" => core::own_secrets(new),
         "DaemonSet" => workloads::count_template(new, old),
+        "StatefulSet" => workloads::forget_share(new),
         "CertificateSigningRequest" => core::condition_times(new, old, now),
         "PersistentVolume" => core::time_of_phase(new, old, now),
         "Pod" => {
@@ -158,6 +160,16 @@ pub(super) fn set(object: &mut Value, pointer: &str, value: impl Into<Value>) {
 /// Sets a field that is absent, null or empty text: fields that are no pointers in the real server.
 fn set_text(object: &mut Value, pointer: &str, value: &str) {
     if object.pointer(pointer).and_then(Value::as_str) == Some("")
+        && let Some(slot) = object.pointer_mut(pointer)
+    {
+        *slot = Value::Null;
+    }
+    set(object, pointer, value);
+}
+
+/// The same of a number, of which nought is none.
+fn set_number(object: &mut Value, pointer: &str, value: i64) {
+    if object.pointer(pointer).and_then(Value::as_i64) == Some(0)
         && let Some(slot) = object.pointer_mut(pointer)
     {
         *slot = Value::Null;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{each, parent, set, set_text};
+use super::{each, parent, set, set_number, set_text};
 use crate::resources;
 
 /// The defaults of a HorizontalPodAutoscaler: one that measures nothing watches the processor.
@@ -126,8 +126,16 @@ fn container(container: &mut Value) {
     each(container, "/env", |variable| {
         if let Some(source) = variable.get_mut("valueFrom") {
             field_reference(source);
+            if source.get("fileKeyRef").is_some_and(Value::is_object) {
+                set(source, "/fileKeyRef/optional", false);
+            }
         }
     });
+    for moment in ["/lifecycle/postStart", "/lifecycle/preStop"] {
+        if let Some(handler) = container.pointer_mut(moment) {
+            request(handler);
+        }
+    }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = container.get_mut(probe).filter(|p| p.is_object()) else {
             continue;
@@ -138,21 +146,43 @@ fn container(container: &mut Value) {
             ("successThreshold", 1),
             ("failureThreshold", 3),
         ] {
-            set(probe, &format!("/{name}"), value);
+            set_number(probe, &format!("/{name}"), value);
         }
-        if probe.get("httpGet").is_some_and(Value::is_object) {
-            set_text(probe, "/httpGet/path", "/");
-            set_text(probe, "/httpGet/scheme", "HTTP");
-        }
+        request(probe);
         if probe.get("grpc").is_some_and(Value::is_object) {
             set(probe, "/grpc/service", "");
         }
     }
 }
 
+/// What is asked over HTTP says how, and where.
+fn request(handler: &mut Value) {
+    if handler.get("httpGet").is_some_and(Value::is_object) {
+        set_text(handler, "/httpGet/path", "/");
+        set_text(handler, "/httpGet/scheme", "HTTP");
+    }
+}
+
+/// A pod in the network of its node has the node's ports; a template leaves that to its pods.
+fn node_ports(pod: &mut Value) {
+    if pod.pointer("/spec/hostNetwork") != Some(&Value::Bool(true)) {
+        return;
+    }
+    for containers in ["/spec/containers", "/spec/initContainers"] {
+        each(pod, containers, |container| {
+            each(container, "/ports", |port| {
+                if let Some(number) = port.get("containerPort").and_then(Value::as_i64) {
+                    set_number(port, "/hostPort", number);
+                }
+            });
+        });
+    }
+}
+
 pub(super) fn pod(object: &mut Value) {
     set(object, "/spec/enableServiceLinks", true);
     pod_spec(object, "/spec");
+    node_ports(object);
     for field in ["/spec/containers", "/spec/initContainers"] {
         each(object, field, requests);
     }
@@ -266,8 +296,11 @@ pub(super) fn stateful_set(object: &mut Value) {
     set(object, "/spec/replicas", 1);
     set_text(object, "/spec/podManagementPolicy", "OrderedReady");
     each(object, "/spec/volumeClaimTemplates", |claim| {
-        set_text(claim, "/apiVersion", "v1");
-        set_text(claim, "/kind", "PersistentVolumeClaim");
+        // Whatever they are called, they are claims.
+        if let Some(claim) = claim.as_object_mut() {
+            claim.insert("apiVersion".into(), "v1".into());
+            claim.insert("kind".into(), "PersistentVolumeClaim".into());
+        }
     });
     // Whoever names the type, but not how to roll, leaves that open.
     let at = |name: &str| object.pointer(&format!("/spec/updateStrategy/{name}"));
@@ -280,12 +313,12 @@ pub(super) fn stateful_set(object: &mut Value) {
         set(object, "/spec/updateStrategy/rollingUpdate/partition", 0);
     }
     set(object, "/spec/revisionHistoryLimit", 10);
-    set(
+    set_text(
         object,
         "/spec/persistentVolumeClaimRetentionPolicy/whenDeleted",
         "Retain",
     );
-    set(
+    set_text(
         object,
         "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
         "Retain",
@@ -295,6 +328,14 @@ pub(super) fn stateful_set(object: &mut Value) {
         set(claim, "/status/phase", "Pending");
     });
     template(object);
+}
+
+/// How many pods of a set may be missing at once is off by default: it is not kept.
+pub(super) fn forget_share(object: &mut Value) {
+    let update = object.pointer_mut("/spec/updateStrategy/rollingUpdate");
+    if let Some(update) = update.and_then(Value::as_object_mut) {
+        update.remove("maxUnavailable");
+    }
 }
 
 /// How often the template of a DaemonSet changed. The real server keeps it as a number and shows it as this annotation.
@@ -351,7 +392,10 @@ fn job_spec(object: &mut Value, pointer: &str) {
         set(spec, "/completions", 1);
     }
     set(spec, "/parallelism", 1);
-    set(spec, "/backoffLimit", 6);
+    // Where each index has a limit of its own, that of all is none.
+    let is_counted_each = spec.get("backoffLimitPerIndex").is_some_and(Value::is_number);
+    let limit = if is_counted_each { i32::MAX } else { 6 };
+    set(spec, "/backoffLimit", limit);
     set(spec, "/completionMode", "NonIndexed");
     set(spec, "/suspend", false);
     let is_told_failures = spec.get("podFailurePolicy").is_some_and(Value::is_object);

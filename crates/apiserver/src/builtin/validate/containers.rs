@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::bounds::{Rule, Rules, check};
-use super::{list, name_problems, quotas, text};
+use super::{addresses, handlers, list, name_problems, quotas, text, variables};
 use crate::resources::{Amounts, amounts};
 use crate::schema::meta::NameRule;
 use crate::schema::{Cause, child, index};
@@ -28,6 +28,7 @@ const POD_RULES: Rules = &[(
 pub(super) fn containers(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut seen = Vec::new();
+    let grace = spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
     for field in ["containers", "initContainers"] {
         for (i, container) in list(spec, &format!("/{field}")).iter().enumerate() {
             let path = index(&child(path, field), i);
@@ -46,12 +47,20 @@ pub(super) fn containers(spec: &Value, path: &str) -> Vec<Cause> {
             }
             causes.extend(check(container, &path, RULES));
             causes.extend(ports(container, &child(&path, "ports")));
-            causes.extend(variables(container, &child(&path, "env")));
+            causes.extend(variables::variables(container, &path));
             causes.extend(mounts(container, &child(&path, "volumeMounts")));
-            causes.extend(probes(container, &path));
             causes.extend(demands(container, &path));
+            causes.extend(profile(container, &path));
+            let is_first = field == "initContainers" && text(container, "/restartPolicy") != "Always";
+            causes.extend(if is_first {
+                handlers::none(container, &path)
+            } else {
+                handlers::handlers(container, grace, &path)
+            });
         }
     }
+    causes.extend(taken_ports(spec, &child(path, "containers")));
+    causes.extend(profile(spec, path));
     causes.extend(check(spec, path, POD_RULES));
     causes
 }
@@ -62,8 +71,12 @@ fn ports(container: &Value, path: &str) -> Vec<Cause> {
     for (i, port) in list(container, "/ports").iter().enumerate() {
         let path = index(path, i);
         let name = text(port, "/name");
-        if !name.is_empty() && seen.contains(&name) {
-            causes.push(Cause::duplicate(child(&path, "name"), &name.into()));
+        if !name.is_empty() {
+            let problems = addresses::port_name(name, &child(&path, "name"));
+            if problems.is_empty() && seen.contains(&name) {
+                causes.push(Cause::duplicate(child(&path, "name"), &name.into()));
+            }
+            causes.extend(problems);
         }
         seen.push(name);
         let number = |name: &str| port.get(name).and_then(Value::as_i64).unwrap_or_default();
@@ -83,46 +96,68 @@ fn ports(container: &Value, path: &str) -> Vec<Cause> {
     causes
 }
 
-fn variables(container: &Value, path: &str) -> Vec<Cause> {
+/// A port of the node goes to one container. In the network of the node, the ports of a container are those of the node; a
+/// template need not say so.
+fn taken_ports(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for (i, variable) in list(container, "/env").iter().enumerate() {
-        let path = index(path, i);
-        let name = text(variable, "/name");
-        let is_plain = |c: char| (' '..='~').contains(&c) && c != '=';
-        if name.is_empty() {
-            causes.push(Cause::required(child(&path, "name"), ""));
-        } else if !name.chars().all(is_plain) {
-            let detail = "a valid environment variable name must consist only of printable ASCII characters other than '='";
-            causes.push(Cause::invalid(child(&path, "name"), &name.into(), detail));
-        }
-        let Some(from) = variable.get("valueFrom").and_then(Value::as_object) else {
+    let mut taken = Vec::new();
+    let ports = list(spec, "/containers")
+        .iter()
+        .enumerate()
+        .flat_map(|(i, container)| {
+            let path = child(&index(path, i), "ports");
+            let ports = list(container, "/ports").iter().enumerate();
+            ports.map(move |(j, port)| (child(&index(&path, j), "hostPort"), port))
+        });
+    let ports: Vec<_> = ports.collect();
+    let number = |port: &Value, name: &str| port.get(name).and_then(Value::as_i64).unwrap_or_default();
+    for (path, port) in &ports {
+        let host = number(port, "hostPort");
+        if host == 0 {
             continue;
-        };
-        let path = child(&path, "valueFrom");
-        if from.is_empty() {
-            let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-            causes.push(Cause::invalid(path.as_str(), &"".into(), detail));
-        } else if !text(variable, "/value").is_empty() {
-            let detail = "may not be specified when `value` is not empty";
-            causes.push(Cause::invalid(path.as_str(), &"".into(), detail));
         }
-        for reference in ["configMapKeyRef", "secretKeyRef"] {
-            if from
-                .get(reference)
-                .is_some_and(|from| text(from, "/key").is_empty())
-            {
-                causes.push(Cause::required(child(&child(&path, reference), "key"), ""));
+        let what = format!("{}/{}/{host}", text(port, "/protocol"), text(port, "/hostIP"));
+        if taken.contains(&what) {
+            causes.push(Cause::duplicate(path.as_str(), &what.as_str().into()));
+        }
+        taken.push(what);
+    }
+    if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
+        for (path, port) in &ports {
+            let host = number(port, "hostPort");
+            if host != 0 && host != number(port, "containerPort") {
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                causes.push(Cause::invalid(path.as_str(), &host.into(), detail));
             }
         }
     }
     causes
 }
 
-fn mounts(container: &Value, path: &str) -> Vec<Cause> {
+/// Which calls of the system are filtered.
+fn profile(of: &Value, path: &str) -> Option<Cause> {
+    const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
+    let profile = of.pointer("/securityContext/seccompProfile")?;
+    let path = child(path, "securityContext.seccompProfile.type");
+    match text(profile, "/type") {
+        _ if !profile.is_object() => None,
+        "" => Some(Cause::required(
+            path,
+            "type is required when seccompProfile is set",
+        )),
+        kind if TYPES.contains(&kind) => None,
+        kind => Some(Cause::not_supported(path, &kind.into(), &TYPES)),
+    }
+}
+
+fn mounts(container: &Value, list_path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut seen = Vec::new();
     for (i, mount) in list(container, "/volumeMounts").iter().enumerate() {
-        let (path, place) = (child(&index(path, i), "mountPath"), text(mount, "/mountPath"));
+        let (path, place) = (
+            child(&index(list_path, i), "mountPath"),
+            text(mount, "/mountPath"),
+        );
         if place.is_empty() {
             causes.push(Cause::required(path.as_str(), ""));
         }
@@ -130,43 +165,37 @@ fn mounts(container: &Value, path: &str) -> Vec<Cause> {
             causes.push(Cause::invalid(path, &place.into(), "must be unique"));
         }
         seen.push(place);
+        causes.extend(shared(mount, container, list_path));
     }
     causes
 }
 
-/// A probe asks in one way.
-fn probes(container: &Value, path: &str) -> Vec<Cause> {
+/// How far what is mounted later is seen, and whether what is below may be written.
+fn shared(mount: &Value, container: &Value, path: &str) -> Vec<Cause> {
     const RULES: Rules = &[
-        ("initialDelaySeconds", Rule::NotNegative),
-        ("timeoutSeconds", Rule::NotNegative),
-        ("periodSeconds", Rule::NotNegative),
-        ("successThreshold", Rule::NotNegative),
-        ("failureThreshold", Rule::NotNegative),
+        (
+            "mountPropagation",
+            Rule::OneOf(&["Bidirectional", "HostToContainer", "None"]),
+        ),
+        (
+            "recursiveReadOnly",
+            Rule::OneOf(&["Disabled", "Enabled", "IfPossible"]),
+        ),
     ];
-    let mut causes = Vec::new();
-    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = container.get(name).filter(|probe| probe.is_object()) else {
-            continue;
-        };
-        let path = child(path, name);
-        causes.extend(check(probe, &path, RULES));
-        let mut ways = ["exec", "httpGet", "tcpSocket", "grpc"]
-            .into_iter()
-            .filter(|way| probe.get(way).is_some_and(Value::is_object));
-        if ways.next().is_none() {
-            causes.push(Cause::required(path.as_str(), "must specify a handler type"));
+    let mut causes = check(mount, path, RULES);
+    let is_privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
+    let propagation = text(mount, "/mountPropagation");
+    if propagation == "Bidirectional" && !is_privileged {
+        let detail = "Bidirectional mount propagation is available only to privileged containers";
+        causes.push(Cause::forbidden(child(path, "mountPropagation"), detail));
+    }
+    if matches!(text(mount, "/recursiveReadOnly"), "Enabled" | "IfPossible") {
+        let mut bad = |detail: &str| causes.push(Cause::forbidden(child(path, "recursiveReadOnly"), detail));
+        if mount.get("readOnly") != Some(&Value::Bool(true)) {
+            bad("may only be specified when readOnly is true");
         }
-        for way in ways {
-            let detail = "may not specify more than 1 handler type";
-            causes.push(Cause::forbidden(child(&path, way), detail));
-        }
-        let successes = probe.get("successThreshold").unwrap_or(&Value::Null);
-        if name != "readinessProbe" && successes.as_i64().is_some_and(|n| n > 1) {
-            causes.push(Cause::invalid(
-                child(&path, "successThreshold"),
-                successes,
-                "must be 1",
-            ));
+        if !matches!(propagation, "None" | "") {
+            bad("may only be specified when mountPropagation is None or not specified");
         }
     }
     causes

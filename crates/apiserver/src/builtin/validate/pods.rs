@@ -25,12 +25,7 @@ fn with_changeable(old: &Value, new: &Value) -> Value {
         copy(&mut spec, new, "nodeSelector");
         copy_node_affinity(&mut spec, new);
     }
-    let kept = list(old, "/tolerations")
-        .iter()
-        .all(|toleration| list(new, "/tolerations").contains(toleration));
-    if kept {
-        copy(&mut spec, new, "tolerations");
-    }
+    copy(&mut spec, new, "tolerations");
     let grace = |spec: &Value| spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64);
     if grace(old).is_some_and(|seconds| seconds < 0) && grace(new) == Some(1) {
         copy(&mut spec, new, "terminationGracePeriodSeconds");
@@ -78,12 +73,30 @@ pub(super) fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
                 return causes;
             }
         }
+        if !tolerates_as_before(&new, &old) {
+            let detail = "existing toleration can not be modified except its tolerationSeconds";
+            causes.push(Cause::forbidden("spec.tolerations", detail));
+        }
         causes.extend(gates(&new, &old));
         if with_changeable(&old, &new) != new {
             causes.push(Cause::forbidden("spec", CHANGEABLE));
         }
     }
     causes
+}
+
+/// What was tolerated still is, for another while perhaps.
+fn tolerates_as_before(new: &Value, old: &Value) -> bool {
+    let but_for_time = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        if let Some(toleration) = toleration.as_object_mut() {
+            toleration.remove("tolerationSeconds");
+        }
+        toleration
+    };
+    let after: Vec<Value> = list(new, "/tolerations").iter().map(but_for_time).collect();
+    let mut before = list(old, "/tolerations").iter().map(but_for_time);
+    before.all(|toleration| after.contains(&toleration))
 }
 
 fn is_gated(spec: &Value) -> bool {

@@ -1,5 +1,7 @@
 //! Admission policies, and the expressions that webhooks have in common with them.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::admission::{rule_with_operations, supported};
@@ -20,13 +22,13 @@ pub(super) fn scope() -> Scope<'static> {
     let list = |of: Ty| Ty::List(Box::new(of));
     let kind = texts(&["group", "version", "kind"]);
     let resource = texts(&["group", "version", "resource"]);
-    let user = Ty::Record(vec![
+    let user = Ty::Record(Arc::new([
         ("username".into(), Ty::String),
         ("uid".into(), Ty::String),
         ("groups".into(), list(Ty::String)),
         ("extra".into(), Ty::Map(Box::new(list(Ty::String)))),
-    ]);
-    let request = Ty::Record(vec![
+    ]));
+    let request = Ty::Record(Arc::new([
         ("kind".into(), kind.clone()),
         ("resource".into(), resource.clone()),
         ("subResource".into(), Ty::String),
@@ -39,7 +41,7 @@ pub(super) fn scope() -> Scope<'static> {
         ("userInfo".into(), user),
         ("dryRun".into(), Ty::Bool),
         ("options".into(), Ty::Dyn),
-    ]);
+    ]));
     Scope::new([
         ("request", request),
         ("object", Ty::Dyn),
@@ -289,7 +291,7 @@ pub(super) fn variables(policy: &Value, scope: &mut Scope<'_>, causes: &mut Vec<
     let given = list(policy, "/spec/variables");
     // Without any, not even the name is known.
     if !given.is_empty() {
-        scope.bind("variables", Ty::Record(Vec::new()));
+        scope.bind("variables", Ty::Record(Arc::default()));
     }
     for (i, variable) in given.iter().enumerate() {
         let path = index("spec.variables", i);
@@ -306,7 +308,7 @@ pub(super) fn variables(policy: &Value, scope: &mut Scope<'_>, causes: &mut Vec<
         let ty = expression(variable, "expression", &[], scope, &path, causes);
         variables.retain(|(earlier, _)| earlier != name);
         variables.push((name.to_owned(), ty.declared()));
-        scope.bind("variables", Ty::Record(variables.clone()));
+        scope.bind("variables", Ty::Record(variables.clone().into()));
     }
 }
 

@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 
-use super::{bounds, claims, containers, immutable, label_selector, list, name_problems, text, volumes};
+use super::{
+    bounds, claims, containers, immutable, label_selector, list, name_problems, placement, text, volumes,
+};
 use crate::schema::meta::NameRule;
 use crate::schema::{Cause, child, index};
 use crate::selector::LabelSelector;
@@ -15,6 +17,7 @@ pub(super) fn pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     }
     causes.extend(containers::containers(spec, path));
     let restart = text(spec, "/restartPolicy");
+    causes.extend(placement::placement(spec, path));
     // A template that is not there at all is filled in all the same.
     if !matches!(restart, "Always" | "OnFailure" | "Never" | "") {
         let policies = ["Always", "OnFailure", "Never"];
@@ -74,7 +77,7 @@ pub(super) fn controller(kind: &str, new: &Value, old: Option<&Value>) -> Vec<Ca
         Some(old) => causes.extend(immutable(new, old, "/spec/selector")),
         None => {}
     }
-    causes.extend(negative(new));
+    causes.extend(negative(kind, new));
     causes.extend(bounds::strategy(kind, new));
     let chosen = new
         .pointer("/spec/selector")
@@ -234,7 +237,7 @@ fn fixed(new: &Value, old: &Value) -> Option<Cause> {
 
 /// The older controller has a plain map of labels for a selector, and may change it.
 pub(super) fn replication_controller(new: &Value) -> Vec<Cause> {
-    let mut causes = negative(new);
+    let mut causes = negative("ReplicationController", new);
     let selector = new.pointer("/spec/selector").and_then(Value::as_object);
     let labels = new.pointer("/spec/template/metadata/labels");
     match selector.filter(|selector| !selector.is_empty()) {
@@ -267,9 +270,15 @@ pub(super) fn replication_controller(new: &Value) -> Vec<Cause> {
 }
 
 /// Numbers that cannot be below zero.
-fn negative(new: &Value) -> Vec<Cause> {
+fn negative(kind: &str, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for name in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
+    // A set keeps any number of revisions, even one that makes no sense.
+    let kept = if kind == "StatefulSet" {
+        ""
+    } else {
+        "revisionHistoryLimit"
+    };
+    for name in ["replicas", "minReadySeconds", kept] {
         if let Some(n) = new
             .pointer(&format!("/spec/{name}"))
             .and_then(Value::as_i64)

@@ -1,11 +1,13 @@
 //! Types of CEL expressions: what the checker knows about a value before it exists.
 
+use std::sync::Arc;
+
 use super::super::Schema;
 use super::super::node::{Additional, Arena, Node, NodeId, Type};
 use super::convert::{escape, reserved};
 
 /// The type of an expression. What cannot be told is [`Ty::Dyn`], which fits everywhere.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ty {
     Dyn,
     /// Not decided: the items of an empty list.
@@ -33,7 +35,7 @@ pub(crate) enum Ty {
     /// alike they look.
     Object(NodeId, String),
     /// Named fields that are known without a schema.
-    Record(Vec<(String, Ty)>),
+    Record(Arc<[(String, Ty)]>),
 }
 
 impl Ty {
@@ -179,17 +181,20 @@ impl Ty {
             schema,
             above: Vec::new(),
         };
-        let mut whole = layout.of(Self::of(&schema.arena, schema.root, ""));
-        if let (Self::Record(fields), false) = (&mut whole, schema.typed) {
-            let given = [
-                ("apiVersion", Self::String),
-                ("kind", Self::String),
-                ("metadata", Self::of_objects(metadata, metadata)),
-            ];
-            fields.retain(|(name, _)| given.iter().all(|(field, _)| field != name));
-            fields.extend(given.map(|(name, ty)| (name.to_owned(), ty)));
-        }
-        whole
+        let whole = layout.of(Self::of(&schema.arena, schema.root, ""));
+        let (Self::Record(fields), false) = (&whole, schema.typed) else {
+            return whole;
+        };
+        let given = [
+            ("apiVersion", Self::String),
+            ("kind", Self::String),
+            ("metadata", Self::of_objects(metadata, metadata)),
+        ];
+        let others = fields
+            .iter()
+            .filter(|(name, _)| given.iter().all(|(field, _)| field != name));
+        let given = given.iter().map(|(name, ty)| ((*name).to_owned(), ty.clone()));
+        Self::Record(others.cloned().chain(given).collect())
     }
 
     /// The type of a place in a schema.
@@ -238,7 +243,7 @@ impl Layout<'_> {
             Ty::List(of) => Ty::list(self.of(*of)),
             Ty::Map(of) => Ty::map(self.of(*of)),
             // Nobody looks into what is part of itself.
-            Ty::Object(id, _) if self.above.contains(&id) => Ty::Record(Vec::new()),
+            Ty::Object(id, _) if self.above.contains(&id) => Ty::Record(Arc::default()),
             Ty::Object(id, _) => {
                 self.above.push(id);
                 let mut fields = Vec::new();
@@ -252,7 +257,7 @@ impl Layout<'_> {
                     fields.extend(escape(name).map(|name| (name, ty)));
                 }
                 self.above.pop();
-                Ty::Record(fields)
+                Ty::Record(fields.into())
             }
             plain => plain,
         }
@@ -262,7 +267,7 @@ impl Layout<'_> {
         let arena = &self.schema.arena;
         // What holds anything is an object of no fields there.
         if self.schema.typed && arena.get(id).preserve_unknown {
-            return Some(Ty::Record(Vec::new()));
+            return Some(Ty::Record(Arc::default()));
         }
         (visible(arena, id) && !self.holds_quantities(id)).then(|| self.of(Ty::of(arena, id, "")))
     }
