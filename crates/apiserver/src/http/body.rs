@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
@@ -19,14 +19,21 @@ use crate::status::{Failure, Result};
 
 /// The real server's limit for the body of one request.
 pub(crate) const LIMIT: usize = 3 << 20;
+/// How much of a larger body is heard out and forgotten.
+const HEARD: usize = 16 << 20;
 /// How many duplicate and unknown fields are named, as there: a body may have as many as it has bytes.
 pub(crate) const NAMED: usize = 100;
 
 /// Reads the whole body, up to the limit.
-pub(crate) async fn read(body: Body) -> Result<Bytes> {
-    match http_body_util::Limited::new(body, LIMIT).collect().await {
+pub(crate) async fn read(mut body: Body) -> Result<Bytes> {
+    match Limited::new(&mut body, LIMIT).collect().await {
         Ok(all) => Ok(all.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Failure::too_large(LIMIT)),
+        Err(error) if error.is::<LengthLimitError>() => {
+            // Who still sends when the connection is closed may miss why.
+            let mut rest = Limited::new(body, HEARD);
+            while let Some(Ok(_)) = rest.frame().await {}
+            Err(Failure::too_large(LIMIT))
+        }
         Err(error) => Err(Failure::bad_request(format!("unable to read the body: {error}"))),
     }
 }
