@@ -107,6 +107,16 @@ pub(crate) const REPRESENTATIONS: [&str; 3] = [
     "application/vnd.kubernetes.protobuf",
 ];
 
+/// The forms that a client names, without their parameters.
+pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
+}
+
 /// Refuses those who can read none of the forms that documents about the server come in, whatever their shape.
 pub(crate) fn acceptable(headers: &HeaderMap, json_only: bool) -> Result<()> {
     let forms = if json_only {
@@ -114,13 +124,7 @@ pub(crate) fn acceptable(headers: &HeaderMap, json_only: bool) -> Result<()> {
     } else {
         &REPRESENTATIONS
     };
-    let mut clauses = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
-        .peekable();
+    let mut clauses = accepted(headers).peekable();
     if clauses.peek().is_none() || clauses.any(|form| form == "*/*" || forms.contains(&form)) {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use writ_authz::{Attributes, ResourceAttributes};
 
-pub(crate) use accept::{Accept, Media, REPRESENTATIONS, Shape, acceptable, json, negotiate, text};
+pub(crate) use accept::{Accept, Media, REPRESENTATIONS, Shape, acceptable, accepted, json, negotiate, text};
 pub(crate) use aside::Slow;
 pub(crate) use body::{
     NAMED, decode as decode_body, escape_marks, json as decode_json, media_type, mended, summary,

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sha2::Digest;
 
 use crate::api::paths::VERSION;
-use crate::http::{Body, Query, kept, text};
+use crate::http::{Body, Query, accepted, kept, text};
 use crate::registry::{Resource, Snapshot};
 use crate::state::State;
 use crate::status::{Failure, Result};
@@ -140,13 +140,7 @@ pub(crate) fn v3(
 
 /// Whether a client can read one of these forms.
 fn reads(headers: &HeaderMap, forms: &[&str]) -> bool {
-    let mut accepted = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|clause| clause.split(';').next().unwrap_or_default().trim())
-        .peekable();
+    let mut accepted = accepted(headers).peekable();
     accepted.peek().is_none()
         || accepted.any(|form| matches!(form, "*/*" | "application/*") || forms.contains(&form))
 }
