@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{list, policies, text};
-use crate::schema::{Expression, Ty, child, index};
+use crate::schema::{Expression, Scope, Ty, child, index};
 
 /// What an expression of a policy gets to see, for one of the kinds that the policy is about.
 pub(crate) struct Subject {
@@ -15,17 +15,25 @@ pub(crate) struct Subject {
 
 /// The warnings of a policy, as its status lists them; `params` is the type of its parameters, where it has any.
 pub(crate) fn warnings(policy: &Value, subjects: &[Subject], params: Option<&Ty>) -> Vec<Value> {
+    let scopes: Vec<_> = subjects
+        .iter()
+        .map(|subject| (&subject.kind, scope(policy, subject, params)))
+        .collect();
     let mut warnings = Vec::new();
     for (i, validation) in list(policy, "/spec/validations").iter().enumerate() {
         for name in ["expression", "messageExpression"] {
             let source = text(validation, &format!("/{name}"));
-            let problems: Vec<String> = subjects
+            if source.is_empty() {
+                continue;
+            }
+            let compiled = Expression::compile(source);
+            let problem = |scope: &Scope<'_>| match &compiled {
+                Ok(expression) => expression.check_as(&[], scope).err(),
+                Err(problem) => Some(format!("compilation failed: {problem}")),
+            };
+            let problems: Vec<String> = scopes
                 .iter()
-                .filter(|_| !source.is_empty())
-                .filter_map(|subject| {
-                    let problem = problem(policy, source, subject, params)?;
-                    Some(format!("{}: {problem}\n", subject.kind))
-                })
+                .filter_map(|(kind, scope)| Some(format!("{kind}: {}\n", problem(scope)?)))
                 .collect();
             if !problems.is_empty() {
                 let field = child(&index("spec.validations", i), name);
@@ -36,7 +44,8 @@ pub(crate) fn warnings(policy: &Value, subjects: &[Subject], params: Option<&Ty>
     warnings
 }
 
-fn problem(policy: &Value, source: &str, subject: &Subject, params: Option<&Ty>) -> Option<String> {
+/// What the expressions may name, with the types that it has for one kind.
+fn scope(policy: &Value, subject: &Subject, params: Option<&Ty>) -> Scope<'static> {
     let mut scope = policies::scope();
     scope.bind("object", subject.ty.clone());
     scope.bind("oldObject", subject.ty.clone());
@@ -45,10 +54,7 @@ fn problem(policy: &Value, source: &str, subject: &Subject, params: Option<&Ty>)
     }
     // A variable that makes no sense is not mentioned by itself.
     policies::variables(policy, &mut scope, &mut Vec::new());
-    match Expression::compile(source) {
-        Ok(expression) => expression.check_as(&[], &scope).err(),
-        Err(problem) => Some(format!("compilation failed: {problem}")),
-    }
+    scope
 }
 
 #[cfg(test)]
