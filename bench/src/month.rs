@@ -39,7 +39,7 @@ use writ_agent::tokens::{
 };
 use writ_api::authentication::ManagedServiceAccount;
 use writ_apiserver::{Clock as Hand, Server};
-use writ_runtime::{clock::Clock, schedule::Schedule};
+use writ_controller::{clock::Clock, schedule::Schedule};
 
 /// The namespace of every agent.
 const AGENTS: &str = "open-cluster-management-agent";

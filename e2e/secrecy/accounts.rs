@@ -8,8 +8,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_api::authentication::ManagedServiceAccount;
+use writ_controller::condition;
 use writ_e2e::{Fleet, fleet::AGENT_NAMESPACE, wait};
-use writ_runtime::condition;
 
 use crate::marks::Marks;
 

@@ -17,7 +17,7 @@ use kube::{
 };
 use tempfile::NamedTempFile;
 use tracing_subscriber::fmt::MakeWriter;
-use writ_runtime::logs;
+use writ_process::logs;
 
 /// The longest part of a line that a failure shows.
 const SHOWN: usize = 300;

@@ -17,9 +17,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{
-    Error, crds,
-    health::Health,
+use writ_controller::{Error, health::Health};
+use writ_process::{
+    crds,
     supervise::{self, Controller},
 };
 

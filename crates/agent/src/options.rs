@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::config::Cluster;
-use writ_runtime::clock::Clock;
+use writ_controller::clock::Clock;
 
 pub use crate::work::options::{Authorizers, ExecutorGranularity, NilExecutor, WorkOptions};
 

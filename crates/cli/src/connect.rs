@@ -29,7 +29,7 @@ impl Connection {
     pub async fn client(&self) -> Result<Client> {
         let config = self.config().await?;
         let url = config.cluster_url.to_string();
-        writ_runtime::client::connect(config).with_context(|| format!("set up a client for {url}"))
+        writ_process::client::connect(config).with_context(|| format!("set up a client for {url}"))
     }
 
     /// The client's configuration.
@@ -265,8 +265,8 @@ pub fn words(error: &anyhow::Error) -> String {
         if let Some(failed) = cause.downcast_ref::<kube::Error>() {
             return explain_after(&tried, failed);
         }
-        match cause.downcast_ref::<writ_runtime::Error>() {
-            Some(writ_runtime::Error::Api { what, source }) => {
+        match cause.downcast_ref::<writ_controller::Error>() {
+            Some(writ_controller::Error::Api { what, source }) => {
                 tried.push(what.clone());
                 return explain_after(&tried, source);
             }

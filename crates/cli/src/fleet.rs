@@ -13,9 +13,9 @@ use kube::{
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use writ_api::{addon::ManagedClusterAddOn, authentication::ManagedServiceAccount, cluster::ManagedCluster};
+use writ_controller::tolerant;
 use writ_fleet::fleet::context_name;
 use writ_hub::managed_service_account::addon;
-use writ_runtime::guarded;
 
 use crate::{
     connect::{Connection, explain, words},
@@ -60,7 +60,7 @@ pub async fn choose(connection: &Connection, choice: &Choice) -> Result<Chosen> 
     let account = choice.account.as_deref();
     if choice.all {
         let hub = connection.client().await?;
-        let clusters: Vec<ManagedCluster> = guarded::list(&Api::all(hub), &ListParams::default())
+        let clusters: Vec<ManagedCluster> = tolerant::list(&Api::all(hub), &ListParams::default())
             .await
             .map_err(|e| explain("list the managed clusters", &e))?;
         if clusters.is_empty() {
@@ -250,7 +250,7 @@ async fn with_token(connection: &Connection, cluster: &str, account: &str) -> Re
         },
     );
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(writ_runtime::client::connect(config)?)
+    Ok(writ_process::client::connect(config)?)
 }
 
 /// A kubeconfig with one context; the CA is PEM in base64.

@@ -29,7 +29,7 @@ use std::{
 
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser};
-use writ_runtime::logs;
+use writ_process::logs;
 
 use commands::{Agent, Command};
 

@@ -6,10 +6,9 @@ use anyhow::Result;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{
-    health::{self, Health},
-    supervise,
-};
+use writ_controller::health::Health;
+use writ_process::health;
+use writ_process::supervise;
 
 /// As a shell reports a command that was interrupted.
 pub const INTERRUPTED: u8 = 130;

@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz`, `/metrics`: a process is ready when every watch that it needs is initialised.
+//! Readiness and metrics of a process: it is ready when every watch that it needs is initialised.
 //!
 //! A controller counts from the moment that it is to run, not from the moment that it names its first watch. A replica
 //! that waits for its lease runs no controllers: it is ready when all that replicas do without one is.
@@ -7,20 +7,14 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
-    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
 use kube::Client;
 use prometheus_client::registry::Registry;
-use tokio::{net::TcpListener, sync::watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::watch;
 
-use crate::{
-    Error,
-    metrics::{Meter, Metrics},
-};
+use crate::metrics::{Meter, Metrics};
 
 /// What is known of a process: which parts are ready, and its metrics. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -127,6 +121,11 @@ impl Health {
             .collect()
     }
 
+    /// Whether at least one part was named and all are initialised.
+    pub fn is_ready(&self) -> bool {
+        are_open(&self.gates.borrow())
+    }
+
     /// Waits until at least one part was named and all are initialised.
     pub async fn ready(&self) {
         let mut gates = self.gates.subscribe();
@@ -151,64 +150,6 @@ impl Health {
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
         Ok(text)
     }
-
-    /// The routes, to be served by [`serve`] or merged into another server.
-    pub fn router(&self) -> Router {
-        Router::new()
-            .route("/livez", get(|| async { "ok" }))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
-            .with_state(self.clone())
-    }
-}
-
-/// Serves the routes over plain HTTP until shutdown; returns once the address is bound, with that address.
-pub async fn serve(
-    health: &Health,
-    address: SocketAddr,
-    shutdown: CancellationToken,
-) -> Result<SocketAddr, Error> {
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|e| Error::io(format!("listen on {address}"), e))?;
-    let bound = listener
-        .local_addr()
-        .map_err(|e| Error::io("read the listening address", e))?;
-    let router = health.router();
-    tokio::spawn(async move {
-        let served = axum::serve(listener, router)
-            .with_graceful_shutdown(shutdown.cancelled_owned())
-            .await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the health server stopped");
-        }
-    });
-    Ok(bound)
-}
-
-async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
-    if are_open(&health.gates.borrow()) {
-        return (StatusCode::OK, "ok".into());
-    }
-    let mut closed = health.closed();
-    if closed.is_empty() {
-        closed.push("the first part to start".into());
-    }
-    let text = format!("waiting for: {}\n", closed.join(", "));
-    (StatusCode::SERVICE_UNAVAILABLE, text)
-}
-
-async fn metrics(
-    State(health): State<Health>,
-) -> Result<([(&'static str, &'static str); 1], String), StatusCode> {
-    let text = health.metrics().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok((
-        [(
-            "content-type",
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        )],
-        text,
-    ))
 }
 
 #[cfg(test)]
@@ -220,22 +161,14 @@ mod tests {
     #[tokio::test]
     async fn ready_means_every_gate_is_open() {
         let health = Health::default();
-        let code = async |health: &Health| readyz(State(health.clone())).await.0;
-        assert_eq!(
-            code(&health).await,
-            StatusCode::SERVICE_UNAVAILABLE,
-            "nothing has started"
-        );
+        assert!(!health.is_ready(), "nothing has started");
         let (a, b) = (health.gate("watch A"), health.gate("watch B"));
         a.open();
         assert_eq!(health.closed(), ["watch B"]);
-        assert_eq!(
-            readyz(State(health.clone())).await.0,
-            StatusCode::SERVICE_UNAVAILABLE
-        );
+        assert!(!health.is_ready());
         b.open();
         health.ready().await;
-        assert_eq!(readyz(State(health)).await.0, StatusCode::OK);
+        assert!(health.is_ready());
     }
 
     #[tokio::test]

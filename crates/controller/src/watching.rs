@@ -20,8 +20,8 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     backoff::Backoff,
-    guarded::{Guarded, guarded},
     metrics::Meter,
+    tolerant::{Guarded, guarded},
 };
 
 /// `namespace/name`, or the name alone for objects without a namespace.

@@ -19,7 +19,7 @@ use kube::{
 };
 use tokio::sync::OnceCell;
 use writ_apiserver::{Definitions, Recorder, Server};
-use writ_runtime::token;
+use writ_process::token;
 use writ_testenv::{ControlPlane, Options};
 
 /// How many definitions are installed at a time.
@@ -302,5 +302,5 @@ pub async fn install_crds(client: &Client) -> Result<()> {
 /// A client of this kubeconfig.
 pub async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(writ_runtime::client::connect(config)?)
+    Ok(writ_process::client::connect(config)?)
 }

@@ -149,10 +149,10 @@ mod tests {
     /// A part that is ready at once, and ends when it is told to, by whomever.
     async fn part(name: &str, end: &CancellationToken) -> Running {
         let end = end.clone();
-        let run = |health: writ_runtime::health::Health, shutdown: CancellationToken| async move {
+        let run = |health: writ_controller::health::Health, shutdown: CancellationToken| async move {
             health.gate("part").open();
             tokio::select! {
-                () = end.cancelled() => Err(writ_runtime::Error::Invalid("it broke".into())),
+                () = end.cancelled() => Err(writ_controller::Error::Invalid("it broke".into())),
                 () = shutdown.cancelled() => Ok(()),
             }
         };

@@ -19,9 +19,10 @@ use tokio_util::sync::CancellationToken;
 use writ_agent::registration::identity;
 use writ_api::cluster::ManagedCluster;
 use writ_apiserver::Recorder;
+use writ_controller::{health::Health, write};
 use writ_hub::options::AdmissionOptions;
-use writ_runtime::{apply, health::Health, webhook};
-use writ_testenv::private;
+use writ_process::private;
+use writ_process::webhook;
 
 use crate::{Cluster, Kind, manifests::apply_folder, wait};
 
@@ -66,7 +67,7 @@ pub struct Fleet {
 pub struct Running {
     name: String,
     shutdown: CancellationToken,
-    task: JoinHandle<Result<(), writ_runtime::Error>>,
+    task: JoinHandle<Result<(), writ_controller::Error>>,
 }
 
 impl Running {
@@ -90,7 +91,7 @@ impl Running {
 pub async fn start<F, Fut>(name: &str, run: F) -> Result<Running>
 where
     F: FnOnce(Health, CancellationToken) -> Fut,
-    Fut: Future<Output = Result<(), writ_runtime::Error>> + Send + 'static,
+    Fut: Future<Output = Result<(), writ_controller::Error>> + Send + 'static,
 {
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let mut task = tokio::spawn(run(health.clone(), shutdown.clone()));
@@ -248,7 +249,7 @@ impl Fleet {
         }))?;
         let api: Api<ManagedCluster> = Api::all(admin.clone());
         let current = api.get_opt(cluster.name()).await?;
-        apply::ensure(&api, current.as_ref(), &wanted, "writ").await?;
+        write::ensure(&api, current.as_ref(), &wanted, "writ").await?;
         let namespaces: Api<Namespace> = Api::all(admin);
         wait::until(&format!("the namespace of {}", cluster.name()), || async {
             Ok(namespaces.get_opt(cluster.name()).await?)

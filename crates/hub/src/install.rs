@@ -1,6 +1,6 @@
 //! What to do where the hub's own namespace, or the right to write there, is missing.
 
-use writ_runtime::Error;
+use writ_controller::Error;
 
 /// Told wherever something of the hub's own cannot be written.
 pub const ADVICE: &str = "is the namespace open-cluster-management-hub missing? `writ install hub | kubectl apply \
@@ -26,7 +26,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
     use tracing::{Event, Metadata, Subscriber, field, span, subscriber};
     use writ_apiserver::Server;
-    use writ_runtime::health::Health;
+    use writ_controller::health::Health;
 
     use crate::{NAMESPACE, Options};
 

@@ -22,9 +22,9 @@ use std::{sync::Arc, time::Duration};
 use futures::FutureExt as _;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{
-    Error, crds,
-    health::Health,
+use writ_controller::{Error, health::Health};
+use writ_process::{
+    crds,
     lease::{Candidate, Timing},
     supervise::{self, Controller},
 };

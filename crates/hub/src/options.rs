@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use writ_runtime::clock::Clock;
+use writ_controller::clock::Clock;
 
 pub use crate::admission::AdmissionOptions;
 

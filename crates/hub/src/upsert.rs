@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
-use writ_runtime::{Error, apply, error::Context as _, events::Events};
+use writ_controller::{Error, error::Context as _, events::Events, write};
 
 use crate::MANAGER;
 
@@ -28,7 +28,7 @@ pub async fn upsert_if<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
-    match apply::ensure(api, current, wanted, MANAGER).await {
+    match write::ensure(api, current, wanted, MANAGER).await {
         Err(error) if current.is_none() && error.is_code(409) => {
             let name = wanted.name_any();
             let there = api
@@ -41,7 +41,7 @@ where
                     K::kind(&())
                 )));
             }
-            apply::ensure(api, Some(&there), wanted, MANAGER).await?;
+            write::ensure(api, Some(&there), wanted, MANAGER).await?;
             Ok(())
         }
         answer => answer.map(drop),

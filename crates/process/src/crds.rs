@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde_json::Value;
 
-use crate::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 /// What is off without a field: the definition's name, the field, and the feature in a person's words.
 pub type Feature = (&'static str, &'static str, &'static str);

@@ -7,30 +7,30 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, Result};
 use tempfile::TempDir;
+use writ_controller::Error;
 
 /// Makes a folder, or takes one that is there, for its owner alone.
-pub fn folder(path: &Path) -> Result<()> {
+pub fn folder(path: &Path) -> Result<(), Error> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o700)))
-        .with_context(|| format!("create {}", path.display()))
+        .map_err(|error| Error::io(format!("create {}", path.display()), error))
 }
 
 /// Makes a temporary folder for its owner alone.
-pub fn temporary(prefix: &str) -> Result<TempDir> {
+pub fn temporary(prefix: &str) -> Result<TempDir, Error> {
     tempfile::Builder::new()
         .prefix(prefix)
         .permissions(fs::Permissions::from_mode(0o700))
         .tempdir()
-        .context("create a temporary folder")
+        .map_err(|error| Error::io("create a temporary folder", error))
 }
 
 /// Writes a file for its owner alone; no old file with wider rights is reused.
-pub fn file(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
+pub fn file(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Error> {
     let _ = fs::remove_file(path);
     fs::OpenOptions::new()
         .write(true)
@@ -38,7 +38,7 @@ pub fn file(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
         .mode(0o600)
         .open(path)
         .and_then(|mut open| open.write_all(text.as_ref()))
-        .with_context(|| format!("write {}", path.display()))
+        .map_err(|error| Error::io(format!("write {}", path.display()), error))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, pin::pin, time::Duration};
 use futures::future::{BoxFuture, join_all};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, backoff::Backoff, health::Health};
+use writ_controller::{Error, backoff::Backoff, health::Health};
 
 /// A controller: its folder's name, and what starts it.
 pub type Controller<C> = (&'static str, fn(C) -> BoxFuture<'static, Result<(), Error>>);

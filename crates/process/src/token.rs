@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use crate::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 /// A token that the API server issued.
 pub struct Token {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, UserInfo};
 use kube::{Api, Client, api::PostParams};
 
-use crate::error::{Context as _, Error};
+use writ_controller::{Error, error::Context as _};
 
 /// Asks the API server who this client is; `None` if it does not know the question (before Kubernetes 1.28).
 pub async fn whoami(client: &Client) -> Result<Option<UserInfo>, Error> {

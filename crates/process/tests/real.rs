@@ -34,8 +34,8 @@ use kube::{
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{
-    health::Health,
+use writ_controller::health::Health;
+use writ_process::{
     lease,
     webhook::{self, Configurations, Options, Source, Target, Timing},
 };

@@ -20,10 +20,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_api::configsync::{RepoSyncSpec, RoleRef, RoleRefKind, RootSyncSpec};
-use writ_runtime::{
-    Error, apply,
-    webhook::{self, Configurations, Source, Target, Timing},
-};
+use writ_controller::{Error, write};
+use writ_process::webhook::{self, Configurations, Source, Target, Timing};
 
 use crate::{
     Context, DefaultRole, Options,
@@ -74,7 +72,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
 /// Removes the webhook configuration of a process that ran with `--require-bind`: it refuses what nobody is there to judge.
 pub async fn retire(client: &Client) {
     let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
-    if let Err(error) = apply::delete(&configurations, CONFIGURATION, None).await {
+    if let Err(error) = write::delete(&configurations, CONFIGURATION, None).await {
         tracing::warn!(
             %error,
             "a ValidatingWebhookConfiguration {CONFIGURATION} of an earlier --require-bind would refuse every change of a sync: delete it, if there is one"

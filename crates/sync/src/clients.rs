@@ -9,7 +9,8 @@ use arc_swap::ArcSwap;
 use http::{HeaderValue, Request, header::AUTHORIZATION};
 use kube::{Client, Config, client::Body, config::AuthInfo};
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{Error, backoff::Backoff, client, error::Context as _, health::Health, token};
+use writ_controller::{Error, backoff::Backoff, error::Context as _, health::Health};
+use writ_process::{client, token};
 
 /// How long a token is asked to live; the API server may answer with less or more.
 const LIFETIME: Duration = Duration::from_hours(1);

@@ -16,11 +16,8 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use kube::Client;
 use tokio_util::sync::CancellationToken;
-use writ_runtime::{
-    Error,
-    health::Health,
-    lease::{Candidate, Timing},
-};
+use writ_controller::{Error, health::Health};
+use writ_process::lease::{Candidate, Timing};
 
 pub use clients::Clients;
 pub use model::SyncId;

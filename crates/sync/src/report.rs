@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_api::configsync::{Condition, ErrorSummary};
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 use crate::model::Sync;
 
@@ -37,7 +37,7 @@ impl Wanted {
             type_: type_.into(),
             status: status.into(),
             reason: reason.into(),
-            message: writ_runtime::condition::clip(message, writ_runtime::condition::MAX_MESSAGE),
+            message: writ_controller::condition::clip(message, writ_controller::condition::MAX_MESSAGE),
             commit: None,
             errors: None,
             error_refs: None,
@@ -133,7 +133,7 @@ fn difference(sync: &Sync, fields: Value, conditions: &[Wanted], now: &Time) -> 
     let same_fields = status.as_object().is_some_and(|fields| {
         fields.iter().all(|(key, want)| {
             let have = have.get(key).unwrap_or(&Value::Null);
-            apply::replacement(have, want).is_none()
+            write::replacement(have, want).is_none()
         })
     });
     if same_conditions && same_fields {

@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 
-use crate::{Assets, pki::Authority, plane::spawn, private, process::Guarded};
+use crate::{Assets, pki::Authority, plane::spawn, process::Guarded};
+use writ_process::private;
 
 /// What etcd and those who ask it need.
 pub struct Etcd {

@@ -19,7 +19,6 @@ pub mod git_http;
 pub mod harness;
 mod pki;
 mod plane;
-pub mod private;
 pub mod process;
 
 pub use assets::{Assets, Missing, pinned_version};

@@ -8,7 +8,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-use crate::private;
+use writ_process::private;
 
 /// A certificate with its key, both in PEM.
 pub struct Identity {

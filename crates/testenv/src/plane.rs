@@ -18,12 +18,12 @@ use kube::{
     },
 };
 use tempfile::TempDir;
+use writ_process::private;
 
 use crate::{
     Assets,
     etcd::{self, Etcd},
     pki::Authority,
-    private,
     process::Guarded,
 };
 
@@ -395,7 +395,7 @@ fn write_credentials(authority: &Authority, folder: &Path, port: u16) -> Result<
 
 /// Writes a kubeconfig as JSON, which is YAML too.
 fn write_kubeconfig(config: &Kubeconfig, file: &Path) -> Result<()> {
-    private::file(file, serde_json::to_vec_pretty(config)?)
+    Ok(private::file(file, serde_json::to_vec_pretty(config)?)?)
 }
 
 fn client_of(kubeconfig: &Kubeconfig) -> Result<Client> {

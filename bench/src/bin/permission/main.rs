@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use writ_api::{cluster::ManagedCluster, rbac::ClusterPermission, work::ManifestWork};
 use writ_bench::trace::Trace;
+use writ_controller::{condition, health::Health};
 use writ_fleet::cluster::{client, install_crds};
 use writ_hub::cluster_permission::names;
-use writ_runtime::{condition, health::Health};
 use writ_testenv::{ControlPlane, Options};
 
 use ask::{Asker, From};

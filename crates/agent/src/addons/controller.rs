@@ -16,14 +16,15 @@ use kube::{
 };
 use rand::RngExt;
 use writ_api::addon::ManagedClusterAddOn;
-use writ_runtime::{
-    Error, apply,
+use writ_controller::{
+    Error,
     backoff::{Backoff, jitter},
     clock::Clock,
     error::Context as _,
-    token,
     watching::{Mirror, events},
+    write,
 };
+use writ_process::token;
 
 use super::plan::{ACCOUNT, ADDON, Given, NAMESPACE, Proof, Registration, SECRET, is_ours, registration};
 use crate::{
@@ -47,7 +48,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
     context.health.gate("register add-ons").open();
     let keeps_accounts = context.running_controllers().iter().any(|name| name == "tokens");
     let one = watcher::Config::default().fields(&format!("metadata.name={ADDON}"));
-    let api = apply::namespaced(&context.hub, &context.options.cluster_name);
+    let api = write::namespaced(&context.hub, &context.options.cluster_name);
     let mut watched = events(api, one);
     let mut addons: Mirror<ManagedClusterAddOn> = Mirror::default();
     // What is asked for, once the hub was heard, and what keeps it.
@@ -95,7 +96,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
 
 /// Takes the Secret away that this controller wrote; tries until it is gone.
 async fn remove(context: &Context, namespace: &str) {
-    let api: Api<Secret> = apply::namespaced(&context.spoke, namespace);
+    let api: Api<Secret> = write::namespaced(&context.spoke, namespace);
     let mut pauses = pauses();
     loop {
         let removed = async {
@@ -104,7 +105,7 @@ async fn remove(context: &Context, namespace: &str) {
                 .await
                 .context(|| format!("read Secret {namespace}/{SECRET}"))?;
             match secret.filter(is_ours) {
-                Some(secret) => apply::delete(&api, SECRET, secret.uid().as_deref()).await,
+                Some(secret) => write::delete(&api, SECRET, secret.uid().as_deref()).await,
                 None => Ok(()),
             }
         };
@@ -121,7 +122,7 @@ async fn remove(context: &Context, namespace: &str) {
 /// Keeps a good credential in the Secret, for ever.
 async fn keep(context: &Context, hub: &Cluster, wanted: &Registration) {
     let one = watcher::Config::default().fields(&format!("metadata.name={SECRET}"));
-    let mut watched = events(apply::namespaced(&context.spoke, &wanted.namespace), one);
+    let mut watched = events(write::namespaced(&context.spoke, &wanted.namespace), one);
     let mut secrets: Mirror<Secret> = Mirror::default();
     let mut pauses = pauses();
     let part = rand::rng().random_range(0.7..=0.8);
@@ -217,7 +218,7 @@ async fn certified(context: &Context, wanted: &Registration, groups: &[String]) 
 /// Writes the Secret by its name: that is all that the right to create it covers.
 async fn write(context: &Context, secret: &Secret) -> Result<(), Error> {
     let namespace = secret.namespace().unwrap_or_default();
-    let api: Api<Secret> = apply::namespaced(&context.spoke, &namespace);
+    let api: Api<Secret> = write::namespaced(&context.spoke, &namespace);
     api.patch(
         SECRET,
         &PatchParams::apply(MANAGER).force(),

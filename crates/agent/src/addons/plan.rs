@@ -13,7 +13,8 @@ use writ_api::{
     addon::{LABEL_ADDON, ManagedClusterAddOn},
     cluster::CLUSTER_NAME_LABEL,
 };
-use writ_runtime::{Error, condition, yaml};
+use writ_controller::{Error, condition};
+use writ_runtime::yaml;
 
 use crate::registration::identity::{self, Lifetime, SIGNER};
 

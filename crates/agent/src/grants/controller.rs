@@ -34,12 +34,14 @@ use writ_api::{
     work::{AppliedManifestWork, ManifestWork},
     writ::NamespaceGrant,
 };
-use writ_runtime::{
-    Error, apply, crds,
+use writ_controller::{
+    Error,
     error::{Context as _, status_code},
     events::Events,
     queue::{Next, Queue},
+    write,
 };
+use writ_process::crds;
 
 use super::{
     live::{self, Live},
@@ -148,9 +150,9 @@ where
     let gate = context.health.gate(format!("grants: watch {}", K::WHAT));
     let (sender, receiver) = oneshot::channel();
     let mut sender = Some(sender);
-    let api = Api::<writ_runtime::guarded::Guarded<K>>::all(context.spoke.clone());
+    let api = Api::<writ_controller::tolerant::Guarded<K>>::all(context.spoke.clone());
     let (known, queue, shutdown) = (known.clone(), queue.clone(), context.shutdown.clone());
-    let stream = writ_runtime::guarded::guarded(api, watcher::Config::default()).default_backoff();
+    let stream = writ_controller::tolerant::guarded(api, watcher::Config::default()).default_backoff();
     tokio::spawn(async move {
         let mut stream = std::pin::pin!(stream);
         let mut listed = BTreeSet::new();
@@ -299,8 +301,8 @@ impl Worker {
     }
 
     async fn step(&self, namespace: &str, step: &Step) -> Result<(), Error> {
-        let roles: Api<Role> = apply::namespaced(&self.context.spoke, namespace);
-        let bindings: Api<RoleBinding> = apply::namespaced(&self.context.spoke, namespace);
+        let roles: Api<Role> = write::namespaced(&self.context.spoke, namespace);
+        let bindings: Api<RoleBinding> = write::namespaced(&self.context.spoke, namespace);
         match step {
             Step::Create(Object::Role(role)) => create(&roles, role.as_ref()).await,
             Step::Create(Object::RoleBinding(binding)) => {
@@ -319,17 +321,17 @@ impl Worker {
                 let _alone = self.context.replacements.write().await;
                 match was {
                     // Only that: a work may have made its own while this one waited for its turn.
-                    Some(was) => apply::delete_as_seen(&bindings, was.as_ref()).await?,
-                    None => apply::delete(&bindings, &to.name_any(), None).await?,
+                    Some(was) => write::delete_as_seen(&bindings, was.as_ref()).await?,
+                    None => write::delete(&bindings, &to.name_any(), None).await?,
                 }
                 create(&bindings, to.as_ref()).await
             }
             Step::Release(Object::Role(role)) => release(&roles, role.as_ref()).await,
             Step::Release(Object::RoleBinding(binding)) => release(&bindings, binding.as_ref()).await,
             // A work may have taken it over since, and no grant's end takes it away then.
-            Step::Delete(Object::Role(role)) => apply::delete_as_seen(&roles, role.as_ref()).await,
+            Step::Delete(Object::Role(role)) => write::delete_as_seen(&roles, role.as_ref()).await,
             Step::Delete(Object::RoleBinding(binding)) => {
-                apply::delete_as_seen(&bindings, binding.as_ref()).await
+                write::delete_as_seen(&bindings, binding.as_ref()).await
             }
         }
     }
@@ -421,7 +423,7 @@ impl Worker {
             (active.grant.clone(), status)
         };
         let api: Api<NamespaceGrant> = Api::all(self.context.spoke.clone());
-        match apply::ensure_status(&api, &grant, &status, MANAGER).await {
+        match write::ensure_status(&api, &grant, &status, MANAGER).await {
             Err(error) if error.is_code(404) => Ok(()),
             written => written.map(drop),
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use writ_api::writ::namespace_grant::{GrantedNamespace, NamespaceGrantStatus};
-use writ_runtime::condition::{self, Wanted, clip};
+use writ_controller::condition::{self, Wanted, clip};
 
 use super::plan::Active;
 

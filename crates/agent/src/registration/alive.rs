@@ -1,7 +1,7 @@
 //! Whether the API server of the cluster is well.
 
 use kube::Client;
-use writ_runtime::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 /// Asks as upstream does: `/livez`, and `/healthz` where that one is unknown or forbidden.
 pub async fn ask(client: &Client) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
 use kube::Api;
-use writ_runtime::{Error, backoff::Backoff, error::Context as _, watching};
+use writ_controller::{Error, backoff::Backoff, error::Context as _, watching};
 
 /// Waits for the certificate, in PEM; nothing if the request was denied, failed or removed.
 pub async fn answer(api: &Api<CertificateSigningRequest>, name: &str) -> Result<Option<String>, Error> {

@@ -23,7 +23,7 @@ use kube::{
 use serde_json::json;
 use tokio::time::Instant;
 use writ_api::cluster::{ClusterClaim, ManagedCluster};
-use writ_runtime::{
+use writ_controller::{
     Error,
     backoff::Backoff,
     error::Context as _,

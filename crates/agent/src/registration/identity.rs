@@ -16,7 +16,7 @@ use rand::RngExt;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData};
 use sha2::{Digest, Sha256};
 use writ_api::cluster::CLUSTER_NAME_LABEL;
-use writ_runtime::Error;
+use writ_controller::Error;
 
 /// The signer of client certificates.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

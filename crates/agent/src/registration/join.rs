@@ -17,14 +17,15 @@ use writ_api::cluster::{
     ManagedCluster,
     managed_cluster::{CONDITION_HUB_ACCEPTED, ClientConfig, ManagedClusterSpec},
 };
-use writ_runtime::{
+use writ_controller::{
     Error,
     backoff::{Backoff, jitter},
     clock::Clock,
     condition,
     error::Context as _,
-    token, watching,
+    watching,
 };
+use writ_process::token;
 
 use super::{
     certificate,
@@ -464,5 +465,5 @@ async fn client(config: &Kubeconfig) -> Result<Client, Error> {
     let config = Config::from_custom_kubeconfig(config.clone(), &KubeConfigOptions::default())
         .await
         .map_err(|e| Error::io("read the kubeconfig of the hub", e))?;
-    writ_runtime::client::connect(config).context(|| "make a client of the hub".into())
+    writ_process::client::connect(config).context(|| "make a client of the hub".into())
 }

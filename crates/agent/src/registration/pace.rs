@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use writ_runtime::backoff::Backoff;
+use writ_controller::backoff::Backoff;
 
 /// How soon after a failure.
 const SOON: Duration = Duration::from_secs(5);

@@ -19,11 +19,11 @@ use writ_api::{
         },
     },
 };
-use writ_runtime::{
+use writ_controller::{
     Error,
     condition::{self, Wanted},
-    quantity::Quantity,
 };
+use writ_runtime::quantity::Quantity;
 
 use super::identity::Lifetime;
 

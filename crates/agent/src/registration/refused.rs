@@ -6,7 +6,7 @@ use http::{Request, StatusCode};
 use kube::{Api, Client, client::Body};
 use tokio::sync::Notify;
 use writ_api::cluster::ManagedCluster;
-use writ_runtime::backoff::jitter;
+use writ_controller::backoff::jitter;
 
 /// How long the hub may take to say whether it knows an identity.
 const HUB_ANSWERS: Duration = Duration::from_secs(5);

@@ -12,7 +12,8 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
     config::{AuthInfo, Kubeconfig},
 };
-use writ_runtime::{Error, error::Context as _, yaml};
+use writ_controller::{Error, error::Context as _};
+use writ_runtime::yaml;
 
 /// The Secret of upstream's agents.
 pub const SECRET: &str = "hub-kubeconfig-secret";

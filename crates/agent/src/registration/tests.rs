@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::{Value, json};
 use writ_api::cluster::{ClusterClaim, ManagedCluster};
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use super::{
     alive,

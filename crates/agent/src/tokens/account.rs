@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::{Client, ResourceExt, core::DeserializeGuard, runtime::reflector::Store};
 use writ_api::authentication::{KEY_TOKEN, ManagedServiceAccount, digest};
-use writ_runtime::{Error, clock::Clock, error::Context as _};
+use writ_controller::{Error, clock::Clock, error::Context as _};
 
 pub use super::state::{Next, State};
 use super::{

@@ -32,7 +32,9 @@ use kube::{
     },
 };
 use writ_api::authentication::{AGENT_ROLE, ANNOTATION_API_SERVER_CA, ANNOTATION_API_SERVER_URL};
-use writ_runtime::{Error, backoff::Backoff, clock::Clock, health::Gate, metrics::Meter, schedule::Schedule};
+use writ_controller::{
+    Error, backoff::Backoff, clock::Clock, health::Gate, metrics::Meter, schedule::Schedule,
+};
 
 use super::{
     account::{Next, State, Watched, Worker},

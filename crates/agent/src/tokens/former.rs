@@ -11,7 +11,8 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::authentication::{ANNOTATION_FORMER, KEY_TOKEN};
-use writ_runtime::{Error, apply, error::Context as _, segment};
+use writ_controller::{Error, error::Context as _, write};
+use writ_runtime::segment;
 
 use super::{account::Worker, claims, plan::Facts, service_account, state::State};
 
@@ -149,7 +150,7 @@ impl Worker {
             found.uid().as_deref() == Some(&former.uid) && service_account::is_ours(found, &self.settings)
         };
         match found.filter(is_it) {
-            Some(_) => apply::delete(&api, name, Some(&former.uid)).await,
+            Some(_) => write::delete(&api, name, Some(&former.uid)).await,
             None => Ok(()),
         }
     }

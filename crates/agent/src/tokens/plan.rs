@@ -22,7 +22,7 @@ use writ_api::authentication::{
     digest, validity,
 };
 
-use writ_runtime::condition::Wanted;
+use writ_controller::condition::Wanted;
 
 use super::{
     claims::{self, Claims},

@@ -8,7 +8,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use writ_api::authentication::{ANNOTATION_FORMER, ManagedServiceAccount};
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 use super::{
     account::{Worker, later},
@@ -59,7 +59,7 @@ impl Worker {
                     .annotations_mut()
                     .insert(ANNOTATION_FORMER.into(), former.clone());
             }
-            apply::delete(&api, name, found.uid().as_deref()).await?;
+            write::delete(&api, name, found.uid().as_deref()).await?;
             found = self.make_service_account(&wanted, state).await?;
             verdict = judge(&found, state)?;
         }
@@ -101,7 +101,7 @@ impl Worker {
             );
             state.recall(found);
             self.leave(&name, state).await;
-            apply::delete(&self.spoke_accounts(), &name, found.uid().as_deref()).await?;
+            write::delete(&self.spoke_accounts(), &name, found.uid().as_deref()).await?;
             state.yields_until = Some(later(self.clock.now(), state.yields.next_delay()));
         }
         state.uid = None;
@@ -130,7 +130,7 @@ impl Worker {
             .await
             .context(|| format!("read the Secret {name} on the hub"))?;
         match secret.filter(|secret| secret::is_ours(secret, account)) {
-            Some(secret) => apply::delete(&secrets, &name, secret.uid().as_deref()).await,
+            Some(secret) => write::delete(&secrets, &name, secret.uid().as_deref()).await,
             None => Ok(()),
         }
     }
@@ -181,7 +181,7 @@ impl Worker {
                 tracing::info!(account = name, "the account is gone, deleting its ServiceAccount");
                 state.recall(&found);
                 self.leave(name, state).await;
-                apply::delete(&self.spoke_accounts(), name, found.uid().as_deref()).await?;
+                write::delete(&self.spoke_accounts(), name, found.uid().as_deref()).await?;
             }
         }
         // Without the account the hub collects the Secret; while it is still going, that is on us.

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use writ_api::authentication::{
     ANNOTATION_FORMER, CONDITION_PRESENT, ManagedServiceAccount, ManagedServiceAccountStatus, SecretRef,
 };
-use writ_runtime::condition::{self, Wanted};
+use writ_controller::condition::{self, Wanted};
 
 use super::plan::Refusal;
 

@@ -13,7 +13,7 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 use writ_api::authentication::ManagedServiceAccount;
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 use super::{
     account::{Watched, Worker},
@@ -36,7 +36,7 @@ impl Worker {
         let secrets = self.secrets();
         let name = &facts.wish.name;
         if let Some(found) = found.filter(|found| secret::must_be_replaced(found)) {
-            apply::delete(&secrets, name, found.uid().as_deref()).await?;
+            write::delete(&secrets, name, found.uid().as_deref()).await?;
         } else if found.is_some() || known {
             match self.patch_secret(found, wanted).await {
                 Err(error) if error.is_code(404) => {}
@@ -47,13 +47,13 @@ impl Worker {
                         .await
                         .context(|| format!("read the Secret {name} on the hub"))?;
                     if let Some(current) = current.filter(|current| secret::is_ours(current, facts.account)) {
-                        apply::delete(&secrets, name, current.uid().as_deref()).await?;
+                        write::delete(&secrets, name, current.uid().as_deref()).await?;
                     }
                 }
                 done => return Ok(done?),
             }
         }
-        match apply::ensure(&secrets, None, wanted, MANAGER).await {
+        match write::ensure(&secrets, None, wanted, MANAGER).await {
             Err(error) if error.is_code(409) => {
                 let current = secrets
                     .get_opt(name)
@@ -64,8 +64,8 @@ impl Worker {
                         Err(plan::secret_not_ours(name).into())
                     }
                     Some(current) if secret::must_be_replaced(&current) => {
-                        apply::delete(&secrets, name, current.uid().as_deref()).await?;
-                        apply::ensure(&secrets, None, wanted, MANAGER).await?;
+                        write::delete(&secrets, name, current.uid().as_deref()).await?;
+                        write::ensure(&secrets, None, wanted, MANAGER).await?;
                         Ok(())
                     }
                     Some(current) => Ok(self.patch_secret(Some(&current), wanted).await?),
@@ -204,7 +204,7 @@ impl Worker {
         let status = report::status(&account, report, self.clock.now());
         let api: Api<ManagedServiceAccount> = Api::namespaced(self.hub.clone(), &self.settings.cluster);
         match self
-            .in_time(apply::ensure_status(&api, &account, &status, MANAGER))
+            .in_time(write::ensure_status(&api, &account, &status, MANAGER))
             .await
         {
             // It was deleted meanwhile; the watch will say so.

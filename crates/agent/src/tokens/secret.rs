@@ -11,7 +11,7 @@ use writ_api::authentication::{
     ANNOTATION_EXPIRATION, ANNOTATION_LAST_REFRESH, ANNOTATION_TOKEN_REQUEST, GROUP, KEY_CA, KEY_TOKEN,
     LABEL_MANAGED, ManagedServiceAccount, digest,
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::plan::Wish;
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use writ_api::authentication::ManagedServiceAccountStatus;
-use writ_runtime::{Error, backoff::Backoff};
+use writ_controller::{Error, backoff::Backoff};
 
 use super::{
     claims::Claims,

@@ -18,11 +18,12 @@ use writ_api::work::{
     APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, AppliedResource, MANIFEST_WORK_FINALIZER,
     ManifestWork, UpdateStrategyType,
 };
-use writ_runtime::{
-    Error, apply,
+use writ_controller::{
+    Error,
     condition::{self, Wanted},
     error::Context as _,
     queue::Next,
+    write,
 };
 
 use super::{
@@ -69,7 +70,7 @@ impl Agent {
                 // What revokes goes first, and nothing competes with it.
                 let mut failed = self.let_go(work, &applied, known).await;
                 if failed.is_empty() {
-                    apply::delete(&api, &name, uid.as_deref()).await?;
+                    write::delete(&api, &name, uid.as_deref()).await?;
                 } else {
                     failed.sort_by(|(one, _), (other, _)| one.cmp(other));
                     let words = failed
@@ -305,7 +306,7 @@ impl Agent {
         }
         tracing::info!(name = %applied.name_any(), "the work is gone from the hub, its objects are deleted");
         let api: Api<AppliedManifestWork> = Api::all(self.spoke.clone());
-        apply::delete(&api, &applied.name_any(), applied.uid().as_deref()).await?;
+        write::delete(&api, &applied.name_any(), applied.uid().as_deref()).await?;
         self.forget(key);
         Ok(Next::Wait)
     }

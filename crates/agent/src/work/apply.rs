@@ -12,7 +12,8 @@ use writ_api::work::{
     AppliedManifestWork, CONFIG_SPEC_HASH_ANNOTATION, IgnoreFieldCondition, ServerSideApply,
     UpdateStrategyType,
 };
-use writ_runtime::{error::status_code, segment};
+use writ_controller::error::status_code;
+use writ_runtime::segment;
 
 use super::{
     create, hex, ignore,

@@ -9,7 +9,7 @@ use std::{
 use kube::{Resource, ResourceExt};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
-use writ_runtime::{
+use writ_controller::{
     Error,
     packed::{pack, unpack},
 };

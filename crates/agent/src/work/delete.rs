@@ -11,7 +11,7 @@ use writ_api::{
     work::{AppliedManifestWork, AppliedResource},
     writ::NamespaceGrant,
 };
-use writ_runtime::{
+use writ_controller::{
     Error,
     error::{Context as _, status_code},
 };

@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use writ_api::work::{AppliedResource, PRUNED_CONDITION, PRUNED_REASON};
-use writ_runtime::{
+use writ_controller::{
     Error,
     condition::{self, Wanted, clip},
 };

@@ -11,7 +11,8 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::Value;
-use writ_runtime::{Error, error::Context as _, segment};
+use writ_controller::{Error, error::Context as _};
+use writ_runtime::segment;
 
 /// How long the server may take to say what a group serves. Another server may stand behind it, and be away.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);

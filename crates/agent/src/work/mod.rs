@@ -55,7 +55,7 @@ use kube::{
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use writ_api::work::{AppliedManifestWork, AppliedResource, ManifestWork};
-use writ_runtime::{
+use writ_controller::{
     Error,
     queue::{Next, Queue},
 };

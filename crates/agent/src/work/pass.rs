@@ -15,7 +15,7 @@ use kube::{
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
 use writ_api::work::{AppliedResource, ManifestCondition, ManifestResourceMeta, ManifestWorkStatus};
-use writ_runtime::{
+use writ_controller::{
     backoff::Backoff,
     condition::{self, Wanted},
 };

@@ -21,12 +21,12 @@ use writ_api::{
     },
     writ::NamespaceGrant,
 };
-use writ_runtime::{
+use writ_controller::{
     Error,
-    apply::replacement,
     condition::{self, Wanted},
     error::Context as _,
     queue::Next,
+    write::replacement,
 };
 
 use super::{

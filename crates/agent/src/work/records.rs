@@ -13,7 +13,7 @@ use writ_api::work::{
     APPLIED_MANIFEST_WORK_FINALIZER, AppliedManifestWork, AppliedManifestWorkSpec, AppliedManifestWorkStatus,
     AppliedResource, MANIFEST_WORK_FINALIZER, ManifestWork,
 };
-use writ_runtime::{Error, apply::replacement, error::Context as _};
+use writ_controller::{Error, error::Context as _, write::replacement};
 
 use super::{
     Agent,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use writ_api::work::{
     FeedbackValue, ManifestCondition, ManifestResourceMeta, ManifestResourceStatus, ManifestWorkStatus,
 };
-use writ_runtime::condition::{self, Status, Wanted};
+use writ_controller::condition::{self, Status, Wanted};
 
 use super::room::{fit, stored};
 

@@ -11,7 +11,7 @@ use std::{
 
 use kube::ResourceExt;
 use writ_api::work::{ManifestWork, ManifestWorkStatus};
-use writ_runtime::packed::{pack, unpack};
+use writ_controller::packed::{pack, unpack};
 
 use super::cache::version;
 

@@ -8,7 +8,7 @@ use kube::{
     core::DynamicObject,
 };
 use serde_json::{Map, Value, json};
-use writ_runtime::{apply::replacement, error::status_code};
+use writ_controller::{error::status_code, write::replacement};
 
 use super::{apply::Failure, plan::Target, read::read, takeover::is_written_by};
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use writ_api::work::AppliedResource;
-use writ_runtime::{
+use writ_controller::{
     condition::{self, Wanted},
     error::status_code,
 };

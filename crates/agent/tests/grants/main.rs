@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_api::writ::NamespaceGrant;
-use writ_runtime::health::Health;
+use writ_controller::health::Health;
 use writ_testenv::{ControlPlane, Options, harness};
 
 fn main() {
@@ -74,7 +74,7 @@ where
 }
 
 /// An agent that expands grants, once it is ready.
-async fn run(client: &Client) -> Result<(CancellationToken, JoinHandle<Result<(), writ_runtime::Error>>)> {
+async fn run(client: &Client) -> Result<(CancellationToken, JoinHandle<Result<(), writ_controller::Error>>)> {
     let (health, shutdown) = (Health::default(), CancellationToken::new());
     let options = writ_agent::Options {
         controllers: vec!["grants".into()],

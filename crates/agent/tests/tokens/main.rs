@@ -26,7 +26,7 @@ use serde_json::json;
 use support::{AGENTS, Agent, CLUSTER, Env, eventually, token_of};
 use writ_agent::Options;
 use writ_api::authentication::{LABEL_MANAGED, ManagedServiceAccount};
-use writ_runtime::condition;
+use writ_controller::condition;
 use writ_testenv::harness;
 
 fn main() {

@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use writ_agent::{Options, options::TokenOptions};
 use writ_api::authentication::ManagedServiceAccount;
-use writ_runtime::{condition, health::Health};
+use writ_controller::{condition, health::Health};
 use writ_testenv::ControlPlane;
 
 pub const CLUSTER: &str = "c1";

@@ -34,7 +34,7 @@ use writ_agent::tokens::{
 };
 use writ_api::authentication::ManagedServiceAccount;
 use writ_apiserver::{Clock as Hand, Server};
-use writ_runtime::{clock::Clock, condition};
+use writ_controller::{clock::Clock, condition};
 
 /// What a request gets instead of its answer: `METHOD /path` in, code and body out; with the code 0 it gets none.
 type Fault = Box<dyn Fn(&str) -> Option<(u16, Value)> + Send + Sync>;

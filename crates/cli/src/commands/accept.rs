@@ -11,9 +11,9 @@ use clap::Args;
 use kube::{Client, config::AuthInfo};
 use serde::Serialize;
 use writ_agent::registration::identity;
+use writ_controller::backoff::Backoff;
 use writ_hub::registration::people::{self, Accepted, Pending};
-use writ_runtime::backoff::Backoff;
-use writ_testenv::private;
+use writ_process::private;
 
 use crate::{
     connect::{self, Connection},

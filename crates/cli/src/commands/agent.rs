@@ -302,7 +302,7 @@ enum Start {
 async fn with_given<F, Fut>(file: &Path, shutdown: &CancellationToken, mut agent: F) -> Result<()>
 where
     F: FnMut(Client, CancellationToken) -> Fut,
-    Fut: Future<Output = Result<(), writ_runtime::Error>>,
+    Fut: Future<Output = Result<(), writ_controller::Error>>,
 {
     let mut known = contents(file);
     let mut hub = at(file).client().await.context("connect to the hub")?;

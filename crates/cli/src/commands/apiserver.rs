@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use writ_runtime::supervise;
+use writ_process::supervise;
 
 /// Run an embedded Kubernetes API server: it stores, admits and authorizes, it runs no pods.
 #[derive(Debug, Args)]

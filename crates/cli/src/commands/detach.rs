@@ -14,8 +14,8 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
+use writ_controller::condition;
 use writ_hub::registration::{people, plan::CONDITION_DELETING};
-use writ_runtime::condition;
 
 use super::agent::duration;
 use crate::{
@@ -133,5 +133,5 @@ fn is_refused(error: &watcher::Error) -> bool {
     let chain = std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
     chain
         .filter_map(|cause| cause.downcast_ref::<kube::Error>())
-        .any(|cause| matches!(writ_runtime::error::status_code(cause), Some(401 | 403)))
+        .any(|cause| matches!(writ_controller::error::status_code(cause), Some(401 | 403)))
 }

@@ -18,7 +18,7 @@ use writ_api::{
     cluster::ManagedCluster,
     rbac::{ClusterPermission, cluster_permission::ClusterPermissionSpec},
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use crate::{
     connect::{Connection, explain},

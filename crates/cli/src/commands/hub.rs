@@ -8,7 +8,7 @@ use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
 use writ_hub::options::{
     AccountOptions, AdmissionOptions, AgentRights, Guards, KeyGrants, RegistrationDriver,
 };
-use writ_runtime::{
+use writ_process::{
     client,
     webhook::{self, Source, Target},
 };

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use kube::config::AuthInfo;
 use writ_agent::registration::identity;
 use writ_fleet::fleet::HUB_NAMESPACE;
-use writ_runtime::token;
+use writ_process::token;
 
 use super::agent::duration;
 use crate::{

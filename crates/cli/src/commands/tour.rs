@@ -10,8 +10,8 @@ use writ_fleet::{
     Fleet, Kind,
     fleet::{Options, has_context},
 };
-use writ_runtime::supervise;
-use writ_testenv::private;
+use writ_process::private;
+use writ_process::supervise;
 
 use super::agent::duration;
 use crate::{

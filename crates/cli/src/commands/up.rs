@@ -12,8 +12,9 @@ use kube::config::Kubeconfig;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options};
-use writ_runtime::supervise;
-use writ_testenv::{git::Repository, private};
+use writ_process::private;
+use writ_process::supervise;
+use writ_testenv::git::Repository;
 
 use crate::{example, live, process, progress};
 
@@ -245,7 +246,7 @@ fn write_kubeconfig(fleet: &Fleet, file: &Path) -> Result<()> {
         all.contexts.extend(named.contexts);
     }
     let text = writ_runtime::yaml::to_string(&all)?;
-    private::file(file, &text)
+    Ok(private::file(file, &text)?)
 }
 
 fn renamed(cluster: &Cluster) -> Kubeconfig {

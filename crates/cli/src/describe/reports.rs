@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use writ_api::cluster::{
     ManagedCluster, ManagedClusterSet, PlacementDecision, managed_cluster::CONDITION_AVAILABLE,
 };
+use writ_controller::condition;
 use writ_hub::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
-use writ_runtime::condition;
 
 use super::{SYNC_PARTS, list, text};
 

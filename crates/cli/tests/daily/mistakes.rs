@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::{Api, api::PostParams, config::Kubeconfig};
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
-use writ_runtime::supervise::outlives_its_terminal;
+use writ_process::supervise::outlives_its_terminal;
 
 use super::{
     eventually, ok,

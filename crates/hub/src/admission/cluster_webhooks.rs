@@ -24,7 +24,7 @@ use kube::{
         admission::{AdmissionResponse, AdmissionReview},
     },
 };
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use super::{
     Authorizer, Request, Reviews,

@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use writ_api::cluster::{
     CLUSTER_NAME_LABEL, DEFAULT_SET, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding,
 };
-use writ_runtime::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 use super::{
     Request,

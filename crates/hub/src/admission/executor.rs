@@ -7,7 +7,8 @@ use writ_api::{
     authentication::{AccountSubject, ManagedServiceAccountBinding},
     work::{Executor, ExecutorServiceAccount, GROUP, NIL_EXECUTOR},
 };
-use writ_runtime::{Error, error::Context as _, whoami::whoami};
+use writ_controller::{Error, error::Context as _};
+use writ_process::whoami::whoami;
 
 use super::{Decision, Desk, ExecutorAuthorization, NilExecutor};
 

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use kube::core::DynamicObject;
 use serde_json::Value;
 use writ_api::work::{MANIFEST_WORK_NAME_LIMIT, ManifestWorkSpec};
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use super::{
     Decision, Desk, Handler, Request, SPEC_CHANGES,

@@ -43,7 +43,8 @@ use kube::{
         admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
     },
 };
-use writ_runtime::{Error, error::Context as _, webhook};
+use writ_controller::{Error, error::Context as _};
+use writ_process::webhook;
 
 pub use options::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, str::FromStr};
 
-use writ_runtime::webhook;
+use writ_process::webhook;
 
 /// The options of admission.
 #[derive(Clone, Debug)]

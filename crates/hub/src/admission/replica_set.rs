@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use writ_api::work::ManifestWorkReplicaSetSpec;
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use super::{
     Decision, Desk, Handler, Request, SPEC_CHANGES,

@@ -1,7 +1,7 @@
 //! Pure: what a cluster and its agent say of themselves.
 
 use writ_api::cluster::{ManagedCluster, managed_cluster::CONDITION_AVAILABLE};
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use crate::options::NamespaceSelector;
 

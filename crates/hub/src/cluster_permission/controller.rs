@@ -17,11 +17,12 @@ use writ_api::{
         ManifestWork,
     },
 };
-use writ_runtime::{
-    Error, apply, condition,
+use writ_controller::{
+    Error, condition,
     error::Context as _,
     events::Events,
     queue::{Next, Queue},
+    write,
 };
 
 use super::{
@@ -199,8 +200,8 @@ impl Reconciler {
         permission: &ClusterPermission,
         status: &ClusterPermissionStatus,
     ) -> Result<(), Error> {
-        let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
-        match apply::ensure_status(&api, permission, status, MANAGER).await {
+        let api: Api<ClusterPermission> = write::namespaced(&self.context.client, &key.namespace);
+        match write::ensure_status(&api, permission, status, MANAGER).await {
             // It was deleted meanwhile; the watch says so next.
             Err(error) if error.is_code(404) => Ok(()),
             written => written.map(|_| ()),
@@ -265,7 +266,7 @@ impl Reconciler {
         cluster: Option<&ManagedCluster>,
     ) -> Result<(), Error> {
         let namespace = wanted.namespace().unwrap_or_default();
-        let api: Api<ManifestWork> = apply::namespaced(&self.context.client, &namespace);
+        let api: Api<ManifestWork> = write::namespaced(&self.context.client, &namespace);
         let name = wanted.name_any();
         let Some(current) = current else {
             let params = PostParams {
@@ -302,7 +303,7 @@ impl Reconciler {
     /// The hub refuses the new content: what the old one granted and the new one does not is still revoked.
     async fn reduce(&self, current: &ManifestWork, wanted: &ManifestWork) -> Result<(), Error> {
         let (namespace, name) = (current.namespace().unwrap_or_default(), current.name_any());
-        let api: Api<ManifestWork> = apply::namespaced(&self.context.client, &namespace);
+        let api: Api<ManifestWork> = write::namespaced(&self.context.client, &namespace);
         // The cache holds no content of a work whose owner somebody took away.
         let live = api
             .get_opt(&name)
@@ -352,7 +353,7 @@ impl Reconciler {
 
     /// Deletes the works of permissions of this name that are gone; one that was made again has works of its own.
     async fn delete_former_works(&self, key: &Key) -> Result<(), Error> {
-        let api: Api<ClusterPermission> = apply::namespaced(&self.context.client, &key.namespace);
+        let api: Api<ClusterPermission> = write::namespaced(&self.context.client, &key.namespace);
         // The cache may be behind, and a work of the permission that is there must stay.
         let live = api
             .get_metadata_opt(&key.name)
@@ -372,8 +373,8 @@ impl Reconciler {
             return Ok(());
         }
         let api: Api<ManifestWork> =
-            apply::namespaced(&self.context.client, &work.namespace().unwrap_or_default());
-        apply::delete(&api, &work.name_any(), work.metadata.uid.as_deref()).await
+            write::namespaced(&self.context.client, &work.namespace().unwrap_or_default());
+        write::delete(&api, &work.name_any(), work.metadata.uid.as_deref()).await
     }
 
     fn works(&self, permission: &ClusterPermission) -> BTreeMap<usize, ManifestWork> {

@@ -7,7 +7,7 @@ use writ_api::{
     rbac::{ClusterPermission, cluster_permission::ClusterPermissionStatus},
     work::ManifestWork,
 };
-use writ_runtime::condition::{self, Wanted};
+use writ_controller::condition::{self, Wanted};
 
 use super::progress::{Waiting, left_of};
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 use writ_api::work::ManifestCondition;
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{
     build::{Built, Id, Item, Purpose, build},

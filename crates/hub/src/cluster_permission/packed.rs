@@ -9,7 +9,7 @@ use std::{
 
 use kube::{Resource, ResourceExt as _, runtime::watcher::Event};
 use serde::{Serialize, de::DeserializeOwned};
-use writ_runtime::packed;
+use writ_controller::packed;
 
 use super::watches::Key;
 

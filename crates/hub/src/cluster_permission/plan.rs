@@ -11,7 +11,7 @@ use writ_api::{
     rbac::ClusterPermission,
     work::{Executor, Manifest, ManifestWork, ManifestWorkSpec, Workload},
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{
     build::{self, Built, Id},

@@ -8,7 +8,7 @@ use writ_api::{
     rbac::{ClusterPermission, cluster_permission::NamespaceSelection},
     work::{ManifestWork, PRUNED_CONDITION, PRUNED_REASON},
 };
-use writ_runtime::condition::{self, clip};
+use writ_controller::condition::{self, clip};
 
 use super::{
     plan::{Observation, Plan},

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, ResourceExt as _, api::PostParams};
 use writ_api::work::ManifestWork;
-use writ_runtime::{apply, error::status_code};
+use writ_controller::{error::status_code, write};
 
 use crate::MANAGER;
 
@@ -32,7 +32,7 @@ pub async fn replace(
         if let Some(owners) = owners {
             whole.metadata.owner_references = Some(owners.to_vec());
         }
-        match apply::answered(api.replace(&name, &params, &whole).await) {
+        match write::answered(api.replace(&name, &params, &whole).await) {
             Err(error) if status_code(&error) == Some(409) && conflicts < MAX_CONFLICTS => conflicts += 1,
             written => return written,
         }

@@ -12,7 +12,7 @@ use writ_api::{
     },
     work::{FeedbackValue, FieldValue, ManifestCondition, ManifestWork},
 };
-use writ_runtime::condition::{self, clip};
+use writ_controller::condition::{self, clip};
 
 use super::{
     build::{Id, Item, Purpose},

@@ -8,7 +8,7 @@ use writ_api::{
     rbac::cluster_permission::{ClusterPermissionStatus, NamespaceSelection},
     work::ManifestWork,
 };
-use writ_runtime::condition::{self, Status, Wanted, clip};
+use writ_controller::condition::{self, Status, Wanted, clip};
 
 use super::{
     build::{Item, Purpose},

@@ -7,7 +7,7 @@ use writ_api::{
     authentication::ManagedServiceAccount,
     rbac::cluster_permission::{MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP},
 };
-use writ_runtime::condition::clip;
+use writ_controller::condition::clip;
 
 use super::{build::Builder, plan::AddOn, validate};
 

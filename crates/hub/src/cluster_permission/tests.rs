@@ -19,7 +19,7 @@ use writ_api::{
     rbac::{ClusterPermission, cluster_permission::ClusterPermissionStatus},
     work::ManifestWork,
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{
     build::Id,

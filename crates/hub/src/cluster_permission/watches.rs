@@ -35,7 +35,7 @@ use writ_api::{
     rbac::ClusterPermission,
     work::{ManifestWork, ManifestWorkSpec},
 };
-use writ_runtime::{guarded::guarded, queue::Queue};
+use writ_controller::{queue::Queue, tolerant::guarded};
 
 use super::{
     named::{account_names, uses_selector},

@@ -20,12 +20,13 @@ use serde_json::json;
 use writ_api::cluster::{
     ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, managed_cluster::ReportedNamespace,
 };
-use writ_runtime::{
-    Error, apply, condition,
+use writ_controller::{
+    Error, condition,
     error::Context as _,
     events::Events,
-    guarded::Guarded,
+    tolerant::Guarded,
     watching::{Mirror, Queue, events},
+    write,
 };
 
 use super::{
@@ -350,7 +351,7 @@ impl State {
             upsert(&roles, self.roles.get(&role.name_any()), &role).await?;
         }
         let status = plan::set_status(set, &self.fleet, Timestamp::now());
-        apply::ensure_status(&sets, set, &status, MANAGER).await?;
+        write::ensure_status(&sets, set, &status, MANAGER).await?;
         Ok(())
     }
 
@@ -459,10 +460,10 @@ impl State {
 
     async fn reconcile_binding(&self, binding: &ManagedClusterSetBinding) -> Result<(), Error> {
         let namespace = binding.namespace().unwrap_or_default();
-        let api = apply::namespaced(&self.context.client, &namespace);
+        let api = write::namespaced(&self.context.client, &namespace);
         let exists = self.sets.get(&binding.spec.cluster_set).is_some();
         let status = plan::binding_status(binding, exists, Timestamp::now());
-        apply::ensure_status(&api, binding, &status, MANAGER).await?;
+        write::ensure_status(&api, binding, &status, MANAGER).await?;
         Ok(())
     }
 }

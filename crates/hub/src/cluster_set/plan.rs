@@ -17,7 +17,7 @@ use writ_api::cluster::{
     },
     managed_cluster_set_binding::{CONDITION_BOUND, ManagedClusterSetBindingStatus},
 };
-use writ_runtime::condition::{self, Wanted};
+use writ_controller::condition::{self, Wanted};
 
 use super::{
     fleet::Fleet,

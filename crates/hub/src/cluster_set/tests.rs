@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use writ_api::cluster::ManagedClusterSet;
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{
     fleet::Fleet,

@@ -20,7 +20,7 @@ use writ_api::{
         OrphaningRule, PropagationPolicy, ResourceIdentifier, SelectivelyOrphan, Workload,
     },
 };
-use writ_runtime::condition::{self, Wanted};
+use writ_controller::condition::{self, Wanted};
 
 use super::rights;
 

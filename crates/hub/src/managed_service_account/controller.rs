@@ -35,7 +35,7 @@ use writ_api::{
     proxy,
     work::ManifestWork,
 };
-use writ_runtime::{Error, backoff::Backoff, events::Events, schedule::Schedule};
+use writ_controller::{Error, backoff::Backoff, events::Events, schedule::Schedule};
 
 use super::{
     addon, clusters,

@@ -17,7 +17,7 @@ use writ_api::{
     },
     proxy,
 };
-use writ_runtime::{
+use writ_controller::{
     Error,
     condition::{self, Wanted},
 };

@@ -16,7 +16,7 @@ use writ_api::{
     authentication::{ANNOTATION_API_SERVER_CA, ANNOTATION_API_SERVER_URL, GROUP},
     cluster::managed_cluster::ClientConfig,
 };
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use crate::{admission::access::AGENT_ACCOUNT, options::RegistrationDriver};
 

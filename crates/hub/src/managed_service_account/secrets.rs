@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use writ_api::authentication::{
     ANNOTATION_ADOPT, ANNOTATION_REFUSED, ANNOTATION_REPAIR, LABEL_MANAGED, ManagedServiceAccount,
 };
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 use super::{
     clusters,
@@ -48,7 +48,7 @@ impl Worker {
         // Only names matter, and only of Secrets that are no account's.
         let mut strangers = BTreeSet::new();
         if accounts.iter().any(|(_, clear)| !clear) {
-            let api: Api<Secret> = apply::namespaced(&self.client, cluster);
+            let api: Api<Secret> = write::namespaced(&self.client, cluster);
             let others = api
                 .list_metadata(&ListParams::default().labels(&format!("{LABEL_MANAGED}!=true")))
                 .await
@@ -90,7 +90,7 @@ impl Worker {
             return Ok(None);
         };
         // The watches of accounts and Secrets are two: one may show its part before the other.
-        let accounts: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
+        let accounts: Api<ManagedServiceAccount> = write::namespaced(&self.client, &id.0);
         let account = accounts
             .get_metadata_opt(&id.1)
             .await
@@ -101,8 +101,8 @@ impl Worker {
                 name = id.1,
                 "deleting a Secret that its account left behind"
             );
-            let secrets: Api<Secret> = apply::namespaced(&self.client, &id.0);
-            apply::delete(&secrets, &id.1, Some(&secret.uid)).await?;
+            let secrets: Api<Secret> = write::namespaced(&self.client, &id.0);
+            write::delete(&secrets, &id.1, Some(&secret.uid)).await?;
         }
         Ok(None)
     }

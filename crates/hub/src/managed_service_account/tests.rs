@@ -16,7 +16,7 @@ use writ_api::{
     authentication::{ManagedServiceAccount, ManagedServiceAccountStatus},
     proxy,
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{
     plan::{self, Place, SeenSecret},

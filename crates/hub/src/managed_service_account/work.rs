@@ -20,7 +20,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use writ_api::{authentication::ManagedServiceAccount, proxy, work::ManifestWork};
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 use super::{
     addon::{self, Credential},
@@ -31,7 +31,7 @@ use super::{
     request,
     rights::{self, Granted},
     strangers::{RECHECK, Strangers},
-    write,
+    write as exact,
 };
 use crate::{
     MANAGER,
@@ -107,9 +107,9 @@ impl Worker {
         };
         let exact = ["/spec"];
         let api = Api::all(self.client.clone());
-        write::ensure(&api, have_policy.as_ref(), &policy, &exact).await?;
+        exact::ensure(&api, have_policy.as_ref(), &policy, &exact).await?;
         let api = Api::all(self.client.clone());
-        write::ensure(&api, have_binding.as_ref(), &binding, &exact).await?;
+        exact::ensure(&api, have_binding.as_ref(), &binding, &exact).await?;
         Ok(None)
     }
 
@@ -128,8 +128,8 @@ impl Worker {
         }
         // To the letter: a selector or an exception more, and there are Secrets that it does not look at.
         let (want_policy, want_binding) = rights::policy()?;
-        let holds = write::change(policy, &want_policy, &["/spec"])?.is_none()
-            && write::change(binding, &want_binding, &["/spec"])?.is_none();
+        let holds = exact::change(policy, &want_policy, &["/spec"])?.is_none()
+            && exact::change(binding, &want_binding, &["/spec"])?.is_none();
         *judged = Some((versions, holds));
         Ok(holds)
     }
@@ -168,8 +168,8 @@ impl Worker {
                 self.forget(name, &account).await?;
             }
             if accepted.is_some() && addon.is_none() && self.options.install_everywhere {
-                let api = apply::namespaced(&self.client, name);
-                match write::ensure(&api, None, &addon::wanted(name), &[]).await {
+                let api = write::namespaced(&self.client, name);
+                match exact::ensure(&api, None, &addon::wanted(name), &[]).await {
                     Err(error) if error.is_code(409) => {}
                     // The namespace of the cluster is on its way.
                     Err(error) if error.is_code(404) => {
@@ -191,8 +191,8 @@ impl Worker {
             server: addon::api_server(cluster),
         };
         if granted.create || role.is_some() {
-            let api = apply::namespaced(&self.client, name);
-            write::ensure(&api, role.as_ref(), &rights::role(name, &owner, &granted), &[]).await?;
+            let api = write::namespaced(&self.client, name);
+            exact::ensure(&api, role.as_ref(), &rights::role(name, &owner, &granted), &[]).await?;
         }
         if !granted.create {
             // Without the policy on Secrets no agent may create any; its watch brings every cluster back.
@@ -202,8 +202,8 @@ impl Worker {
         let delivered = !ours && (work.is_some() || addon::has_joined(cluster));
         let credential = self.credential(name, &owner, delivered, account).await?;
         let given = matches!(credential, Credential::Token(Ok(_)));
-        let api = apply::namespaced(&self.client, name);
-        write::ensure(
+        let api = write::namespaced(&self.client, name);
+        exact::ensure(
             &api,
             role_binding.as_ref(),
             &rights::role_binding(name, &owner, self.driver, csr::agent_user(cluster), given),
@@ -211,14 +211,14 @@ impl Worker {
         )
         .await?;
 
-        let works: Api<ManifestWork> = apply::namespaced(&self.client, name);
+        let works: Api<ManifestWork> = write::namespaced(&self.client, name);
         if ours {
             if let Some(work) = &work {
-                apply::delete(&works, addon::WORK, work.uid().as_deref()).await?;
+                write::delete(&works, addon::WORK, work.uid().as_deref()).await?;
             }
         } else if delivered {
             let wanted = addon::work(addon, name, &self.options.agent_image);
-            write::ensure(&works, work.as_ref(), &wanted, &[]).await?;
+            exact::ensure(&works, work.as_ref(), &wanted, &[]).await?;
         }
         let status = addon::status(
             addon,
@@ -227,7 +227,7 @@ impl Worker {
             &credential,
             self.options.clock.now(),
         );
-        apply::ensure_status(&apply::namespaced(&self.client, name), addon, &status, MANAGER).await?;
+        write::ensure_status(&write::namespaced(&self.client, name), addon, &status, MANAGER).await?;
         let followed = self.strangers.follow(&self.client, name, &refused);
         Ok((!followed).then(|| later(self.options.clock.now(), RECHECK)))
     }
@@ -254,7 +254,7 @@ impl Worker {
                 Credential::Certificate { requested }
             });
         }
-        let api: Api<ServiceAccount> = apply::namespaced(&self.client, cluster);
+        let api: Api<ServiceAccount> = write::namespaced(&self.client, cluster);
         let what = || format!("ServiceAccount {cluster}/{}", rights::ADDON_ACCOUNT);
         // The watch may not have shown yet what was made a moment ago.
         let there = match there {
@@ -289,8 +289,8 @@ impl Worker {
             + Debug
             + DeserializeOwned,
     {
-        let api: Api<K> = apply::namespaced(&self.client, namespace);
-        apply::delete(&api, &object.name_any(), object.uid().as_deref()).await
+        let api: Api<K> = write::namespaced(&self.client, namespace);
+        write::delete(&api, &object.name_any(), object.uid().as_deref()).await
     }
 
     async fn request(&self, name: &str) -> Due {
@@ -373,16 +373,16 @@ impl Worker {
         let mut refused = None;
         if account.as_ref().is_none_or(|account| plan::owns(&owner, account)) {
             let exact = ["/spec"];
-            let api = apply::namespaced(&self.client, &id.0);
-            match write::ensure(&api, account.as_ref(), &plan::owned(&owner), &exact).await {
+            let api = write::namespaced(&self.client, &id.0);
+            match exact::ensure(&api, account.as_ref(), &plan::owned(&owner), &exact).await {
                 // Stored before its definition knew the bounds, or not to be had here: it is told why.
                 Err(error) if matches!(error.code(), Some(400 | 403 | 422)) => refused = Some(error),
                 done => drop(done?),
             }
         }
         let status = plan::owner_status(&owner, account.as_ref(), refused.as_ref(), now);
-        let api: Api<proxy::ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
-        match apply::ensure_status(&api, &owner, &status, MANAGER).await {
+        let api: Api<proxy::ManagedServiceAccount> = write::namespaced(&self.client, &id.0);
+        match write::ensure_status(&api, &owner, &status, MANAGER).await {
             Err(error) if error.is_code(404) => {}
             done => drop(done?),
         }
@@ -424,25 +424,25 @@ impl Worker {
                 .collect();
             (orphan, place, found)
         };
-        let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &id.0);
+        let api: Api<ManagedServiceAccount> = write::namespaced(&self.client, &id.0);
         let deleting = account.metadata.deletion_timestamp.is_some();
         let ends = plan::ends_at(&account);
         if !deleting && (orphan || ends.is_some_and(|ends| ends <= now)) {
-            apply::delete(&api, &id.1, account.uid().as_deref()).await?;
+            write::delete(&api, &id.1, account.uid().as_deref()).await?;
             return Ok(None);
         }
         let mut family = plan::family(&account, &place, &found);
         for child in &family.surplus {
             let namespace = child.namespace().unwrap_or_default();
-            let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &namespace);
-            apply::delete(&api, &id.1, child.uid().as_deref()).await?;
+            let api: Api<ManagedServiceAccount> = write::namespaced(&self.client, &namespace);
+            write::delete(&api, &id.1, child.uid().as_deref()).await?;
         }
         let mut failed = None;
         for child in &family.wanted {
             let namespace = child.namespace().unwrap_or_default();
-            let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &namespace);
+            let api: Api<ManagedServiceAccount> = write::namespaced(&self.client, &namespace);
             // One cluster that cannot be served does not stop the others.
-            if let Err(error) = write::ensure(&api, found.get(&namespace), child, &["/spec"]).await
+            if let Err(error) = exact::ensure(&api, found.get(&namespace), child, &["/spec"]).await
                 && !error.is_code(409)
             {
                 family.unwritten.insert(namespace, error.to_string());
@@ -451,14 +451,14 @@ impl Worker {
         }
         if place == Place::Cluster {
             if let Some(status) = plan::childless_status(&account) {
-                apply::ensure_status(&api, &account, &status, MANAGER).await?;
+                write::ensure_status(&api, &account, &status, MANAGER).await?;
             }
             let repair = self.repair(id, &account, seen.as_ref(), now).await?;
             return Ok(ends.into_iter().chain(repair).min());
         }
         if !deleting {
             let status = plan::family_status(&account, &place, &family, &found, now);
-            match apply::ensure_status(&api, &account, &status, MANAGER).await {
+            match write::ensure_status(&api, &account, &status, MANAGER).await {
                 Err(error) if error.is_code(404) => {}
                 done => drop(done?),
             }
@@ -474,7 +474,7 @@ impl Worker {
     ) -> Result<(), Error> {
         let namespace = account.namespace().unwrap_or_default();
         let name = account.name_any();
-        let api: Api<ManagedServiceAccount> = apply::namespaced(&self.client, &namespace);
+        let api: Api<ManagedServiceAccount> = write::namespaced(&self.client, &namespace);
         let patch = json!({ "metadata": { "uid": account.uid(), "annotations": { key: value } } });
         let params = PatchParams {
             field_manager: Some(MANAGER.into()),

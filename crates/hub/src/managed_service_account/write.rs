@@ -9,10 +9,10 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use writ_api::authentication::{ANNOTATION_ADOPT, ANNOTATION_ROTATION, ANNOTATION_SECRET_KEYS};
-use writ_runtime::{
+use writ_controller::{
     Error,
-    apply::{self, Outcome},
     error::Context as _,
+    write::{self, Outcome},
 };
 
 use crate::MANAGER;
@@ -29,7 +29,7 @@ where
     K::DynamicType: Default,
 {
     let Some(current) = current else {
-        return apply::ensure(api, None, wanted, MANAGER).await;
+        return write::ensure(api, None, wanted, MANAGER).await;
     };
     let Some(mut patch) = change(current, wanted, exact)? else {
         return Ok(Outcome::Unchanged);
@@ -75,7 +75,7 @@ pub fn change<K: Resource + Serialize>(
             annotations.insert(key.into(), Value::Null);
         }
     }
-    Ok(apply::difference(&have, &want))
+    Ok(write::difference(&have, &want))
 }
 
 /// Adds to `want` that what only `have` holds shall go.

@@ -26,11 +26,12 @@ use writ_api::cluster::{
         ClusterDecision, GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL, PlacementDecisionStatus,
     },
 };
-use writ_runtime::{
-    Error, apply, condition,
+use writ_controller::{
+    Error, condition,
     error::Context as _,
     events::Events,
     watching::{Queue, events},
+    write,
 };
 
 pub use self::state::Scheduler;
@@ -182,7 +183,7 @@ async fn write(
     };
     let mut again = None;
     let namespace = placement.namespace().unwrap_or_default();
-    let placements: Api<Placement> = apply::namespaced(&context.client, &namespace);
+    let placements: Api<Placement> = write::namespaced(&context.client, &namespace);
     let generation = placement.metadata.generation;
     let mut status = placement.status.clone().unwrap_or_default();
     match wanted {
@@ -217,9 +218,9 @@ async fn write(
             ..Outcome::default()
         };
         write_objects(context, state, placement, &outcome).await?;
-        let api: Api<PlacementDecision> = apply::namespaced(&context.client, &namespace);
+        let api: Api<PlacementDecision> = write::namespaced(&context.client, &namespace);
         for decision in gone.iter().filter_map(|name| state.decision(&namespace, name)) {
-            apply::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
+            write::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
         }
         for wanted in conditions {
             condition::set(&mut status.conditions, wanted, generation, now);
@@ -228,7 +229,7 @@ async fn write(
         status.decision_groups = vec![group.clone()];
     }
     debug_assert!(condition::find(&status.conditions, CONDITION_MISCONFIGURED).is_some());
-    apply::ensure_status(&placements, placement, &status, MANAGER).await?;
+    write::ensure_status(&placements, placement, &status, MANAGER).await?;
     Ok(again)
 }
 
@@ -291,14 +292,14 @@ async fn write_decisions(
     write_objects(context, state, placement, outcome).await?;
     let namespace = placement.namespace().unwrap_or_default();
     let name = placement.name_any();
-    let api: Api<PlacementDecision> = apply::namespaced(&context.client, &namespace);
+    let api: Api<PlacementDecision> = write::namespaced(&context.client, &namespace);
     for decision in state.decisions_of(&namespace, &name) {
         let wanted = outcome
             .objects
             .iter()
             .any(|object| plan::decision_name(&name, object.slot) == decision.name_any());
         if !wanted {
-            apply::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
+            write::delete(&api, &decision.name_any(), decision.uid().as_deref()).await?;
         }
     }
     Ok(())
@@ -313,7 +314,7 @@ async fn write_objects(
 ) -> Result<(), Error> {
     let namespace = placement.namespace().unwrap_or_default();
     let name = placement.name_any();
-    let api: Api<PlacementDecision> = apply::namespaced(&context.client, &namespace);
+    let api: Api<PlacementDecision> = write::namespaced(&context.client, &namespace);
     let by_score = placement.spec.sort_by == Some(SortBy::Score);
     let mut changes = Vec::new();
     for object in &outcome.objects {
@@ -339,7 +340,7 @@ async fn write_objects(
     for (_, wanted, there, status) in &changes {
         let made = match there {
             Some(there) => {
-                apply::ensure(&api, Some(there), wanted, MANAGER).await?;
+                write::ensure(&api, Some(there), wanted, MANAGER).await?;
                 (*there).clone()
             }
             None => match api.create(&PostParams::default(), wanted).await {
@@ -349,14 +350,14 @@ async fn write_objects(
                         .await
                         .context(|| format!("read PlacementDecision {namespace}/{}", wanted.name_any()))?;
                     // Without our label nobody would find the decisions in it.
-                    apply::ensure(&api, Some(&made), wanted, MANAGER).await?;
+                    write::ensure(&api, Some(&made), wanted, MANAGER).await?;
                     made
                 }
                 answer => answer
                     .context(|| format!("create PlacementDecision {namespace}/{}", wanted.name_any()))?,
             },
         };
-        apply::ensure_status(&api, &made, status, MANAGER).await?;
+        write::ensure_status(&api, &made, status, MANAGER).await?;
     }
     Ok(())
 }

@@ -12,10 +12,10 @@ use writ_api::cluster::{
     AddOnPlacementScore, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement,
     PlacementDecision, placement_decision::PLACEMENT_LABEL,
 };
-use writ_runtime::{
+use writ_controller::{
     Error,
     error::Context as _,
-    guarded::{self, Guarded},
+    tolerant::{self, Guarded},
 };
 
 use super::{
@@ -146,7 +146,7 @@ async fn all<K>(api: &Api<Guarded<K>>, what: &str) -> Result<Vec<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Default,
 {
-    let found = guarded::list(api, &ListParams::default()).await;
+    let found = tolerant::list(api, &ListParams::default()).await;
     found.context(|| format!("list {what}"))
 }
 

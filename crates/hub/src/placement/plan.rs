@@ -15,7 +15,7 @@ use writ_api::cluster::{
     },
     placement_decision::{GROUP_INDEX_LABEL, GROUP_NAME_LABEL},
 };
-use writ_runtime::condition::Wanted;
+use writ_controller::condition::Wanted;
 
 use super::{
     facts::{Facts, Scores},

@@ -25,7 +25,7 @@ use writ_api::{
     cluster::{CLUSTER_NAME_LABEL, ManagedCluster},
     work::ManifestWork,
 };
-use writ_runtime::{
+use writ_controller::{
     Error,
     events::Events,
     watching::{Mirror, Queue, events, metadata_events},

@@ -6,7 +6,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster, managed_cluster::CONDITION_JOINED};
-use writ_runtime::condition;
+use writ_controller::condition;
 use x509_parser::{certification_request::X509CertificationRequest, prelude::FromDer};
 
 use super::{ACCEPT_CSR_ANNOTATION, AGENT_USER_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION};

@@ -7,7 +7,8 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_runtime::{Error, backoff::Backoff, error::Context as _, token, watching};
+use writ_controller::{Error, backoff::Backoff, error::Context as _, watching};
+use writ_process::token;
 
 use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, csr};
 use crate::admission::access::{AGENT_ACCOUNT, cluster_identity};

@@ -10,7 +10,7 @@ use writ_api::cluster::{
         Taint, TaintEffect,
     },
 };
-use writ_runtime::condition::{self, Status, Wanted};
+use writ_controller::condition::{self, Status, Wanted};
 
 use super::{FORCE_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION, rights::Level};
 use crate::admission::managed_cluster::reserved;

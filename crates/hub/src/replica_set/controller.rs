@@ -30,10 +30,11 @@ use writ_api::{
         CascadeDeletionPolicy, ManifestWork, ManifestWorkReplicaSet, REPLICA_SET_FINALIZER, REPLICA_SET_LABEL,
     },
 };
-use writ_runtime::{
-    Error, apply, error::Context as _, events::Events, guarded::guarded, metrics::Meter, segment,
-    watching::metadata_events,
+use writ_controller::{
+    Error, error::Context as _, events::Events, metrics::Meter, tolerant::guarded, watching::metadata_events,
+    write,
 };
+use writ_runtime::segment;
 
 use super::{
     failures::Failures,
@@ -306,7 +307,7 @@ async fn reconcile(set: &ManifestWorkReplicaSet, shared: &Shared) -> Result<Look
         known.keep(&plan.failing);
         known.next(Instant::now())
     });
-    apply::ensure_status(&sets, set, &plan.status, MANAGER).await?;
+    write::ensure_status(&sets, set, &plan.status, MANAGER).await?;
     let next = [plan.look_again, next_attempt, retry].into_iter().flatten().min();
     Ok(Looked {
         next: next.map_or_else(Action::await_change, Action::requeue),
@@ -369,7 +370,7 @@ async fn finalize(
     if !undeleted.is_empty() {
         let whys: Vec<String> = undeleted.iter().map(ToString::to_string).collect();
         let status = plan::undeleted(set, &whys, Timestamp::now());
-        apply::ensure_status(sets, set, &status, MANAGER).await?;
+        write::ensure_status(sets, set, &status, MANAGER).await?;
         return Ok(Looked {
             next: Action::requeue(RETRY),
             failed: joined(undeleted),

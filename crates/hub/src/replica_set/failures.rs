@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use writ_runtime::backoff::Backoff;
+use writ_controller::backoff::Backoff;
 
 /// The first pause after a failure, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));

@@ -13,7 +13,7 @@ use writ_api::work::{
     ManifestWork, ManifestWorkReplicaSet, ManifestWorkReplicaSetStatus, ManifestWorkSpec, PLACEMENT_LABEL,
     PlacementSummary, REPLICA_SET_LABEL, Summary,
 };
-use writ_runtime::condition::{self, Wanted};
+use writ_controller::condition::{self, Wanted};
 
 use crate::MANAGER;
 

@@ -8,10 +8,8 @@ use std::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use writ_api::work::{ManifestWork, ManifestWorkReplicaSet, RolloutStrategy};
-use writ_runtime::{
-    cel::{Answer, Expression, Variable},
-    condition,
-};
+use writ_controller::condition;
+use writ_runtime::cel::{Answer, Expression, Variable};
 
 use super::{
     failures::Unwritten,

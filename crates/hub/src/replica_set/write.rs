@@ -6,7 +6,7 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::work::{ManifestWork, ManifestWorkReplicaSet};
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 use super::plan;
 use crate::MANAGER;
@@ -17,14 +17,14 @@ pub async fn write(client: Client, set: &ManifestWorkReplicaSet, wanted: &Manife
     let api: Api<ManifestWork> = Api::namespaced(client, &namespace);
     let what = || format!("write ManifestWork {namespace}/{name}");
     let Some(current) = api.get_opt(&name).await.context(what)? else {
-        return apply::ensure(&api, None, wanted, MANAGER).await.map(drop);
+        return write::ensure(&api, None, wanted, MANAGER).await.map(drop);
     };
     if let Some(why) = plan::stranger(set, &current) {
         return Err(Error::Invalid(why));
     }
     let have = json!({"spec": current.spec, "labels": current.labels()});
     let want = json!({"spec": wanted.spec, "labels": wanted.labels()});
-    let Some(mut patch) = apply::replacement(&have, &want) else {
+    let Some(mut patch) = write::replacement(&have, &want) else {
         return Ok(());
     };
     // Labels of others stay.
@@ -47,7 +47,7 @@ pub async fn delete(client: Client, works: &[ManifestWork]) -> Vec<Error> {
     for work in works {
         let (namespace, name) = (work.namespace().unwrap_or_default(), work.name_any());
         let api: Api<ManifestWork> = Api::namespaced(client.clone(), &namespace);
-        let deleted = apply::delete(&api, &name, work.uid().as_deref()).await;
+        let deleted = write::delete(&api, &name, work.uid().as_deref()).await;
         errors.extend(deleted.err().map(|error| match error {
             // The same name is in many clusters.
             Error::Api { source, .. } => Error::Api {

@@ -14,11 +14,11 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use writ_api::work::ManifestWork;
-use writ_runtime::{
+use writ_controller::{
     Error,
     error::status_code,
-    guarded::guarded,
     queue::{Next, Queue},
+    tolerant::guarded,
 };
 
 use crate::Context;

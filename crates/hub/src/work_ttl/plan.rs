@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use writ_api::work::{ManifestWork, REPLICA_SET_LABEL};
-use writ_runtime::condition;
+use writ_controller::condition;
 
 /// Nobody waits longer.
 const FOR_EVER: Duration = Duration::from_hours(100 * 365 * 24);

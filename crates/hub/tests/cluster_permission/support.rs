@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_api::{rbac::ClusterPermission, work::ManifestWork};
-use writ_runtime::health::Health;
+use writ_controller::health::Health;
 use writ_testenv::{ControlPlane, Options};
 
 /// Installs every definition and waits until the server serves them.
@@ -71,7 +71,7 @@ pub struct Hub {
 /// A hub process in this one.
 pub struct Running {
     shutdown: CancellationToken,
-    task: JoinHandle<Result<(), writ_runtime::Error>>,
+    task: JoinHandle<Result<(), writ_controller::Error>>,
 }
 
 impl Running {

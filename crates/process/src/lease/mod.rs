@@ -15,8 +15,8 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::jitter;
 pub use store::{Named, Record, Refused, Store};
+use writ_controller::backoff::jitter;
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug)]

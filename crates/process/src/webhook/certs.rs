@@ -22,7 +22,7 @@ use rustls::{
 use tokio::time::Instant;
 
 use super::{Source, Target};
-use crate::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 /// The CA's certificates, newest first.
 const BUNDLE: &str = "ca.crt";

@@ -18,7 +18,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Configurations, Target};
-use crate::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 /// The field manager of the configurations.
 const MANAGER: &str = "writ-webhook";
@@ -101,7 +101,7 @@ where
         .get_opt(&name)
         .await
         .context(|| format!("get {} {name}", K::kind(&())))?;
-    match apply::ensure(&api, current.as_ref(), wanted, MANAGER).await {
+    match write::ensure(&api, current.as_ref(), wanted, MANAGER).await {
         // Another replica created it in between: it writes what we would.
         Err(error) if error.is_code(409) => Ok(()),
         result => result.map(drop),

@@ -20,8 +20,8 @@ use kube::Client;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, backoff::Backoff, health::Health};
 pub use certs::Timing;
+use writ_controller::{Error, backoff::Backoff, health::Health};
 
 /// The largest review that is read: the old object as an API server stores it, the new one as large as a request may
 /// be, 3 MiB, and their frame. What is not read is refused, so that whoever can make an object large could keep

@@ -18,7 +18,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::Error;
+use writ_controller::Error;
 
 /// More connections than API servers open; the rest waits in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;

@@ -12,7 +12,7 @@ mod tests;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::Error;
+use writ_controller::Error;
 
 /// How much anchors and aliases may add to what is written: a few lines of them can stand for more than any memory holds.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use kube::{
 use serde_json::json;
 use tokio::task::JoinSet;
 use writ_api::configsync::{RoleRefState, RoleRefStatus};
-use writ_runtime::{
+use writ_controller::{
     Error,
     condition::{FIELDS_IGNORED, ignored_message},
     error::Context as _,

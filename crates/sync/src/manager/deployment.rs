@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, Client, runtime::reflector::ObjectRef};
 use serde_json::json;
-use writ_runtime::{Error, apply};
+use writ_controller::{Error, write};
 
 use super::{objects, plan, watches::Stores};
 use crate::{
@@ -114,5 +114,5 @@ pub async fn remove(client: &Client, stores: &Stores, id: &SyncId) -> Result<(),
         return Ok(());
     };
     let api: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    apply::delete(&api, &name, current.metadata.uid.as_deref()).await
+    write::delete(&api, &name, current.metadata.uid.as_deref()).await
 }

@@ -15,7 +15,7 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
-use writ_runtime::{Error, apply, error::Context as _};
+use writ_controller::{Error, error::Context as _, write};
 
 use super::plan;
 use crate::model::{SYSTEM_NAMESPACE, SyncId};
@@ -131,7 +131,7 @@ where
     }
     let (empty, name) = (subjects.is_empty(), binding.name_any());
     if empty {
-        apply::delete(api, &name, binding.uid().as_deref()).await?;
+        write::delete(api, &name, binding.uid().as_deref()).await?;
         return Ok(true);
     }
     // With the version that was read: somebody else's subject that came in between stays.

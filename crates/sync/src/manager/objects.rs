@@ -13,10 +13,10 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use writ_api::kpt::ResourceGroup;
-use writ_runtime::{
+use writ_controller::{
     Error,
-    apply::{self, Outcome},
     error::Context as _,
+    write::{self, Outcome},
 };
 
 use super::{
@@ -189,7 +189,7 @@ where
 {
     let name = binding.name_any();
     if names::is_binding(id, &name) {
-        apply::delete(api, &name, binding.uid().as_deref()).await?;
+        write::delete(api, &name, binding.uid().as_deref()).await?;
         return Ok(true);
     }
     match id.kind {
@@ -243,7 +243,7 @@ where
         .labels(&names::selector(id))
         .fields(&format!("metadata.name={name}"));
     for object in found(&api, id, &list).await? {
-        apply::delete(&api, name, object.uid().as_deref()).await?;
+        write::delete(&api, name, object.uid().as_deref()).await?;
     }
     Ok(())
 }
@@ -265,10 +265,10 @@ where
         let seen = live.as_ref().or(current);
         let attempt = match seen {
             Some(have) if replace(have) => {
-                apply::delete(api, &name, have.uid().as_deref()).await?;
-                apply::ensure(api, None, wanted, FIELD_MANAGER).await
+                write::delete(api, &name, have.uid().as_deref()).await?;
+                write::ensure(api, None, wanted, FIELD_MANAGER).await
             }
-            seen => apply::ensure(api, seen, wanted, FIELD_MANAGER).await,
+            seen => write::ensure(api, seen, wanted, FIELD_MANAGER).await,
         };
         match attempt {
             // Our copy is old: somebody made, removed or replaced it in between.
@@ -279,7 +279,7 @@ where
                     .await
                     .context(|| format!("read {kind} {name}"))?;
                 if live.is_none() {
-                    let made = apply::ensure(api, None, wanted, FIELD_MANAGER).await;
+                    let made = write::ensure(api, None, wanted, FIELD_MANAGER).await;
                     if !made.as_ref().is_err_and(|error| error.is_code(409)) {
                         return made;
                     }

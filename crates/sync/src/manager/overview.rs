@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::ListParams};
 use writ_api::kpt::ResourceGroup;
-use writ_runtime::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 use super::watches::Stores;
 use crate::reconciler::{self, object::Key};

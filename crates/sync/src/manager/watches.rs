@@ -25,10 +25,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use writ_api::{configsync::RoleRefKind, kpt::ResourceGroup};
-use writ_runtime::{
-    guarded::{Guarded, guarded},
+use writ_controller::{
     health::{Gate, Health},
     queue::Queue,
+    tolerant::{Guarded, guarded},
 };
 
 use super::{

@@ -7,7 +7,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy},
 };
 use serde_json::{Map, Value, json};
-use writ_runtime::error::status_code;
+use writ_controller::error::status_code;
 
 use super::{
     claims::Claims,

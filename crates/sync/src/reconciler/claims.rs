@@ -5,7 +5,7 @@
 //! the inventories of others: the manager, in whose process it runs, looks for it.
 
 use futures::future::BoxFuture;
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use super::{engine::Engine, object::Key};
 use crate::{

@@ -7,7 +7,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use writ_api::configsync::Git;
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use crate::{model::SyncId, names};
 

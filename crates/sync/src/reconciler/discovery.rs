@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::{Client, core::ApiResource};
-use writ_runtime::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 /// How long it is believed that there is no such kind: thousands of objects ask for the same one.
 const BELIEVED: Duration = Duration::from_millis(500);

@@ -22,11 +22,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use writ_api::kpt::ResourceGroup;
-use writ_runtime::{
+use writ_controller::{
     Error,
     backoff::Backoff,
-    guarded::{Guarded, guarded},
     health::Gate,
+    tolerant::{Guarded, guarded},
 };
 
 use super::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use writ_api::configsync::{Git, GitAuth};
-use writ_runtime::error::Context as _;
+use writ_controller::error::Context as _;
 
 use super::{
     Shared,

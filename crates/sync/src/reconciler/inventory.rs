@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::kpt::{ObjMetadata, ResourceGroup};
-use writ_runtime::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 use super::object::Key;
 use crate::model::SyncId;

@@ -44,7 +44,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use writ_api::kpt::ResourceGroup;
-use writ_runtime::{Error, client, error::Context as _, health::Health};
+use writ_controller::{Error, error::Context as _, health::Health};
+use writ_process::client;
 
 use crate::{
     Context, Options,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use writ_api::configsync::{RootSyncSpec, overrides::NamespaceStrategy};
-use writ_runtime::error::status_code;
+use writ_controller::error::status_code;
 
 use super::{
     engine::Engine,

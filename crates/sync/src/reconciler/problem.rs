@@ -51,7 +51,7 @@ impl Problem {
 
     /// What a status says of it.
     pub fn text(&self) -> String {
-        writ_runtime::condition::clip(&format!("KNV{}: {}", self.code, self.message), MAX_LENGTH)
+        writ_controller::condition::clip(&format!("KNV{}: {}", self.code, self.message), MAX_LENGTH)
     }
 
     fn report(&self) -> SyncError {
@@ -59,7 +59,7 @@ impl Problem {
             source_path: self
                 .path
                 .as_ref()
-                .map(|path| writ_runtime::condition::clip(path, MAX_PATH)),
+                .map(|path| writ_controller::condition::clip(path, MAX_PATH)),
             name: self.object.as_ref().map(|o| o.name.clone()),
             namespace: self
                 .object

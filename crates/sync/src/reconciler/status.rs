@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use serde_json::json;
 use writ_api::configsync::{GitStatus, RenderingStatus, SourceStatus, SyncStatus};
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use super::problem::{self, Problem};
 use crate::{

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::Value;
 use tokio::{sync::mpsc, task::AbortHandle};
-use writ_runtime::backoff::Backoff;
+use writ_controller::backoff::Backoff;
 
 use super::{discovery::Kind, object::Key};
 use crate::names;

@@ -19,7 +19,7 @@ use writ_api::{
     addon::ManagedClusterAddOn,
     authentication::{AGENT_ROLE, ManagedServiceAccount},
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{Stage, forbidden, gone};
 use crate::{

@@ -15,8 +15,8 @@ use serde_json::json;
 use tempfile::TempDir;
 use writ_agent::registration::identity;
 use writ_api::{addon::ManagedClusterAddOn, authentication::AGENT_ROLE};
+use writ_controller::condition;
 use writ_hub::{options::RegistrationDriver, registration::people};
-use writ_runtime::condition;
 
 use super::{
     Stage,

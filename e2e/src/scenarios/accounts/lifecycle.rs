@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use writ_agent::options::TokenOptions;
-use writ_runtime::{clock::Clock, condition};
+use writ_controller::{clock::Clock, condition};
 
 use super::{Stage, gone};
 use crate::{Fleet, at_once, fleet::AGENT_NAMESPACE, wait::until, yaml};

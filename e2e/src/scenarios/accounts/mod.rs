@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 use writ_api::authentication::ManagedServiceAccount;
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use crate::{
     Fleet, Scenario,

@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{Stage, gone};
 use crate::{

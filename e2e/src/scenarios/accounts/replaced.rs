@@ -6,7 +6,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{Stage, gone};
 use crate::{Fleet, fleet::AGENT_NAMESPACE, wait::until, yaml};

@@ -11,7 +11,7 @@ use writ_api::{
     cluster::{ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding},
     proxy,
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{Stage, gone};
 use crate::{Fleet, wait::until, yaml};

@@ -27,11 +27,11 @@ use writ_agent::registration::{
     store::{Store, auth_of},
 };
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
+use writ_controller::clock::Clock;
 use writ_hub::{
     options::RegistrationDriver,
     registration::people::{self, Accepted},
 };
-use writ_runtime::clock::Clock;
 
 use super::{
     create, grant, refused,

@@ -39,7 +39,7 @@ use kube::{
 use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
 use writ_hub::admission::AdmissionOptions;
-use writ_runtime::webhook::{Options as Webhook, Target};
+use writ_process::webhook::{Options as Webhook, Target};
 
 use crate::{
     Fleet, Scenario,

@@ -17,7 +17,7 @@ use writ_agent::registration::{
 use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
 use writ_hub::registration::people::{self, Accepted};
 
-use writ_runtime::clock::Clock;
+use writ_controller::clock::Clock;
 
 use super::{create, refused, relabel, run_hub, told};
 use crate::{

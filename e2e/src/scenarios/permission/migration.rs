@@ -183,7 +183,7 @@ pub async fn no_gap(fleet: Fleet) -> Result<()> {
         .await?;
     wait::until_true("the agent has applied upstream's work", || async {
         let status = works.get(&theirs.name_any()).await?.status.unwrap_or_default();
-        let applied = writ_runtime::condition::find(&status.conditions, "Applied").cloned();
+        let applied = writ_controller::condition::find(&status.conditions, "Applied").cloned();
         Ok(applied
             .is_some_and(|c| c.status == "True" && c.observed_generation == replaced.metadata.generation))
     })

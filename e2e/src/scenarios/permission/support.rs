@@ -17,7 +17,7 @@ use writ_api::{
     cluster::{ManagedCluster, cluster_claim::CLAIM_AGENT},
     rbac::ClusterPermission,
 };
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use crate::{Cluster, Fleet, fleet::Running, wait};
 

@@ -15,7 +15,7 @@ use writ_api::{
     work::{ManifestWork, ManifestWorkReplicaSet},
 };
 use writ_hub::admission::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
-use writ_runtime::webhook;
+use writ_process::webhook;
 
 use super::support::{accept, agent, condition, config_map, create, works};
 use crate::{Fleet, fleet::Running, wait, yaml};

@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use tower::BoxError;
 use writ_agent::options::WorkOptions;
-use writ_runtime::condition::find;
+use writ_controller::condition::find;
 
 use super::support::{
     accept, agent, change, condition, config_map, config_maps, create, gone, holds, spoke, status_of, works,

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_api::work::{ManifestWork, PRUNED_CONDITION};
-use writ_runtime::condition::find;
+use writ_controller::condition::find;
 
 use super::support::{
     agent, change, condition, config_map, config_maps, create, gone, holds, spoke, status_of, works,

@@ -14,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use writ_agent::options::WorkOptions;
 use writ_api::work::ManifestWork;
-use writ_runtime::condition::find;
+use writ_controller::condition::find;
 
 use super::{
     count::Requests,

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_api::work::{ManifestWork, ManifestWorkStatus};
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use crate::{Fleet, fleet::Running, wait, yaml};
 

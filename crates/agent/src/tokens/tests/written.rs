@@ -1,7 +1,7 @@
 //! What is written: the status and the Secret.
 
 use serde_json::json;
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{
     super::{

@@ -3,10 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use writ_api::work::{FeedbackRule, FeedbackType, FeedbackValue, FieldValue, FieldValueType, JsonPath};
-use writ_runtime::{
-    condition::Wanted,
-    path::{Budget, Path},
-};
+use writ_controller::condition::Wanted;
+use writ_runtime::path::{Budget, Path};
 
 use super::super::status::FEEDBACK;
 

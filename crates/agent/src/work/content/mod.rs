@@ -5,7 +5,7 @@ mod rules;
 
 use kube::core::DynamicObject;
 use serde_json::Value;
-use writ_runtime::condition::Wanted;
+use writ_controller::condition::Wanted;
 
 use super::{
     config::Config,

@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 use writ_api::work::{ConditionRule, ConditionRuleType, MAX_RULE_EXPRESSIONS, RESERVED_CONDITIONS};
-use writ_runtime::{
-    cel::{Answer, Expression, Variable},
-    condition::{Status, Wanted, clip},
-};
+use writ_controller::condition::{Status, Wanted, clip};
+use writ_runtime::cel::{Answer, Expression, Variable};
 
 /// The longest message that is computed: a thousand of them have to fit into one status.
 const MAX_MESSAGE: usize = 1024;

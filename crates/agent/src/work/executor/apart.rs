@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use writ_api::work::ExecutorServiceAccount;
-use writ_runtime::Error;
+use writ_controller::Error;
 
 use super::{
     Gate,

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use writ_api::work::ExecutorServiceAccount;
 use writ_authz::Kind;
-use writ_runtime::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 use super::{
     CONCURRENCY, Gate,
@@ -112,7 +112,7 @@ mod tests {
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::json;
-    use writ_runtime::queue::Queue;
+    use writ_controller::queue::Queue;
 
     use super::*;
     use crate::{Options, work::executor::Work};

@@ -11,7 +11,7 @@ use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
 use writ_authz::Kind;
-use writ_runtime::backoff::Backoff;
+use writ_controller::backoff::Backoff;
 
 use super::{
     Shared,
@@ -162,7 +162,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::{sync::Notify, time::Instant};
     use writ_authz::Key;
-    use writ_runtime::queue::Queue;
+    use writ_controller::queue::Queue;
 
     use super::{super::Unlisted, *};
 

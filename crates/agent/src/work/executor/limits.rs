@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::Instant};
 use writ_api::work::Executor;
 use writ_authz::{Budget, Kind};
-use writ_runtime::queue::Queue;
+use writ_controller::queue::Queue;
 
 use super::{
     Gate, Shared, Unlisted, Verdict,

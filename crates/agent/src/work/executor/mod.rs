@@ -41,12 +41,12 @@ use kube::{Api, Client, api::PostParams};
 use tokio::{sync::OnceCell, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use writ_api::work::{Executor, ExecutorServiceAccount};
-use writ_runtime::{
+use writ_controller::{
     Error,
     error::{Context as _, status_code},
     queue::Queue,
-    whoami::whoami,
 };
+use writ_process::whoami::whoami;
 
 use self::{
     escalation::Compared,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::ApiResource;
 use writ_api::work::WATCHED_CONDITION;
-use writ_runtime::condition::{self, Wanted};
+use writ_controller::condition::{self, Wanted};
 
 use super::MAX_NAMESPACES;
 use crate::work::objects::Name;

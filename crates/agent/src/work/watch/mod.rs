@@ -21,7 +21,7 @@ use std::{
 use kube::{Client, core::ApiResource};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
-use writ_runtime::queue::Queue;
+use writ_controller::queue::Queue;
 
 use self::{
     blind::{Blind, Why},

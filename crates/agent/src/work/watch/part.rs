@@ -13,7 +13,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use tokio::time::{Instant, sleep_until};
-use writ_runtime::{backoff::Backoff, error::status_code, queue::Queue};
+use writ_controller::{backoff::Backoff, error::status_code, queue::Queue};
 
 use super::{Shared, State};
 use crate::work::{

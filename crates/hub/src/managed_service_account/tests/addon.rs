@@ -7,7 +7,7 @@ use k8s_openapi::{
 use kube::api::ObjectMeta;
 use serde_json::json;
 use writ_api::{addon::ManagedClusterAddOnStatus, cluster::ManagedCluster, work::ManifestWork};
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::{
     super::{

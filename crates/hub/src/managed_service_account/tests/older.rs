@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use writ_api::{authentication::ManagedServiceAccount, proxy};
 use writ_apiserver::Server;
-use writ_runtime::condition;
+use writ_controller::condition;
 
 use super::super::{
     controller::{Key, Shared},

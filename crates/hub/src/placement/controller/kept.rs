@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 use writ_api::cluster::{AddOnPlacementScore, PlacementDecision};
-use writ_runtime::watching::Mirror;
+use writ_controller::watching::Mirror;
 
 use super::chosen::placement_of;
 use crate::placement::{

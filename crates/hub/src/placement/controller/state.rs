@@ -14,7 +14,7 @@ use writ_api::cluster::{
     placement::{DecisionGroupStatus, PlacementSpec, SCHEDULING_DISABLE_ANNOTATION, SortBy},
     placement_decision::PLACEMENT_LABEL,
 };
-use writ_runtime::watching::Mirror;
+use writ_controller::watching::Mirror;
 
 use super::{
     Event, Wanted,

@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_runtime::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _};
 
 use super::State;
 use crate::{

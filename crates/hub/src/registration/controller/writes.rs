@@ -23,11 +23,12 @@ use writ_api::{
     cluster::{CLUSTER_NAME_LABEL, ManagedCluster, managed_cluster::Taint},
     work::ManifestWork,
 };
-use writ_runtime::{
-    Error, apply,
+use writ_controller::{
+    Error,
     condition::{self, Wanted},
     error::Context as _,
-    guarded::Guarded,
+    tolerant::Guarded,
+    write,
 };
 
 use super::State;
@@ -99,7 +100,7 @@ impl State {
             upsert(&namespaces, None, &namespace).await?;
         }
         if !has_lease {
-            let leases: Api<Lease> = apply::namespaced(&self.context.client, cluster);
+            let leases: Api<Lease> = write::namespaced(&self.context.client, cluster);
             let lease = Lease {
                 metadata: ObjectMeta {
                     name: Some(LEASE.into()),
@@ -141,7 +142,7 @@ impl State {
         let client = &self.context.client;
         let roles: Api<ClusterRole> = Api::all(client.clone());
         let cluster_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-        let bindings: Api<RoleBinding> = apply::namespaced(client, cluster);
+        let bindings: Api<RoleBinding> = write::namespaced(client, cluster);
         for role in &wanted.roles {
             let current = self.seen.roles.get(&role.name_any());
             upsert_if(&roles, current, role, |there| rights::is_for(there, cluster)).await?;
@@ -163,7 +164,7 @@ impl State {
         };
         for binding in self.seen.bindings.in_namespace(cluster) {
             if !wanted.bindings.iter().any(|w| w.name_any() == binding.name_any()) {
-                apply::delete(&bindings, &binding.name_any(), binding.uid().as_deref()).await?;
+                write::delete(&bindings, &binding.name_any(), binding.uid().as_deref()).await?;
             }
         }
         for name in &rights::names(cluster) {
@@ -171,7 +172,7 @@ impl State {
                 && is_own(binding.labels())
                 && !wanted.cluster_bindings.iter().any(|w| w.name_any() == *name)
             {
-                apply::delete(&cluster_bindings, name, binding.uid().as_deref()).await?;
+                write::delete(&cluster_bindings, name, binding.uid().as_deref()).await?;
             }
         }
         for name in &rights::names(cluster) {
@@ -181,7 +182,7 @@ impl State {
                 && reserved(cluster).is_none()
                 && !wanted.roles.iter().any(|w| w.name_any() == *name)
             {
-                apply::delete(&roles, name, role.uid().as_deref()).await?;
+                write::delete(&roles, name, role.uid().as_deref()).await?;
             }
         }
         Ok(())
@@ -191,7 +192,7 @@ impl State {
     /// and with it they die.
     async fn write_account(&self, cluster: &ManagedCluster, mut wanted: ServiceAccount) -> Result<(), Error> {
         let name = cluster.name_any();
-        let accounts: Api<ServiceAccount> = apply::namespaced(&self.context.client, &name);
+        let accounts: Api<ServiceAccount> = write::namespaced(&self.context.client, &name);
         let mut current = accounts
             .get_opt(AGENT_ACCOUNT)
             .await
@@ -201,13 +202,13 @@ impl State {
                 cluster = name,
                 "replacing the account of a former cluster of that name"
             );
-            apply::delete(&accounts, AGENT_ACCOUNT, former.uid().as_deref()).await?;
+            write::delete(&accounts, AGENT_ACCOUNT, former.uid().as_deref()).await?;
         }
         let uid = cluster.uid().unwrap_or_default();
         wanted
             .annotations_mut()
             .insert(rights::CLUSTER_UID_ANNOTATION.into(), uid);
-        apply::ensure(&accounts, current.as_ref(), &wanted, MANAGER).await?;
+        write::ensure(&accounts, current.as_ref(), &wanted, MANAGER).await?;
         Ok(())
     }
 
@@ -272,7 +273,7 @@ impl State {
         match what {
             Delete::Nothing => {}
             Delete::AddOns => {
-                let api: Api<ManagedClusterAddOn> = apply::namespaced(&self.context.client, cluster);
+                let api: Api<ManagedClusterAddOn> = write::namespaced(&self.context.client, cluster);
                 api.delete_collection(&DeleteParams::background(), &ListParams::default())
                     .await
                     .context(|| format!("delete the add-ons of cluster {cluster}"))?;
@@ -281,9 +282,9 @@ impl State {
             Delete::WorksByForce => {
                 // Guarded: an agent that reported what nobody can read is no reason to keep its cluster.
                 let addons: Api<Guarded<ManagedClusterAddOn>> =
-                    apply::namespaced(&self.context.client, cluster);
+                    write::namespaced(&self.context.client, cluster);
                 strip_and_delete(&addons).await?;
-                let works: Api<Guarded<ManifestWork>> = apply::namespaced(&self.context.client, cluster);
+                let works: Api<Guarded<ManifestWork>> = write::namespaced(&self.context.client, cluster);
                 strip_and_delete(&works).await?;
             }
         }
@@ -292,8 +293,8 @@ impl State {
 
     /// How many works and add-ons the server has for a cluster; more than one counts as one.
     pub(super) async fn count_left(&self, cluster: &str) -> Result<(usize, usize), Error> {
-        let works: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
-        let addons: Api<ManagedClusterAddOn> = apply::namespaced(&self.context.client, cluster);
+        let works: Api<ManifestWork> = write::namespaced(&self.context.client, cluster);
+        let addons: Api<ManagedClusterAddOn> = write::namespaced(&self.context.client, cluster);
         let one = ListParams::default().limit(1);
         let works = works
             .list_metadata(&one)
@@ -308,17 +309,17 @@ impl State {
 
     /// What the next cluster of this name must not find: accounts with their tokens, and the identity of the agent.
     pub(super) async fn clear_home(&self, cluster: &str) -> Result<(), Error> {
-        let accounts: Api<ManagedServiceAccount> = apply::namespaced(&self.context.client, cluster);
+        let accounts: Api<ManagedServiceAccount> = write::namespaced(&self.context.client, cluster);
         accounts
             .delete_collection(&DeleteParams::background(), &ListParams::default())
             .await
             .context(|| format!("delete the accounts of cluster {cluster}"))?;
-        let identities: Api<ServiceAccount> = apply::namespaced(&self.context.client, cluster);
-        apply::delete(&identities, AGENT_ACCOUNT, None).await
+        let identities: Api<ServiceAccount> = write::namespaced(&self.context.client, cluster);
+        write::delete(&identities, AGENT_ACCOUNT, None).await
     }
 
     async fn delete_works(&self, cluster: &str) -> Result<(), Error> {
-        let api: Api<ManifestWork> = apply::namespaced(&self.context.client, cluster);
+        let api: Api<ManifestWork> = write::namespaced(&self.context.client, cluster);
         api.delete_collection(&DeleteParams::background(), &ListParams::default())
             .await
             .context(|| format!("delete the works of cluster {cluster}"))?;
@@ -338,7 +339,7 @@ where
         .context(|| format!("list {kind}"))?;
     for object in list {
         let name = object.name_any();
-        apply::delete(api, &name, object.uid().as_deref()).await?;
+        write::delete(api, &name, object.uid().as_deref()).await?;
         let patch = json!({"metadata": {"uid": object.uid(), "finalizers": null}});
         match api
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
