@@ -1,5 +1,6 @@
-//! What a process needs besides its controllers: clients, health endpoints, logs, lease, supervision, webhook TLS.
+//! What a process needs besides its controllers: clients, health endpoints, logs, lease, supervision, admission webhooks.
 
+pub mod admission;
 pub mod client;
 pub mod crds;
 pub mod health;

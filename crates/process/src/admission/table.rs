@@ -1,23 +1,16 @@
-//! The webhooks of clusters, sets and bindings: reads the request, asks the handler, asks the authorizer, answers.
-//!
-//! Each kind has a file of pure decisions: given the request and what was read, either a refusal, or what the
-//! requester must be allowed, in [`super::access`]'s words. Some of these webhooks also complete objects.
+//! From a table of webhooks to the configurations of the API server and the routes of the server.
+
+use std::sync::Arc;
 
 use axum::{Json, Router, routing::post};
-use futures::{
-    FutureExt,
-    future::{self, BoxFuture},
-};
 use k8s_openapi::api::{
     admissionregistration::v1::{
-        MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
         ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
     },
     authentication::v1::UserInfo,
-    authorization::v1::ResourceAttributes,
 };
 use kube::{
-    Client,
     api::ObjectMeta,
     core::{
         DynamicObject,
@@ -27,246 +20,92 @@ use kube::{
 use writ_controller::Error;
 
 use super::{
-    Authorizer, Request, Reviews,
-    access::{Access, Decision, Requester},
-    clusters,
+    authorizer::Authorizer,
+    model::{Decision, Request, Requirement, Webhook},
 };
-use crate::Context;
+use crate::webhook::Configurations;
 
-/// The name of both configurations.
-pub const CONFIGURATION: &str = "clusters.admission.writ.dev";
+/// How long the API server waits for an answer.
+const TIMEOUT_SECONDS: i32 = 10;
 
-/// Decides about one request.
-pub type Handler = fn(Context, Request) -> BoxFuture<'static, Result<Answer, Error>>;
-
-/// What a handler says.
-#[derive(Debug)]
-pub struct Answer {
-    /// Whether the request goes on.
-    pub decision: Decision,
-    /// How the object changes on the way; mutating webhooks only.
-    pub patch: Option<json_patch::Patch>,
-}
-
-impl From<Decision> for Answer {
-    fn from(decision: Decision) -> Self {
-        Self {
-            decision,
-            patch: None,
-        }
-    }
-}
-
-/// One webhook.
-pub struct Webhook {
-    /// The name that people see in a refusal.
-    pub name: &'static str,
-    /// The path on the server.
-    pub path: &'static str,
-    /// Whether it may change objects.
-    pub mutating: bool,
-    /// The API group.
-    pub group: &'static str,
-    /// The resource, in all of its versions.
-    pub resource: &'static str,
-    /// The operations.
-    pub operations: &'static [&'static str],
-    /// Decides.
-    pub handler: Handler,
-}
-
-const CLUSTER: &str = "cluster.open-cluster-management.io";
-
-/// Every webhook.
-pub const WEBHOOKS: &[Webhook] = &[
-    Webhook {
-        name: "managedclustermutators.admission.cluster.open-cluster-management.io",
-        path: "/mutate-cluster-open-cluster-management-io-v1-managedcluster",
-        mutating: true,
-        group: CLUSTER,
-        resource: "managedclusters",
-        operations: &["CREATE", "UPDATE"],
-        handler: |context, request| clusters::mutate_cluster(context, request).boxed(),
-    },
-    Webhook {
-        name: "managedclustervalidators.admission.cluster.open-cluster-management.io",
-        path: "/validate-cluster-open-cluster-management-io-v1-managedcluster",
-        mutating: false,
-        group: CLUSTER,
-        resource: "managedclusters",
-        operations: &["CREATE", "UPDATE", "DELETE"],
-        handler: |context, request| clusters::validate_cluster(context, request).boxed(),
-    },
-    Webhook {
-        name: "managedclustersetmutators.admission.cluster.open-cluster-management.io",
-        path: "/mutate-cluster-open-cluster-management-io-managedclusterset",
-        mutating: true,
-        group: CLUSTER,
-        resource: "managedclustersets",
-        operations: &["CREATE", "UPDATE"],
-        handler: |context, request| clusters::mutate_set(context, request).boxed(),
-    },
-    Webhook {
-        name: "managedclustersetvalidators.admission.cluster.open-cluster-management.io",
-        path: "/validate-cluster-open-cluster-management-io-managedclusterset",
-        mutating: false,
-        group: CLUSTER,
-        resource: "managedclustersets",
-        operations: &["CREATE", "UPDATE", "DELETE"],
-        handler: |context, request| clusters::validate_set(context, request).boxed(),
-    },
-    Webhook {
-        name: "managedclustersetbindingvalidators.admission.cluster.open-cluster-management.io",
-        path: "/validate-cluster-open-cluster-management-io-v1beta2-managedclustersetbinding",
-        mutating: false,
-        group: CLUSTER,
-        resource: "managedclustersetbindings",
-        operations: &["CREATE", "UPDATE"],
-        handler: |_, request| future::ready(clusters::validate_binding(&request)).boxed(),
-    },
-];
-
-/// The routes of all webhooks of this file.
-pub fn router(context: &Context) -> Router {
-    WEBHOOKS.iter().fold(Router::new(), |router, webhook| {
-        let context = context.clone();
-        router.route(
-            webhook.path,
-            post(move |Json(review): Json<AdmissionReview<DynamicObject>>| {
-                let context = context.clone();
-                async move { Json(answer(context, webhook, review).await) }
-            }),
-        )
-    })
-}
-
-async fn answer(
-    context: Context,
-    webhook: &'static Webhook,
-    review: AdmissionReview<DynamicObject>,
-) -> AdmissionReview<DynamicObject> {
-    let request: Request = match review.try_into() {
-        Ok(request) => request,
-        Err(error) => return AdmissionResponse::invalid(error).into_review(),
-    };
-    let response = AdmissionResponse::from(&request);
-    let user = request.user_info.clone();
-    let client = context.client.clone();
-    match (webhook.handler)(context, request).await {
-        Ok(answer) => conclude(&client, &user, response, answer)
-            .await
-            .unwrap_or_else(|(response, error)| refuse(response, 500, error.to_string())),
-        Err(error) => {
-            let code = if matches!(error, Error::Invalid(_)) {
-                400
-            } else {
-                500
-            };
-            refuse(response, code, error.to_string())
-        }
-    }
-    .into_review()
-}
-
-/// Asks for every need of the decision, and answers.
-async fn conclude(
-    client: &Client,
-    user: &UserInfo,
-    mut response: AdmissionResponse,
-    answer: Answer,
-) -> Result<AdmissionResponse, (AdmissionResponse, Error)> {
-    let (needs, warnings) = match answer.decision {
-        Decision::Refuse { code, message } => return Ok(refuse(response, code, message)),
-        Decision::AllowIf { needs, warnings } => (needs, warnings),
-    };
-    for need in needs {
-        let mut met = false;
-        for access in &need.any_of {
-            match allows(client, user, access).await {
-                Ok(true) => {
-                    met = true;
-                    break;
-                }
-                Ok(false) => {}
-                Err(error) => return Err((response, error)),
-            }
-        }
-        if !met {
-            return Ok(refuse(response, 403, need.refusal));
-        }
-    }
-    if !warnings.is_empty() {
-        response.warnings = Some(warnings);
-    }
-    match answer.patch {
-        Some(patch) if !patch.0.is_empty() => {
-            let unpatched = response.clone();
-            response.with_patch(patch).map_err(|e| {
-                (
-                    unpatched,
-                    Error::Invalid(format!("the patch cannot be written: {e}")),
-                )
-            })
-        }
-        _ => Ok(response),
-    }
-}
-
-fn refuse(response: AdmissionResponse, code: u16, message: String) -> AdmissionResponse {
-    let mut response = response.deny(message);
-    response.result.code = code;
-    response.result.reason = match code {
-        403 => "Forbidden",
-        400 => "BadRequest",
-        _ => "InternalError",
-    }
-    .into();
-    response
-}
-
-/// Whether the hub's authorizer lets this user do this.
-pub async fn allows(client: &Client, user: &UserInfo, access: &Access) -> Result<bool, Error> {
-    let (resource, subresource) = match access.resource.split_once('/') {
-        Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
-        None => (access.resource, None),
-    };
-    let attributes = ResourceAttributes {
-        verb: Some(access.verb.into()),
-        group: Some(access.group.into()),
-        resource: Some(resource.into()),
-        subresource,
-        name: access.name.clone(),
-        ..ResourceAttributes::default()
-    };
-    Reviews(client.clone()).allowed(user, attributes).await
-}
-
-/// The requester in the words of the decisions.
-pub fn requester(user: &UserInfo) -> Requester {
-    Requester {
-        name: user.username.clone().unwrap_or_default(),
-        groups: user.groups.clone().unwrap_or_default(),
-    }
-}
-
-fn metadata() -> ObjectMeta {
-    ObjectMeta {
-        name: Some(CONFIGURATION.into()),
+/// The configuration objects of all webhooks, in the order of the table.
+pub fn configurations<C>(table: &[Webhook<C>]) -> Configurations {
+    let metadata = |name: &str| ObjectMeta {
+        name: Some(name.into()),
         ..ObjectMeta::default()
+    };
+    let mutating = by_configuration(table, true).into_iter();
+    let validating = by_configuration(table, false).into_iter();
+    Configurations {
+        mutating: mutating
+            .map(|(name, webhooks)| MutatingWebhookConfiguration {
+                metadata: metadata(name),
+                webhooks: Some(webhooks.into_iter().map(mutating_webhook).collect()),
+            })
+            .collect(),
+        validating: validating
+            .map(|(name, webhooks)| ValidatingWebhookConfiguration {
+                metadata: metadata(name),
+                webhooks: Some(webhooks.into_iter().map(validating_webhook).collect()),
+            })
+            .collect(),
     }
 }
 
-fn rules(webhook: &Webhook) -> Vec<RuleWithOperations> {
-    vec![RuleWithOperations {
-        api_groups: Some(vec![webhook.group.into()]),
-        api_versions: Some(vec!["*".into()]),
-        resources: Some(vec![webhook.resource.into()]),
-        operations: Some(webhook.operations.iter().map(|o| (*o).to_owned()).collect()),
-        scope: Some("*".into()),
-    }]
+fn by_configuration<C>(table: &[Webhook<C>], mutating: bool) -> Vec<(&'static str, Vec<&Webhook<C>>)> {
+    let mut found: Vec<(&str, Vec<&Webhook<C>>)> = Vec::new();
+    for webhook in table.iter().filter(|webhook| webhook.mutating == mutating) {
+        match found.iter_mut().find(|(name, _)| *name == webhook.configuration) {
+            Some((_, webhooks)) => webhooks.push(webhook),
+            None => found.push((webhook.configuration, vec![webhook])),
+        }
+    }
+    found
 }
 
-fn client_config(webhook: &Webhook) -> WebhookClientConfig {
+fn mutating_webhook<C>(webhook: &Webhook<C>) -> MutatingWebhook {
+    MutatingWebhook {
+        name: webhook.name.into(),
+        client_config: client_config(webhook),
+        rules: Some(rules(webhook)),
+        match_conditions: match_conditions(webhook),
+        admission_review_versions: vec!["v1".into()],
+        side_effects: "None".into(),
+        failure_policy: Some("Fail".into()),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        reinvocation_policy: Some("IfNeeded".into()),
+        ..MutatingWebhook::default()
+    }
+}
+
+fn validating_webhook<C>(webhook: &Webhook<C>) -> ValidatingWebhook {
+    ValidatingWebhook {
+        name: webhook.name.into(),
+        client_config: client_config(webhook),
+        rules: Some(rules(webhook)),
+        match_conditions: match_conditions(webhook),
+        admission_review_versions: vec!["v1".into()],
+        side_effects: "None".into(),
+        failure_policy: Some("Fail".into()),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        ..ValidatingWebhook::default()
+    }
+}
+
+fn rules<C>(webhook: &Webhook<C>) -> Vec<RuleWithOperations> {
+    vec![RuleWithOperations::from(&webhook.rule)]
+}
+
+fn match_conditions<C>(webhook: &Webhook<C>) -> Option<Vec<MatchCondition>> {
+    let (name, expression) = webhook.only_if?;
+    Some(vec![MatchCondition {
+        name: name.into(),
+        expression: expression.into(),
+    }])
+}
+
+/// The path alone: the server fills in how it is reached.
+fn client_config<C>(webhook: &Webhook<C>) -> WebhookClientConfig {
     WebhookClientConfig {
         service: Some(ServiceReference {
             path: Some(webhook.path.into()),
@@ -276,48 +115,102 @@ fn client_config(webhook: &Webhook) -> WebhookClientConfig {
     }
 }
 
-/// The webhooks that may change objects. They fail closed.
-pub fn mutating() -> MutatingWebhookConfiguration {
-    let webhooks = WEBHOOKS
-        .iter()
-        .filter(|webhook| webhook.mutating)
-        .map(|webhook| MutatingWebhook {
-            name: webhook.name.into(),
-            client_config: client_config(webhook),
-            rules: Some(rules(webhook)),
-            admission_review_versions: vec!["v1".into()],
-            side_effects: "None".into(),
-            failure_policy: Some("Fail".into()),
-            timeout_seconds: Some(10),
-            // What another webhook changes is looked at again.
-            reinvocation_policy: Some("IfNeeded".into()),
-            ..MutatingWebhook::default()
-        })
-        .collect();
-    MutatingWebhookConfiguration {
-        metadata: metadata(),
-        webhooks: Some(webhooks),
+/// The routes of all webhooks. `context` is what handlers are given, `authorizer` checks their requirements.
+pub fn router<C: Clone + Send + Sync + 'static>(
+    table: &'static [Webhook<C>],
+    context: &C,
+    authorizer: &Arc<dyn Authorizer>,
+) -> Router {
+    table.iter().fold(Router::new(), |router, webhook| {
+        let (context, authorizer) = (context.clone(), authorizer.clone());
+        router.route(
+            webhook.path,
+            post(move |Json(review): Json<AdmissionReview<DynamicObject>>| {
+                let (context, authorizer) = (context.clone(), authorizer.clone());
+                async move { Json(answer(webhook, context, &*authorizer, review).await) }
+            }),
+        )
+    })
+}
+
+async fn answer<C>(
+    webhook: &Webhook<C>,
+    context: C,
+    authorizer: &dyn Authorizer,
+    review: AdmissionReview<DynamicObject>,
+) -> AdmissionReview<DynamicObject> {
+    let request: Request = match review.try_into() {
+        Ok(request) => request,
+        Err(error) => return AdmissionResponse::invalid(error).into_review(),
+    };
+    let response = AdmissionResponse::from(&request);
+    let user = request.user_info.clone();
+    let decided = match (webhook.handler)(context, request).await {
+        Ok(decision) => check_requirements(authorizer, &user, decision).await,
+        Err(error) => Err(error),
+    };
+    respond(response, decided).into_review()
+}
+
+/// Asks for the rights that the decision depends on; the first requirement that is not met denies the request.
+async fn check_requirements(
+    authorizer: &dyn Authorizer,
+    user: &UserInfo,
+    decision: Decision,
+) -> Result<Decision, Error> {
+    if let Decision::Allow { requirements, .. } = &decision {
+        for requirement in requirements {
+            if !is_met(authorizer, user, requirement).await? {
+                return Ok(Decision::forbidden(&requirement.refusal));
+            }
+        }
+    }
+    Ok(decision)
+}
+
+async fn is_met(
+    authorizer: &dyn Authorizer,
+    user: &UserInfo,
+    requirement: &Requirement,
+) -> Result<bool, Error> {
+    for access in &requirement.any_of {
+        if authorizer.is_allowed(user, access).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn respond(response: AdmissionResponse, decided: Result<Decision, Error>) -> AdmissionResponse {
+    match decided {
+        Ok(Decision::Allow { warnings, patch, .. }) => {
+            let mut allowed = response.clone();
+            allowed.warnings = (!warnings.is_empty()).then_some(warnings);
+            match patch.filter(|patch| !patch.0.is_empty()) {
+                None => allowed,
+                Some(patch) => allowed.with_patch(patch).unwrap_or_else(|error| {
+                    deny(response, 500, format!("the patch cannot be written: {error}"))
+                }),
+            }
+        }
+        Ok(Decision::Deny { code, message }) => deny(response, code, message),
+        Err(Error::Invalid(message)) => deny(response, 400, message),
+        Err(error) => deny(
+            response,
+            500,
+            format!("the request could not be checked: {error}"),
+        ),
     }
 }
 
-/// The webhooks that may refuse objects. They fail closed.
-pub fn validating() -> ValidatingWebhookConfiguration {
-    let webhooks = WEBHOOKS
-        .iter()
-        .filter(|webhook| !webhook.mutating)
-        .map(|webhook| ValidatingWebhook {
-            name: webhook.name.into(),
-            client_config: client_config(webhook),
-            rules: Some(rules(webhook)),
-            admission_review_versions: vec!["v1".into()],
-            side_effects: "None".into(),
-            failure_policy: Some("Fail".into()),
-            timeout_seconds: Some(10),
-            ..ValidatingWebhook::default()
-        })
-        .collect();
-    ValidatingWebhookConfiguration {
-        metadata: metadata(),
-        webhooks: Some(webhooks),
+fn deny(response: AdmissionResponse, code: u16, message: String) -> AdmissionResponse {
+    let mut denied = response.deny(message);
+    denied.result.code = code;
+    denied.result.reason = match code {
+        400 => "BadRequest",
+        403 => "Forbidden",
+        _ => "InternalError",
     }
+    .into();
+    denied
 }
