@@ -261,7 +261,7 @@ impl<V> Cache<V> {
         name: Name,
         seen: Seen,
         value: V,
-        problem: Option<String>,
+        problem: Option<&str>,
         listed: bool,
     ) -> Result<bool, Error> {
         let shared = &*self.shared;
@@ -282,11 +282,11 @@ impl<V> Cache<V> {
             let slot = Slot {
                 seen: after,
                 stored,
-                problem: problem.as_deref().map(Into::into),
+                problem: problem.map(Into::into),
             };
             (objects.slots.insert(name.clone(), slot), after)
         };
-        if let Some(problem) = &problem
+        if let Some(problem) = problem
             && before.as_ref().and_then(|slot| slot.problem.as_deref()) != Some(problem)
         {
             tracing::warn!(%name, %problem, "one of the {} does not parse", shared.what);

@@ -19,6 +19,7 @@ type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
 type About<K> = Arc<dyn Fn(&K) -> Option<ObjectReference> + Send + Sync>;
 
 /// A controller that is to be run.
+#[must_use = "nothing is reconciled before it is run"]
 pub struct Controller<K> {
     name: &'static str,
     health: Health,

@@ -23,6 +23,7 @@ const FIRST_RELIST: Duration = Duration::from_millis(200);
 const LAST_RELIST: Duration = Duration::from_secs(30);
 
 /// A watch that is to be started.
+#[must_use = "nothing is watched before it is started"]
 pub struct Watch<K, V = K> {
     api: Api<Tolerant<K>>,
     what: String,
@@ -165,20 +166,17 @@ where
             let mut events =
                 std::pin::pin!(events(api.clone(), config.clone(), self.cache.what().to_owned()));
             while let Some(event) = events.next().await {
-                match event {
-                    Some(event) => {
-                        if let Event::InitDone = event {
-                            pauses.reset();
-                        }
-                        self.feed(event);
+                let Some(event) = event else {
+                    self.cache.interrupted();
+                    if relists {
+                        break;
                     }
-                    None => {
-                        self.cache.interrupted();
-                        if relists {
-                            break;
-                        }
-                    }
+                    continue;
+                };
+                if let Event::InitDone = event {
+                    pauses.reset();
                 }
+                self.feed(event);
             }
             tokio::time::sleep(pauses.next_delay()).await;
         }
@@ -214,9 +212,13 @@ where
             object.meta_mut().managed_fields = None;
         }
         let (object, problem) = object.into_parts();
-        let taken = self
-            .cache
-            .take(name.clone(), seen, (self.keep)(object), problem, listed);
+        let taken = self.cache.take(
+            name.clone(),
+            seen,
+            (self.keep)(object),
+            problem.as_deref(),
+            listed,
+        );
         if let Err(error) = taken {
             tracing::error!(%name, %error, "one of the {} cannot be kept", self.cache.what());
         }

@@ -14,6 +14,7 @@ use super::{
 use crate::{Error, error::Context as _};
 
 /// How an object is made to hold what is wanted of it.
+#[must_use = "nothing is written before it is run"]
 pub struct Ensure<'a, K> {
     api: &'a Api<K>,
     manager: &'a str,
@@ -59,30 +60,28 @@ where
 
     /// Does what is needed.
     pub async fn run(&self, current: Option<&K>, wanted: &K) -> Result<Outcome, Error> {
-        let mut live = None;
+        let mut read: Option<Option<K>> = None;
         for _ in 0..MAX_CONFLICTS {
-            let stale = match self.attempt(live.as_ref().or(current), wanted).await {
+            let seen = match &read {
+                Some(live) => live.as_ref(),
+                None => current,
+            };
+            let stale = match self.attempt(seen, wanted).await {
                 Err(error) if error.is_code(409) || error.is_code(404) => error,
                 done => return done,
             };
-            // An object that is made anew goes through a moment in which there is none.
             let Some(adopts) = self.adopts else {
                 return Err(stale);
             };
-            let name = wanted.name_any();
-            let found = self.api.get_opt(&name).await;
-            live = found.context(|| format!("read {}", full_name(wanted)))?;
-            match &live {
-                Some(found) if !adopts(found) => {
-                    return Err(Error::Invalid(format!(
-                        "{} belongs to something else and is left alone; nothing is done until it is gone",
-                        full_name(wanted)
-                    )));
-                }
-                Some(_) => {}
-                None if current.is_some() => return self.create(wanted).await,
-                None => {}
+            let found = self.api.get_opt(&wanted.name_any()).await;
+            let live = found.context(|| format!("read {}", full_name(wanted)))?;
+            if live.as_ref().is_some_and(|live| !adopts(live)) {
+                return Err(Error::Invalid(format!(
+                    "{} belongs to something else and is left alone; nothing is done until it is gone",
+                    full_name(wanted)
+                )));
             }
+            read = Some(live);
         }
         Err(Error::Busy(format!(
             "{} is being changed by others",
