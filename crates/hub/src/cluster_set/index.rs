@@ -6,7 +6,7 @@ use super::membership::{Labels, Membership, Selection, SetView};
 
 /// All sets and clusters, with who is in what kept up to date.
 #[derive(Debug, Default)]
-pub struct Fleet {
+pub struct MembershipIndex {
     sets: BTreeMap<String, SetEntry>,
     clusters: BTreeMap<String, ClusterEntry>,
     /// The sets whose members one label does not tell; every cluster is held against each of them.
@@ -27,7 +27,7 @@ struct ClusterEntry {
     sets: BTreeMap<String, Membership>,
 }
 
-impl Fleet {
+impl MembershipIndex {
     /// Adds or replaces a cluster; returns the sets that gained, lost or re-judged it.
     pub fn upsert_cluster(&mut self, name: &str, labels: &Labels, joined: Option<&str>) -> BTreeSet<String> {
         if let Some(known) = self.clusters.get(name)
@@ -72,7 +72,7 @@ impl Fleet {
             match membership {
                 Membership::Member => members.insert(cluster.clone()),
                 Membership::Unconfirmed => unconfirmed.insert(cluster.clone()),
-                Membership::Stranger => continue,
+                Membership::NotMember => continue,
             };
             entry.sets.insert(name.clone(), membership);
             changed.insert(cluster.clone());
@@ -154,7 +154,7 @@ impl Fleet {
         by_label
             .chain(by_selector)
             .map(|entry| (entry.view.name.clone(), entry.view.membership(labels, joined)))
-            .filter(|(_, membership)| *membership != Membership::Stranger)
+            .filter(|(_, membership)| *membership != Membership::NotMember)
             .collect()
     }
 

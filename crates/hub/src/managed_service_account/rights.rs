@@ -18,7 +18,7 @@ use writ_api::{
 };
 use writ_controller::Error;
 
-use crate::{admission::access::AGENT_ACCOUNT, options::RegistrationDriver};
+use crate::{agent_identity::AGENT_ACCOUNT, options::RegistrationDriver};
 
 /// The name of Role and RoleBinding in every cluster namespace.
 pub use writ_api::authentication::AGENT_ROLE as NAME;

@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     MANAGER,
-    admission::managed_cluster::reserved,
+    names::reserved,
     options::{AccountOptions, RegistrationDriver},
     registration::csr,
 };

@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use writ_controller::clock::Clock;
 
-pub use crate::admission::AdmissionOptions;
+mod admission;
+
+pub use admission::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
 
 /// The options of `writ hub`.
 #[derive(Clone, Debug, Default)]

@@ -18,7 +18,7 @@ use crate::cluster_set::membership::Labels;
 
 /// A cluster, reduced to what placements look at.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Facts {
+pub struct ClusterView {
     /// Its name.
     pub name: String,
     /// Its labels.
@@ -26,7 +26,7 @@ pub struct Facts {
     /// Its claims.
     pub claims: BTreeMap<String, String>,
     /// Its taints.
-    pub taints: Vec<TaintFact>,
+    pub taints: Vec<TaintView>,
     /// Allocatable processors, in thousandths.
     pub cpu: Option<i128>,
     /// Allocatable memory, in thousandths of bytes.
@@ -58,7 +58,7 @@ impl Seen {
 
 /// A taint.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TaintFact {
+pub struct TaintView {
     /// The key.
     pub key: String,
     /// The value, empty if there is none.
@@ -69,7 +69,7 @@ pub struct TaintFact {
     pub since: Option<Timestamp>,
 }
 
-impl Facts {
+impl ClusterView {
     /// Reduces a cluster.
     pub fn of(cluster: ManagedCluster) -> Self {
         let cluster = Arc::new(cluster);
@@ -90,7 +90,7 @@ impl Facts {
                 .spec
                 .taints
                 .iter()
-                .map(|taint| TaintFact {
+                .map(|taint| TaintView {
                     key: taint.key.clone(),
                     value: taint.value.clone().unwrap_or_default(),
                     effect: taint.effect,
@@ -108,14 +108,14 @@ impl Facts {
 
 /// What add-ons say about a cluster, as expressions see it.
 #[derive(Clone, Debug, Default)]
-pub struct Scores {
+pub struct AddOnScores {
     /// The scores of each object, by its name.
     pub table: Table,
     /// When the first of them is too old to count.
     pub until: Option<Duration>,
 }
 
-impl Scores {
+impl AddOnScores {
     /// Reduces the objects in the namespace of a cluster. What is too old is not there.
     pub fn of<'a>(objects: impl Iterator<Item = &'a AddOnPlacementScore>, now: Timestamp) -> Self {
         let mut until: Option<Duration> = None;

@@ -37,7 +37,7 @@ use writ_controller::{
 pub use self::state::Scheduler;
 use super::{
     facts,
-    groups::Object,
+    groups::DecisionObject,
     plan::{self, Outcome},
     rate,
 };
@@ -159,7 +159,7 @@ pub enum Wanted {
     /// Some clusters came or went, in these objects; the others stay as they are.
     Changed {
         /// The objects that change.
-        objects: Vec<Object>,
+        objects: Vec<DecisionObject>,
         /// The names of the objects that lost their last cluster.
         gone: Vec<String>,
         /// The group, as the status tells it.
@@ -271,11 +271,11 @@ fn held_back(
             )
         })
         .collect();
-    if !rate::only_scores_differ(&current, &wanted) {
+    if !score_rate_limit::only_scores_differ(&current, &wanted) {
         return None;
     }
-    let limit = rate::limit(placement.spec.score_rate_limit.as_deref()).unwrap_or_default();
-    let left = rate::wait(status.last_score_update_time.as_deref(), limit, now);
+    let limit = score_rate_limit::limit(placement.spec.score_rate_limit.as_deref()).unwrap_or_default();
+    let left = score_rate_limit::wait(status.last_score_update_time.as_deref(), limit, now);
     if left.is_none() {
         status.last_score_update_time = Some(crate::admission::managed_cluster::seconds(now));
     }
@@ -362,7 +362,7 @@ async fn write_objects(
     Ok(())
 }
 
-fn decision(placement: &Placement, object: &Object) -> PlacementDecision {
+fn decision(placement: &Placement, object: &DecisionObject) -> PlacementDecision {
     let name = placement.name_any();
     PlacementDecision {
         metadata: ObjectMeta {
@@ -384,7 +384,7 @@ fn decision(placement: &Placement, object: &Object) -> PlacementDecision {
     }
 }
 
-fn decisions(object: &Object, outcome: &Outcome, by_score: bool) -> Vec<ClusterDecision> {
+fn decisions(object: &DecisionObject, outcome: &Outcome, by_score: bool) -> Vec<ClusterDecision> {
     let mut decisions: Vec<ClusterDecision> = object
         .clusters
         .iter()
@@ -406,7 +406,7 @@ fn decisions(object: &Object, outcome: &Outcome, by_score: bool) -> Vec<ClusterD
 
 /// A score of an add-on, if it is there and not too old.
 pub(super) fn score_in(object: &AddOnPlacementScore, name: &str, now: Timestamp) -> Option<i64> {
-    if facts::remaining(object, now).is_some_and(|left| left.is_zero()) {
+    if cluster_view::remaining(object, now).is_some_and(|left| left.is_zero()) {
         return None;
     }
     let status = object.status.as_ref()?;

@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use writ_api::cluster::placement_decision::MAX_DECISIONS;
 
-use super::groups::Object;
+use super::model::DecisionObject;
 
 /// The clusters of each object of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub struct DecisionObjects {
     objects: BTreeMap<usize, BTreeSet<String>>,
     slots: BTreeMap<String, usize>,
 }
 
-impl Layout {
+impl DecisionObjects {
     /// Takes over what was divided anew.
-    pub fn of(objects: &[Object]) -> Self {
+    pub fn of(objects: &[DecisionObject]) -> Self {
         let mut layout = Self::default();
         for object in objects {
             for cluster in &object.clusters {
@@ -54,12 +54,12 @@ impl Layout {
     }
 
     /// One object, as it is to be written.
-    pub fn object(&self, slot: usize) -> Option<Object> {
+    pub fn object(&self, slot: usize) -> Option<DecisionObject> {
         let clusters = self.objects.get(&slot)?;
-        Some(Object {
+        Some(DecisionObject {
             slot,
             clusters: clusters.iter().cloned().collect(),
-            ..Object::default()
+            ..DecisionObject::default()
         })
     }
 

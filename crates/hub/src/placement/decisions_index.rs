@@ -8,12 +8,12 @@ use writ_api::cluster::{Placement, PlacementDecision, placement_decision::PLACEM
 /// What placements chose: what was planned last, or what is stored where nothing was planned yet. It outlives what is
 /// kept of a placement, so that a placement that is looked at anew weighs the others as they are.
 #[derive(Debug, Default)]
-pub(super) struct Chosen {
+pub(super) struct DecisionsIndex {
     by_placement: BTreeMap<String, BTreeSet<String>>,
     counts: BTreeMap<String, usize>,
 }
 
-impl Chosen {
+impl DecisionsIndex {
     /// Whether the placement has the cluster.
     pub(super) fn has(&self, placement: &str, cluster: &str) -> bool {
         self.by_placement

@@ -19,8 +19,8 @@ use writ_controller::{
 };
 
 use super::{
-    facts::{Facts, Scores},
-    groups::{Home, Object},
+    cluster_view::{ClusterView, AddOnScores},
+    groups::{Location, DecisionObject},
     plan::{Compiled, Outcome, Surroundings, Verdict, homes},
 };
 use crate::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
@@ -106,19 +106,19 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
             unconfirmed.insert(cluster.name_any(), unconfirmed_in(&view.name));
         }
     }
-    let judged: Vec<(Facts, Verdict)> = members
+    let judged: Vec<(ClusterView, Verdict)> = members
         .into_iter()
         .map(|cluster| {
-            let facts = Facts::of(cluster);
+            let facts = ClusterView::of(cluster);
             let chosen = before.contains_key(&facts.name);
             let verdict = compiled.judge(&facts, chosen, now, |cluster| {
                 let own = scores.iter();
-                Scores::of(own.filter(|s| s.namespace().as_deref() == Some(cluster)), now)
+                AddOnScores::of(own.filter(|s| s.namespace().as_deref() == Some(cluster)), now)
             });
             (facts, verdict)
         })
         .collect();
-    let candidates: Vec<(&Facts, &Verdict)> = judged.iter().map(|(f, v)| (f, v)).collect();
+    let candidates: Vec<(&ClusterView, &Verdict)> = judged.iter().map(|(f, v)| (f, v)).collect();
     let add_on_score = |cluster: &str, resource: &str, score: &str| {
         scores
             .iter()
@@ -182,14 +182,14 @@ async fn decisions_to_compare(
 }
 
 /// The decisions that are there, as an outcome.
-fn kept(before: &BTreeMap<String, Home>) -> Outcome {
-    let mut objects: BTreeMap<usize, Object> = BTreeMap::new();
+fn kept(before: &BTreeMap<String, Location>) -> Outcome {
+    let mut objects: BTreeMap<usize, DecisionObject> = BTreeMap::new();
     for (cluster, home) in before {
-        let object = objects.entry(home.slot).or_insert_with(|| Object {
+        let object = objects.entry(home.slot).or_insert_with(|| DecisionObject {
             slot: home.slot,
             group: home.group,
             group_name: home.group_name.clone(),
-            ..Object::default()
+            ..DecisionObject::default()
         });
         object.clusters.push(cluster.clone());
     }

@@ -11,38 +11,38 @@ use writ_controller::watching::Mirror;
 
 use super::chosen::placement_of;
 use crate::placement::{
-    facts::{Facts, Scores},
-    layout::Layout,
+    cluster_view::{ClusterView, AddOnScores},
+    layout::DecisionObjects,
     plan::{Compiled, Verdict, slot_of},
 };
 
 /// What is kept of a placement between two looks.
-pub(super) struct Kept {
+pub(super) struct PlacementMemory {
     pub(super) compiled: Result<Compiled, String>,
     /// The sets that it chooses from.
     pub(super) sets: BTreeSet<String>,
     /// The verdict on every candidate.
     pub(super) verdicts: BTreeMap<String, Verdict>,
     /// Where the clusters of a plain placement are, as far as it is known.
-    pub(super) layout: Option<Layout>,
+    pub(super) layout: Option<DecisionObjects>,
     /// The clusters whose verdict changed since.
     pub(super) moved: BTreeSet<String>,
     /// The clusters whose verdict ends with time.
     pub(super) timed: BTreeSet<String>,
 }
 
-impl Kept {
+impl PlacementMemory {
     /// Judges a cluster; `None` if the placement cannot be understood. `chosen` is whether it has the cluster already.
     pub(super) fn judge(
         &self,
-        facts: &Facts,
+        facts: &ClusterView,
         chosen: bool,
         scores: &Mirror<AddOnPlacementScore>,
         now: Timestamp,
     ) -> Option<Verdict> {
         let compiled = self.compiled.as_ref().ok()?;
         Some(compiled.judge(facts, chosen, now, |cluster| {
-            Scores::of(scores.in_namespace(cluster), now)
+            AddOnScores::of(scores.in_namespace(cluster), now)
         }))
     }
 

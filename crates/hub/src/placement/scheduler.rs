@@ -18,18 +18,18 @@ use writ_controller::watching::Mirror;
 
 use super::{
     Event, Wanted,
-    chosen::{Chosen, owner_of, placement_of},
-    kept::Kept,
+    chosen::{DecisionsIndex, owner_of, placement_of},
+    kept::PlacementMemory,
     score_in,
 };
 use crate::{
     cluster_set::{
-        fleet::Fleet,
+        index::MembershipIndex,
         membership::{JOINED_ANNOTATION, SetView},
     },
     placement::{
-        facts::{self, Facts},
-        layout::Layout,
+        cluster_view::{self, ClusterView},
+        layout::DecisionObjects,
         plan::{self, Compiled, NoCandidates, Surroundings, Verdict, decision_name},
     },
 };
@@ -37,16 +37,16 @@ use crate::{
 /// Everything that the controller knows.
 pub struct Scheduler {
     guard_default_key: bool,
-    fleet: Fleet,
-    clusters: Mirror<Facts>,
+    fleet: MembershipIndex,
+    clusters: Mirror<ClusterView>,
     sets: Mirror<ManagedClusterSet>,
     bindings: Mirror<ManagedClusterSetBinding>,
     placements: Mirror<Placement>,
     decisions: Mirror<PlacementDecision>,
     scores: Mirror<AddOnPlacementScore>,
     /// What is kept per placement.
-    kept: BTreeMap<String, Kept>,
-    chosen: Chosen,
+    kept: BTreeMap<String, PlacementMemory>,
+    chosen: DecisionsIndex,
     dirty: BTreeSet<String>,
 }
 
@@ -55,7 +55,7 @@ impl Scheduler {
     pub fn new(guard_default_key: bool) -> Self {
         Self {
             guard_default_key,
-            fleet: Fleet::default(),
+            fleet: MembershipIndex::default(),
             clusters: Mirror::default(),
             sets: Mirror::default(),
             bindings: Mirror::default(),
@@ -63,7 +63,7 @@ impl Scheduler {
             decisions: Mirror::default(),
             scores: Mirror::default(),
             kept: BTreeMap::new(),
-            chosen: Chosen::default(),
+            chosen: DecisionsIndex::default(),
             dirty: BTreeSet::new(),
         }
     }
@@ -220,7 +220,7 @@ impl Scheduler {
             self.fleet
                 .upsert_cluster(&cluster.name_any(), cluster.labels(), joined);
         }
-        for change in self.clusters.apply(event, Facts::of) {
+        for change in self.clusters.apply(event, ClusterView::of) {
             if change.gone {
                 self.fleet.remove_cluster(&change.key);
             }
@@ -322,7 +322,7 @@ impl Scheduler {
             Ok(compiled) => compiled,
             Err(why) => return Some((Wanted::Misconfigured(why.clone()), None)),
         };
-        let candidates: Vec<(&Facts, &Verdict)> = kept
+        let candidates: Vec<(&ClusterView, &Verdict)> = kept
             .verdicts
             .iter()
             .filter_map(|(name, verdict)| Some((self.clusters.get(name)?, verdict)))
@@ -347,7 +347,7 @@ impl Scheduler {
             let objects = resources
                 .iter()
                 .filter_map(|r| self.scores.get(&format!("{}/{r}", cluster.name)));
-            objects.filter_map(|object| facts::remaining(object, now).filter(|left| !left.is_zero()))
+            objects.filter_map(|object| cluster_view::remaining(object, now).filter(|left| !left.is_zero()))
         });
         let again = kept.ends().into_iter().chain(score_ends).min();
         let chosen: BTreeSet<String> = outcome
@@ -358,7 +358,7 @@ impl Scheduler {
         self.recount(key, &chosen, now);
         if let Some(kept) = self.kept.get_mut(key) {
             kept.moved.clear();
-            kept.layout = plain.then(|| Layout::of(&outcome.objects));
+            kept.layout = plain.then(|| DecisionObjects::of(&outcome.objects));
         }
         Some((Wanted::Scheduled(outcome, conditions), again))
     }
@@ -406,13 +406,13 @@ impl Scheduler {
         Some((changed, again))
     }
 
-    fn judge_all(&self, key: &str, placement: &Placement, sets: BTreeSet<String>, now: Timestamp) -> Kept {
+    fn judge_all(&self, key: &str, placement: &Placement, sets: BTreeSet<String>, now: Timestamp) -> PlacementMemory {
         let members: BTreeSet<&String> = sets
             .iter()
             .filter_map(|set| self.fleet.members(set))
             .flatten()
             .collect();
-        let mut kept = Kept {
+        let mut kept = PlacementMemory {
             compiled: Compiled::of(&placement.spec),
             sets,
             timed: BTreeSet::new(),
@@ -455,7 +455,7 @@ impl Scheduler {
             return;
         };
         for name in moved {
-            let minds_newcomers = |facts: &&Facts| {
+            let minds_newcomers = |facts: &&ClusterView| {
                 let mut taints = facts.taints.iter();
                 taints.any(|taint| taint.effect == TaintEffect::NoSelectIfNew)
             };

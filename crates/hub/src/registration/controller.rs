@@ -36,7 +36,7 @@ use super::{
     plan::{Observed, grace, has_finalizer, plan},
     rights,
 };
-use crate::{Context, admission::access::AGENT_ACCOUNT, upsert::will_try_again};
+use crate::{Context, agent_identity::AGENT_ACCOUNT, upsert::will_try_again};
 
 /// How many clusters are worked on at once.
 const CONCURRENCY: usize = 8;

@@ -11,7 +11,7 @@ use x509_parser::{certification_request::X509CertificationRequest, prelude::From
 
 use super::{ACCEPT_CSR_ANNOTATION, AGENT_USER_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION};
 use crate::{
-    admission::access::{Requester, cluster_identity},
+    agent_identity::{Requester, cluster_identity},
     pem,
 };
 

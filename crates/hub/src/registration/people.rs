@@ -11,7 +11,7 @@ use writ_controller::{Error, backoff::Backoff, error::Context as _, watching};
 use writ_process::token;
 
 use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, csr};
-use crate::admission::access::{AGENT_ACCOUNT, cluster_identity};
+use crate::agent_identity::{AGENT_ACCOUNT, cluster_identity};
 
 /// A certificate request that a person may pick.
 #[derive(Clone, Debug, PartialEq, Eq)]

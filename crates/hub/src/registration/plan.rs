@@ -13,7 +13,7 @@ use writ_api::cluster::{
 use writ_controller::condition::{self, Status, Wanted};
 
 use super::{FORCE_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION, rights::Level};
-use crate::admission::managed_cluster::reserved;
+use crate::names::reserved;
 
 /// Keeps a cluster that is deleted until everything of it is gone.
 pub const FINALIZER: &str = "cluster.open-cluster-management.io/api-resource-cleanup";

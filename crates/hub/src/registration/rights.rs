@@ -13,7 +13,7 @@ use kube::{ResourceExt, api::ObjectMeta};
 use writ_api::cluster::{CLUSTER_NAME_LABEL, GROUP, ManagedCluster};
 
 use crate::{
-    admission::access::AGENT_ACCOUNT,
+    agent_identity::AGENT_ACCOUNT,
     options::{AgentRights, RegistrationDriver},
 };
 
@@ -21,11 +21,8 @@ use crate::{
 pub const LABEL: &str = "writ.dev/registration";
 
 /// How the names of the roles and bindings of agents begin. A cluster's own role ends in its name, those that all
-/// clusters share in one of [`SHARED`].
+/// clusters share in one of [`SHARED_ROLES`](crate::agent_identity::SHARED_ROLES).
 const PREFIX: &str = "open-cluster-management:managedcluster:";
-/// The roles that `deploy/hub` ships and that every cluster's agent is bound to in its own namespace. No cluster can have
-/// such a name: its own role would take the place of the shared one.
-pub const SHARED: [&str; 4] = ["registration", "work", "ocm", "token"];
 
 /// How much an agent may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

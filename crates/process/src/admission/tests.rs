@@ -1,16 +1,18 @@
 //! The framework, with handlers that decide what each test needs.
 
-use std::{future::ready, sync::Mutex};
+use std::{
+    future::ready,
+    sync::{Arc, Mutex},
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use http_body_util::BodyExt as _;
-use k8s_openapi::api::authentication::v1::UserInfo;
+use k8s_openapi::api::{authentication::v1::UserInfo, core::v1::Service};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use writ_controller::Error;
 
 use super::*;
-use std::sync::Arc;
 
 type Decide = fn(&Request) -> Result<Decision, Error>;
 
@@ -298,7 +300,6 @@ fn status_that_cannot_be_read_is_left_out() {
     unreadable_status["status"] = json!({"loadBalancer": "many"});
     let mut unreadable_spec = map;
     unreadable_spec["spec"] = json!({"ports": 3});
-    type Service = k8s_openapi::api::core::v1::Service;
     let read = OldAndNew::<Service>::of(&request(unreadable_status)).unwrap();
     assert!(read.new.is_some() && read.old.is_none());
     assert!(matches!(

@@ -1,69 +1,63 @@
-//! ManagedServiceAccountBindings: whoever lets others execute as an account must be allowed to do so.
+//! ManagedServiceAccountBindings: to let others execute as an account takes the right to execute as it.
 
-use std::sync::Arc;
-
-use futures::FutureExt;
+use futures::FutureExt as _;
 use writ_api::authentication::ManagedServiceAccountBindingSpec;
 use writ_controller::Error;
-
-use super::{
-    Decision, Desk, Handler, Request, SPEC_CHANGES,
-    executor::{Scope, accounts_namespace, execute_as},
-    manifest_work::{parse, spec_of, unchanged},
-    webhook,
+use writ_process::admission::{
+    Decision, Operation, Request, Requirement, Rule, SPEC_CHANGES, Webhook, parse_spec, spec_of, spec_unchanged,
 };
 
-/// The row in the table of handlers.
-pub const HANDLER: Handler = Handler {
+use super::executor::accounts_namespace;
+use crate::admission::{context::AdmissionContext, requirement};
+
+const NAME: &str =
+    "managedserviceaccountbindingvalidators.admission.authentication.open-cluster-management.io";
+
+/// Decides about bindings.
+pub const WEBHOOK: Webhook<AdmissionContext> = Webhook {
+    name: NAME,
+    configuration: NAME,
     path: "/validate-authentication-open-cluster-management-io-v1alpha1-managedserviceaccountbinding",
-    webhook: || {
-        webhook(
-            "managedserviceaccountbindingvalidators.admission.authentication.open-cluster-management.io",
-            HANDLER.path,
-            (
-                "authentication.open-cluster-management.io",
-                "v1alpha1",
-                "managedserviceaccountbindings",
-            ),
-            &[SPEC_CHANGES],
-        )
+    mutating: false,
+    rule: Rule {
+        group: "authentication.open-cluster-management.io",
+        version: "v1alpha1",
+        resources: &["managedserviceaccountbindings"],
+        operations: &[Operation::Create, Operation::Update],
+        scope: "*",
     },
-    review: |desk, request| review(desk, request).boxed(),
+    only_if: Some(SPEC_CHANGES),
+    handler: |context, request| decide(context, request).boxed(),
 };
 
-async fn review(desk: Arc<Desk>, request: Request) -> Result<Decision, Error> {
-    if unchanged(request.object.as_ref(), request.old_object.as_ref()) {
-        return Ok(Decision::Allow);
+async fn decide(context: AdmissionContext, request: Request) -> Result<Decision, Error> {
+    if spec_unchanged(&request) {
+        return Ok(Decision::ALLOW);
     }
-    let spec: ManagedServiceAccountBindingSpec = match parse(spec_of(request.object.as_ref())) {
+    let spec: ManagedServiceAccountBindingSpec = match parse_spec(spec_of(request.object.as_ref())) {
         Ok(spec) => spec,
         Err(decision) => return Ok(decision),
     };
+    let account = &spec.reference.name;
     let cluster = request.namespace.as_deref().unwrap_or_default();
-    if let Some(other) = spec
-        .reference
-        .namespace
-        .as_deref()
-        .filter(|namespace| *namespace != cluster)
-    {
-        return Ok(Decision::bad_request(format!(
+    let reference = spec.reference.namespace.as_deref();
+    if let Some(other) = reference.filter(|namespace| *namespace != cluster) {
+        return Ok(Decision::invalid(format!(
             "spec.ref.namespace is {other:?}, but a binding is only for accounts of its own namespace {cluster:?}"
         )));
     }
-    let Some(namespace) = accounts_namespace(&desk, cluster).await? else {
-        return Ok(Decision::bad_request(format!(
-            "the add-on managed-serviceaccount is not there in {cluster}, so nobody can tell which account \
-             {:?} is: install it first",
-            spec.reference.name
+    let Some(namespace) = accounts_namespace(&context, cluster).await? else {
+        return Ok(Decision::invalid(format!(
+            "the add-on managed-serviceaccount is not installed in {cluster}, so it is not known which account \
+             {account:?} is: install it first"
         )));
     };
-    let identity = format!("system:serviceaccount:{namespace}:{}", spec.reference.name);
-    let user = &request.user_info;
-    if execute_as(&desk, user, &identity, Scope::Cluster(cluster)).await? {
-        return Ok(Decision::Allow);
-    }
-    Ok(Decision::forbidden(format!(
-        "user {} cannot let others execute as {identity} in namespace {cluster}: that needs execute-as itself",
-        user.username.as_deref().unwrap_or_default()
-    )))
+    let identity = format!("system:serviceaccount:{namespace}:{account}");
+    let user = request.user_info.username.as_deref().unwrap_or_default();
+    Ok(Decision::require(vec![Requirement::one(
+        requirement::execute_as(&identity, Some(cluster)),
+        format!(
+            "user {user} cannot let others execute as {identity} in namespace {cluster}: that needs execute-as itself"
+        ),
+    )]))
 }

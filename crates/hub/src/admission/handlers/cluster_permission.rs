@@ -1,53 +1,55 @@
-//! ClusterPermissions: refused is only what could never work. What a cluster, an account or a role that comes later can
-//! heal is stored and gets a condition.
+//! ClusterPermissions: only a spec that could never work is denied. A permission that waits for a cluster, an account or
+//! a role is stored and gets a condition.
 
 use std::future::ready;
 
-use futures::FutureExt;
+use futures::FutureExt as _;
 use kube::{ResourceExt as _, core::ObjectMeta};
 use writ_api::rbac::{ClusterPermission, cluster_permission::ClusterPermissionSpec};
-
-use super::{
-    Decision, Handler, Request, SPEC_CHANGES,
-    manifest_work::{parse, spec_of, unchanged},
-    webhook,
+use writ_process::admission::{
+    Decision, Operation, Request, Rule, SPEC_CHANGES, Webhook, parse_spec, spec_of, spec_unchanged,
 };
-use crate::cluster_permission::{plan::words, validate};
+
+use crate::{
+    admission::context::AdmissionContext,
+    cluster_permission::{plan::words, validate},
+};
 
 /// How many problems an answer names.
 const MAX_PROBLEMS: usize = 10;
 
-/// The row in the table of handlers.
-pub const HANDLER: Handler = Handler {
+const NAME: &str = "clusterpermissionvalidators.admission.rbac.open-cluster-management.io";
+
+/// Decides about permissions.
+pub const WEBHOOK: Webhook<AdmissionContext> = Webhook {
+    name: NAME,
+    configuration: NAME,
     path: "/validate-rbac-open-cluster-management-io-v1alpha1-clusterpermission",
-    webhook: || {
-        webhook(
-            "clusterpermissionvalidators.admission.rbac.open-cluster-management.io",
-            HANDLER.path,
-            (
-                "rbac.open-cluster-management.io",
-                "v1alpha1",
-                "clusterpermissions",
-            ),
-            &[SPEC_CHANGES],
-        )
+    mutating: false,
+    rule: Rule {
+        group: "rbac.open-cluster-management.io",
+        version: "v1alpha1",
+        resources: &["clusterpermissions"],
+        operations: &[Operation::Create, Operation::Update],
+        scope: "*",
     },
-    review: |_, request| ready(Ok(review(request))).boxed(),
+    only_if: Some(SPEC_CHANGES),
+    handler: |_, request| ready(Ok(decide(request))).boxed(),
 };
 
-fn review(request: Request) -> Decision {
-    if unchanged(request.object.as_ref(), request.old_object.as_ref()) {
-        return Decision::Allow;
+fn decide(request: Request) -> Decision {
+    if spec_unchanged(&request) {
+        return Decision::ALLOW;
     }
     let name = request.object.as_ref().map(kube::ResourceExt::name_any);
-    match parse(spec_of(request.object.as_ref())) {
-        Ok(spec) => decide(name.unwrap_or(request.name), spec),
+    match parse_spec(spec_of(request.object.as_ref())) {
+        Ok(spec) => check(name.unwrap_or(request.name), spec),
         Err(refusal) => refusal,
     }
 }
 
 /// Decides about a permission of this name and spec.
-fn decide(name: String, spec: ClusterPermissionSpec) -> Decision {
+fn check(name: String, spec: ClusterPermissionSpec) -> Decision {
     let permission = ClusterPermission {
         metadata: ObjectMeta {
             name: Some(name),
@@ -58,9 +60,9 @@ fn decide(name: String, spec: ClusterPermissionSpec) -> Decision {
     };
     let problems = validate::all(&permission);
     if problems.is_empty() {
-        return Decision::Allow;
+        return Decision::ALLOW;
     }
-    Decision::bad_request(format!(
+    Decision::invalid(format!(
         "ClusterPermission {} could never work: {}",
         permission.name_any(),
         words(&problems, MAX_PROBLEMS)

@@ -1,18 +1,21 @@
-//! Who may name which executor: `execute-as`, or a ManagedServiceAccountBinding.
+//! Which users may name an executor: those with `execute-as`, or with a ManagedServiceAccountBinding.
 
-use k8s_openapi::api::{authentication::v1::UserInfo, authorization::v1::ResourceAttributes};
+use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::{Api, api::ListParams};
 use writ_api::{
     addon::ManagedClusterAddOn,
     authentication::{AccountSubject, ManagedServiceAccountBinding},
-    work::{Executor, ExecutorServiceAccount, GROUP, NIL_EXECUTOR},
+    work::{Executor, ExecutorServiceAccount, NIL_EXECUTOR},
 };
 use writ_controller::{Error, error::Context as _};
-use writ_process::whoami::whoami;
+use writ_process::{admission::Decision, whoami::whoami};
 
-use super::{Decision, Desk, ExecutorAuthorization, NilExecutor};
+use crate::{
+    admission::{context::AdmissionContext, requirement},
+    options::{ExecutorAuthorization, NilExecutor},
+};
 
-/// The add-on that keeps managed accounts on clusters.
+/// The add-on that manages accounts on clusters.
 const ACCOUNTS_ADD_ON: &str = "managed-serviceaccount";
 
 /// Where a work will run.
@@ -20,54 +23,54 @@ const ACCOUNTS_ADD_ON: &str = "managed-serviceaccount";
 pub enum Scope<'a> {
     /// On one cluster.
     Cluster(&'a str),
-    /// On clusters that nobody knows yet.
+    /// On any cluster, those that join later included.
     Everywhere,
 }
 
-/// Whether this user may change a work from what it was, if it was there, to what it shall be. What an executor delivered
-/// goes when another one takes its place, so both are asked about. One that is nobody's was never delivered for.
+/// Whether this user may change the executor of a work. A new executor deletes what the old one delivered, so the user
+/// needs the right to act as either. An old executor that names no account never delivered anything.
 pub async fn check_change(
-    desk: &Desk,
+    context: &AdmissionContext,
     user: &UserInfo,
     new: Option<&Executor>,
     old: Option<Option<&Executor>>,
     scope: Scope<'_>,
 ) -> Result<Decision, Error> {
-    let decision = check(desk, user, new, scope).await?;
+    let decision = check(context, user, new, scope).await?;
     let replaced = old.filter(|old| *old != new && old.is_none_or(|old| old.service_account().is_ok()));
-    let Some(old) = replaced.filter(|_| decision == Decision::Allow) else {
+    let Some(old) = replaced.filter(|_| decision == Decision::ALLOW) else {
         return Ok(decision);
     };
-    let decision = check(desk, user, old, scope).await?;
-    // The hub puts back what somebody changed, whatever he made of it.
-    if decision != Decision::Allow && is_myself(desk, user).await.unwrap_or(false) {
-        return Ok(Decision::Allow);
+    let decision = check(context, user, old, scope).await?;
+    // The hub restores its own works, even if the executor was replaced by one that the hub may not act as.
+    if decision != Decision::ALLOW && is_this_hub(context, user).await.unwrap_or(false) {
+        return Ok(Decision::ALLOW);
     }
     Ok(decision)
 }
 
 /// Whether this user may write a work with this executor.
 async fn check(
-    desk: &Desk,
+    context: &AdmissionContext,
     user: &UserInfo,
     executor: Option<&Executor>,
     scope: Scope<'_>,
 ) -> Result<Decision, Error> {
     let Some(executor) = executor else {
-        if desk.options.nil_executor == NilExecutor::Allow {
-            return Ok(Decision::Allow);
+        if context.options.admission.nil_executor == NilExecutor::Allow {
+            return Ok(Decision::ALLOW);
         }
-        // The agent itself is no managed account: no binding can be about it.
-        let allowed = execute_as(desk, user, NIL_EXECUTOR, scope).await?;
+        // The agent itself is not a managed account, so no binding can name it.
+        let allowed = execute_as(context, user, NIL_EXECUTOR, scope).await?;
         return Ok(decide(allowed, user, "/klusterlet-work-sa", scope));
     };
     let account = match executor.service_account() {
         Ok(account) => account,
-        Err(problem) => return Ok(Decision::bad_request(problem)),
+        Err(problem) => return Ok(Decision::invalid(problem)),
     };
     let how = match scope {
-        Scope::Cluster(_) => desk.options.executor_authorization,
-        // Bindings are made for one cluster each.
+        Scope::Cluster(_) => context.options.admission.executor_authorization,
+        // A binding applies to one cluster.
         Scope::Everywhere => ExecutorAuthorization::ExecuteAs,
     };
     let by_binding = matches!(
@@ -76,35 +79,35 @@ async fn check(
     );
     let mut allowed = false;
     if how != ExecutorAuthorization::Binding {
-        allowed = execute_as(desk, user, &account.user(), scope).await?;
+        allowed = execute_as(context, user, &account.user(), scope).await?;
     }
     if !allowed
         && by_binding
         && let Scope::Cluster(cluster) = scope
     {
-        allowed = bound(desk, user, account, cluster).await?;
+        allowed = is_bound(context, user, account, cluster).await?;
     }
-    // The hub's own controllers write works for those whom admission has asked already, and for the administrator who
-    // started it: no binding can name it in every cluster, so it is asked for execute-as like everywhere.
-    if !allowed && how == ExecutorAuthorization::Binding && is_myself(desk, user).await? {
-        allowed = execute_as(desk, user, &account.user(), scope).await?;
+    // The hub's own controllers write works for users whose rights were checked already, and for the administrator who
+    // started the hub. No binding can name the hub in every cluster, so it needs execute-as.
+    if !allowed && how == ExecutorAuthorization::Binding && is_this_hub(context, user).await? {
+        allowed = execute_as(context, user, &account.user(), scope).await?;
     }
     let name = format!("{}/{}", account.namespace, account.name);
     Ok(decide(allowed, user, &name, scope))
 }
 
-/// Whether a user is this hub, as the API server authenticates both.
-async fn is_myself(desk: &Desk, user: &UserInfo) -> Result<bool, Error> {
-    let me = whoami(&desk.client).await?.and_then(|me| me.username);
+/// Whether the user is this hub, as the API server authenticates both.
+async fn is_this_hub(context: &AdmissionContext, user: &UserInfo) -> Result<bool, Error> {
+    let me = whoami(&context.client).await?.and_then(|me| me.username);
     Ok(me.is_some_and(|me| !me.is_empty() && user.username == Some(me)))
 }
 
 fn decide(allowed: bool, user: &UserInfo, executor: &str, scope: Scope<'_>) -> Decision {
     if allowed {
-        return Decision::Allow;
+        return Decision::ALLOW;
     }
     let user = user.username.as_deref().unwrap_or_default();
-    Decision::bad_request(match scope {
+    Decision::invalid(match scope {
         Scope::Cluster(namespace) => format!(
             "user {user} cannot manipulate the Manifestwork with executor {executor} in namespace {namespace}"
         ),
@@ -115,32 +118,24 @@ fn decide(allowed: bool, user: &UserInfo, executor: &str, scope: Scope<'_>) -> D
     })
 }
 
-/// Whether the user has the permission `execute-as` for that identity.
-pub async fn execute_as(
-    desk: &Desk,
+/// Whether the user has the right `execute-as` for that identity.
+async fn execute_as(
+    context: &AdmissionContext,
     user: &UserInfo,
     identity: &str,
     scope: Scope<'_>,
 ) -> Result<bool, Error> {
     let namespace = match scope {
-        Scope::Cluster(namespace) => Some(namespace.to_owned()),
+        Scope::Cluster(namespace) => Some(namespace),
         Scope::Everywhere => None,
     };
-    let attributes = ResourceAttributes {
-        verb: Some("execute-as".into()),
-        group: Some(GROUP.into()),
-        version: Some("v1".into()),
-        resource: Some("manifestworks".into()),
-        namespace,
-        name: Some(identity.into()),
-        ..ResourceAttributes::default()
-    };
-    desk.authorizer.allowed(user, attributes).await
+    let access = requirement::execute_as(identity, namespace);
+    context.authorizer.is_allowed(user, &access).await
 }
 
-/// Where the add-on puts accounts on this cluster; `None` if it is not there.
-pub async fn accounts_namespace(desk: &Desk, cluster: &str) -> Result<Option<String>, Error> {
-    let add_ons: Api<ManagedClusterAddOn> = Api::namespaced(desk.client.clone(), cluster);
+/// The namespace of managed accounts on this cluster; `None` if the add-on is not installed.
+pub async fn accounts_namespace(context: &AdmissionContext, cluster: &str) -> Result<Option<String>, Error> {
+    let add_ons: Api<ManagedClusterAddOn> = Api::namespaced(context.client.clone(), cluster);
     let found = add_ons
         .get_opt(ACCOUNTS_ADD_ON)
         .await
@@ -153,17 +148,18 @@ pub async fn accounts_namespace(desk: &Desk, cluster: &str) -> Result<Option<Str
     }))
 }
 
-async fn bound(
-    desk: &Desk,
+/// Whether a binding lets the user execute as this account.
+async fn is_bound(
+    context: &AdmissionContext,
     user: &UserInfo,
     account: &ExecutorServiceAccount,
     cluster: &str,
 ) -> Result<bool, Error> {
-    // A binding is about the accounts that the add-on makes, never about others of the same name.
-    if accounts_namespace(desk, cluster).await?.as_deref() != Some(account.namespace.as_str()) {
+    // A binding applies to the accounts that the add-on creates, not to other ServiceAccounts of the same name.
+    if accounts_namespace(context, cluster).await?.as_deref() != Some(account.namespace.as_str()) {
         return Ok(false);
     }
-    let bindings: Api<ManagedServiceAccountBinding> = Api::namespaced(desk.client.clone(), cluster);
+    let bindings: Api<ManagedServiceAccountBinding> = Api::namespaced(context.client.clone(), cluster);
     let bindings = bindings
         .list(&ListParams::default())
         .await
@@ -175,12 +171,12 @@ async fn bound(
                 .namespace
                 .as_deref()
                 .is_none_or(|namespace| namespace == cluster)
-            && binding.spec.subjects.iter().any(|subject| names(subject, user))
+            && binding.spec.subjects.iter().any(|subject| is_subject(subject, user))
     }))
 }
 
 /// Whether a subject of a binding is this user.
-pub fn names(subject: &AccountSubject, user: &UserInfo) -> bool {
+pub fn is_subject(subject: &AccountSubject, user: &UserInfo) -> bool {
     let username = user.username.as_deref().unwrap_or_default();
     match subject.kind.as_str() {
         "User" => subject.name == username,

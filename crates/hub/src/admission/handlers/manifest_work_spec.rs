@@ -1,4 +1,4 @@
-//! Pure: what is wrong with the spec of a work, whoever writes it.
+//! Pure: checks of the spec of a work that hold for every requester.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub fn check(spec: &ManifestWorkSpec, limit: usize) -> Result<(), String> {
     check_deletion(spec)
 }
 
-/// What upstream counts: the bytes of a manifest in its binary form.
+/// The size of a manifest as OCM counts it: the bytes of its binary form.
 fn stored_size(manifest: &Value) -> usize {
     let length = manifest.to_string().len();
     let mut varint = 1;
@@ -80,7 +80,7 @@ fn identity(manifest: &Value) -> Result<Identity, Problem> {
         return Err(Problem::AsUpstream("generateName must not be set in manifest"));
     }
     let namespace = text("/metadata/namespace");
-    // What is not one segment of a URL's path would lead an agent to another object.
+    // A name that is not exactly one segment of a URL path would make an agent request another object.
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
     for (field, part, optional) in [
         ("the group of apiVersion", group, true),

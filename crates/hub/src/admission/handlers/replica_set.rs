@@ -1,56 +1,60 @@
-//! ManifestWorkReplicaSets: the same checks as for a ManifestWork, on all clusters at once.
+//! ManifestWorkReplicaSets: the checks of a ManifestWork, for all clusters at once.
 
-use std::sync::Arc;
-
-use futures::FutureExt;
-use writ_api::work::ManifestWorkReplicaSetSpec;
+use futures::FutureExt as _;
+use writ_api::work::{GROUP, ManifestWorkReplicaSetSpec};
 use writ_controller::Error;
+use writ_process::admission::{
+    Decision, Operation, Request, Rule, SPEC_CHANGES, Webhook, parse_spec, spec_of, spec_unchanged,
+};
 
 use super::{
-    Decision, Desk, Handler, Request, SPEC_CHANGES,
     executor::{self, Scope},
-    manifest_work::{parse, spec_of, unchanged},
-    manifests, webhook,
+    manifest_work_spec,
 };
-use crate::replica_set::rollout;
+use crate::{admission::context::AdmissionContext, replica_set::rollout};
 
-/// The row in the table of handlers.
-pub const HANDLER: Handler = Handler {
+const NAME: &str = "manifestworkreplicasetvalidators.admission.work.open-cluster-management.io";
+
+/// Decides about replica sets.
+pub const WEBHOOK: Webhook<AdmissionContext> = Webhook {
+    name: NAME,
+    configuration: NAME,
     path: "/validate-work-open-cluster-management-io-v1alpha1-manifestworkreplicaset",
-    webhook: || {
-        webhook(
-            "manifestworkreplicasetvalidators.admission.work.open-cluster-management.io",
-            HANDLER.path,
-            (writ_api::work::GROUP, "v1alpha1", "manifestworkreplicasets"),
-            &[SPEC_CHANGES],
-        )
+    mutating: false,
+    rule: Rule {
+        group: GROUP,
+        version: "v1alpha1",
+        resources: &["manifestworkreplicasets"],
+        operations: &[Operation::Create, Operation::Update],
+        scope: "*",
     },
-    review: |desk, request| review(desk, request).boxed(),
+    only_if: Some(SPEC_CHANGES),
+    handler: |context, request| decide(context, request).boxed(),
 };
 
-async fn review(desk: Arc<Desk>, request: Request) -> Result<Decision, Error> {
-    if unchanged(request.object.as_ref(), request.old_object.as_ref()) {
-        return Ok(Decision::Allow);
+async fn decide(context: AdmissionContext, request: Request) -> Result<Decision, Error> {
+    if spec_unchanged(&request) {
+        return Ok(Decision::ALLOW);
     }
-    let spec: ManifestWorkReplicaSetSpec = match parse(spec_of(request.object.as_ref())) {
+    let spec: ManifestWorkReplicaSetSpec = match parse_spec(spec_of(request.object.as_ref())) {
         Ok(spec) => spec,
         Err(decision) => return Ok(decision),
     };
     let template = &spec.manifest_work_template;
-    if let Err(problem) = manifests::check(template, desk.options.manifest_limit) {
-        return Ok(Decision::bad_request(problem));
+    if let Err(problem) = manifest_work_spec::check(template, context.options.admission.manifest_limit) {
+        return Ok(Decision::invalid(problem));
     }
     for (index, reference) in spec.placement_refs.iter().enumerate() {
         if let Some(mistake) = rollout::mistake(&reference.rollout_strategy) {
-            return Ok(Decision::bad_request(format!(
+            return Ok(Decision::invalid(format!(
                 "spec.placementRefs[{index}].{mistake}"
             )));
         }
     }
     let old: Option<ManifestWorkReplicaSetSpec> =
-        spec_of(request.old_object.as_ref()).and_then(|old| parse(Some(old)).ok());
+        spec_of(request.old_object.as_ref()).and_then(|old| parse_spec(Some(old)).ok());
     executor::check_change(
-        &desk,
+        &context,
         &request.user_info,
         template.executor.as_ref(),
         old.as_ref()

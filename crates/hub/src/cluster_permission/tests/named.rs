@@ -5,7 +5,7 @@ use writ_api::{authentication::ManagedServiceAccount, work::ManifestWorkSpec, wr
 use writ_apiserver::schema::Schema;
 
 use super::*;
-use crate::admission::manifests;
+use crate::admission::handlers::manifest_work_spec;
 
 /// What a ManifestWork may not name, and a binding in Kubernetes may.
 const ODD: [&str; 8] = ["a b", "a?b", "a#b", "a\\b", "a<b", "a>b", "a`b", "a\u{7}b"];
@@ -13,7 +13,7 @@ const ODD: [&str; 8] = ["a b", "a?b", "a#b", "a\\b", "a<b", "a>b", "a`b", "a\u{7
 fn admitted(world: &World) {
     for work in world.plan().works.values() {
         let spec: &ManifestWorkSpec = &work.spec;
-        assert_eq!(manifests::check(spec, 512_000), Ok(()), "{:?}", ids(work));
+        assert_eq!(manifest_work_spec::check(spec, 512_000), Ok(()), "{:?}", ids(work));
     }
 }
 

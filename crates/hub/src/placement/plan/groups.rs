@@ -5,7 +5,11 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use kube::core::{Selector, SelectorExt};
 use writ_api::cluster::{placement::PlacementSpec, placement_decision::MAX_DECISIONS};
 
-use super::{facts::Facts, predicates};
+use super::predicates;
+use crate::placement::{
+    cluster_view::ClusterView,
+    model::{DecisionObject, Location},
+};
 
 /// How the chosen clusters are divided.
 pub struct Groups {
@@ -16,30 +20,6 @@ pub struct Groups {
 enum Size {
     Number(usize),
     Percent(usize),
-}
-
-/// Where a cluster is written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Home {
-    /// The number of the object.
-    pub slot: usize,
-    /// The number of the group.
-    pub group: usize,
-    /// The name of the group, empty if it has none.
-    pub group_name: String,
-}
-
-/// One decision object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Object {
-    /// Its number, which is part of its name and stays.
-    pub slot: usize,
-    /// The number of the group that it belongs to.
-    pub group: usize,
-    /// The name of that group, empty if it has none.
-    pub group_name: String,
-    /// The clusters in it, by name.
-    pub clusters: Vec<String>,
 }
 
 impl Groups {
@@ -79,7 +59,7 @@ impl Groups {
     }
 
     /// The number of the named group that a cluster belongs to.
-    pub fn group_of(&self, cluster: &Facts) -> Option<usize> {
+    pub fn group_of(&self, cluster: &ClusterView) -> Option<usize> {
         self.named.iter().position(|(_, labels, claims)| {
             labels.matches(&cluster.labels) && claims.matches(&cluster.claims)
         })
@@ -90,16 +70,16 @@ impl Groups {
     /// `before` tells where each cluster was written. A cluster stays in its group while the group has room for it, and
     /// in its object as long as it stays in its group: no rollout by groups starts anew because one cluster came, and
     /// nobody who reads the objects one by one sees it vanish.
-    pub fn divide(&self, chosen: &[&Facts], before: &BTreeMap<String, Home>) -> Vec<Object> {
+    pub fn divide(&self, chosen: &[&ClusterView], before: &BTreeMap<String, Location>) -> Vec<DecisionObject> {
         let size = match self.size {
             Size::Number(number) => number,
             Size::Percent(percent) => (chosen.len() * percent).div_ceil(100),
         }
         .max(1);
-        let mut rest: Vec<&Facts> = chosen.to_vec();
+        let mut rest: Vec<&ClusterView> = chosen.to_vec();
         let mut groups = Vec::new();
         for (name, labels, claims) in &self.named {
-            let (members, others): (Vec<&Facts>, Vec<&Facts>) = rest
+            let (members, others): (Vec<&ClusterView>, Vec<&ClusterView>) = rest
                 .into_iter()
                 .partition(|c| labels.matches(&c.labels) && claims.matches(&c.claims));
             rest = others;
@@ -109,7 +89,7 @@ impl Groups {
         let mut objects = lay_out(&groups, before);
         if objects.is_empty() {
             // There is always one object, if only an empty one: who waits for decisions sees that there are none.
-            objects.push(Object::default());
+            objects.push(DecisionObject::default());
         }
         objects
     }
@@ -126,10 +106,10 @@ struct Group<'a> {
 /// Cuts clusters into as few groups of one name as can hold them. Who has a group keeps it; who has none fills up what
 /// is there, then new ones. If there are too many groups, the smallest are given up.
 fn gather<'a>(
-    members: &[&'a Facts],
+    members: &[&'a ClusterView],
     name: &'a str,
     size: usize,
-    before: &BTreeMap<String, Home>,
+    before: &BTreeMap<String, Location>,
 ) -> Vec<Group<'a>> {
     let mut members: Vec<&str> = members.iter().map(|c| c.name.as_str()).collect();
     members.sort_unstable();
@@ -170,7 +150,7 @@ fn gather<'a>(
 }
 
 /// Divides each group into objects. Who stays in the group stays in the object; who comes enters the first with room.
-fn lay_out(groups: &[Group], before: &BTreeMap<String, Home>) -> Vec<Object> {
+fn lay_out(groups: &[Group], before: &BTreeMap<String, Location>) -> Vec<DecisionObject> {
     // Which group has an object, and who is in it.
     let mut objects: BTreeMap<usize, (usize, Vec<&str>)> = BTreeMap::new();
     let mut homeless: Vec<(usize, &str)> = Vec::new();
@@ -201,11 +181,11 @@ fn lay_out(groups: &[Group], before: &BTreeMap<String, Home>) -> Vec<Object> {
             next += 1;
         }
     }
-    let mut objects: Vec<Object> = objects
+    let mut objects: Vec<DecisionObject> = objects
         .into_iter()
         .map(|(slot, (group, mut clusters))| {
             clusters.sort_unstable();
-            Object {
+            DecisionObject {
                 slot,
                 group,
                 group_name: groups.get(group).map_or("", |group| group.name).to_owned(),

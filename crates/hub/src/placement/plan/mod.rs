@@ -1,4 +1,14 @@
-//! Pure: the scheduler.
+//! Pure: which clusters a placement chooses, and in which decision objects they are written.
+//!
+//! Candidates → [`predicates`] and [`taints`] (a verdict each) → [`prioritizers`] and [`spread`] (a choice) →
+//! [`groups`] (decision objects) → conditions.
+
+pub mod groups;
+pub mod predicates;
+pub mod prioritizers;
+pub mod score_rate_limit;
+pub mod spread;
+pub mod taints;
 
 use std::{
     cmp::Reverse,
@@ -17,15 +27,17 @@ use writ_api::cluster::{
 };
 use writ_controller::condition::Wanted;
 
-use super::{
-    facts::{Facts, Scores},
-    groups::{Groups, Home, Object},
+use self::{
+    groups::Groups,
     predicates::Predicates,
-    prioritizers::{self, Source},
-    rate, spread, taints,
+    prioritizers::Source,
+};
+use super::{
+    cluster_view::{AddOnScores, ClusterView},
+    model::{DecisionObject, Location, NoCandidates, Outcome, Surroundings, Verdict},
 };
 
-/// A placement, ready to be scheduled.
+/// A valid placement, ready to be scheduled.
 pub struct Compiled {
     predicates: Predicates,
     tolerations: Vec<Toleration>,
@@ -35,76 +47,16 @@ pub struct Compiled {
     wanted: Option<usize>,
 }
 
-/// What the scheduler thinks of one candidate, kept until the candidate or the placement changes.
-pub type Verdict = taints::Verdict;
-
-/// What the choice depends on besides the candidates.
-pub struct Surroundings<'a> {
-    /// Where each chosen cluster is written now.
-    pub before: &'a BTreeMap<String, Home>,
-    /// How many other placements chose the cluster.
-    pub chosen_elsewhere: &'a dyn Fn(&str) -> usize,
-    /// A score of an add-on for the cluster, if it is there and not too old.
-    pub add_on_score: &'a dyn Fn(&str, &str, &str) -> Option<i64>,
-}
-
-/// What came out.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
-    /// The decision objects.
-    pub objects: Vec<Object>,
-    /// The score of each cluster that one was computed for.
-    pub scores: BTreeMap<String, i64>,
-    /// Why each candidate that was not chosen was not.
-    pub left_out: BTreeMap<String, String>,
-    /// How many clusters are chosen.
-    pub selected: usize,
-    /// How many could have been.
-    pub feasible: usize,
-}
-
-/// Why there are no candidates at all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoCandidates {
-    /// No set is bound to the namespace.
-    NoBindings,
-    /// None of these sets, which the placement names, is bound.
-    NoIntersection(Vec<String>),
-    /// The bound sets, by name, have no members.
-    Empty(Vec<String>),
-}
-
-impl NoCandidates {
-    /// Why there is no candidate, if there is none: the sets that are bound, those that the placement asks for, what is
-    /// in both, and how many clusters that comes to.
-    pub fn of(
-        bound: &BTreeSet<String>,
-        asked: &[String],
-        sets: &BTreeSet<String>,
-        candidates: usize,
-    ) -> Option<Self> {
-        if bound.is_empty() {
-            Some(Self::NoBindings)
-        } else if sets.is_empty() {
-            Some(Self::NoIntersection(asked.to_vec()))
-        } else if candidates == 0 {
-            Some(Self::Empty(sets.iter().cloned().collect()))
-        } else {
-            None
-        }
-    }
-}
-
 impl Compiled {
-    /// Reads a placement; `Err` names what cannot be understood.
+    /// Reads a placement; the error names the field that is invalid.
     pub fn of(spec: &PlacementSpec) -> Result<Self, String> {
         taints::validate(&spec.tolerations)?;
-        rate::limit(spec.score_rate_limit.as_deref())?;
+        score_rate_limit::limit(spec.score_rate_limit.as_deref())?;
         let wanted = match spec.number_of_clusters {
             None => None,
             Some(number) => Some(
                 usize::try_from(number)
-                    .map_err(|_| format!("spec.numberOfClusters: {number} is less than nothing"))?,
+                    .map_err(|_| format!("spec.numberOfClusters: {number} is negative"))?,
             ),
         };
         Ok(Self {
@@ -121,22 +73,22 @@ impl Compiled {
         })
     }
 
-    /// Judges one candidate. `chosen` is whether the placement has it already; `scores` are asked for only if some
-    /// expression does.
+    /// The verdict on one candidate. `chosen` is whether the placement has chosen it already; `scores` is called only if
+    /// an expression uses scores.
     pub fn judge(
         &self,
-        cluster: &Facts,
+        cluster: &ClusterView,
         chosen: bool,
         now: Timestamp,
-        scores: impl FnOnce(&str) -> Scores,
+        scores: impl FnOnce(&str) -> AddOnScores,
     ) -> Verdict {
-        // Whoever holds the bootstrap identity makes clusters: they count from when somebody accepts them.
+        // The bootstrap identity may create clusters, so a cluster counts only once it is accepted.
         let out = if cluster.deleting {
             Some("it is being deleted")
         } else if cluster.object.spec.hub_accepts_client {
             None
         } else {
-            Some("nobody has accepted it")
+            Some("it is not accepted")
         };
         if let Some(reason) = out {
             return Verdict {
@@ -147,7 +99,7 @@ impl Compiled {
         let scores = if self.asks_for_scores() {
             scores(&cluster.name)
         } else {
-            Scores::default()
+            AddOnScores::default()
         };
         let mut verdict = match self.predicates.check(cluster, &scores) {
             Ok(()) => taints::judge(cluster, &self.tolerations, chosen, now),
@@ -166,9 +118,9 @@ impl Compiled {
     }
 
     /// Chooses among the candidates and divides the chosen ones.
-    pub fn schedule(&self, candidates: &[(&Facts, &Verdict)], around: &Surroundings) -> Outcome {
+    pub fn schedule(&self, candidates: &[(&ClusterView, &Verdict)], around: &Surroundings) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut eligible: Vec<(&Facts, usize)> = Vec::new();
+        let mut eligible: Vec<(&ClusterView, usize)> = Vec::new();
         for (cluster, verdict) in candidates {
             match &verdict.refusal {
                 Some(reason) => {
@@ -179,7 +131,7 @@ impl Compiled {
         }
         outcome.feasible = eligible.len();
         let wanted = self.wanted.unwrap_or(eligible.len());
-        let chosen: Vec<&Facts> = if wanted >= eligible.len() && self.constraints.is_empty() {
+        let chosen: Vec<&ClusterView> = if wanted >= eligible.len() && self.constraints.is_empty() {
             eligible.into_iter().map(|(cluster, _)| cluster).collect()
         } else {
             self.choose(&eligible, wanted, around, &mut outcome)
@@ -191,19 +143,19 @@ impl Compiled {
 
     fn choose<'a>(
         &self,
-        eligible: &[(&'a Facts, usize)],
+        eligible: &[(&'a ClusterView, usize)],
         wanted: usize,
         around: &Surroundings,
         outcome: &mut Outcome,
-    ) -> Vec<&'a Facts> {
+    ) -> Vec<&'a ClusterView> {
         let scores = self.scores(eligible, around);
-        let mut ranked: Vec<(usize, Reverse<i64>, &Facts)> = eligible
+        let mut ranked: Vec<(usize, Reverse<i64>, &ClusterView)> = eligible
             .iter()
             .zip(&scores)
             .map(|((cluster, disliked), score)| (*disliked, Reverse(*score), *cluster))
             .collect();
         ranked.sort_by(|a, b| (a.0, a.1, &a.2.name).cmp(&(b.0, b.1, &b.2.name)));
-        let order: Vec<&Facts> = ranked.iter().map(|(_, _, cluster)| *cluster).collect();
+        let order: Vec<&ClusterView> = ranked.iter().map(|(_, _, cluster)| *cluster).collect();
         for (_, Reverse(score), cluster) in &ranked {
             outcome.scores.insert(cluster.name.clone(), *score);
         }
@@ -217,7 +169,7 @@ impl Compiled {
             let reason = if kept_out.contains(&index) {
                 "a spread constraint keeps it out".to_owned()
             } else if *disliked > 0 {
-                format!("others come first: {disliked} of its taints would rather have it left out")
+                format!("others come first: {disliked} of its taints have the effect PreferNoSelect")
             } else {
                 format!("{wanted} clusters are wanted and others come first; its score is {score}")
             };
@@ -229,7 +181,7 @@ impl Compiled {
             .collect()
     }
 
-    fn scores(&self, eligible: &[(&Facts, usize)], around: &Surroundings) -> Vec<i64> {
+    fn scores(&self, eligible: &[(&ClusterView, usize)], around: &Surroundings) -> Vec<i64> {
         let mut sums = vec![0_i64; eligible.len()];
         for (source, weight) in &self.weights {
             let scores: Vec<i64> = match source {
@@ -268,13 +220,13 @@ impl Compiled {
         sums
     }
 
-    /// Whether every cluster that qualifies is chosen, into one group: then each stands for itself.
+    /// Whether every cluster that qualifies is chosen, into one group. Then each cluster can be decided on its own.
     pub fn is_plain(&self) -> bool {
         self.wanted.is_none() && self.constraints.is_empty() && self.groups.is_one()
     }
 
-    /// Whether two states of a cluster can lead to different choices although the verdict on both is the same.
-    pub fn tells_apart(&self, old: &Facts, new: &Facts) -> bool {
+    /// Whether two states of a cluster with the same verdict can lead to different choices.
+    pub fn tells_apart(&self, old: &ClusterView, new: &ClusterView) -> bool {
         let topology = |cluster| -> Vec<Option<String>> {
             let values = self.constraints.iter().map(|c| spread::topology(cluster, c));
             values.map(|value| value.map(str::to_owned)).collect()
@@ -286,8 +238,8 @@ impl Compiled {
             || self.groups.group_of(old) != self.groups.group_of(new)
     }
 
-    /// Whether the choice looks at this score of an add-on.
-    pub fn looks_at(&self, resource: &str) -> bool {
+    /// Whether the choice weighs a score of this object.
+    pub fn weighs(&self, resource: &str) -> bool {
         self.add_ons().any(|name| name == resource)
     }
 
@@ -355,7 +307,7 @@ impl Compiled {
     }
 }
 
-/// The condition of a placement that cannot be understood. Its decisions stay.
+/// The condition of an invalid placement. Its decisions stay.
 pub fn misconfigured(why: &str) -> Wanted {
     Wanted::new(
         CONDITION_MISCONFIGURED,
@@ -365,8 +317,8 @@ pub fn misconfigured(why: &str) -> Wanted {
     )
 }
 
-/// The groups, as the status tells them.
-pub fn group_status(placement: &str, objects: &[Object]) -> Vec<DecisionGroupStatus> {
+/// The groups, as the status reports them.
+pub fn group_status(placement: &str, objects: &[DecisionObject]) -> Vec<DecisionGroupStatus> {
     let mut groups: BTreeMap<usize, DecisionGroupStatus> = BTreeMap::new();
     for object in objects {
         let group = groups.entry(object.group).or_insert_with(|| DecisionGroupStatus {
@@ -381,25 +333,25 @@ pub fn group_status(placement: &str, objects: &[Object]) -> Vec<DecisionGroupSta
 }
 
 /// Where the clusters of a placement are written: `decisions` are its objects.
-pub fn homes<'a>(
+pub fn locations<'a>(
     placement: &str,
     decisions: impl Iterator<Item = &'a PlacementDecision>,
-) -> BTreeMap<String, Home> {
-    let mut homes = BTreeMap::new();
+) -> BTreeMap<String, Location> {
+    let mut locations = BTreeMap::new();
     for decision in decisions {
         let (Some(slot), Some(status)) = (slot_of(placement, &decision.name_any()), &decision.status) else {
             continue;
         };
         let label = |key: &str| decision.labels().get(key).map(String::as_str).unwrap_or_default();
-        let home = Home {
+        let location = Location {
             slot,
             group: label(GROUP_INDEX_LABEL).parse().unwrap_or_default(),
             group_name: label(GROUP_NAME_LABEL).to_owned(),
         };
         let clusters = status.decisions.iter().map(|d| d.cluster_name.clone());
-        homes.extend(clusters.map(|cluster| (cluster, home.clone())));
+        locations.extend(clusters.map(|cluster| (cluster, location.clone())));
     }
-    homes
+    locations
 }
 
 /// The name of a decision object.

@@ -14,7 +14,7 @@ use writ_api::cluster::{
 };
 use writ_runtime::cel::{Answer, Expression, Variable};
 
-use super::facts::{Facts, Scores};
+use crate::placement::cluster_view::{ClusterView, AddOnScores};
 use crate::selector;
 
 /// What expressions call the cluster.
@@ -94,7 +94,7 @@ impl Predicates {
     }
 
     /// Whether one of them holds; the reason if none does.
-    pub fn check(&self, cluster: &Facts, scores: &Scores) -> Result<(), String> {
+    pub fn check(&self, cluster: &ClusterView, scores: &AddOnScores) -> Result<(), String> {
         let mut reasons = Vec::new();
         for predicate in &self.0 {
             match predicate.check(cluster, scores) {
@@ -111,7 +111,7 @@ impl Predicates {
 }
 
 impl Predicate {
-    fn check(&self, cluster: &Facts, scores: &Scores) -> Result<(), String> {
+    fn check(&self, cluster: &ClusterView, scores: &AddOnScores) -> Result<(), String> {
         if !self.labels.matches(&cluster.labels) {
             return Err(format!("its labels do not match {}", self.labels));
         }

@@ -1,4 +1,4 @@
-//! Scores: what makes one cluster better than another.
+//! AddOnScores: what makes one cluster better than another.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use writ_api::cluster::placement::{SpreadConstraint, TopologyKeyType, WhenUnsatisfiable};
 
-use super::facts::Facts;
+use crate::placement::cluster_view::ClusterView;
 
 /// A value of each topology; `None` where a cluster has none.
 type Kind<'a> = Vec<Option<&'a str>>;
@@ -59,7 +59,7 @@ impl<'a> Topology<'a> {
 /// Chooses up to `wanted` of the candidates, which come best first, as the constraints allow. Returns the indexes
 /// of the chosen ones and of those that a hard constraint keeps out.
 pub fn choose(
-    candidates: &[&Facts],
+    candidates: &[&ClusterView],
     constraints: &[SpreadConstraint],
     wanted: usize,
 ) -> (Vec<usize>, Vec<usize>) {
@@ -131,7 +131,7 @@ fn broken(kind: &[Option<&str>], topologies: &[Topology]) -> Option<Vec<bool>> {
 }
 
 /// The value that a cluster has for the topology of a constraint.
-pub fn topology<'a>(cluster: &'a Facts, constraint: &SpreadConstraint) -> Option<&'a str> {
+pub fn topology<'a>(cluster: &'a ClusterView, constraint: &SpreadConstraint) -> Option<&'a str> {
     let values = match constraint.topology_key_type {
         TopologyKeyType::Label => &cluster.labels,
         TopologyKeyType::Claim => &cluster.claims,

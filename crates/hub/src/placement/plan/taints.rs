@@ -5,18 +5,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use writ_api::cluster::{managed_cluster::TaintEffect, placement::Toleration};
 
-use super::facts::{Facts, TaintFact};
-
-/// What the taints of a cluster mean for a placement.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// Why the cluster is left out, if it is.
-    pub refusal: Option<String>,
-    /// How many taints would rather have it left out.
-    pub disliked: usize,
-    /// When a toleration or a score ends, and the verdict with it.
-    pub until: Option<Duration>,
-}
+use crate::placement::{
+    cluster_view::{ClusterView, TaintView},
+    model::Verdict,
+};
 
 /// Whether the tolerations can be understood.
 pub fn validate(tolerations: &[Toleration]) -> Result<(), String> {
@@ -39,7 +31,7 @@ pub fn validate(tolerations: &[Toleration]) -> Result<(), String> {
 }
 
 /// Judges a cluster. `chosen` is whether the placement has it already.
-pub fn judge(cluster: &Facts, tolerations: &[Toleration], chosen: bool, now: Timestamp) -> Verdict {
+pub fn judge(cluster: &ClusterView, tolerations: &[Toleration], chosen: bool, now: Timestamp) -> Verdict {
     let mut verdict = Verdict::default();
     for taint in &cluster.taints {
         let mut tolerated = false;
@@ -83,7 +75,7 @@ fn operator(toleration: &Toleration) -> &str {
     }
 }
 
-fn matches(toleration: &Toleration, taint: &TaintFact) -> bool {
+fn matches(toleration: &Toleration, taint: &TaintView) -> bool {
     let key = toleration.key.as_deref().unwrap_or_default();
     (key.is_empty() || key == taint.key)
         && toleration.effect.is_none_or(|effect| effect == taint.effect)
@@ -92,7 +84,7 @@ fn matches(toleration: &Toleration, taint: &TaintFact) -> bool {
 }
 
 /// How long the toleration holds still; `None` means for ever.
-fn remaining(toleration: &Toleration, taint: &TaintFact, now: Timestamp) -> Option<Duration> {
+fn remaining(toleration: &Toleration, taint: &TaintView, now: Timestamp) -> Option<Duration> {
     let seconds = toleration.toleration_seconds?;
     // Without a time the taint counts as just added.
     let since = taint.since.unwrap_or(now);

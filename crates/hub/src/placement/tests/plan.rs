@@ -5,24 +5,24 @@ use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, placement::PlacementSpec};
 
 use super::{
-    facts::{Facts, Scores},
-    groups::Home,
+    cluster_view::{ClusterView, AddOnScores},
+    groups::Location,
     plan::{Compiled, NoCandidates, Outcome, Surroundings, Verdict, decision_name, slot_of},
     prioritizers, taints,
 };
 
 #[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
-fn cluster(name: &str, more: Value) -> Facts {
+fn cluster(name: &str, more: Value) -> ClusterView {
     let mut object = json!({
         "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
         "metadata": {"name": name}, "spec": {"hubAcceptsClient": true},
     });
     json_patch::merge(&mut object, &more);
     let cluster: ManagedCluster = serde_json::from_value(object).unwrap();
-    Facts::of(cluster)
+    ClusterView::of(cluster)
 }
 
-fn labelled(name: &str, key: &str, value: &str) -> Facts {
+fn labelled(name: &str, key: &str, value: &str) -> ClusterView {
     cluster(name, json!({"metadata": {"labels": {key: value}}}))
 }
 
@@ -34,11 +34,11 @@ fn now() -> Timestamp {
     Timestamp::from_second(1_000).unwrap()
 }
 
-fn schedule_after(wanted: Value, clusters: &[Facts], before: &BTreeMap<String, Home>) -> Outcome {
+fn schedule_after(wanted: Value, clusters: &[ClusterView], before: &BTreeMap<String, Location>) -> Outcome {
     let compiled = Compiled::of(&spec(wanted)).unwrap();
     let verdicts: Vec<Verdict> = clusters
         .iter()
-        .map(|c| compiled.judge(c, before.contains_key(&c.name), now(), |_| Scores::default()))
+        .map(|c| compiled.judge(c, before.contains_key(&c.name), now(), |_| AddOnScores::default()))
         .collect();
     let candidates: Vec<_> = clusters.iter().zip(&verdicts).collect();
     compiled.schedule(
@@ -51,13 +51,13 @@ fn schedule_after(wanted: Value, clusters: &[Facts], before: &BTreeMap<String, H
     )
 }
 
-fn schedule(wanted: Value, clusters: &[Facts]) -> Outcome {
+fn schedule(wanted: Value, clusters: &[ClusterView]) -> Outcome {
     schedule_after(wanted, clusters, &BTreeMap::new())
 }
 
 /// Where the clusters are written once this is stored.
-fn homes(outcome: &Outcome) -> BTreeMap<String, Home> {
-    let home = |object: &super::groups::Object| Home {
+fn homes(outcome: &Outcome) -> BTreeMap<String, Location> {
+    let home = |object: &super::groups::DecisionObject| Location {
         slot: object.slot,
         group: object.group,
         group_name: object.group_name.clone(),
@@ -254,7 +254,7 @@ fn scores_choose_and_the_choice_is_steady() {
     let add_on = json!({"type": "AddOn", "addOn": {"resourceName": "r", "scoreName": "s"}});
     assert_eq!(chosen(&schedule(by(add_on, 1), &clusters)), ["c2"]);
     // A cluster that comes before others by name does not push them out.
-    let before = BTreeMap::from([("c2".to_owned(), Home::default())]);
+    let before = BTreeMap::from([("c2".to_owned(), Location::default())]);
     let outcome = schedule_after(json!({"numberOfClusters": 1}), &clusters, &before);
     assert_eq!(chosen(&outcome), ["c2"]);
     assert!(outcome.left_out["c1"].contains("others come first"));
@@ -279,7 +279,7 @@ fn a_cluster_that_nobody_accepted_is_not_chosen() {
 
 #[test]
 fn spread_constraints_keep_regions_even() {
-    let clusters: Vec<Facts> = [
+    let clusters: Vec<ClusterView> = [
         ("a1", "apac"),
         ("a2", "apac"),
         ("a3", "apac"),
@@ -305,7 +305,7 @@ fn spread_constraints_keep_regions_even() {
 
 #[test]
 fn groups_are_cut_and_objects_hold_a_hundred() {
-    let clusters: Vec<Facts> = (0..250)
+    let clusters: Vec<ClusterView> = (0..250)
         .map(|n| labelled(&format!("c{n:03}"), "canary", if n < 10 { "yes" } else { "no" }))
         .collect();
     let outcome = schedule(json!({}), &clusters);
@@ -338,7 +338,7 @@ fn groups_are_cut_and_objects_hold_a_hundred() {
 
 #[test]
 fn a_cluster_stays_in_its_object() {
-    let mut clusters: Vec<Facts> = (0..150)
+    let mut clusters: Vec<ClusterView> = (0..150)
         .map(|n| cluster(&format!("c{n:03}"), json!({})))
         .collect();
     let first = schedule(json!({}), &clusters);
@@ -373,7 +373,7 @@ fn groups(outcome: &Outcome) -> Vec<Vec<&str>> {
 /// A cluster that comes or goes moves no other to another group, unless a whole group is not needed any more.
 #[test]
 fn a_cluster_stays_in_its_group() {
-    let fleet = |names: &[&str]| -> Vec<Facts> { names.iter().map(|n| cluster(n, json!({}))).collect() };
+    let fleet = |names: &[&str]| -> Vec<ClusterView> { names.iter().map(|n| cluster(n, json!({}))).collect() };
     let by = |size: Value| json!({"decisionStrategy": {"groupStrategy": {"clustersPerDecisionGroup": size}}});
     let names = ["b", "c", "d", "e", "f"];
     let first = schedule(by(json!(2)), &fleet(&names));
@@ -409,7 +409,7 @@ fn a_cluster_stays_in_its_group() {
     );
     assert_eq!(groups(&more), [vec!["a", "b", "c"], vec!["d", "e"]]);
     // Groups of several objects, and a cluster that moves from one to the other by its label: nobody else moves.
-    let many = |canary: usize| -> Vec<Facts> {
+    let many = |canary: usize| -> Vec<ClusterView> {
         let value = |n| if n < canary { "yes" } else { "no" };
         (0..300)
             .map(|n| labelled(&format!("c{n:03}"), "canary", value(n)))
@@ -428,13 +428,13 @@ fn a_cluster_stays_in_its_group() {
 
 #[test]
 fn conditions_use_upstreams_reasons() {
-    let state = |wanted: Value, clusters: &[Facts], none: Option<&NoCandidates>| {
+    let state = |wanted: Value, clusters: &[ClusterView], none: Option<&NoCandidates>| {
         let compiled = Compiled::of(&spec(wanted.clone())).unwrap();
         let outcome = schedule(wanted, clusters);
         let mut conditions = compiled.conditions(outcome.selected, outcome.feasible, none);
         conditions.swap_remove(0)
     };
-    let reason = |wanted, clusters: &[Facts], none| state(wanted, clusters, none).reason;
+    let reason = |wanted, clusters: &[ClusterView], none| state(wanted, clusters, none).reason;
     let one = [cluster("a", json!({}))];
     let mut nobody =
         json!({"predicates": [{"requiredClusterSelector": {"labelSelector": {"matchLabels": {"x": "y"}}}}]});

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event as Watched;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Event, Object, Scheduler, Wanted, decision};
+use super::{Event, DecisionObject, Scheduler, Wanted, decision};
 use crate::placement::plan::decision_name;
 
 /// A hub of one placement: what is stored, and the scheduler that is told.
@@ -108,7 +108,7 @@ impl Hub {
         panic!("it never comes to rest");
     }
 
-    fn store(&mut self, objects: &[Object]) {
+    fn store(&mut self, objects: &[DecisionObject]) {
         for object in objects {
             let name = decision_name("p", object.slot);
             let clusters: BTreeSet<String> = object.clusters.iter().cloned().collect();
@@ -154,7 +154,7 @@ fn made(name: &str, clusters: &BTreeSet<String>) -> writ_api::cluster::Placement
     let Event::Placement(Watched::Apply(placement)) = placement() else {
         unreachable!()
     };
-    let mut made = decision(&placement, &Object::default());
+    let mut made = decision(&placement, &DecisionObject::default());
     made.metadata.name = Some(name.into());
     let decisions: Vec<Value> = clusters
         .iter()

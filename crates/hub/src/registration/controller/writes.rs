@@ -34,7 +34,8 @@ use writ_controller::{
 use super::State;
 use crate::{
     MANAGER,
-    admission::{access::AGENT_ACCOUNT, managed_cluster::reserved},
+    agent_identity::AGENT_ACCOUNT,
+    names::reserved,
     registration::{
         LEASE, TAKEN_OVER_ANNOTATION, csr,
         plan::{self, Delete, FINALIZER},

@@ -1,4 +1,4 @@
-//! Admission of ManagedClusters: names, acceptance, taints, and every label that moves a cluster between sets.
+//! Pure: decisions about ManagedClusters. Names, acceptance, taints, and every label that moves a cluster between sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,19 @@ use writ_api::cluster::{
     managed_cluster::{TAINT_UNAVAILABLE, TAINT_UNREACHABLE, Taint},
 };
 
-use super::access::{Access, Decision, Need, Requester, acts_as_agent};
+use writ_process::admission::{Decision, Requirement};
+
 use crate::{
+    admission::requirement,
+    agent_identity::{Requester, acts_as_agent},
     cluster_set::membership::{
-        JOINED_ANNOTATION, Labels, Selection, can_name_a_set, format_joined, is_guarded, parse_joined,
+        JOINED_ANNOTATION, Labels, Selection, format_joined, is_guarded, parse_joined,
     },
+    names::{is_namespace_name, is_subdomain, reserved},
     options::Guards,
-    registration::rights,
 };
 
-/// Annotations that only somebody who may accept the cluster writes.
+/// Annotations that take the right to accept the cluster.
 pub const ACCEPT_ANNOTATIONS: [&str; 5] = [
     crate::registration::AGENT_USER_ANNOTATION,
     crate::registration::ACCEPT_CSR_ANNOTATION,
@@ -29,10 +32,10 @@ pub const ACCEPT_ANNOTATIONS: [&str; 5] = [
 /// The annotations that an agent may write on its own cluster.
 const AGENT_ANNOTATION_PREFIX: &str = "agent.open-cluster-management.io/";
 
-/// A change of one ManagedCluster: created without `old`, deleted without `new`.
+/// A change of one ManagedCluster: a creation without `old`, a deletion without `new`.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// Who asks.
+    /// The requester.
     pub user: &'a Requester,
     /// The stored object.
     pub old: Option<&'a ManagedCluster>,
@@ -47,24 +50,24 @@ pub struct Observed {
     pub sets: Vec<ManagedClusterSet>,
     /// Whether the namespace of the cluster is being deleted.
     pub namespace_terminating: bool,
-    /// Whether there is a namespace of that name that was not made for the cluster.
-    pub namespace_of_others: bool,
+    /// Whether a namespace of that name exists that was not made for the cluster.
+    pub namespace_is_foreign: bool,
 }
 
-/// The sets that the changed labels may name. They are read live: a cache could miss one that was just made.
+/// The sets that the changed labels may name. They are read live: a cache could miss a set that was just created.
 pub fn sets_to_read(change: &Change) -> BTreeSet<String> {
     let (old, new) = (labels(change.old), labels(change.new));
     changed_keys(old, new)
         .into_iter()
         .flat_map(|key| [old.get(key), new.get(key)])
         .flatten()
-        .filter(|value| can_name_a_set(value))
+        .filter(|value| is_subdomain(value))
         .cloned()
         .collect()
 }
 
-/// Whether this decision needs all sets: an agent may write labels under known keys only, and sets with a
-/// selector are found by nothing but looking at each.
+/// Whether the decision needs all sets: an agent may write labels under known keys only, and which sets with a selector
+/// match is known only by evaluating each.
 pub fn needs_every_set(change: &Change, guards: &Guards) -> bool {
     let moved = !changed_keys(labels(change.old), labels(change.new)).is_empty();
     let name = change.new.or(change.old).map(ResourceExt::name_any);
@@ -72,7 +75,7 @@ pub fn needs_every_set(change: &Change, guards: &Guards) -> bool {
     moved && (guards.selector_sets || by_agent)
 }
 
-/// Completes a cluster before it is stored; `Err` says what cannot be completed.
+/// Completes a cluster before it is stored; the error says why it cannot be.
 pub fn mutate(
     old: Option<&ManagedCluster>,
     new: &mut ManagedCluster,
@@ -131,11 +134,11 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
             ));
         }
     }
-    let (mut needs, mut warnings) = (Vec::new(), Vec::new());
+    let (mut requirements, mut warnings) = (Vec::new(), Vec::new());
     if accepts(change.new) && !accepts(change.old) {
-        if observed.namespace_of_others {
+        if observed.namespace_is_foreign {
             warnings.push(format!(
-                "there is a namespace {name:?} that was not made for this cluster: the agent of the cluster gets rights in it"
+                "a namespace {name:?} exists that was not made for this cluster: the agent of the cluster gets rights in it"
             ));
         }
         if observed.namespace_terminating {
@@ -143,20 +146,20 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
                 "the namespace {name:?} is still being deleted; accept the cluster when it is gone"
             ));
         }
-        needs.push(accept_need(change.user, &name));
+        requirements.push(accept_requirement(change.user, &name));
     } else if change.new.is_some() && accept_annotations_change(change) {
-        needs.push(Need::one(
-            Access::accept(&name),
+        requirements.push(Requirement::one(
+            requirement::accept(&name),
             format!(
-                "user {:?} cannot change the annotations {}: it takes update on managedclusters/accept",
+                "user {:?} cannot change the annotations {}: that needs update on managedclusters/accept",
                 change.user.name,
                 ACCEPT_ANNOTATIONS.join(", ")
             ),
         ));
     }
     if system_taints(change.old) != system_taints(change.new) && change.new.is_some() {
-        needs.push(Need::one(
-            Access::system_taints(&name),
+        requirements.push(Requirement::one(
+            requirement::system_taints(&name),
             format!(
                 "user {:?} cannot change the taints {TAINT_UNAVAILABLE} and {TAINT_UNREACHABLE}: the hub keeps them",
                 change.user.name
@@ -168,12 +171,16 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
             "user {:?} cannot add/remove a ManagedCluster to/from ManagedClusterSet {set:?}",
             change.user.name
         );
-        needs.push(Need::one(Access::join(&set), refusal));
+        requirements.push(Requirement::one(requirement::join(&set), refusal));
     }
-    Decision::AllowIf { needs, warnings }
+    Decision::Allow {
+        requirements,
+        warnings,
+        patch: None,
+    }
 }
 
-/// Every set that the change takes the cluster out of or puts it into, as far as `join` is asked for.
+/// The sets that the cluster leaves or enters, as far as `join` is required.
 fn sets_left_and_entered(change: &Change, sets: &[ManagedClusterSet], guards: &Guards) -> BTreeSet<String> {
     let (old, new) = (labels(change.old), labels(change.new));
     let mut touched = BTreeSet::new();
@@ -183,7 +190,7 @@ fn sets_left_and_entered(change: &Change, sets: &[ManagedClusterSet], guards: &G
             .flatten()
             .filter(|v| !v.is_empty());
         if key == CLUSTER_SET_LABEL {
-            // Upstream asks on create and update, whether the set exists or not, and never on delete.
+            // OCM requires it on create and update, whether or not the set exists, and never on delete.
             if change.new.is_some() || guards.default_key {
                 touched.extend(values.cloned());
             }
@@ -210,8 +217,8 @@ fn sets_left_and_entered(change: &Change, sets: &[ManagedClusterSet], guards: &G
     touched
 }
 
-/// The sets that the cluster joined under the eyes of admission: those of before whose label stays, and those
-/// whose label this change brings.
+/// The sets that the cluster is confirmed in: those confirmed before whose label stays, and those whose label this change
+/// sets, as admission requires `join` for it.
 fn joined_sets(
     old: Option<&ManagedCluster>,
     new: &ManagedCluster,
@@ -235,7 +242,7 @@ fn joined_sets(
     kept.chain(gained).collect()
 }
 
-/// What an agent may change on its own cluster; all else is refused, whatever its roles say.
+/// What an agent may change on its own cluster; everything else is refused, whatever its roles allow.
 fn check_agent(
     identity: &str,
     name: &str,
@@ -310,11 +317,11 @@ fn check_object(name: &str, cluster: &ManagedCluster) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets the time of taints that are new or changed, and refuses times that a requester made up.
+/// Sets the time of new and changed taints, and refuses times set by the requester.
 fn stamp_taints(known: Option<&[Taint]>, taints: &mut [Taint], now: Timestamp) -> Result<(), String> {
-    let mut invented = Vec::new();
+    let mut made_up = Vec::new();
     for taint in taints {
-        // A key can be there several times, with other values and effects.
+        // Several taints may share a key, with different values and effects.
         let same: Vec<_> = known
             .unwrap_or_default()
             .iter()
@@ -322,19 +329,19 @@ fn stamp_taints(known: Option<&[Taint]>, taints: &mut [Taint], now: Timestamp) -
             .map(|old| &old.time_added)
             .collect();
         match same.first() {
-            // Whoever keeps the taint in a file leaves the time out: it stays what it was.
+            // A taint applied from a file has no time: the stored one is kept.
             Some(before) if taint.time_added.is_none() => taint.time_added.clone_from(before),
             Some(_) if same.contains(&&taint.time_added) => {}
-            _ if known.is_some() && taint.time_added.is_some() => invented.push(taint.key.clone()),
+            _ if known.is_some() && taint.time_added.is_some() => made_up.push(taint.key.clone()),
             _ => taint.time_added = Some(seconds(now)),
         }
     }
-    if invented.is_empty() {
+    if made_up.is_empty() {
         return Ok(());
     }
     Err(format!(
         "It is not allowed to set TimeAdded of Taint {:?}.",
-        invented.join(",")
+        made_up.join(",")
     ))
 }
 
@@ -345,9 +352,9 @@ pub fn seconds(time: Timestamp) -> String {
         .to_string()
 }
 
-fn accept_need(user: &Requester, cluster: &str) -> Need {
-    Need::one(
-        Access::accept(cluster),
+fn accept_requirement(user: &Requester, cluster: &str) -> Requirement {
+    Requirement::one(
+        requirement::accept(cluster),
         format!("user {:?} cannot update the HubAcceptsClient field", user.name),
     )
 }
@@ -387,25 +394,4 @@ fn changed_keys<'a>(old: &'a Labels, new: &'a Labels) -> BTreeSet<&'a str> {
 
 fn find<'a>(sets: &'a [ManagedClusterSet], name: &str) -> Option<&'a ManagedClusterSet> {
     sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))
-}
-
-/// Why a cluster cannot have this name: its agent would get rights in a namespace, or through a group or a role, of
-/// others.
-pub fn reserved(name: &str) -> Option<&'static str> {
-    if name == "default" || name.starts_with("kube-") {
-        return Some("its namespace belongs to Kubernetes");
-    }
-    // The hub's own, and those of agents and add-ons where a hub manages itself.
-    if name == "open-cluster-management" || name.starts_with("open-cluster-management-") {
-        return Some("its namespace belongs to the hub");
-    }
-    if rights::SHARED.contains(&name) {
-        return Some("its role would be one that all clusters share");
-    }
-    (name == "managed-clusters").then_some("its group would be the one of all agents")
-}
-
-/// Whether a name can be a namespace's: a DNS label.
-pub fn is_namespace_name(name: &str) -> bool {
-    name.len() <= 63 && !name.contains('.') && can_name_a_set(name)
 }

@@ -1,30 +1,28 @@
-//! Admission of ManagedClusterSets: who may make which set, and that no set takes clusters by surprise.
+//! Pure: decisions about ManagedClusterSets. Who may create which set, and that no set takes clusters from others unnoticed.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use writ_api::cluster::{
     CLUSTER_SET_LABEL, ManagedClusterSet,
-    managed_cluster_set::{ClusterSelector, SelectorType},
+    managed_cluster_set::SelectorType,
 };
 
-use super::{
-    access::{Access, Decision, Need, Requester},
-    pairs::{CONFIG_MAP, NAMESPACE, Pairs},
-};
+use writ_process::admission::{Decision, Requirement};
+
+use super::exclusive_keys::{CONFIG_MAP, ExclusiveKeys, NAMESPACE};
 use crate::{
+    admission::requirement,
+    agent_identity::Requester,
     cluster_set::membership::{
-        CONFIRMED_ANNOTATION, REMOVE_LABELS_ANNOTATION, Selection, is_guarded, removes_labels,
+        CONFIRMED_ANNOTATION, REMOVE_LABELS_ANNOTATION, Selection, is_guarded, removes_labels, selector_of,
     },
     options::{Guards, KeyGrants},
     selector::is_label_key,
 };
 
-/// A change of one set: created without `old`, deleted without `new`.
+/// A change of one set: a creation without `old`, a deletion without `new`.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
-    /// Who asks.
+    /// The requester.
     pub user: &'a Requester,
     /// The stored object.
     pub old: Option<&'a ManagedClusterSet>,
@@ -35,19 +33,18 @@ pub struct Change<'a> {
 /// What was read from the hub for this decision.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// The ConfigMap of pairs, where a key is taken: absent restricts nothing, malformed is an error.
-    pub pairs: Option<Result<Pairs, String>>,
+    /// The ConfigMap of exclusive keys, if the set takes a key: absent, it restricts nothing; malformed, it is an error.
+    pub keys: Option<Result<ExclusiveKeys, String>>,
     /// How many clusters the new selection chooses that the old one did not.
     pub gained: usize,
     /// How many clusters the old selection chooses that the new one does not; on delete, all of them.
     pub lost: usize,
 }
 
-/// Brings a set into the form that is stored.
+/// Brings a set into the form that is stored; the error says why it cannot be.
 ///
-/// A set with its own key is stored with the label selector that means the same, so that components which know
-/// no keys read it correctly. `may_update_all` is whether the requester may update every cluster. `Err` says what cannot
-/// be stored.
+/// A set with its own key is stored with the label selector that means the same, so that components that do not know
+/// exclusive keys read it correctly. `may_update_all` is whether the requester may update every cluster.
 pub fn mutate(
     old: Option<&ManagedClusterSet>,
     new: &mut ManagedClusterSet,
@@ -63,7 +60,7 @@ pub fn mutate(
         let written = &new.spec.cluster_selector;
         if written.selector_type == SelectorType::ExclusiveClusterSetLabel || written.label_selector.is_none()
         {
-            // The server makes a name of generateName only later, and the label has to hold it.
+            // The API server generates the name only after admission, and the selector has to contain it.
             if new.metadata.name.as_deref().unwrap_or_default().is_empty() {
                 return Err(format!(
                     "a set with exclusiveKey {key:?} needs a name of its own: its clusters carry the label {key}=<name>, so \
@@ -83,12 +80,12 @@ pub fn mutate(
     let value = match (old, guarded) {
         (_, false) => None,
         (None, true) => Some(may_update_all.to_string()),
-        // A selector that becomes a key takes its clusters anew.
+        // A selector that becomes a key gains all of its clusters anew.
         (Some(old), true) if old.spec.key() != new.spec.key() => Some(may_update_all.to_string()),
         (Some(_), true) if asked != before && may_update_all => {
             Some((asked.as_deref() == Some("true")).to_string())
         }
-        // A set with the default key that was made before that was guarded keeps its members.
+        // A set with the default key that is older than the guard keeps its members.
         (Some(_), true) if new.spec.key() == Some(CLUSTER_SET_LABEL) => before,
         (Some(_), true) => Some(before.unwrap_or_else(|| "false".into())),
     };
@@ -123,34 +120,34 @@ fn decide_create(
     if let Err(message) = check_object(set) {
         return Decision::invalid(message);
     }
-    let mut needs = match take_key(user, set, observed, guards) {
-        Ok(need) => Vec::from_iter(need),
+    let mut requirements = match take_key(user, set, observed, guards) {
+        Ok(requirement) => Vec::from_iter(requirement),
         Err(message) => return Decision::forbidden(message),
     };
-    // Upstream's rights are enough for a set with the default key.
-    if !needs.is_empty() || set.spec.key().is_none() {
-        needs.extend(surprise(user, &name, observed.gained));
+    // For a set with the default key, the rights that OCM requires are enough.
+    if !requirements.is_empty() || set.spec.key().is_none() {
+        requirements.extend(gain_clusters(user, &name, observed.gained));
     }
-    needs.extend(removal(user, None, set));
-    Decision::needs(needs)
+    requirements.extend(remove_labels(user, None, set));
+    Decision::require(requirements)
 }
 
-/// What it takes that a set has the key that it has: nothing for a selector, and nothing but a place in the ConfigMap
-/// for a key that is not guarded.
+/// The requirement for a set to have its key: none for a selector, and only an entry in the ConfigMap for a key that is
+/// not guarded.
 fn take_key(
     user: &Requester,
     set: &ManagedClusterSet,
     observed: &Observed,
     guards: &Guards,
-) -> Result<Option<Need>, String> {
+) -> Result<Option<Requirement>, String> {
     let (name, key) = (set.name_any(), set.spec.key());
-    match &observed.pairs {
+    match &observed.keys {
         Some(Err(message)) => {
             return Err(format!(
                 "the ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be read, so no set can be created: {message}"
             ));
         }
-        Some(Ok(pairs)) if !pairs.allow(key, &name) => {
+        Some(Ok(keys)) if !keys.allow(key, &name) => {
             return Err(format!(
                 "the pair of exclusiveKey {:?} and name {name:?} is not in the ConfigMap {NAMESPACE}/{CONFIG_MAP}",
                 key.unwrap_or_default()
@@ -161,33 +158,37 @@ fn take_key(
     let Some(key) = key.filter(|key| is_guarded(key, guards.default_key)) else {
         return Ok(None);
     };
-    let pair = Access::exclusive_key(&format!("{key}:{name}"));
+    let pair = requirement::exclusive_key(&format!("{key}:{name}"));
     let (any_of, names) = match guards.key_grants {
         KeyGrants::Any => (
-            vec![Access::exclusive_key(key), pair],
+            vec![requirement::exclusive_key(key), pair],
             format!("{key:?} or \"{key}:{name}\""),
         ),
         KeyGrants::Pair => (vec![pair], format!("\"{key}:{name}\"")),
     };
-    Ok(Some(Need {
+    Ok(Some(Requirement {
         any_of,
         refusal: format!(
-            "user {:?} cannot create a ManagedClusterSet {name:?} with exclusiveKey {key:?}: it takes create on \
-             managedclustersets/exclusiveKey with the name {names}",
+            "user {:?} cannot create a ManagedClusterSet {name:?} with exclusiveKey {key:?}: that needs create \
+             on managedclustersets/exclusiveKey with the name {names}",
             user.name,
         ),
     }))
 }
 
-/// Where the hub takes the labels off a set that goes, it moves the clusters with its own rights. Whoever asks for
-/// that needs the right to, even if somebody else deletes the set.
-fn removal(user: &Requester, old: Option<&ManagedClusterSet>, new: &ManagedClusterSet) -> Option<Need> {
+/// The hub removes the labels of a deleted set with its own rights. So the right to move the clusters is required when
+/// the removal is requested, even if another user deletes the set.
+fn remove_labels(
+    user: &Requester,
+    old: Option<&ManagedClusterSet>,
+    new: &ManagedClusterSet,
+) -> Option<Requirement> {
     let name = new.name_any();
     (removes_labels(new) && !old.is_some_and(removes_labels)).then(|| {
-        Need::one(
-            Access::join(&name),
+        Requirement::one(
+            requirement::join(&name),
             format!(
-                "user {:?} cannot have the label of the ManagedClusterSet {name:?} removed when it is deleted: it takes \
+                "user {:?} cannot have the label of the ManagedClusterSet {name:?} removed when it is deleted: that needs \
                  create on managedclustersets/join",
                 user.name
             ),
@@ -202,46 +203,50 @@ fn decide_update(
     observed: &Observed,
     guards: &Guards,
 ) -> Decision {
-    let mut needs = Vec::from_iter(removal(user, Some(old), new));
+    let mut requirements = Vec::from_iter(remove_labels(user, Some(old), new));
     let key = |set: &ManagedClusterSet| set.spec.exclusive_key.clone().unwrap_or_default();
     if key(old) != key(new) {
         return Decision::invalid(
             "spec.exclusiveKey cannot be changed, added or removed; create another set",
         );
     }
-    // A set with its own key selects by the key whatever its selector says, but upstream's components read that:
-    // a selector that was written anew is looked at, too.
+    // A set with its own key selects by the key, but OCM's components read its selector: that is checked as well.
     if Selection::of(old) == Selection::of(new)
         && old.spec.cluster_label == new.spec.cluster_label
         && old.spec.cluster_selector == new.spec.cluster_selector
     {
-        return Decision::needs(needs);
+        return Decision::require(requirements);
     }
     if let Err(message) = check_object(new) {
         return Decision::invalid(message);
     }
-    // A selector that becomes the default label, or the other way round, is one set that goes and another that comes.
+    // A selector that becomes the default label, or the other way round, is the end of one set and the start of another.
     if old.spec.key() != new.spec.key() {
         match take_key(user, new, observed, guards) {
-            Ok(need) => needs.extend(need),
+            Ok(requirement) => requirements.extend(requirement),
             Err(message) => return Decision::forbidden(message),
         }
-        needs.extend(leave(user, old, observed, guards));
+        requirements.extend(lose_members(user, old, observed, guards));
     }
-    needs.extend(surprise(user, &new.name_any(), observed.gained));
-    Decision::needs(needs)
+    requirements.extend(gain_clusters(user, &new.name_any(), observed.gained));
+    Decision::require(requirements)
 }
 
-/// What it takes that a set with a guarded key loses members other than by their labels.
-fn leave(user: &Requester, set: &ManagedClusterSet, observed: &Observed, guards: &Guards) -> Option<Need> {
+/// The requirement for a set with a guarded key to lose members whose labels do not change.
+fn lose_members(
+    user: &Requester,
+    set: &ManagedClusterSet,
+    observed: &Observed,
+    guards: &Guards,
+) -> Option<Requirement> {
     let key = set.spec.key().filter(|_| observed.lost > 0)?;
     let name = set.name_any();
     (removes_labels(set) || is_guarded(key, guards.default_key)).then(|| {
-        Need::one(
-            Access::join(&name),
+        Requirement::one(
+            requirement::join(&name),
             format!(
-                "user {:?} cannot delete the ManagedClusterSet {name:?} or make it another: it has {} members, and to \
-                 remove them takes create on managedclustersets/join",
+                "user {:?} cannot delete the ManagedClusterSet {name:?} or make it another: it has {} members, and \
+                 removing them needs create on managedclustersets/join",
                 user.name, observed.lost
             ),
         )
@@ -267,18 +272,20 @@ fn decide_delete(
             observed.lost
         )]
     };
-    Decision::AllowIf {
-        needs: Vec::from_iter(leave(user, set, observed, guards)),
+    Decision::Allow {
+        requirements: Vec::from_iter(lose_members(user, set, observed, guards)),
         warnings,
+        patch: None,
     }
 }
 
-fn surprise(user: &Requester, name: &str, gained: usize) -> Option<Need> {
+/// The requirement for a set to gain clusters that exist already.
+fn gain_clusters(user: &Requester, name: &str, gained: usize) -> Option<Requirement> {
     (gained > 0).then(|| {
-        Need::one(
-            Access::update_all_clusters(),
+        Requirement::one(
+            requirement::update_all_clusters(),
             format!(
-                "user {:?} cannot put {gained} existing clusters into the ManagedClusterSet {name:?}: it takes update on \
+                "user {:?} cannot put {gained} existing clusters into the ManagedClusterSet {name:?}: that needs update on \
                  all managedclusters, or a set that matches no cluster yet",
                 user.name
             ),
@@ -286,7 +293,7 @@ fn surprise(user: &Requester, name: &str, gained: usize) -> Option<Need> {
     })
 }
 
-/// What is wrong with a set, whoever writes it.
+/// Checks what makes a set invalid for every requester.
 pub fn check_object(set: &ManagedClusterSet) -> Result<(), String> {
     let name = set.name_any();
     if name.len() > 63 {
@@ -324,16 +331,5 @@ pub fn check_object(set: &ManagedClusterSet) -> Result<(), String> {
     match Selection::of(set) {
         Selection::Broken(message) => Err(format!("spec.clusterSelector.labelSelector: {message}")),
         _ => Ok(()),
-    }
-}
-
-/// The form in which a set with its own key is stored.
-pub fn selector_of(key: &str, name: &str) -> ClusterSelector {
-    ClusterSelector {
-        selector_type: SelectorType::LabelSelector,
-        label_selector: Some(LabelSelector {
-            match_labels: Some(BTreeMap::from([(key.to_owned(), name.to_owned())])),
-            match_expressions: None,
-        }),
     }
 }

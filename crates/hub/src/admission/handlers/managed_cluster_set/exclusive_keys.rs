@@ -1,22 +1,22 @@
-//! The ConfigMap `clusterset-validation`: which set names belong to which exclusive key.
+//! The ConfigMap `clusterset-validation`: which set names are allowed with which exclusive key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cluster_set::membership::can_name_a_set;
+use crate::names::is_subdomain;
 
 /// The name of the ConfigMap.
 pub const CONFIG_MAP: &str = "clusterset-validation";
 /// Its namespace.
 pub const NAMESPACE: &str = "open-cluster-management-hub";
-/// The entry for keys that cannot be a key of a ConfigMap because they have a prefix: one `key: names` per line.
+/// The entry for keys with a prefix, which cannot be keys of a ConfigMap: one `key: names` per line.
 const PREFIXED: &str = "_pairs";
 
-/// The pairs of key and set name that make sense on this hub.
+/// The set names that are allowed with each exclusive key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pairs(BTreeMap<String, BTreeSet<String>>);
+pub struct ExclusiveKeys(BTreeMap<String, BTreeSet<String>>);
 
-impl Pairs {
-    /// Reads the data of the ConfigMap. One bad entry spoils all of it: guessing could allow too much.
+impl ExclusiveKeys {
+    /// Reads the data of the ConfigMap. One bad entry invalidates all of it: guessing could allow too much.
     pub fn parse(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut pairs = BTreeMap::new();
         for (key, names) in data {
@@ -36,7 +36,7 @@ impl Pairs {
         Ok(Self(pairs))
     }
 
-    /// Whether a set of that name may have that key: both unlisted, or listed together.
+    /// Whether a set of that name may have that key: neither is listed, or they are listed together.
     pub fn allow(&self, key: Option<&str>, name: &str) -> bool {
         let listed_name = self.0.values().any(|names| names.contains(name));
         let of_key = key.and_then(|key| self.0.get(key));
@@ -52,7 +52,7 @@ fn add(pairs: &mut BTreeMap<String, BTreeSet<String>>, key: &str, names: &str) -
         return Err("a key is empty".into());
     }
     for name in names.split(',').map(str::trim) {
-        if !can_name_a_set(name) {
+        if !is_subdomain(name) {
             return Err(format!("{key}: {name:?} is not the name of a set"));
         }
         pairs.entry(key.to_owned()).or_default().insert(name.to_owned());
