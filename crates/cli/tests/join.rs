@@ -206,7 +206,7 @@ async fn explain(ground: &Ground) -> Result<()> {
         Ok(answer.code == Some(0)
             && answer.out.contains("chooses from the sets global")
             && line("cluster1").contains("yes")
-            && line("other").contains("nobody has accepted it"))
+            && line("other").contains("it is not accepted"))
     })
     .await?;
     let missing = ground.writ(&["placement", "explain", "nothing"]).await?;

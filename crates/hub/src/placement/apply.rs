@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -21,46 +20,33 @@ use writ_api::cluster::{
 use writ_controller::{Error, condition, error::Context as _, write};
 
 use super::{
-    model::{DecisionObject, Outcome, Planned},
+    model::{DecisionObject, Outcome, Planned, Schedule},
     plan::{self, score_rate_limit},
 };
 use crate::MANAGER;
 
-/// A placement, and its decision objects as they are stored.
-pub struct Stored<'a> {
-    /// The placement.
-    pub placement: &'a Placement,
-    /// The decisions with the label of the placement.
-    pub decisions: Vec<Arc<PlacementDecision>>,
-}
-
 /// Writes what was planned. Returns the delay after which scores may be written, if they are held back.
-pub async fn apply(
-    client: &Client,
-    stored: &Stored<'_>,
-    planned: &Planned,
-    now: Timestamp,
-) -> Result<Option<Duration>, Error> {
-    let placement = stored.placement;
+pub async fn apply(client: &Client, schedule: &Schedule, now: Timestamp) -> Result<Option<Duration>, Error> {
+    let placement = &*schedule.placement;
     let (namespace, name) = (placement.namespace().unwrap_or_default(), placement.name_any());
     let decisions: Api<PlacementDecision> = write::namespaced(client, &namespace);
     let generation = placement.metadata.generation;
     let mut status = placement.status.clone().unwrap_or_default();
     let mut held_back = None;
-    match planned {
+    match &schedule.planned {
         Planned::Misconfigured(why) => {
             condition::set(&mut status.conditions, &plan::misconfigured(why), generation, now);
         }
         Planned::Scheduled(outcome, conditions) => {
-            held_back = hold_back_scores(stored, outcome, &mut status, now);
+            held_back = hold_back_scores(schedule, outcome, &mut status, now);
             if held_back.is_none() {
-                write_objects(&decisions, stored, &outcome.objects, &outcome.scores).await?;
+                write_objects(&decisions, schedule, &outcome.objects, &outcome.scores).await?;
                 let wanted: BTreeSet<String> = outcome
                     .objects
                     .iter()
                     .map(|object| plan::decision_name(&name, object.slot))
                     .collect();
-                delete(&decisions, stored, |name| !wanted.contains(name)).await?;
+                delete(&decisions, schedule, |name| !wanted.contains(name)).await?;
             }
             for wanted in conditions {
                 condition::set(&mut status.conditions, wanted, generation, now);
@@ -74,8 +60,8 @@ pub async fn apply(
             group,
             conditions,
         } => {
-            write_objects(&decisions, stored, objects, &BTreeMap::new()).await?;
-            delete(&decisions, stored, |name| gone.iter().any(|gone| gone == name)).await?;
+            write_objects(&decisions, schedule, objects, &BTreeMap::new()).await?;
+            delete(&decisions, schedule, |name| gone.iter().any(|gone| gone == name)).await?;
             for wanted in conditions {
                 condition::set(&mut status.conditions, wanted, generation, now);
             }
@@ -91,12 +77,12 @@ pub async fn apply(
 
 /// How long the decisions stay as they are because only scores differ. If they may be written, the status records when.
 fn hold_back_scores(
-    stored: &Stored<'_>,
+    schedule: &Schedule,
     outcome: &Outcome,
     status: &mut PlacementStatus,
     now: Timestamp,
 ) -> Option<Duration> {
-    let placement = stored.placement;
+    let placement = &*schedule.placement;
     if placement.spec.sort_by != Some(SortBy::Score) {
         return None;
     }
@@ -113,7 +99,7 @@ fn hold_back_scores(
         .iter()
         .map(|(name, decisions)| (name.clone(), decisions.as_slice()))
         .collect();
-    let current = stored
+    let current = schedule
         .decisions
         .iter()
         .map(|decision| (decision.name_any(), decisions_in(decision)))
@@ -124,7 +110,7 @@ fn hold_back_scores(
     let limit = score_rate_limit::limit(placement.spec.score_rate_limit.as_deref()).unwrap_or_default();
     let remaining = score_rate_limit::wait(status.last_score_update_time.as_deref(), limit, now);
     if remaining.is_none() {
-        status.last_score_update_time = Some(crate::names::format_seconds(now));
+        status.last_score_update_time = Some(format!("{now:.0}"));
     }
     remaining
 }
@@ -133,16 +119,19 @@ fn hold_back_scores(
 /// objects is in both for a moment, rather than in none.
 async fn write_objects(
     api: &Api<PlacementDecision>,
-    stored: &Stored<'_>,
+    schedule: &Schedule,
     objects: &[DecisionObject],
     scores: &BTreeMap<String, i64>,
 ) -> Result<(), Error> {
-    let by_score = stored.placement.spec.sort_by == Some(SortBy::Score);
+    let by_score = schedule.placement.spec.sort_by == Some(SortBy::Score);
     let mut changes = Vec::new();
     for object in objects {
-        let wanted = decision(stored.placement, object);
+        let wanted = decision(&schedule.placement, object);
         let name = wanted.name_any();
-        let current = stored.decisions.iter().find(|decision| decision.name_any() == name);
+        let current = schedule
+            .decisions
+            .iter()
+            .find(|decision| decision.name_any() == name);
         let decisions = cluster_decisions(object, scores, by_score);
         let known: BTreeSet<&str> = current
             .iter()
@@ -156,22 +145,22 @@ async fn write_objects(
     }
     changes.sort_by_key(|(loses, ..)| *loses);
     for (_, wanted, current, status) in &changes {
-        match current {
-            Some(current) => {
-                write::ensure(api, Some(&**current), wanted, MANAGER).await?;
-                write::ensure_status(api, &**current, status, MANAGER).await?;
-            }
-            None => {
-                let created = create(api, wanted).await?;
-                write::ensure_status(api, &created, status, MANAGER).await?;
-            }
+        if let Some(current) = current {
+            write::ensure(api, Some(&**current), wanted, MANAGER).await?;
+            write::ensure_status(api, &**current, status, MANAGER).await?;
+        } else {
+            let created = create(api, wanted).await?;
+            write::ensure_status(api, &created, status, MANAGER).await?;
         }
     }
     Ok(())
 }
 
 /// Creates a decision object, or takes over one of that name. Without our label it would not be found by its readers.
-async fn create(api: &Api<PlacementDecision>, wanted: &PlacementDecision) -> Result<PlacementDecision, Error> {
+async fn create(
+    api: &Api<PlacementDecision>,
+    wanted: &PlacementDecision,
+) -> Result<PlacementDecision, Error> {
     let what = || {
         let namespace = wanted.namespace().unwrap_or_default();
         format!("PlacementDecision {namespace}/{}", wanted.name_any())
@@ -191,16 +180,21 @@ async fn create(api: &Api<PlacementDecision>, wanted: &PlacementDecision) -> Res
 
 async fn delete(
     api: &Api<PlacementDecision>,
-    stored: &Stored<'_>,
+    schedule: &Schedule,
     is_gone: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
-    for decision in stored.decisions.iter().filter(|decision| is_gone(&decision.name_any())) {
+    for decision in schedule
+        .decisions
+        .iter()
+        .filter(|decision| is_gone(&decision.name_any()))
+    {
         write::delete(api, &decision.name_any(), decision.uid().as_deref()).await?;
     }
     Ok(())
 }
 
-fn decision(placement: &Placement, object: &DecisionObject) -> PlacementDecision {
+/// A decision object of a placement, without its clusters.
+pub fn decision(placement: &Placement, object: &DecisionObject) -> PlacementDecision {
     let name = placement.name_any();
     PlacementDecision {
         metadata: ObjectMeta {

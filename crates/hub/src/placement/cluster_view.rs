@@ -1,4 +1,4 @@
-//! What the scheduler knows of a cluster.
+//! A cluster and its scores, reduced to what placements depend on.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use writ_runtime::{
 
 use crate::cluster_set::membership::Labels;
 
-/// A cluster, reduced to what placements look at.
+/// A cluster, reduced to what placements depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterView {
     /// Its name.
@@ -35,22 +35,22 @@ pub struct ClusterView {
     pub object: Arc<ManagedCluster>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// The object as expressions see it, made when the first one asks.
-    pub seen: Seen,
+    /// The object as expressions see it, computed on first use.
+    pub variable: LazyVariable,
 }
 
-/// What expressions see of a cluster. It follows from the object, so that it never makes two clusters differ.
+/// A cluster as expressions see it. It follows from the object, so it never makes two clusters differ.
 #[derive(Clone, Debug, Default)]
-pub struct Seen(OnceLock<Variable>);
+pub struct LazyVariable(OnceLock<Variable>);
 
-impl PartialEq for Seen {
+impl PartialEq for LazyVariable {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Seen {
-    /// The value, made by `make` if it was not asked for yet.
+impl LazyVariable {
+    /// The value, computed by `make` on first use.
     pub fn get_or_init(&self, make: impl FnOnce() -> Variable) -> &Variable {
         self.0.get_or_init(make)
     }
@@ -71,8 +71,7 @@ pub struct TaintView {
 
 impl ClusterView {
     /// Reduces a cluster.
-    pub fn of(cluster: ManagedCluster) -> Self {
-        let cluster = Arc::new(cluster);
+    pub fn of(cluster: Arc<ManagedCluster>) -> Self {
         let status = cluster.status.clone().unwrap_or_default();
         let quantity = |name: &str| {
             let written = status.allocatable.get(name)?.to_string();
@@ -101,22 +100,22 @@ impl ClusterView {
             memory: quantity("memory"),
             deleting: cluster.metadata.deletion_timestamp.is_some(),
             object: cluster,
-            seen: Seen::default(),
+            variable: LazyVariable::default(),
         }
     }
 }
 
-/// What add-ons say about a cluster, as expressions see it.
+/// The scores of add-ons for a cluster, as expressions see them.
 #[derive(Clone, Debug, Default)]
 pub struct AddOnScores {
     /// The scores of each object, by its name.
     pub table: Table,
-    /// When the first of them is too old to count.
+    /// How long it is until the first of them expires.
     pub until: Option<Duration>,
 }
 
 impl AddOnScores {
-    /// Reduces the objects in the namespace of a cluster. What is too old is not there.
+    /// Reduces the objects in the namespace of a cluster; expired ones are left out.
     pub fn of<'a>(objects: impl Iterator<Item = &'a AddOnPlacementScore>, now: Timestamp) -> Self {
         let mut until: Option<Duration> = None;
         let valid = objects.filter(|object| match remaining(object, now) {
@@ -138,9 +137,19 @@ impl AddOnScores {
     }
 }
 
-/// For how long the scores count still; `None` means for ever.
+/// How long it is until the scores expire; `None` if they never do.
 pub fn remaining(object: &AddOnPlacementScore, now: Timestamp) -> Option<Duration> {
     let until = object.status.as_ref()?.valid_until.as_ref()?;
     let until: Timestamp = until.parse().ok()?;
     Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
+}
+
+/// A score of this name, unless it has expired.
+pub fn score_in(object: &AddOnPlacementScore, name: &str, now: Timestamp) -> Option<i64> {
+    if remaining(object, now).is_some_and(|left| left.is_zero()) {
+        return None;
+    }
+    let status = object.status.as_ref()?;
+    let score = status.scores.iter().find(|score| score.name == name)?;
+    Some(i64::from(score.value))
 }

@@ -1,9 +1,9 @@
-//! Which decision object each cluster of a plain placement is written in, changed one cluster at a time.
+//! The decision objects of a plain placement, changed one cluster at a time.
 //!
-//! A placement that takes every cluster that qualifies, in one group, need not look at the fleet when one cluster
-//! comes or goes: the cluster enters the first object with room, a new one if all are full, or leaves the one that it
-//! is in, which goes with its last cluster. That is what
-//! [`super::groups`] comes to as well, which divides the whole fleet anew and decides wherever this cannot.
+//! A plain placement chooses every cluster that qualifies, in one group. When one cluster comes or goes, the others need
+//! no look: a new cluster enters the first object that is not full, or a new object; a cluster that goes leaves its
+//! object, which is deleted with its last cluster. Planning all clusters anew in [`super::plan::groups`] has the same
+//! result, and is done wherever this is not enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct DecisionObjects {
 }
 
 impl DecisionObjects {
-    /// Takes over what was divided anew.
+    /// The objects of a full plan.
     pub fn of(objects: &[DecisionObject]) -> Self {
         let mut layout = Self::default();
         for object in objects {
@@ -38,12 +38,7 @@ impl DecisionObjects {
         self.slots.len()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
-    /// Whether the cluster is in.
+    /// Whether the cluster is in one of the objects.
     pub fn contains(&self, cluster: &str) -> bool {
         self.slots.contains_key(cluster)
     }
@@ -75,8 +70,8 @@ impl DecisionObjects {
         })
     }
 
-    /// Lets a cluster in or out; returns the object that changes, which may be a new one, or one that is gone. `None`
-    /// if no cluster would be left: then all is divided anew.
+    /// Adds or removes a cluster; returns the number of the object that changes, which may be new or gone. `None` if no
+    /// cluster would be left: then a full plan is needed.
     pub fn change(&mut self, cluster: &str, wanted: bool) -> Option<usize> {
         if wanted {
             let slot = self.first_with_room();
@@ -95,14 +90,14 @@ impl DecisionObjects {
         Some(slot)
     }
 
-    /// The first number whose object is not full; a number without an object is as good as any.
+    /// The first number whose object is not full; a number without an object counts.
     fn first_with_room(&self) -> usize {
         let full = |slot: &usize| {
             self.objects
                 .get(slot)
                 .is_some_and(|clusters| clusters.len() >= MAX_DECISIONS)
         };
-        // One of so many is free, or all are full and the last is new.
+        // Of one number more than there are objects, at least one is free.
         let last = self.objects.len();
         (0..last).find(|slot| !full(slot)).unwrap_or(last)
     }

@@ -1,36 +1,37 @@
-//! Which clusters each placement has, and how many placements have each cluster.
+//! Which clusters each placement has chosen, and how many placements have chosen each cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::{Resource, ResourceExt};
 use writ_api::cluster::{Placement, PlacementDecision, placement_decision::PLACEMENT_LABEL};
+use writ_controller::Name;
 
-/// What placements chose: what was planned last, or what is stored where nothing was planned yet. It outlives what is
-/// kept of a placement, so that a placement that is looked at anew weighs the others as they are.
+/// The choices of all placements: the last plan, or the stored decisions of placements that are not planned yet. Kept
+/// apart from [`super::memory`], so that forgetting a placement does not change what others weigh.
 #[derive(Debug, Default)]
-pub(super) struct DecisionsIndex {
-    by_placement: BTreeMap<String, BTreeSet<String>>,
+pub struct DecisionsIndex {
+    by_placement: BTreeMap<Name, BTreeSet<String>>,
     counts: BTreeMap<String, usize>,
 }
 
 impl DecisionsIndex {
-    /// Whether the placement has the cluster.
-    pub(super) fn has(&self, placement: &str, cluster: &str) -> bool {
+    /// Whether the placement has chosen the cluster.
+    pub fn has(&self, placement: &Name, cluster: &str) -> bool {
         self.by_placement
             .get(placement)
             .is_some_and(|clusters| clusters.contains(cluster))
     }
 
-    /// How many other placements have the cluster.
-    pub(super) fn elsewhere(&self, placement: &str, cluster: &str) -> usize {
+    /// How many other placements have chosen the cluster.
+    pub fn chosen_elsewhere(&self, placement: &Name, cluster: &str) -> usize {
         let all = self.counts.get(cluster).copied().unwrap_or(0);
         all.saturating_sub(usize::from(self.has(placement, cluster)))
     }
 
-    /// Lets a cluster in or out.
-    pub(super) fn note(&mut self, placement: &str, cluster: &str, chosen: bool) {
+    /// Records whether the placement has chosen the cluster.
+    pub fn set(&mut self, placement: &Name, cluster: &str, chosen: bool) {
         if chosen {
-            let clusters = self.by_placement.entry(placement.to_owned()).or_default();
+            let clusters = self.by_placement.entry(placement.clone()).or_default();
             if clusters.insert(cluster.to_owned()) {
                 *self.counts.entry(cluster.to_owned()).or_default() += 1;
             }
@@ -49,46 +50,46 @@ impl DecisionsIndex {
         }
     }
 
-    /// Sets all clusters of a placement; returns those that came or went.
-    pub(super) fn replace(&mut self, placement: &str, clusters: &BTreeSet<String>) -> BTreeSet<String> {
+    /// Records all clusters of a placement; returns those that came or went.
+    pub fn replace(&mut self, placement: &Name, clusters: &BTreeSet<String>) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let known = self.by_placement.get(placement).unwrap_or(&none);
         let moved: BTreeSet<String> = known.symmetric_difference(clusters).cloned().collect();
         for cluster in &moved {
-            self.note(placement, cluster, clusters.contains(cluster));
+            self.set(placement, cluster, clusters.contains(cluster));
         }
         moved
     }
 
-    /// Follows a decision object of a placement from one state to the next.
-    pub(super) fn follow(
+    /// Follows the change of a stored decision of a placement.
+    pub fn follow(
         &mut self,
-        placement: &str,
+        placement: &Name,
         old: Option<&PlacementDecision>,
         new: Option<&PlacementDecision>,
     ) {
         for (decision, chosen) in [(old, false), (new, true)] {
-            let own = decision.filter(|d| placement_of(d).as_deref() == Some(placement));
+            let own = decision.filter(|d| placement_of(d).as_ref() == Some(placement));
             for cluster in own
                 .and_then(|d| d.status.as_ref())
                 .iter()
                 .flat_map(|s| &s.decisions)
             {
-                self.note(placement, &cluster.cluster_name, chosen);
+                self.set(placement, &cluster.cluster_name, chosen);
             }
         }
     }
 }
 
-/// The placement that owns a decision object, as `namespace/name`: its label may have been taken off.
-pub(super) fn owner_of(decision: &PlacementDecision) -> Option<String> {
+/// The placement that owns a decision; its label may have been removed.
+pub fn owner_of(decision: &PlacementDecision) -> Option<Name> {
     let mut owners = decision.owner_references().iter();
     let owner = owners.find(|owner| owner.kind == Placement::kind(&()) && owner.controller == Some(true))?;
-    Some(format!("{}/{}", decision.namespace()?, owner.name))
+    Some(Name::new(decision.namespace()?, owner.name.as_str()))
 }
 
-/// The placement that a decision object belongs to, as `namespace/name`.
-pub(super) fn placement_of(decision: &PlacementDecision) -> Option<String> {
+/// The placement that the label of a decision names.
+pub fn placement_of(decision: &PlacementDecision) -> Option<Name> {
     let placement = decision.labels().get(PLACEMENT_LABEL)?;
-    Some(format!("{}/{placement}", decision.namespace()?))
+    Some(Name::new(decision.namespace()?, placement.as_str()))
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
+    sync::Arc,
 };
 
 use jiff::Timestamp;
@@ -19,9 +20,9 @@ use writ_controller::{
 };
 
 use super::{
-    cluster_view::{ClusterView, AddOnScores},
-    groups::{Location, DecisionObject},
-    plan::{Compiled, Outcome, Surroundings, Verdict, homes},
+    cluster_view::{AddOnScores, ClusterView, score_in},
+    model::{DecisionObject, Location, Outcome, Surroundings, Verdict},
+    plan::{Compiled, locations},
 };
 use crate::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
 
@@ -69,7 +70,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         d.namespace().as_deref() == Some(namespace)
             && d.labels().get(PLACEMENT_LABEL).is_some_and(|p| p == name)
     };
-    let before = homes(name, decisions.iter().filter(is_own));
+    let before = locations(name, decisions.iter().filter(is_own));
     let sets: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
     let compiled = match Compiled::of(&placement.spec) {
         Ok(compiled) => compiled,
@@ -109,7 +110,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
     let judged: Vec<(ClusterView, Verdict)> = members
         .into_iter()
         .map(|cluster| {
-            let facts = ClusterView::of(cluster);
+            let facts = ClusterView::of(Arc::new(cluster));
             let chosen = before.contains_key(&facts.name);
             let verdict = compiled.judge(&facts, chosen, now, |cluster| {
                 let own = scores.iter();
@@ -123,7 +124,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         scores
             .iter()
             .find(|s| s.namespace().as_deref() == Some(cluster) && s.name_any() == resource)
-            .and_then(|s| super::controller::score_in(s, score, now))
+            .and_then(|s| score_in(s, score, now))
     };
     let around = Surroundings {
         before: &before,

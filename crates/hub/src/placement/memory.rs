@@ -1,4 +1,4 @@
-//! What is kept of a placement between two looks at it.
+//! What is remembered of a placement between two plans, so that a change of one cluster costs one verdict.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,47 +7,60 @@ use std::{
 
 use jiff::Timestamp;
 use writ_api::cluster::{AddOnPlacementScore, PlacementDecision};
-use writ_controller::watching::Mirror;
+use writ_controller::Name;
 
-use super::chosen::placement_of;
-use crate::placement::{
-    cluster_view::{ClusterView, AddOnScores},
-    layout::DecisionObjects,
-    plan::{Compiled, Verdict, slot_of},
+use super::{
+    cluster_view::ClusterView,
+    decision_objects::DecisionObjects,
+    decisions_index::placement_of,
+    model::Verdict,
+    observe::{Objects, scores_of},
+    plan::{Compiled, slot_of},
 };
 
-/// What is kept of a placement between two looks.
-pub(super) struct PlacementMemory {
-    pub(super) compiled: Result<Compiled, String>,
+/// What is remembered of a placement.
+pub struct PlacementMemory {
+    /// The placement as it was read, or why it is invalid.
+    pub compiled: Result<Compiled, String>,
     /// The sets that it chooses from.
-    pub(super) sets: BTreeSet<String>,
+    pub sets: BTreeSet<String>,
     /// The verdict on every candidate.
-    pub(super) verdicts: BTreeMap<String, Verdict>,
-    /// Where the clusters of a plain placement are, as far as it is known.
-    pub(super) layout: Option<DecisionObjects>,
-    /// The clusters whose verdict changed since.
-    pub(super) moved: BTreeSet<String>,
-    /// The clusters whose verdict ends with time.
-    pub(super) timed: BTreeSet<String>,
+    pub verdicts: BTreeMap<String, Verdict>,
+    /// Where the clusters of a plain placement are written; `None` if that has to be planned anew.
+    pub layout: Option<DecisionObjects>,
+    /// The clusters whose verdict changed since the last plan.
+    pub moved: BTreeSet<String>,
+    /// The clusters whose verdict ends at some time.
+    timed: BTreeSet<String>,
 }
 
 impl PlacementMemory {
-    /// Judges a cluster; `None` if the placement cannot be understood. `chosen` is whether it has the cluster already.
-    pub(super) fn judge(
+    /// Nothing is judged yet.
+    pub fn new(compiled: Result<Compiled, String>, sets: BTreeSet<String>) -> Self {
+        Self {
+            compiled,
+            sets,
+            verdicts: BTreeMap::new(),
+            layout: None,
+            moved: BTreeSet::new(),
+            timed: BTreeSet::new(),
+        }
+    }
+
+    /// The verdict on a cluster; `None` if the placement is invalid. `chosen` is whether it has chosen the cluster already.
+    pub fn judge(
         &self,
-        facts: &ClusterView,
+        cluster: &ClusterView,
         chosen: bool,
-        scores: &Mirror<AddOnPlacementScore>,
+        scores: &Objects<AddOnPlacementScore>,
         now: Timestamp,
     ) -> Option<Verdict> {
         let compiled = self.compiled.as_ref().ok()?;
-        Some(compiled.judge(facts, chosen, now, |cluster| {
-            AddOnScores::of(scores.in_namespace(cluster), now)
-        }))
+        Some(compiled.judge(cluster, chosen, now, |cluster| scores_of(scores, cluster, now)))
     }
 
-    /// Notes a verdict, or that the cluster is no candidate any more.
-    pub(super) fn note(&mut self, cluster: &str, verdict: Option<Verdict>) {
+    /// Records a verdict, or that the cluster is not a candidate any more.
+    pub fn record(&mut self, cluster: &str, verdict: Option<Verdict>) {
         if verdict.as_ref().is_some_and(|v| v.until.is_some()) {
             self.timed.insert(cluster.to_owned());
         } else {
@@ -60,8 +73,13 @@ impl PlacementMemory {
         self.moved.insert(cluster.to_owned());
     }
 
-    /// When the first of the verdicts ends.
-    pub(super) fn ends(&self) -> Option<Duration> {
+    /// The clusters whose verdict ends at some time.
+    pub fn timed(&self) -> Vec<String> {
+        self.timed.iter().cloned().collect()
+    }
+
+    /// When the first verdict ends.
+    pub fn first_end(&self) -> Option<Duration> {
         let ends = self
             .timed
             .iter()
@@ -69,25 +87,17 @@ impl PlacementMemory {
         ends.min()
     }
 
-    /// Whether a decision object, both by `namespace/name`, is what the scheduler laid out, or is gone as it should.
-    pub(super) fn is_as_laid_out(
-        &self,
-        placement: &str,
-        key: &str,
-        decision: Option<&PlacementDecision>,
-    ) -> bool {
-        let name = |key: &str| key.split_once('/').map(|(_, name)| name.to_owned());
-        let slot = name(placement)
-            .zip(name(key))
-            .and_then(|(placement, name)| slot_of(&placement, &name));
+    /// Whether a stored decision is as planned, or is gone as planned.
+    pub fn is_as_planned(&self, placement: &Name, name: &Name, decision: Option<&PlacementDecision>) -> bool {
+        let slot = slot_of(&placement.name, &name.name);
         let (Some(layout), Some(slot)) = (&self.layout, slot) else {
             return false;
         };
         let Some(decision) = decision else {
             return !layout.has(slot);
         };
-        // Without its label nobody finds it.
-        if placement_of(decision).as_deref() != Some(placement) {
+        // Without its label the decision is not found by its readers.
+        if placement_of(decision).as_ref() != Some(placement) {
             return false;
         }
         let decisions = decision.status.as_ref().map(|s| s.decisions.as_slice());

@@ -9,6 +9,7 @@
 //! The controller keeps a verdict per placement and cluster, so that a change of one cluster costs one verdict
 //! per placement and not a look at the fleet.
 
+mod apply;
 pub mod cluster_view;
 mod controller;
 mod decision_objects;
@@ -16,6 +17,7 @@ mod decisions_index;
 pub mod explain;
 mod memory;
 pub mod model;
+mod observe;
 pub mod plan;
 mod scheduler;
 #[cfg(test)]

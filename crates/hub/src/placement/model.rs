@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
-use writ_api::cluster::placement::DecisionGroupStatus;
+use writ_api::cluster::{Placement, PlacementDecision, placement::DecisionGroupStatus};
 use writ_controller::condition;
 
 /// Whether a cluster qualifies for a placement; kept until the cluster or the placement changes.
@@ -117,4 +118,16 @@ pub enum Planned {
     },
     /// The placement is invalid, for this reason: its decisions stay.
     Misconfigured(String),
+}
+
+/// The plan of one placement, with the objects that it was made for.
+pub struct Schedule {
+    /// The placement.
+    pub placement: Arc<Placement>,
+    /// Its stored decisions.
+    pub decisions: Vec<Arc<PlacementDecision>>,
+    /// What is to be written.
+    pub planned: Planned,
+    /// When the plan changes by time alone.
+    pub until: Option<Duration>,
 }

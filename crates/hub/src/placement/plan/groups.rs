@@ -70,7 +70,11 @@ impl Groups {
     /// `before` tells where each cluster was written. A cluster stays in its group while the group has room for it, and
     /// in its object as long as it stays in its group: no rollout by groups starts anew because one cluster came, and
     /// nobody who reads the objects one by one sees it vanish.
-    pub fn divide(&self, chosen: &[&ClusterView], before: &BTreeMap<String, Location>) -> Vec<DecisionObject> {
+    pub fn divide(
+        &self,
+        chosen: &[&ClusterView],
+        before: &BTreeMap<String, Location>,
+    ) -> Vec<DecisionObject> {
         let size = match self.size {
             Size::Number(number) => number,
             Size::Percent(percent) => (chosen.len() * percent).div_ceil(100),

@@ -27,11 +27,7 @@ use writ_api::cluster::{
 };
 use writ_controller::condition::Wanted;
 
-use self::{
-    groups::Groups,
-    predicates::Predicates,
-    prioritizers::Source,
-};
+use self::{groups::Groups, predicates::Predicates, prioritizers::Source};
 use super::{
     cluster_view::{AddOnScores, ClusterView},
     model::{DecisionObject, Location, NoCandidates, Outcome, Surroundings, Verdict},

@@ -14,7 +14,7 @@ use writ_api::cluster::{
 };
 use writ_runtime::cel::{Answer, Expression, Variable};
 
-use crate::placement::cluster_view::{ClusterView, AddOnScores};
+use crate::placement::cluster_view::{AddOnScores, ClusterView};
 use crate::selector;
 
 /// What expressions call the cluster.
@@ -121,7 +121,7 @@ impl Predicate {
         if self.expressions.is_empty() {
             return Ok(());
         }
-        let variable = cluster.seen.get_or_init(|| {
+        let variable = cluster.variable.get_or_init(|| {
             let object = serde_json::to_value(&*cluster.object).unwrap_or_default();
             Variable::from(&object)
         });

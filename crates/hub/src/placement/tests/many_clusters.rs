@@ -1,8 +1,15 @@
-//! Several placements that weigh each other, and what makes them look anew.
+//! Several placements that weigh each other, and what makes them plan anew.
 
-use super::*;
+use std::collections::BTreeMap;
 
-/// A hub of several placements: what is stored, by kind, and the scheduler that is told.
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use writ_controller::Name;
+
+use super::scheduler::{named, read};
+use crate::placement::{apply::decision, model::Planned, plan::decision_name, scheduler::Scheduler};
+
+/// A hub of several placements: what is stored, by kind, and the scheduler that observes it.
 struct Hub {
     scheduler: Scheduler,
     clusters: Vec<Value>,
@@ -52,28 +59,49 @@ impl Hub {
         hub
     }
 
-    /// A scheduler that knows nothing is told what is stored.
+    /// Starts a new scheduler on what is stored.
     fn restart(&mut self) {
         self.scheduler = Scheduler::new(false);
-        for set in &self.sets {
-            self.scheduler.take(Event::Set(Watched::Apply(read(set.clone()))));
+        for set in self.sets.clone() {
+            self.take_set(set);
         }
-        for binding in &self.bindings {
-            self.scheduler
-                .take(Event::Binding(Watched::Apply(read(binding.clone()))));
+        for binding in self.bindings.clone() {
+            self.take_binding(binding);
         }
-        for cluster in &self.clusters {
-            self.scheduler
-                .take(Event::Cluster(Watched::Apply(read(cluster.clone()))));
+        for cluster in self.clusters.clone() {
+            self.take_cluster(cluster);
         }
-        for placement in self.placements.values() {
-            self.scheduler
-                .take(Event::Placement(Watched::Apply(read(placement.clone()))));
+        for placement in self.placements.clone().into_values() {
+            self.take_placement(placement);
         }
-        for decision in self.decisions.values() {
-            self.scheduler
-                .take(Event::Decision(Watched::Apply(read(decision.clone()))));
+        for decision in self.decisions.clone().into_values() {
+            self.take_decision(decision);
         }
+    }
+
+    fn take_set(&mut self, set: Value) {
+        let (name, set) = named(read(set));
+        self.scheduler.take_set(&name.name, Some(&set));
+    }
+
+    fn take_binding(&mut self, binding: Value) {
+        let (name, binding) = named(read(binding));
+        self.scheduler.take_binding(&name, Some(&binding));
+    }
+
+    fn take_cluster(&mut self, cluster: Value) {
+        let (name, cluster) = named(read(cluster));
+        self.scheduler.take_cluster(&name.name, Some(&cluster));
+    }
+
+    fn take_placement(&mut self, placement: Value) {
+        let (name, placement) = named(read(placement));
+        self.scheduler.take_placement(&name, Some(&placement));
+    }
+
+    fn take_decision(&mut self, decision: Value) {
+        let (name, decision) = named(read(decision));
+        self.scheduler.take_decision(&name, Some(&decision));
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
@@ -83,13 +111,12 @@ impl Hub {
             "metadata": {"name": name, "namespace": "a"}, "spec": spec,
         });
         self.placements.insert(name.into(), placement.clone());
-        self.scheduler
-            .take(Event::Placement(Watched::Apply(read(placement))));
+        self.take_placement(placement);
         self.settle();
     }
 
     fn change(&mut self, cluster: Value) {
-        self.scheduler.take(Event::Cluster(Watched::Apply(read(cluster))));
+        self.take_cluster(cluster);
         self.settle();
     }
 
@@ -101,15 +128,14 @@ impl Hub {
                 return;
             }
             for key in dirty {
-                let name = key.split_once('/').unwrap().1.to_owned();
-                let placement = read(self.placements[&name].clone());
-                let objects = match self.scheduler.schedule(&key, Timestamp::UNIX_EPOCH) {
-                    Some((Wanted::Scheduled(outcome, _), _)) => outcome.objects,
-                    Some((Wanted::Changed { objects, .. }, _)) => objects,
-                    _ => panic!("{key} was not planned"),
+                let schedule = self.scheduler.schedule(&key, Timestamp::UNIX_EPOCH).unwrap();
+                let objects = match schedule.planned {
+                    Planned::Scheduled(outcome, _) => outcome.objects,
+                    Planned::Changed { objects, .. } => objects,
+                    Planned::Misconfigured(why) => panic!("{key}: {why}"),
                 };
                 for object in objects {
-                    let mut made = decision(&placement, &object);
+                    let mut made = decision(&schedule.placement, &object);
                     let decisions: Vec<Value> = object
                         .clusters
                         .iter()
@@ -118,13 +144,14 @@ impl Hub {
                     made.status = Some(read(json!({"decisions": decisions})));
                     let stored = serde_json::to_value(&made).unwrap();
                     if self.decisions.get(&made.metadata.name.clone().unwrap()) != Some(&stored) {
-                        self.decisions.insert(made.metadata.name.clone().unwrap(), stored);
-                        self.scheduler.take(Event::Decision(Watched::Apply(made)));
+                        self.decisions
+                            .insert(made.metadata.name.clone().unwrap(), stored.clone());
+                        self.take_decision(stored);
                     }
                 }
             }
         }
-        panic!("it never comes to rest");
+        panic!("planning does not settle");
     }
 
     fn chosen(&self, placement: &str) -> Vec<&str> {
@@ -142,9 +169,9 @@ fn one_balanced() -> Value {
         {"scoreCoordinate": {"builtIn": "Balance"}, "weight": 1}]}})
 }
 
-/// Each of them was put where the others are not. A hub that starts knows from the stored decisions where that is.
+/// Each placement chose the cluster that the others did not, which a restarted hub reads from the stored decisions.
 #[test]
-fn a_hub_that_starts_moves_nobody() {
+fn restarted_hub_keeps_balanced_decisions() {
     let mut hub = Hub::new(&["c1", "c2", "c3", "c4"]);
     for name in ["z", "y", "x"] {
         hub.place(name, one_balanced());
@@ -154,18 +181,15 @@ fn a_hub_that_starts_moves_nobody() {
     hub.restart();
     hub.settle();
     assert_eq!(all(&hub), ["c3", "c2", "c1"]);
-    // A set that changes makes all of them look anew: they stay as well.
-    hub.scheduler
-        .take(Event::Set(Watched::Apply(read(set("one", "other", 0)))));
-    hub.scheduler
-        .take(Event::Set(Watched::Apply(read(set("one", "one", 0)))));
+    // A changed set makes all of them plan anew: they stay as well.
+    hub.take_set(set("one", "other", 0));
+    hub.take_set(set("one", "one", 0));
     hub.settle();
     assert_eq!(all(&hub), ["c3", "c2", "c1"]);
 }
 
-/// Who schedules a placement is nobody's business: its clusters are taken.
 #[test]
-fn what_somebody_else_chose_counts() {
+fn decisions_of_another_scheduler_count_for_balance() {
     let mut hub = Hub::new(&["c1", "c2"]);
     hub.place("theirs", one_balanced());
     assert_eq!(hub.chosen("theirs"), ["c1"]);
@@ -175,31 +199,28 @@ fn what_somebody_else_chose_counts() {
     hub.scheduler.take_dirty();
     assert!(
         hub.scheduler
-            .schedule("a/theirs", Timestamp::UNIX_EPOCH)
+            .schedule(&Name::new("a", "theirs"), Timestamp::UNIX_EPOCH)
             .is_none()
     );
     hub.place("ours", one_balanced());
     assert_eq!(hub.chosen("ours"), ["c2"]);
 }
 
-/// Sets and bindings are written whenever something is counted or checked: that is no news for placements.
 #[test]
-fn the_status_of_a_set_is_no_news() {
+fn status_of_set_and_binding_plans_no_placement() {
     let mut hub = Hub::new(&["c1"]);
     hub.place("p", json!({}));
-    let scheduler = &mut hub.scheduler;
-    scheduler.take(Event::Set(Watched::Apply(read(set("one", "one", 1)))));
-    scheduler.take(Event::Binding(Watched::Apply(read(binding("one", "Checked")))));
-    // Nor is a set that is bound nowhere.
-    scheduler.take(Event::Set(Watched::Apply(read(set("unbound", "one", 1)))));
-    assert!(scheduler.take_dirty().is_empty());
-    scheduler.take(Event::Set(Watched::Apply(read(set("one", "two", 1)))));
-    assert_eq!(Vec::from_iter(scheduler.take_dirty()), ["a/p"]);
+    hub.take_set(set("one", "one", 1));
+    hub.take_binding(binding("one", "Checked"));
+    // Nor does a set that is bound nowhere.
+    hub.take_set(set("unbound", "one", 1));
+    assert!(hub.scheduler.take_dirty().is_empty());
+    hub.take_set(set("one", "two", 1));
+    assert_eq!(Vec::from_iter(hub.scheduler.take_dirty()), [Name::new("a", "p")]);
 }
 
-/// A taint against newcomers spares who is chosen, and nobody who was.
 #[test]
-fn who_left_is_a_newcomer() {
+fn cluster_that_left_counts_as_new_to_its_taint() {
     let mut hub = Hub::new(&["c1"]);
     let mut spec = one_balanced();
     spec["prioritizerPolicy"]["configurations"] =

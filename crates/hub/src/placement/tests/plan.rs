@@ -1,14 +1,13 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, placement::PlacementSpec};
 
-use super::{
-    cluster_view::{ClusterView, AddOnScores},
-    groups::Location,
-    plan::{Compiled, NoCandidates, Outcome, Surroundings, Verdict, decision_name, slot_of},
-    prioritizers, taints,
+use crate::placement::{
+    cluster_view::{AddOnScores, ClusterView},
+    model::{DecisionObject, Location, NoCandidates, Outcome, Surroundings, Verdict},
+    plan::{Compiled, decision_name, prioritizers, slot_of, taints},
 };
 
 #[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
@@ -19,7 +18,7 @@ fn cluster(name: &str, more: Value) -> ClusterView {
     });
     json_patch::merge(&mut object, &more);
     let cluster: ManagedCluster = serde_json::from_value(object).unwrap();
-    ClusterView::of(cluster)
+    ClusterView::of(Arc::new(cluster))
 }
 
 fn labelled(name: &str, key: &str, value: &str) -> ClusterView {
@@ -57,7 +56,7 @@ fn schedule(wanted: Value, clusters: &[ClusterView]) -> Outcome {
 
 /// Where the clusters are written once this is stored.
 fn homes(outcome: &Outcome) -> BTreeMap<String, Location> {
-    let home = |object: &super::groups::DecisionObject| Location {
+    let home = |object: &DecisionObject| Location {
         slot: object.slot,
         group: object.group,
         group_name: object.group_name.clone(),
@@ -274,7 +273,7 @@ fn a_cluster_that_nobody_accepted_is_not_chosen() {
     ];
     let outcome = schedule(json!({"tolerations": [{"operator": "Exists"}]}), &clusters);
     assert_eq!(chosen(&outcome), ["in"]);
-    assert_eq!(outcome.left_out["out"], "nobody has accepted it");
+    assert_eq!(outcome.left_out["out"], "it is not accepted");
 }
 
 #[test]
@@ -373,7 +372,8 @@ fn groups(outcome: &Outcome) -> Vec<Vec<&str>> {
 /// A cluster that comes or goes moves no other to another group, unless a whole group is not needed any more.
 #[test]
 fn a_cluster_stays_in_its_group() {
-    let fleet = |names: &[&str]| -> Vec<ClusterView> { names.iter().map(|n| cluster(n, json!({}))).collect() };
+    let fleet =
+        |names: &[&str]| -> Vec<ClusterView> { names.iter().map(|n| cluster(n, json!({}))).collect() };
     let by = |size: Value| json!({"decisionStrategy": {"groupStrategy": {"clustersPerDecisionGroup": size}}});
     let names = ["b", "c", "d", "e", "f"];
     let first = schedule(by(json!(2)), &fleet(&names));
