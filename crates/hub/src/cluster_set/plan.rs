@@ -36,7 +36,11 @@ pub const ROLE_LABEL: &str = "cluster.open-cluster-management.io/role";
 const NAMED: usize = 10;
 
 /// The status that a set should have.
-pub fn set_status(set: &ManagedClusterSet, fleet: &MembershipIndex, now: Timestamp) -> ManagedClusterSetStatus {
+pub fn set_status(
+    set: &ManagedClusterSet,
+    fleet: &MembershipIndex,
+    now: Timestamp,
+) -> ManagedClusterSetStatus {
     let name = set.name_any();
     let members = fleet.members(&name).map_or(0, BTreeSet::len);
     let mut status = set.status.clone().unwrap_or_default();

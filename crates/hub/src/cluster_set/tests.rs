@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 use writ_api::cluster::ManagedClusterSet;
 use writ_controller::condition;
 
+use crate::names::is_subdomain;
+
 use super::{
     index::MembershipIndex,
-    membership::{Labels, Membership, SetView, can_name_a_set},
+    membership::{Labels, Membership, SetView},
     plan,
 };
 
@@ -236,7 +238,7 @@ fn names_of_sets() {
         ("a.", false),
         ("a_b", false),
     ] {
-        assert_eq!(can_name_a_set(value), legal, "{value}");
+        assert_eq!(is_subdomain(value), legal, "{value}");
     }
 }
 

@@ -4,7 +4,8 @@ use futures::FutureExt as _;
 use writ_api::authentication::ManagedServiceAccountBindingSpec;
 use writ_controller::Error;
 use writ_process::admission::{
-    Decision, Operation, Request, Requirement, Rule, SPEC_CHANGES, Webhook, parse_spec, spec_of, spec_unchanged,
+    Decision, Operation, Request, Requirement, Rule, SPEC_CHANGES, Webhook, parse_spec, spec_of,
+    spec_unchanged,
 };
 
 use super::executor::accounts_namespace;

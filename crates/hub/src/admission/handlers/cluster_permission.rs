@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn answer(name: &str, spec: Value) -> Decision {
-        decide(name.into(), serde_json::from_value(spec).unwrap())
+        check(name.into(), serde_json::from_value(spec).unwrap())
     }
 
     fn user() -> Value {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_heal_is_stored() {
+    fn spec_that_waits_for_something_is_stored() {
         let stored = [
             json!({}),
             json!({"roleBindings": []}),
@@ -97,16 +97,16 @@ mod tests {
             json!({"roles": [{"namespaceSelector": {}, "rules": []}]}),
             json!({"clusterRoleBinding": {"subject": {"kind": "ServiceAccount", "name": "a.b-c", "namespace": "d"}}}),
             json!({"clusterRoleBinding": {"subject": {"kind": "User", "name": "Any_Name@example.com"}}}),
-            // A role that is only referred to is part of no URL.
+            // The name of a role that is only referred to is not part of a URL.
             json!({"clusterRoleBinding": {"roleRef": {"kind": "ClusterRole", "name": "a b?"}, "subject": user()}}),
         ];
         for spec in stored {
-            assert_eq!(answer("p", spec.clone()), Decision::Allow, "{spec}");
+            assert_eq!(answer("p", spec.clone()), Decision::ALLOW, "{spec}");
         }
     }
 
     #[test]
-    fn what_could_never_work_is_refused_with_its_field() {
+    fn spec_that_could_never_work_is_denied_with_its_field() {
         let refused = [
             (
                 json!({"roles": [{"namespace": "a", "namespaceSelector": {}, "rules": []}]}),
@@ -174,15 +174,15 @@ mod tests {
             ),
         ];
         for (spec, words) in refused {
-            let Decision::Deny(400, message) = answer("p", spec.clone()) else {
+            let Decision::Deny { code: 400, message } = answer("p", spec.clone()) else {
                 panic!("{spec} was allowed")
             };
             assert!(message.contains(words), "{spec}: {message}");
         }
-        let Decision::Deny(400, message) = answer(&"n".repeat(183), json!({})) else {
+        let Decision::Deny { code: 400, message } = answer(&"n".repeat(183), json!({})) else {
             panic!()
         };
         assert!(message.contains("metadata.name: has 183 characters"), "{message}");
-        assert_eq!(answer(&"n".repeat(182), json!({})), Decision::Allow);
+        assert_eq!(answer(&"n".repeat(182), json!({})), Decision::ALLOW);
     }
 }

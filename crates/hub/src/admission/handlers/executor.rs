@@ -171,7 +171,11 @@ async fn is_bound(
                 .namespace
                 .as_deref()
                 .is_none_or(|namespace| namespace == cluster)
-            && binding.spec.subjects.iter().any(|subject| is_subject(subject, user))
+            && binding
+                .spec
+                .subjects
+                .iter()
+                .any(|subject| is_subject(subject, user))
     }))
 }
 

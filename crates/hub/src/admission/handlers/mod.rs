@@ -9,4 +9,3 @@ pub mod managed_cluster_set_binding;
 pub mod manifest_work;
 pub mod manifest_work_spec;
 pub mod replica_set;
-

@@ -253,11 +253,11 @@ fn a_namespace_of_others_is_a_warning() {
             new: Some(new),
         };
         let observed = managed_cluster::Observed {
-            namespace_of_others: of_others,
+            namespace_is_foreign: of_others,
             ..managed_cluster::Observed::default()
         };
         let decision = managed_cluster::decide(&change, &observed, &Guards::default());
-        let Decision::AllowIf { warnings, .. } = decision else {
+        let Decision::Allow { warnings, .. } = decision else {
             panic!("refused");
         };
         assert_eq!(!warnings.is_empty(), warned);

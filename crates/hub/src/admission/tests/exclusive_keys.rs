@@ -6,12 +6,12 @@ use super::*;
 fn the_permission_leak_and_its_two_cures() {
     // Somebody with grants on the keys region and vendor, and on the names apac and aws.
     let grants = ["region", "vendor"];
-    let allowed = |guards: &Guards, grants: &[&str], pairs: Option<&Pairs>, key: &str, name: &str| {
+    let allowed = |guards: &Guards, grants: &[&str], keys: Option<&ExclusiveKeys>, key: &str, name: &str| {
         create(
             json!({"exclusiveKey": key}),
             name,
             0,
-            pairs.cloned().map(Ok),
+            keys.cloned().map(Ok),
             guards,
         )
         .is_ok_and(|needs| {
@@ -33,7 +33,7 @@ fn the_permission_leak_and_its_two_cures() {
         ("region".to_owned(), "apac, us".to_owned()),
         ("vendor".to_owned(), "aws, gcp".to_owned()),
     ]);
-    let pairs = Pairs::parse(&map).unwrap();
+    let keys = ExclusiveKeys::parse(&map).unwrap();
     for (key, name, meant) in [
         ("region", "apac", true),
         ("vendor", "aws", true),
@@ -45,14 +45,14 @@ fn the_permission_leak_and_its_two_cures() {
             "the leak: {key} {name} is allowed"
         );
         assert_eq!(
-            allowed(&any, &grants, Some(&pairs), key, name),
+            allowed(&any, &grants, Some(&keys), key, name),
             meant,
             "with the ConfigMap: {key} {name}"
         );
         assert_eq!(
             allowed(&pair, &["region:apac", "vendor:aws"], None, key, name),
             meant,
-            "with pairs: {key} {name}"
+            "with keys: {key} {name}"
         );
     }
     assert!(!allowed(&pair, &grants, None, "region", "apac"));
@@ -61,14 +61,14 @@ fn the_permission_leak_and_its_two_cures() {
 #[test]
 fn the_config_map_of_pairs() {
     let parse = |entries: &[(&str, &str)]| {
-        Pairs::parse(
+        ExclusiveKeys::parse(
             &entries
                 .iter()
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
                 .collect(),
         )
     };
-    let pairs = parse(&[
+    let keys = parse(&[
         ("region", "apac, us"),
         ("_pairs", "example.com/tier: gold, silver\n\n"),
     ])
@@ -85,7 +85,7 @@ fn the_config_map_of_pairs() {
         (None, "apac", false),
         (None, "other", true),
     ] {
-        assert_eq!(pairs.allow(key, name), allowed, "{key:?} {name}");
+        assert_eq!(keys.allow(key, name), allowed, "{key:?} {name}");
     }
     for bad in [
         ("region", ""),

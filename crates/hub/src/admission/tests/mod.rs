@@ -1,10 +1,11 @@
-//! Tables: who asks for what, and what must be allowed for it.
+//! Tables: requests and the rights that they require.
 
 mod agents;
 mod clusters;
-mod pairs;
-mod race;
+mod exclusive_keys;
+mod membership_race;
 mod sets;
+mod works;
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,16 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
 
-use super::{
-    access::{Decision, Requester, cluster_identity},
-    managed_cluster, managed_cluster_set,
-    pairs::Pairs,
+use writ_process::admission::Decision;
+
+use super::handlers::{
+    managed_cluster::decision as managed_cluster,
+    managed_cluster_set::{decision as managed_cluster_set, exclusive_keys::ExclusiveKeys},
 };
-use crate::options::{Guards, KeyGrants};
+use crate::{
+    agent_identity::{Requester, cluster_identity},
+    options::{Guards, KeyGrants},
+};
 
 fn user(name: &str) -> Requester {
     Requester {
@@ -65,14 +70,14 @@ fn sets() -> Vec<ManagedClusterSet> {
     ]
 }
 
-/// The names of what is asked for, or the refusal.
+/// The required rights, or the refusal.
 fn asked(decision: Decision) -> Result<Vec<String>, String> {
     match decision {
-        Decision::Refuse { message, .. } => Err(message),
-        Decision::AllowIf { needs, .. } => Ok(needs
+        Decision::Deny { message, .. } => Err(message),
+        Decision::Allow { requirements, .. } => Ok(requirements
             .into_iter()
-            .map(|need| {
-                let options: Vec<_> = need
+            .map(|requirement| {
+                let options: Vec<_> = requirement
                     .any_of
                     .into_iter()
                     .map(|a| {
@@ -116,7 +121,7 @@ fn create(
     spec: Value,
     name: &str,
     gained: usize,
-    pairs: Option<Result<Pairs, String>>,
+    keys: Option<Result<ExclusiveKeys, String>>,
     guards: &Guards,
 ) -> Result<Vec<String>, String> {
     let mut new = set(name, spec);
@@ -128,7 +133,7 @@ fn create(
         new: Some(&new),
     };
     let observed = managed_cluster_set::Observed {
-        pairs,
+        keys,
         gained,
         lost: 0,
     };

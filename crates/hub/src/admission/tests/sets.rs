@@ -119,7 +119,7 @@ fn updates_and_deletes_of_a_set() {
             new,
         };
         let observed = managed_cluster_set::Observed {
-            pairs: None,
+            keys: None,
             gained,
             lost,
         };
@@ -168,7 +168,7 @@ fn updates_and_deletes_of_a_set() {
         decide(Some(&removing), Some(&begun), 0, 0, &guards),
         Decision::ALLOW
     );
-    let Decision::AllowIf { warnings, .. } = decide(Some(&apac), None, 0, 2, &guards) else {
+    let Decision::Allow { warnings, .. } = decide(Some(&apac), None, 0, 2, &guards) else {
         panic!("refused");
     };
     assert!(warnings[0].contains("2 clusters keep the label region=apac"));
@@ -199,15 +199,15 @@ fn a_selector_that_becomes_a_key_is_asked_about_as_one() {
         default_key: true,
         ..Guards::default()
     };
-    let decide = |old, new, pairs: Option<&str>, gained, lost, guards: &Guards| {
+    let decide = |old, new, keys: Option<&str>, gained, lost, guards: &Guards| {
         let change = managed_cluster_set::Change {
             user: &user,
             old: Some(old),
             new: Some(new),
         };
-        let pairs =
-            pairs.map(|pairs| Pairs::parse(&BTreeMap::from([("_pairs".to_owned(), pairs.to_owned())])));
-        let observed = managed_cluster_set::Observed { pairs, gained, lost };
+        let keys =
+            keys.map(|keys| ExclusiveKeys::parse(&BTreeMap::from([("_pairs".to_owned(), keys.to_owned())])));
+        let observed = managed_cluster_set::Observed { keys, gained, lost };
         asked(managed_cluster_set::decide(&change, &observed, guards))
     };
     let key = format!(
@@ -250,7 +250,7 @@ fn the_selector_beside_a_key_cannot_be_changed() {
         new: Some(&new),
     };
     let observed = managed_cluster_set::Observed {
-        pairs: None,
+        keys: None,
         gained: 0,
         lost: 0,
     };
@@ -273,7 +273,7 @@ fn the_stored_form_of_a_set() {
     managed_cluster_set::mutate(None, &mut new, false, &guards).unwrap();
     assert_eq!(
         new.spec.cluster_selector,
-        managed_cluster_set::selector_of("region", "apac")
+        crate::cluster_set::membership::selector_of("region", "apac")
     );
     assert_eq!(annotation(&new).as_deref(), Some("false"), "put back");
 

@@ -1,51 +1,60 @@
 //! Tables against the handlers.
 
-use std::sync::Mutex;
+use std::{future::ready, sync::Arc};
 
-use futures::FutureExt;
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::authentication::v1::UserInfo;
+use kube::Client;
 use serde_json::{Value, json};
+use writ_controller::Error;
+use writ_process::admission::{Access, Authorizer, Decision, Request, Webhook, configurations};
 
-use super::*;
+use crate::{
+    admission::{
+        WEBHOOKS,
+        context::AdmissionContext,
+        handlers::{executor, manifest_work, manifest_work_spec, replica_set},
+    },
+    options::{AdmissionOptions, NilExecutor, Options},
+};
 
-/// Allows what was granted: user, namespace (`*` for all) and identity.
-#[derive(Default)]
-struct Grants {
-    granted: Vec<(&'static str, &'static str, &'static str)>,
-    asked: Mutex<Vec<ResourceAttributes>>,
-}
+/// A right `execute-as`: user, namespace (`*` for all) and identity.
+type Grant = (&'static str, &'static str, &'static str);
+
+/// Allows what was granted.
+struct Grants(Vec<Grant>);
 
 impl Authorizer for Grants {
-    fn allowed<'a>(
+    fn is_allowed<'a>(
         &'a self,
         user: &'a UserInfo,
-        attributes: ResourceAttributes,
+        access: &'a Access,
     ) -> BoxFuture<'a, Result<bool, Error>> {
-        self.asked.lock().unwrap().push(attributes.clone());
-        let namespace = attributes.namespace.as_deref().unwrap_or("*");
-        let allowed = self.granted.iter().any(|(name, place, identity)| {
+        let namespace = access.namespace.as_deref().unwrap_or("*");
+        let allowed = self.0.iter().any(|(name, granted, identity)| {
             user.username.as_deref() == Some(name)
-                && (*place == "*" || *place == namespace)
-                && attributes.name.as_deref() == Some(identity)
-                && attributes.verb.as_deref() == Some("execute-as")
-                && attributes.resource.as_deref() == Some("manifestworks")
+                && (*granted == "*" || *granted == namespace)
+                && access.name.as_deref() == Some(identity)
+                && access.verb == "execute-as"
+                && access.resource == "manifestworks"
         });
-        async move { Ok(allowed) }.boxed()
+        ready(Ok(allowed)).boxed()
     }
 }
 
-fn desk(granted: &[(&'static str, &'static str, &'static str)], nil_executor: NilExecutor) -> Arc<Desk> {
+fn context(granted: &[Grant], nil_executor: NilExecutor) -> AdmissionContext {
     let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
-    Arc::new(Desk {
+    AdmissionContext {
         client: Client::try_from(config).unwrap(),
-        options: AdmissionOptions {
-            nil_executor,
-            ..AdmissionOptions::default()
-        },
-        authorizer: Arc::new(Grants {
-            granted: granted.to_vec(),
-            ..Grants::default()
+        options: Arc::new(Options {
+            admission: AdmissionOptions {
+                nil_executor,
+                ..AdmissionOptions::default()
+            },
+            ..Options::default()
         }),
-    })
+        authorizer: Arc::new(Grants(granted.to_vec())),
+    }
 }
 
 fn request(user: &str, new: &Value, old: Option<&Value>) -> Request {
@@ -73,8 +82,12 @@ fn spec(executor: Option<&str>, data: &str) -> Value {
     spec
 }
 
-async fn review(handler: &Handler, desk: &Arc<Desk>, request: Request) -> Decision {
-    (handler.review)(desk.clone(), request).await.unwrap()
+async fn decide(
+    webhook: &Webhook<AdmissionContext>,
+    context: &AdmissionContext,
+    request: Request,
+) -> Decision {
+    (webhook.handler)(context.clone(), request).await.unwrap()
 }
 
 const A: &str = "system:serviceaccount:ns:a";
@@ -88,8 +101,8 @@ async fn every_change_of_the_spec_needs_execute_as() {
         ("carol", "cluster1", A),
         ("carol", "cluster1", b),
     ];
-    let desk = desk(&may, NilExecutor::Allow);
-    let handler = &manifest_work::HANDLER;
+    let context = context(&may, NilExecutor::Allow);
+    let handler = &manifest_work::WEBHOOK;
     let (one, two) = (spec(Some("a"), "1"), spec(Some("a"), "2"));
     for (user, new, old, allowed) in [
         ("alice", &one, None, true),
@@ -109,17 +122,17 @@ async fn every_change_of_the_spec_needs_execute_as() {
         ("carol", &spec(Some("b"), "2"), Some(&one), true),
         ("alice", &one, Some(&spec(None, "1")), true),
     ] {
-        let decision = review(handler, &desk, request(user, new, old)).await;
+        let decision = decide(handler, &context, request(user, new, old)).await;
         assert_eq!(
-            decision == Decision::Allow,
+            decision == Decision::ALLOW,
             allowed,
             "{user} {new} {old:?}: {decision:?}"
         );
     }
-    let denied = review(handler, &desk, request("bob", &one, None)).await;
+    let denied = decide(handler, &context, request("bob", &one, None)).await;
     assert_eq!(
         denied,
-        Decision::bad_request(
+        Decision::invalid(
             "user bob cannot manipulate the Manifestwork with executor ns/a in namespace cluster1"
         )
     );
@@ -127,7 +140,7 @@ async fn every_change_of_the_spec_needs_execute_as() {
 
 #[tokio::test]
 async fn an_executor_without_a_subject_is_an_error() {
-    let desk = desk(&[], NilExecutor::Allow);
+    let context = context(&[], NilExecutor::Allow);
     let mut empty = spec(None, "1");
     empty["executor"] = json!({});
     let mut no_account = spec(None, "1");
@@ -135,37 +148,40 @@ async fn an_executor_without_a_subject_is_an_error() {
     let mut unknown = spec(None, "1");
     unknown["executor"] = json!({"subject": {"type": "User", "user": {"name": "x"}}});
     for new in [empty, no_account, unknown] {
-        let decision = review(&manifest_work::HANDLER, &desk, request("alice", &new, None)).await;
-        assert!(matches!(decision, Decision::Deny(400, _)), "{new}: {decision:?}");
+        let decision = decide(&manifest_work::WEBHOOK, &context, request("alice", &new, None)).await;
+        assert!(
+            matches!(decision, Decision::Deny { code: 400, .. }),
+            "{new}: {decision:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_name_that_no_agent_can_record_is_refused() {
-    let desk = desk(&[], NilExecutor::Allow);
+    let context = context(&[], NilExecutor::Allow);
     for (length, allowed) in [(188, true), (189, false)] {
         let mut request = request("alice", &spec(None, "1"), None);
         if let Some(object) = &mut request.object {
             object.metadata.name = Some("x".repeat(length));
         }
-        let decision = review(&manifest_work::HANDLER, &desk, request).await;
-        assert_eq!(decision == Decision::Allow, allowed, "{length}: {decision:?}");
+        let decision = decide(&manifest_work::WEBHOOK, &context, request).await;
+        assert_eq!(decision == Decision::ALLOW, allowed, "{length}: {decision:?}");
     }
 }
 
 #[tokio::test]
 async fn no_executor_is_the_agent_where_that_is_checked() {
-    let desk = desk(
+    let context = context(
         &[("alice", "cluster1", writ_api::work::NIL_EXECUTOR)],
         NilExecutor::Check,
     );
     let new = spec(None, "1");
-    let decision = review(&manifest_work::HANDLER, &desk, request("alice", &new, None)).await;
-    assert_eq!(decision, Decision::Allow);
-    let decision = review(&manifest_work::HANDLER, &desk, request("bob", &new, None)).await;
+    let decision = decide(&manifest_work::WEBHOOK, &context, request("alice", &new, None)).await;
+    assert_eq!(decision, Decision::ALLOW);
+    let decision = decide(&manifest_work::WEBHOOK, &context, request("bob", &new, None)).await;
     assert_eq!(
         decision,
-        Decision::bad_request(
+        Decision::invalid(
             "user bob cannot manipulate the Manifestwork with executor /klusterlet-work-sa in namespace cluster1"
         )
     );
@@ -173,37 +189,42 @@ async fn no_executor_is_the_agent_where_that_is_checked() {
 
 #[tokio::test]
 async fn a_replica_set_needs_execute_as_everywhere() {
-    let desk = desk(&[("alice", "cluster1", A), ("root", "*", A)], NilExecutor::Allow);
+    let context = context(&[("alice", "cluster1", A), ("root", "*", A)], NilExecutor::Allow);
     let set = |template: Value| json!({"manifestWorkTemplate": template, "placementRefs": [{"name": "p"}]});
     let new = set(spec(Some("a"), "1"));
-    let decision = review(&replica_set::HANDLER, &desk, request("root", &new, None)).await;
-    assert_eq!(decision, Decision::Allow);
+    let decision = decide(&replica_set::WEBHOOK, &context, request("root", &new, None)).await;
+    assert_eq!(decision, Decision::ALLOW);
     // What is enough for one cluster is not enough for all.
-    let decision = review(&replica_set::HANDLER, &desk, request("alice", &new, None)).await;
-    assert!(matches!(decision, Decision::Deny(400, _)));
-    let decision = review(
-        &replica_set::HANDLER,
-        &desk,
+    let decision = decide(&replica_set::WEBHOOK, &context, request("alice", &new, None)).await;
+    assert!(matches!(decision, Decision::Deny { code: 400, .. }));
+    let decision = decide(
+        &replica_set::WEBHOOK,
+        &context,
         request("alice", &set(spec(Some("a"), "2")), Some(&new)),
     )
     .await;
-    assert!(matches!(decision, Decision::Deny(400, _)));
+    assert!(matches!(decision, Decision::Deny { code: 400, .. }));
 }
 
 #[tokio::test]
 async fn a_deadline_that_is_none_is_named() {
-    let desk = desk(&[], NilExecutor::Allow);
+    let context = context(&[], NilExecutor::Allow);
     let set = |deadline: &str| {
         json!({"manifestWorkTemplate": spec(None, "1"), "placementRefs": [{"name": "p"}, {"name": "q",
             "rolloutStrategy": {"type": "Progressive", "progressive": {"progressDeadline": deadline}}}]})
     };
     for fine in ["None", "90s", "5m"] {
-        let decision = review(&replica_set::HANDLER, &desk, request("root", &set(fine), None)).await;
-        assert_eq!(decision, Decision::Allow, "{fine}");
+        let decision = decide(&replica_set::WEBHOOK, &context, request("root", &set(fine), None)).await;
+        assert_eq!(decision, Decision::ALLOW, "{fine}");
     }
     for wrong in ["5|", "5mfoo", "notNone"] {
-        let decision = review(&replica_set::HANDLER, &desk, request("root", &set(wrong), None)).await;
-        let Decision::Deny(400, message) = decision else {
+        let decision = decide(
+            &replica_set::WEBHOOK,
+            &context,
+            request("root", &set(wrong), None),
+        )
+        .await;
+        let Decision::Deny { code: 400, message } = decision else {
             panic!("{wrong}: {decision:?}")
         };
         let place = "spec.placementRefs[1].rolloutStrategy.progressive.progressDeadline";
@@ -213,7 +234,7 @@ async fn a_deadline_that_is_none_is_named() {
 
 #[test]
 fn a_bad_spec_is_named() {
-    let check = |value: Value| manifests::check(&serde_json::from_value(value).unwrap(), 1000);
+    let check = |value: Value| manifest_work_spec::check(&serde_json::from_value(value).unwrap(), 1000);
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let config = |extra: Value| {
         let mut config = json!({"resourceIdentifier": {"resource": "configmaps", "name": "a"}});
@@ -315,37 +336,72 @@ fn a_binding_names_users_groups_and_accounts_exactly() {
             namespace: namespace.map(Into::into),
             name: name.into(),
         };
-    assert!(executor::names(&subject("User", None, "dave"), &user("dave")));
-    assert!(!executor::names(&subject("User", None, "dave"), &user("david")));
-    assert!(executor::names(&subject("Group", None, "team"), &user("dave")));
+    assert!(executor::is_subject(
+        &subject("User", None, "dave"),
+        &user("dave")
+    ));
+    assert!(!executor::is_subject(
+        &subject("User", None, "dave"),
+        &user("david")
+    ));
+    assert!(executor::is_subject(
+        &subject("Group", None, "team"),
+        &user("dave")
+    ));
     let robot = user("system:serviceaccount:ns:robot");
-    assert!(executor::names(
+    assert!(executor::is_subject(
         &subject("ServiceAccount", Some("ns"), "robot"),
         &robot
     ));
-    assert!(!executor::names(
+    assert!(!executor::is_subject(
         &subject("ServiceAccount", None, "robot"),
         &robot
     ));
-    assert!(!executor::names(&subject("Robot", None, "dave"), &user("dave")));
+    assert!(!executor::is_subject(
+        &subject("Robot", None, "dave"),
+        &user("dave")
+    ));
 }
 
 #[test]
-fn every_webhook_fails_closed_and_leaves_unchanged_specs_alone() {
-    for handler in HANDLERS {
-        let configuration = (handler.webhook)();
-        for hook in configuration.webhooks.unwrap() {
-            assert_eq!(hook.failure_policy.as_deref(), Some("Fail"));
-            assert!(
-                hook.match_conditions
-                    .unwrap()
-                    .iter()
-                    .any(|c| c.expression.contains("oldObject.spec"))
-            );
-            assert_eq!(
-                hook.client_config.service.unwrap().path.as_deref(),
-                Some(handler.path)
-            );
-        }
+fn webhooks_fail_closed_and_are_reached_by_their_path() {
+    let all = configurations(WEBHOOKS);
+    let validating = all.validating.into_iter().flat_map(|c| c.webhooks.unwrap());
+    let mutating = all.mutating.into_iter().flat_map(|c| c.webhooks.unwrap());
+    let found: Vec<_> = validating
+        .map(|hook| {
+            (
+                hook.name,
+                hook.failure_policy,
+                hook.client_config,
+                hook.match_conditions,
+            )
+        })
+        .chain(mutating.map(|hook| {
+            (
+                hook.name,
+                hook.failure_policy,
+                hook.client_config,
+                hook.match_conditions,
+            )
+        }))
+        .collect();
+    assert_eq!(found.len(), WEBHOOKS.len());
+    for (name, failure_policy, client_config, _) in found {
+        let row = WEBHOOKS.iter().find(|row| row.name == name).unwrap();
+        assert_eq!(failure_policy.as_deref(), Some("Fail"), "{name}");
+        assert_eq!(
+            client_config.service.unwrap().path.as_deref(),
+            Some(row.path),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn webhooks_of_specs_leave_unchanged_specs_alone() {
+    for row in WEBHOOKS.iter().filter(|row| row.configuration == row.name) {
+        let (_, expression) = row.only_if.unwrap();
+        assert!(expression.contains("oldObject.spec"), "{}", row.name);
     }
 }

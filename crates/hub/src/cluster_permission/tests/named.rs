@@ -13,7 +13,12 @@ const ODD: [&str; 8] = ["a b", "a?b", "a#b", "a\\b", "a<b", "a>b", "a`b", "a\u{7
 fn admitted(world: &World) {
     for work in world.plan().works.values() {
         let spec: &ManifestWorkSpec = &work.spec;
-        assert_eq!(manifest_work_spec::check(spec, 512_000), Ok(()), "{:?}", ids(work));
+        assert_eq!(
+            manifest_work_spec::check(spec, 512_000),
+            Ok(()),
+            "{:?}",
+            ids(work)
+        );
     }
 }
 

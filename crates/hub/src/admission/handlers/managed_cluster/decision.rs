@@ -333,7 +333,7 @@ fn stamp_taints(known: Option<&[Taint]>, taints: &mut [Taint], now: Timestamp) -
             Some(before) if taint.time_added.is_none() => taint.time_added.clone_from(before),
             Some(_) if same.contains(&&taint.time_added) => {}
             _ if known.is_some() && taint.time_added.is_some() => made_up.push(taint.key.clone()),
-            _ => taint.time_added = Some(seconds(now)),
+            _ => taint.time_added = Some(format!("{now:.0}")),
         }
     }
     if made_up.is_empty() {
@@ -343,13 +343,6 @@ fn stamp_taints(known: Option<&[Taint]>, taints: &mut [Taint], now: Timestamp) -
         "It is not allowed to set TimeAdded of Taint {:?}.",
         made_up.join(",")
     ))
-}
-
-/// A time as the API writes it, without fractions.
-pub fn seconds(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second())
-        .unwrap_or(time)
-        .to_string()
 }
 
 fn accept_requirement(user: &Requester, cluster: &str) -> Requirement {

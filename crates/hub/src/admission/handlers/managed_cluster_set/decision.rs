@@ -1,10 +1,7 @@
 //! Pure: decisions about ManagedClusterSets. Who may create which set, and that no set takes clusters from others unnoticed.
 
 use kube::ResourceExt;
-use writ_api::cluster::{
-    CLUSTER_SET_LABEL, ManagedClusterSet,
-    managed_cluster_set::SelectorType,
-};
+use writ_api::cluster::{CLUSTER_SET_LABEL, ManagedClusterSet, managed_cluster_set::SelectorType};
 
 use writ_process::admission::{Decision, Requirement};
 

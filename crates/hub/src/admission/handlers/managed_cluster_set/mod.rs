@@ -71,10 +71,12 @@ async fn mutate(context: AdmissionContext, request: Request) -> Result<Decision,
             .await?;
     let mut after = before.clone();
     let guards = &context.options.guards;
-    Ok(match decision::mutate(objects.old.as_ref(), &mut after, may_update_all, guards) {
-        Ok(()) => Decision::patched(patch_between(&before, &after)?),
-        Err(message) => Decision::invalid(message),
-    })
+    Ok(
+        match decision::mutate(objects.old.as_ref(), &mut after, may_update_all, guards) {
+            Ok(()) => Decision::patched(patch_between(&before, &after)?),
+            Err(message) => Decision::invalid(message),
+        },
+    )
 }
 
 async fn validate(context: AdmissionContext, request: Request) -> Result<Decision, Error> {
