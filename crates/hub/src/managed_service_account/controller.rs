@@ -38,12 +38,12 @@ use writ_api::{
 use writ_controller::{Error, backoff::Backoff, events::Events, schedule::Schedule};
 
 use super::{
-    addon, clusters,
+    addon, clusters, csr,
+    foreign_secrets::Strangers,
     mirror::{Id, Mirror},
     plan::SeenSecret,
-    request, rights,
-    strangers::Strangers,
-    work::Worker,
+    reconcile::Worker,
+    rights,
 };
 use crate::{Context, upsert::will_try_again};
 
@@ -161,7 +161,7 @@ impl World {
     pub fn has_requested(&self, cluster: &str) -> bool {
         self.requests.iter().any(|(_, request)| {
             request.labels().get(CLUSTER_NAME_LABEL).map(String::as_str) == Some(cluster)
-                && request::may_approve(request).is_ok()
+                && csr::may_approve(request).is_ok()
         })
     }
 

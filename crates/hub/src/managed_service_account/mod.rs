@@ -13,15 +13,15 @@
 pub mod addon;
 mod clusters;
 mod controller;
+pub mod csr;
+mod foreign_secrets;
 pub mod mirror;
 pub mod plan;
-pub mod request;
+mod reconcile;
 pub mod rights;
 mod secrets;
-mod strangers;
 #[cfg(test)]
 mod tests;
-mod work;
 mod write;
 
 pub use controller::run;

@@ -17,8 +17,9 @@ use super::{
     clusters,
     controller::read,
     mirror::Id,
-    plan, rights,
-    work::{Due, Worker, later},
+    plan,
+    reconcile::{Due, Worker, later},
+    rights,
 };
 
 impl Worker {

@@ -26,7 +26,7 @@ use super::{
 use crate::options::RegistrationDriver;
 
 mod addon;
-mod older;
+mod older_group;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()

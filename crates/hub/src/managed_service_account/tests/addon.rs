@@ -12,7 +12,7 @@ use writ_controller::condition;
 use super::{
     super::{
         addon::{self, Credential},
-        request, rights,
+        csr, rights,
     },
     at,
 };
@@ -71,7 +71,7 @@ fn only_the_exact_request_for_the_credential_is_granted() {
     let (user, group) = (rights::addon_user("prod"), rights::addon_group("prod"));
     let good = [group.as_str()];
     let nothing = |_: &mut CertificateSigningRequest| {};
-    let check = |csr: &CertificateSigningRequest| request::may_approve(csr).map_err(|denied| denied.0);
+    let check = |request: &CertificateSigningRequest| csr::may_approve(request).map_err(|denied| denied.0);
     assert_eq!(check(&csr(nothing, &user, &good)).as_deref(), Ok("prod"));
     let other = rights::addon_user("prod-2");
     assert_eq!(

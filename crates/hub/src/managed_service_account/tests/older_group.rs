@@ -20,8 +20,8 @@ use writ_controller::condition;
 
 use super::super::{
     controller::{Key, Shared},
-    strangers::Strangers,
-    work::Worker,
+    foreign_secrets::Strangers,
+    reconcile::Worker,
 };
 use crate::options::{AccountOptions, RegistrationDriver};
 

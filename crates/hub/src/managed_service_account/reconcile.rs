@@ -26,18 +26,18 @@ use super::{
     addon::{self, Credential},
     clusters,
     controller::{Key, Shared, read},
+    csr,
+    foreign_secrets::{RECHECK, Strangers},
     mirror::Id,
     plan::{self, Place},
-    request,
     rights::{self, Granted},
-    strangers::{RECHECK, Strangers},
     write as exact,
 };
 use crate::{
     MANAGER,
     admission::managed_cluster::reserved,
     options::{AccountOptions, RegistrationDriver},
-    registration::csr,
+    registration,
 };
 
 /// Does the work.
@@ -206,7 +206,13 @@ impl Worker {
         exact::ensure(
             &api,
             role_binding.as_ref(),
-            &rights::role_binding(name, &owner, self.driver, csr::agent_user(cluster), given),
+            &rights::role_binding(
+                name,
+                &owner,
+                self.driver,
+                registration::csr::agent_user(cluster),
+                given,
+            ),
             &[],
         )
         .await?;
@@ -309,9 +315,9 @@ impl Worker {
             // The rights are the account's: a certificate would be of no use, and would be a way in once they are not.
             return Ok(None);
         }
-        let cluster = match request::may_approve(&request) {
+        let cluster = match csr::may_approve(&request) {
             Ok(cluster) => cluster,
-            Err(request::Denied(why)) => {
+            Err(csr::Denied(why)) => {
                 tracing::warn!(
                     request = name,
                     why,
