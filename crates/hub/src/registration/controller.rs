@@ -1,8 +1,5 @@
 //! Watches clusters and everything that is kept for them; does what [`super::plan`] and [`super::csr`] say.
 
-mod requests;
-mod writes;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -57,7 +54,7 @@ enum Event {
 }
 
 /// What is kept of a lease: its content and when this process saw it change. Clocks of others are not trusted.
-struct Beat {
+pub(super) struct Beat {
     renewed: Option<Timestamp>,
     seen: Instant,
     /// How far the agent's clock was from this one's when the lease was renewed; `None` if that was not seen.
@@ -65,27 +62,27 @@ struct Beat {
 }
 
 #[derive(Default)]
-struct Seen {
-    clusters: Mirror<ManagedCluster>,
-    namespaces: Mirror<()>,
-    leases: Mirror<Option<Timestamp>>,
-    works: Mirror<()>,
-    addons: Mirror<()>,
-    requests: Mirror<CertificateSigningRequest>,
-    roles: Mirror<ClusterRole>,
-    cluster_bindings: Mirror<ClusterRoleBinding>,
-    bindings: Mirror<RoleBinding>,
-    accounts: Mirror<()>,
+pub(super) struct Seen {
+    pub(super) clusters: Mirror<ManagedCluster>,
+    pub(super) namespaces: Mirror<()>,
+    pub(super) leases: Mirror<Option<Timestamp>>,
+    pub(super) works: Mirror<()>,
+    pub(super) addons: Mirror<()>,
+    pub(super) requests: Mirror<CertificateSigningRequest>,
+    pub(super) roles: Mirror<ClusterRole>,
+    pub(super) cluster_bindings: Mirror<ClusterRoleBinding>,
+    pub(super) bindings: Mirror<RoleBinding>,
+    pub(super) accounts: Mirror<()>,
 }
 
-struct State {
-    context: Context,
-    events: Events,
-    seen: Seen,
-    beats: BTreeMap<String, Beat>,
+pub(super) struct State {
+    pub(super) context: Context,
+    pub(super) events: Events,
+    pub(super) seen: Seen,
+    pub(super) beats: BTreeMap<String, Beat>,
     /// The certificate requests of each cluster, by name.
-    requests_of: BTreeMap<String, BTreeSet<String>>,
-    queue: Queue<String>,
+    pub(super) requests_of: BTreeMap<String, BTreeSet<String>>,
+    pub(super) queue: Queue<String>,
 }
 
 /// Runs until shutdown.
@@ -360,7 +357,7 @@ impl State {
     }
 
     /// The pending requests of a cluster, as far as they were seen.
-    fn requests(&self, cluster: &str) -> impl Iterator<Item = &CertificateSigningRequest> {
+    pub(super) fn requests(&self, cluster: &str) -> impl Iterator<Item = &CertificateSigningRequest> {
         let names = self.requests_of.get(cluster).into_iter().flatten();
         names.filter_map(|name| self.seen.requests.get(name))
     }

@@ -11,9 +11,11 @@
 //! right to its works until none is left, then everything of it goes, in order; `writ.dev/force-detach: "true"`
 //! on the ManagedCluster is the way out when its agent is gone for good.
 
+mod apply;
+mod certificate_requests;
 mod controller;
 pub mod csr;
-pub mod people;
+pub mod operator_actions;
 pub mod plan;
 pub mod rights;
 #[cfg(test)]

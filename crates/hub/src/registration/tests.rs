@@ -14,7 +14,7 @@ use crate::{
     options::{AgentRights, RegistrationDriver},
 };
 
-mod requests;
+mod certificate_requests;
 
 #[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
 fn cluster(spec: Value, metadata: Value) -> ManagedCluster {

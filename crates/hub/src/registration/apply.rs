@@ -31,7 +31,7 @@ use writ_controller::{
     write,
 };
 
-use super::State;
+use super::controller::State;
 use crate::{
     MANAGER,
     admission::{access::AGENT_ACCOUNT, managed_cluster::reserved},

@@ -16,7 +16,7 @@ use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
 use writ_controller::{Error, error::Context as _};
 
-use super::State;
+use super::controller::State;
 use crate::{
     options::RegistrationDriver,
     registration::{
