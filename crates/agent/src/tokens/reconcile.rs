@@ -11,11 +11,11 @@ use writ_controller::{Error, clock::Clock, error::Context as _};
 
 pub use super::state::{Next, State};
 use super::{
-    former::Former,
     plan::{self, Facts, Settings, Verdict, Wish},
-    report::Report,
+    previous_service_account::Former,
     secret::{self, Address, Cluster},
     state::{Held, Stop},
+    status::Report,
 };
 
 /// How long the hub is given to let the agent write the Secret of a new account, before it is tried all the same.

@@ -14,7 +14,7 @@ use writ_api::authentication::{ANNOTATION_FORMER, KEY_TOKEN};
 use writ_controller::{Error, error::Context as _, write};
 use writ_runtime::segment;
 
-use super::{account::Worker, claims, plan::Facts, service_account, state::State};
+use super::{claims, plan::Facts, reconcile::Worker, service_account, state::State};
 
 /// One of the same name in another namespace, which the account's own token named.
 #[derive(Clone, Debug, PartialEq, Eq)]

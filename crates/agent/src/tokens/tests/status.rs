@@ -6,9 +6,9 @@ use writ_controller::condition;
 use super::{
     super::{
         plan,
-        report::{self, Report},
         secret::{self, Address, Cluster},
         service_account,
+        status::{self, Report},
     },
     CLUSTER, account, at, settings,
 };
@@ -24,7 +24,7 @@ fn every_refresh_shows_in_the_status() {
         left: None,
         keys: None,
     };
-    let first = report::status(&account, &good(Some(at(50))), at(50));
+    let first = status::status(&account, &good(Some(at(50))), at(50));
     assert!(condition::is_true(&first.conditions, "SecretCreated"));
     assert!(condition::is_true(&first.conditions, "AllServiceAccountPresent"));
     assert_eq!(first.conditions[0].observed_generation, Some(3));
@@ -37,18 +37,18 @@ fn every_refresh_shows_in_the_status() {
         left: Some("read the ServiceAccount before/a: forbidden".into()),
         keys: None,
     };
-    let said = report::status(&account, &left, at(60)).conditions;
+    let said = status::status(&account, &left, at(60)).conditions;
     let said = condition::find(&said, "FormerServiceAccountGone").unwrap();
     assert_eq!(
         (said.status.as_str(), said.reason.as_str()),
         ("False", "FormerServiceAccountLeft")
     );
     assert!(said.message.contains("before/a"), "{}", said.message);
-    let same_second = report::status(&account, &good(Some(at(50))), at(50));
+    let same_second = status::status(&account, &good(Some(at(50))), at(50));
     assert_ne!(same_second.token_secret_ref, first.token_secret_ref);
     account.status = Some(same_second.clone());
     assert_eq!(
-        report::status(&account, &good(None), at(900)),
+        status::status(&account, &good(None), at(900)),
         same_second,
         "nothing new, nothing written"
     );
@@ -61,9 +61,9 @@ fn every_refresh_shows_in_the_status() {
         left: None,
         keys: None,
     };
-    let made_up = report::status(&account, &next, at(900));
+    let made_up = status::status(&account, &next, at(900));
     assert_ne!(made_up.token_secret_ref, same_second.token_secret_ref);
-    let failed = report::status(
+    let failed = status::status(
         &account,
         &Report::Failed {
             present: true,
@@ -90,7 +90,7 @@ fn a_look_that_failed_does_not_take_back_whose_a_service_account_is() {
             "type": "AllServiceAccountPresent", "status": "False", "reason": said, "message": "words",
             "lastTransitionTime": "1970-01-01T00:00:00Z",
         }]}});
-        let status = report::status(&account(&before), &failed, at(50));
+        let status = status::status(&account(&before), &failed, at(50));
         let present = condition::find(&status.conditions, "AllServiceAccountPresent").unwrap();
         assert_eq!(
             (present.status.as_str(), present.reason.as_str()),
@@ -108,7 +108,7 @@ fn a_token_that_was_taken_away_is_in_no_status() {
         "tokenSecretRef": {"name": "a", "lastRefreshTimestamp": "1970-01-01T00:00:00Z"},
         "expirationTimestamp": "1970-01-01T00:00:00Z", "secretDigest": "d",
     }}));
-    let said = report::status(&reported, &Report::Refused(taken), at(50));
+    let said = status::status(&reported, &Report::Refused(taken), at(50));
     assert_eq!(
         (
             said.token_secret_ref,

@@ -16,12 +16,12 @@ use writ_api::authentication::ManagedServiceAccount;
 use writ_controller::{Error, error::Context as _, write};
 
 use super::{
-    account::{Watched, Worker},
     claims,
     plan::{self, Facts, Wish},
-    report::{self, Report},
+    reconcile::{Watched, Worker},
     secret,
     state::{Held, Minted, State, Stop},
+    status::{self, Report},
 };
 use crate::MANAGER;
 
@@ -201,7 +201,7 @@ impl Worker {
         if let Some((_, status)) = state.told.take_if(|(before, _)| *before == seen) {
             account.status = Some(status);
         }
-        let status = report::status(&account, report, self.clock.now());
+        let status = status::status(&account, report, self.clock.now());
         let api: Api<ManagedServiceAccount> = Api::namespaced(self.hub.clone(), &self.settings.cluster);
         match self
             .in_time(write::ensure_status(&api, &account, &status, MANAGER))

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::{
     super::{
-        former::Former,
         plan::{self, Facts},
+        previous_service_account::Former,
         secret,
         service_account::{self, Existing},
         state::State,

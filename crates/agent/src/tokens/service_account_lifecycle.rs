@@ -11,8 +11,8 @@ use writ_api::authentication::{ANNOTATION_FORMER, ManagedServiceAccount};
 use writ_controller::{Error, error::Context as _, write};
 
 use super::{
-    account::{Worker, later},
     plan::Wish,
+    reconcile::{Worker, later},
     secret,
     service_account::{self, Existing},
     state::{State, Stop},
