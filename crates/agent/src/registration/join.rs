@@ -30,8 +30,8 @@ use writ_process::token;
 use super::{
     certificate,
     identity::{self, Lifetime},
+    identity_check::{is_refused, noticed, refused},
     plan,
-    refused::{is_refused, noticed, refused},
     store::{self, Kept, PendingRequest, Store, auth_of},
 };
 
