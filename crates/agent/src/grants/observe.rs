@@ -16,8 +16,8 @@ use kube::{Resource, ResourceExt as _};
 use writ_api::writ::NamespaceGrant;
 
 use super::{
-    live::{Live, written},
     object::Object,
+    ownership::{Live, written},
     plan::{Active, Kind},
     status::Outcome,
 };
