@@ -9,7 +9,7 @@ use writ_api::cluster::{ClusterClaim, ManagedCluster};
 use writ_controller::Error;
 
 use super::{
-    alive,
+    api_health,
     identity::{self, Lifetime},
     plan::{self, Facts},
     store::{Kept, PendingRequest, Store},
@@ -176,7 +176,7 @@ async fn an_api_server_is_asked_whether_it_is_well() {
             Ok::<_, std::convert::Infallible>(answer.body(kube::client::Body::empty()).unwrap())
         });
         let client = kube::Client::new(server, "default");
-        assert_eq!(alive::ask(&client).await.is_ok(), well, "{livez} {healthz}");
+        assert_eq!(api_health::ask(&client).await.is_ok(), well, "{livez} {healthz}");
     }
 }
 
