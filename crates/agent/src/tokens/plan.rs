@@ -22,7 +22,7 @@ use writ_api::authentication::{
     digest, validity,
 };
 
-use writ_controller::condition::Wanted;
+use writ_controller::{condition::Wanted, renewal};
 
 use super::{
     claims::{self, Claims},
@@ -355,25 +355,10 @@ pub fn skew(theirs: Timestamp, ours: Timestamp) -> SignedDuration {
     }
 }
 
-/// When a token is renewed: at 70 to 80 % of its granted life, by the API server's own times. The point is
-/// derived from account and token, so that a restart does not move it and a fleet does not renew in one second.
+/// When a token is renewed, by the API server's own times.
 pub fn renew_at(claims: &Claims, account: &ManagedServiceAccount) -> Timestamp {
-    let life = claims
-        .expires
-        .duration_since(claims.issued)
-        .max(SignedDuration::ZERO);
-    let mut hasher = DefaultHasher::new();
-    (
-        account.uid(),
-        account.namespace(),
-        account.name_any(),
-        claims.issued.as_second(),
-    )
-        .hash(&mut hasher);
-    let share = 700_000 + i64::try_from(hasher.finish() % 100_001).unwrap_or_default();
-    let seconds = i128::from(life.as_secs()) * i128::from(share) / 1_000_000;
-    let after = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
-    claims.issued.saturating_add(after).unwrap_or(Timestamp::MAX)
+    let seed = (account.uid(), account.namespace(), account.name_any());
+    renewal::renew_at(claims.issued, claims.expires, &seed)
 }
 
 /// What a person, or the hub for a person, has last done to an account: its token is reviewed once for each such event.

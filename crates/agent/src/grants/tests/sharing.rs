@@ -84,7 +84,11 @@ fn whose_an_object_is() {
         ("work-agent-1", false),
     ] {
         let meta = fields(manager);
-        assert_eq!(ownership::written(meta.managed_fields.as_deref()), ours, "{manager}");
+        assert_eq!(
+            ownership::written(meta.managed_fields.as_deref()),
+            ours,
+            "{manager}"
+        );
     }
     assert!(!ownership::written(None));
 }
