@@ -6,10 +6,10 @@
 pub mod admission;
 pub mod cluster_permission;
 pub mod cluster_set;
+mod csr;
 mod install;
 pub mod managed_service_account;
 pub mod options;
-mod pem;
 pub mod placement;
 pub mod registration;
 pub mod replica_set;

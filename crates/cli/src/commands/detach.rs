@@ -15,7 +15,7 @@ use kube::{
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
 use writ_controller::condition;
-use writ_hub::registration::{operator_actions, plan::CONDITION_DELETING};
+use writ_hub::registration::{CONDITION_DELETING, operator_actions};
 
 use super::agent::duration;
 use crate::{

@@ -15,7 +15,7 @@ use crate::{
         JOINED_ANNOTATION, Labels, Selection, can_name_a_set, format_joined, is_guarded, parse_joined,
     },
     options::Guards,
-    registration::rights,
+    registration::plan::rights,
 };
 
 /// Annotations that only somebody who may accept the cluster writes.

@@ -7,7 +7,7 @@ use writ_api::cluster::{
     ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, managed_cluster::CONDITION_HUB_ACCEPTED,
 };
 
-use super::{mirror::Mirror, plan::Place};
+use super::{mirror::Mirror, model::Place};
 #[cfg(test)]
 use crate::cluster_set::membership::CONFIRMED_ANNOTATION;
 use crate::cluster_set::membership::{JOINED_ANNOTATION, Membership, SetView};

@@ -30,7 +30,9 @@ use kube::{
 use serde::de::DeserializeOwned;
 use writ_api::{
     addon::{LABEL_ADDON, ManagedClusterAddOn},
-    authentication::{ANNOTATION_PARENT, LABEL_MANAGED, ManagedServiceAccount},
+    authentication::{
+        ANNOTATION_PARENT, ANNOTATION_TOKEN_REQUEST, LABEL_MANAGED, ManagedServiceAccount, digest,
+    },
     cluster::{CLUSTER_NAME_LABEL, ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding},
     proxy,
     work::ManifestWork,
@@ -38,12 +40,12 @@ use writ_api::{
 use writ_controller::{Error, backoff::Backoff, events::Events, schedule::Schedule};
 
 use super::{
-    addon, clusters, csr,
+    clusters,
     foreign_secrets::Strangers,
     mirror::{Id, Mirror},
-    plan::SeenSecret,
+    model::{ADDON, ADDON_ACCOUNT, AGENT_ROLE, POLICY, SeenSecret},
+    plan::credential_request,
     reconcile::Worker,
-    rights,
 };
 use crate::{Context, upsert::will_try_again};
 
@@ -161,7 +163,7 @@ impl World {
     pub fn has_requested(&self, cluster: &str) -> bool {
         self.requests.iter().any(|(_, request)| {
             request.labels().get(CLUSTER_NAME_LABEL).map(String::as_str) == Some(cluster)
-                && csr::may_approve(request).is_ok()
+                && credential_request::approvable_cluster(request).is_ok()
         })
     }
 
@@ -281,7 +283,7 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
 /// Every watch, as changes of the world.
 fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
     let all = watcher::Config::default;
-    let of_addon = || all().labels(&format!("{LABEL_ADDON}={}", addon::NAME));
+    let of_addon = || all().labels(&format!("{LABEL_ADDON}={}", ADDON));
     let named = |name: &str| all().fields(&format!("metadata.name={name}"));
     vec![
         watch::<ManagedServiceAccount>(client, all(), |world, event| {
@@ -325,7 +327,7 @@ fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
                 .map(|id| Key::Account(id.clone()))
                 .collect()
         }),
-        watch::<ManagedClusterAddOn>(client, named(addon::NAME), |world, event| {
+        watch::<ManagedClusterAddOn>(client, named(ADDON), |world, event| {
             let ids = world.addons.take(event, without_managed_fields);
             ids.into_iter()
                 .map(|(cluster, _)| Key::Cluster(cluster))
@@ -371,27 +373,27 @@ fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
             keys.extend(ids.into_iter().map(|(_, name)| Key::Request(name)));
             keys
         }),
-        watch::<ValidatingAdmissionPolicy>(client, named(rights::POLICY), |world, event| {
+        watch::<ValidatingAdmissionPolicy>(client, named(POLICY), |world, event| {
             world.policies.take(event, without_managed_fields);
             world.policy_changed()
         }),
-        watch::<ValidatingAdmissionPolicyBinding>(client, named(rights::POLICY), |world, event| {
+        watch::<ValidatingAdmissionPolicyBinding>(client, named(POLICY), |world, event| {
             world.policy_bindings.take(event, without_managed_fields);
             world.policy_changed()
         }),
-        watch::<Role>(client, named(rights::NAME), |world, event| {
+        watch::<Role>(client, named(AGENT_ROLE), |world, event| {
             let ids = world.roles.take(event, without_managed_fields);
             ids.into_iter()
                 .map(|(cluster, _)| Key::Cluster(cluster))
                 .collect()
         }),
-        watch::<RoleBinding>(client, named(rights::NAME), |world, event| {
+        watch::<RoleBinding>(client, named(AGENT_ROLE), |world, event| {
             let ids = world.role_bindings.take(event, without_managed_fields);
             ids.into_iter()
                 .map(|(cluster, _)| Key::Cluster(cluster))
                 .collect()
         }),
-        watch::<ServiceAccount>(client, named(rights::ADDON_ACCOUNT), |world, event| {
+        watch::<ServiceAccount>(client, named(ADDON_ACCOUNT), |world, event| {
             let ids = world.identities.take(event, without_managed_fields);
             ids.into_iter()
                 .map(|(cluster, _)| Key::Cluster(cluster))
@@ -425,6 +427,19 @@ where
 fn without_managed_fields<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object
+}
+
+impl SeenSecret {
+    /// What is kept of a Secret.
+    pub fn of(secret: &Secret) -> Self {
+        Self {
+            digest: digest::of(secret),
+            version: secret.resource_version().unwrap_or_default(),
+            uid: secret.uid().unwrap_or_default(),
+            orphaned: secret.owner_references().is_empty()
+                && secret.annotations().contains_key(ANNOTATION_TOKEN_REQUEST),
+        }
+    }
 }
 
 /// The account in a cluster-set namespace that a child names.

@@ -10,18 +10,17 @@
 //! by name, through a ValidatingAdmissionPolicy. The right is given only while the policy is in place. Agents may
 //! not watch Secrets; the hub does, keeps digests only, and asks the agent for a look when one differs.
 
-pub mod addon;
 mod clusters;
 mod controller;
-pub mod csr;
 mod foreign_secrets;
-pub mod mirror;
+mod mirror;
+mod model;
 pub mod plan;
 mod reconcile;
-pub mod rights;
 mod secrets;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use controller::run;
+pub use model::ADDON;

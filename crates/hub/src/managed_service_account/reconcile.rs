@@ -8,11 +8,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::{
-    certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
-    core::v1::ServiceAccount,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::{api::core::v1::ServiceAccount, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams, PostParams},
@@ -23,21 +19,20 @@ use writ_api::{authentication::ManagedServiceAccount, proxy, work::ManifestWork}
 use writ_controller::{Error, error::Context as _, write};
 
 use super::{
-    addon::{self, Credential},
     clusters,
     controller::{Key, Shared, read},
-    csr,
     foreign_secrets::{RECHECK, Strangers},
     mirror::Id,
-    plan::{self, Place},
-    rights::{self, Granted},
+    model::{ADDON, ADDON_ACCOUNT, ADDON_WORK, AGENT_ROLE, Credential, Granted, POLICY, Place},
+    plan::{accounts, addon, addon_work, children, credential_request, older_group, policy, rights},
     write as exact,
 };
 use crate::{
     MANAGER,
     admission::managed_cluster::reserved,
+    csr,
     options::{AccountOptions, RegistrationDriver},
-    registration,
+    registration::plan::agent_requests::agent_user,
 };
 
 /// Does the work.
@@ -97,12 +92,12 @@ impl Worker {
     }
 
     async fn policy(&self) -> Due {
-        let (policy, binding) = rights::policy()?;
+        let (policy, binding) = policy::policy()?;
         let (have_policy, have_binding) = {
             let world = read(&self.world);
             (
-                world.policies.get("", rights::POLICY).cloned(),
-                world.policy_bindings.get("", rights::POLICY).cloned(),
+                world.policies.get("", POLICY).cloned(),
+                world.policy_bindings.get("", POLICY).cloned(),
             )
         };
         let exact = ["/spec"];
@@ -116,8 +111,8 @@ impl Worker {
     /// Whether the policy is in place as we want it, as far as the watch has shown.
     fn policy_holds(&self) -> Result<bool, Error> {
         let world = read(&self.world);
-        let policy = world.policies.get("", rights::POLICY);
-        let binding = world.policy_bindings.get("", rights::POLICY);
+        let policy = world.policies.get("", POLICY);
+        let binding = world.policy_bindings.get("", POLICY);
         let (Some(policy), Some(binding)) = (policy, binding) else {
             return Ok(false);
         };
@@ -127,7 +122,7 @@ impl Worker {
             return Ok(*holds);
         }
         // To the letter: a selector or an exception more, and there are Secrets that it does not look at.
-        let (want_policy, want_binding) = rights::policy()?;
+        let (want_policy, want_binding) = policy::policy()?;
         let holds = exact::change(policy, &want_policy, &["/spec"])?.is_none()
             && exact::change(binding, &want_binding, &["/spec"])?.is_none();
         *judged = Some((versions, holds));
@@ -139,11 +134,11 @@ impl Worker {
             let world = read(&self.world);
             (
                 world.clusters.get("", name).cloned(),
-                world.addons.get(name, addon::NAME).cloned(),
-                world.roles.get(name, rights::NAME).cloned(),
-                world.role_bindings.get(name, rights::NAME).cloned(),
-                world.works.get(name, addon::WORK).cloned(),
-                world.identities.get(name, rights::ADDON_ACCOUNT).cloned(),
+                world.addons.get(name, ADDON).cloned(),
+                world.roles.get(name, AGENT_ROLE).cloned(),
+                world.role_bindings.get(name, AGENT_ROLE).cloned(),
+                world.works.get(name, ADDON_WORK).cloned(),
+                world.identities.get(name, ADDON_ACCOUNT).cloned(),
             )
         };
         // One of a reserved name, from before admission knew it, is no cluster: its namespace is somebody else's.
@@ -206,13 +201,7 @@ impl Worker {
         exact::ensure(
             &api,
             role_binding.as_ref(),
-            &rights::role_binding(
-                name,
-                &owner,
-                self.driver,
-                registration::csr::agent_user(cluster),
-                given,
-            ),
+            &rights::role_binding(name, &owner, self.driver, agent_user(cluster), given),
             &[],
         )
         .await?;
@@ -220,10 +209,10 @@ impl Worker {
         let works: Api<ManifestWork> = write::namespaced(&self.client, name);
         if ours {
             if let Some(work) = &work {
-                write::delete(&works, addon::WORK, work.uid().as_deref()).await?;
+                write::delete(&works, ADDON_WORK, work.uid().as_deref()).await?;
             }
         } else if delivered {
-            let wanted = addon::work(addon, name, &self.options.agent_image);
+            let wanted = addon_work::work(addon, name, &self.options.agent_image);
             exact::ensure(&works, work.as_ref(), &wanted, &[]).await?;
         }
         let status = addon::status(
@@ -261,12 +250,12 @@ impl Worker {
             });
         }
         let api: Api<ServiceAccount> = write::namespaced(&self.client, cluster);
-        let what = || format!("ServiceAccount {cluster}/{}", rights::ADDON_ACCOUNT);
+        let what = || format!("ServiceAccount {cluster}/{}", ADDON_ACCOUNT);
         // The watch may not have shown yet what was made a moment ago.
         let there = match there {
             Some(there) => Some(there),
             None => api
-                .get_opt(rights::ADDON_ACCOUNT)
+                .get_opt(ADDON_ACCOUNT)
                 .await
                 .context(|| format!("read {}", what()))?,
         };
@@ -303,25 +292,20 @@ impl Worker {
         let Some(request) = read(&self.world).requests.get("", name).cloned() else {
             return Ok(None);
         };
-        let decided = request
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_ref())
-            .is_some_and(|conditions| !conditions.is_empty());
-        if decided {
+        if !csr::is_pending(&request) {
             return Ok(None);
         }
         if self.driver == RegistrationDriver::Token {
             // The rights are the account's: a certificate would be of no use, and would be a way in once they are not.
             return Ok(None);
         }
-        let cluster = match csr::may_approve(&request) {
+        let cluster = match credential_request::approvable_cluster(&request) {
             Ok(cluster) => cluster,
-            Err(csr::Denied(why)) => {
+            Err(why) => {
                 tracing::warn!(
                     request = name,
                     why,
-                    "the request for the add-on's credential is not granted"
+                    "the request for the add-on's credential is not approved"
                 );
                 return Ok(None);
             }
@@ -332,34 +316,14 @@ impl Worker {
                 .clusters
                 .get("", &cluster)
                 .is_some_and(|cluster| cluster.spec.hub_accepts_client && !addon::runs_our_agent(cluster));
-            accepted && world.addons.get(&cluster, addon::NAME).is_some()
+            accepted && world.addons.get(&cluster, ADDON).is_some()
         };
         if !installed {
             return Ok(None);
         }
-        let now = Time(self.options.clock.now());
-        let mut approved = request.clone();
-        let status = approved.status.get_or_insert_default();
-        status
-            .conditions
-            .get_or_insert_default()
-            .push(CertificateSigningRequestCondition {
-                type_: "Approved".into(),
-                status: "True".into(),
-                reason: Some("AutoApprovedByHubCSRApprovingController".into()),
-                message: Some(format!("the add-on {} of cluster {cluster}", addon::NAME)),
-                last_update_time: Some(now.clone()),
-                last_transition_time: Some(now),
-            });
-        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let params = PatchParams::default();
-        let patch = json!({
-            "metadata": { "resourceVersion": request.resource_version() },
-            "status": approved.status,
-        });
-        api.patch_approval(name, &params, &Patch::Merge(&patch))
-            .await
-            .context(|| format!("approve the request {name}"))?;
+        let message = format!("the add-on {ADDON} of cluster {cluster}");
+        let now = self.options.clock.now();
+        csr::approve(&self.client, &request, csr::AUTO_APPROVED, message, now).await?;
         Ok(None)
     }
 
@@ -377,16 +341,19 @@ impl Worker {
         };
         let now = self.options.clock.now();
         let mut refused = None;
-        if account.as_ref().is_none_or(|account| plan::owns(&owner, account)) {
+        if account
+            .as_ref()
+            .is_none_or(|account| older_group::owns(&owner, account))
+        {
             let exact = ["/spec"];
             let api = write::namespaced(&self.client, &id.0);
-            match exact::ensure(&api, account.as_ref(), &plan::owned(&owner), &exact).await {
+            match exact::ensure(&api, account.as_ref(), &older_group::owned(&owner), &exact).await {
                 // Stored before its definition knew the bounds, or not to be had here: it is told why.
                 Err(error) if matches!(error.code(), Some(400 | 403 | 422)) => refused = Some(error),
                 done => drop(done?),
             }
         }
-        let status = plan::owner_status(&owner, account.as_ref(), refused.as_ref(), now);
+        let status = older_group::owner_status(&owner, account.as_ref(), refused.as_ref(), now);
         let api: Api<proxy::ManagedServiceAccount> = write::namespaced(&self.client, &id.0);
         match write::ensure_status(&api, &owner, &status, MANAGER).await {
             Err(error) if error.is_code(404) => {}
@@ -410,11 +377,11 @@ impl Worker {
         };
         let (orphan, place, found) = {
             let world = read(&self.world);
-            let orphan = plan::has_parent(&account)
+            let orphan = children::has_parent(&account)
                 && !world
                     .accounts
                     .named(&id.1)
-                    .any(|(namespace, other)| namespace != id.0 && plan::is_child(other, &account));
+                    .any(|(namespace, other)| namespace != id.0 && children::is_child(other, &account));
             let place = clusters::place(
                 &id.0,
                 &world.clusters,
@@ -432,12 +399,12 @@ impl Worker {
         };
         let api: Api<ManagedServiceAccount> = write::namespaced(&self.client, &id.0);
         let deleting = account.metadata.deletion_timestamp.is_some();
-        let ends = plan::ends_at(&account);
+        let ends = accounts::ends_at(&account);
         if !deleting && (orphan || ends.is_some_and(|ends| ends <= now)) {
             write::delete(&api, &id.1, account.uid().as_deref()).await?;
             return Ok(None);
         }
-        let mut family = plan::family(&account, &place, &found);
+        let mut family = children::family(&account, &place, &found);
         for child in &family.surplus {
             let namespace = child.namespace().unwrap_or_default();
             let api: Api<ManagedServiceAccount> = write::namespaced(&self.client, &namespace);
@@ -456,14 +423,14 @@ impl Worker {
             }
         }
         if place == Place::Cluster {
-            if let Some(status) = plan::childless_status(&account) {
+            if let Some(status) = children::childless_status(&account) {
                 write::ensure_status(&api, &account, &status, MANAGER).await?;
             }
             let repair = self.repair(id, &account, seen.as_ref(), now).await?;
             return Ok(ends.into_iter().chain(repair).min());
         }
         if !deleting {
-            let status = plan::family_status(&account, &place, &family, &found, now);
+            let status = children::family_status(&account, &place, &family, &found, now);
             match write::ensure_status(&api, &account, &status, MANAGER).await {
                 Err(error) if error.is_code(404) => {}
                 done => drop(done?),

@@ -17,9 +17,9 @@ use super::{
     clusters,
     controller::read,
     mirror::Id,
-    plan,
+    model::SeenSecret,
+    plan::{accounts, rights},
     reconcile::{Due, Worker, later},
-    rights,
 };
 
 impl Worker {
@@ -80,14 +80,14 @@ impl Worker {
     }
 
     /// The account is gone. Its Secret goes with it by its owner; one that lost that goes here.
-    pub(super) async fn forget_secret(&self, id: &Id, seen: Option<&plan::SeenSecret>) -> Due {
+    pub(super) async fn forget_secret(&self, id: &Id, seen: Option<&SeenSecret>) -> Due {
         self.suspects
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(id);
         // Elsewhere it is a copy that somebody made.
         let here = clusters::is_clusters(&id.0, &read(&self.world).clusters);
-        let Some(secret) = seen.filter(|secret| here && secret.left) else {
+        let Some(secret) = seen.filter(|secret| here && secret.orphaned) else {
             return Ok(None);
         };
         // The watches of accounts and Secrets are two: one may show its part before the other.
@@ -113,11 +113,11 @@ impl Worker {
         &self,
         id: &Id,
         account: &ManagedServiceAccount,
-        seen: Option<&plan::SeenSecret>,
+        seen: Option<&SeenSecret>,
         now: Timestamp,
     ) -> Due {
         let went = read(&self.world).went.get(id).cloned();
-        let Some(why) = plan::suspicion(account, seen, went.as_deref()) else {
+        let Some(why) = accounts::repair_reason(account, seen, went.as_deref()) else {
             let mut suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
             suspects.remove(id);
             return Ok(None);
@@ -132,7 +132,7 @@ impl Worker {
                 }
             }
         };
-        let ask_at = later(since, plan::REPORT_LAG);
+        let ask_at = later(since, accounts::REPORT_LAG);
         if now < ask_at {
             return Ok(Some(ask_at));
         }

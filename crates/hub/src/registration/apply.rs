@@ -36,9 +36,8 @@ use crate::{
     MANAGER,
     admission::{access::AGENT_ACCOUNT, managed_cluster::reserved},
     registration::{
-        LEASE, TAKEN_OVER_ANNOTATION, csr,
-        plan::{self, Delete, FINALIZER},
-        rights::{self, Level},
+        model::{CLUSTER_UID_ANNOTATION, Delete, FINALIZER, LEASE, Level, TAKEN_OVER_ANNOTATION},
+        plan::{agent_requests::agent_user, cluster::has_finalizer, rights},
     },
     upsert::{upsert, upsert_if},
 };
@@ -55,7 +54,7 @@ impl State {
         wanted: bool,
         taken_over: Option<bool>,
     ) -> Result<(), Error> {
-        if plan::has_finalizer(cluster) == wanted && taken_over.is_none() {
+        if has_finalizer(cluster) == wanted && taken_over.is_none() {
             return Ok(());
         }
         let mut finalizers: Vec<&str> = cluster
@@ -131,7 +130,7 @@ impl State {
         level: Level,
     ) -> Result<(), Error> {
         let options = &self.context.options;
-        let agent = of.and_then(csr::agent_user);
+        let agent = of.and_then(agent_user);
         let wanted = rights::of(
             cluster,
             level,
@@ -207,7 +206,7 @@ impl State {
         let uid = cluster.uid().unwrap_or_default();
         wanted
             .annotations_mut()
-            .insert(rights::CLUSTER_UID_ANNOTATION.into(), uid);
+            .insert(CLUSTER_UID_ANNOTATION.into(), uid);
         write::ensure(&accounts, current.as_ref(), &wanted, MANAGER).await?;
         Ok(())
     }

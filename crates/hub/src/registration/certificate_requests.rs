@@ -1,12 +1,9 @@
 //! Which certificate requests are approved: exactly the one that matches.
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-        certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
-    },
-    apimachinery::pkg::apis::meta::v1::Time,
+use k8s_openapi::api::{
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+    certificates::v1::CertificateSigningRequest,
 };
 use kube::{
     Api, ResourceExt,
@@ -18,10 +15,11 @@ use writ_controller::{Error, error::Context as _};
 
 use super::controller::State;
 use crate::{
+    csr::{self, ClientRequest},
     options::RegistrationDriver,
     registration::{
-        ACCEPT_CSR_ANNOTATION, AGENT_USER_ANNOTATION, ISSUED_ANNOTATION,
-        csr::{self, Asked, Choice},
+        model::{ACCEPT_CSR_ANNOTATION, AGENT_USER_ANNOTATION, Choice, ISSUED_ANNOTATION},
+        plan::agent_requests::{approved_by_hand, choose, may_renew, pending_requests},
     },
 };
 
@@ -29,14 +27,14 @@ impl State {
     /// Approves what may be approved among the pending requests of a cluster.
     pub(super) async fn answer_requests(&self, cluster: &ManagedCluster) -> Result<(), Error> {
         let name = cluster.name_any();
-        let pending = csr::pending(&name, self.requests(&name));
+        let pending = pending_requests(&name, self.requests(&name));
         // A hub that hands out tokens approves no certificate, even where somebody would sign it: it would be a way in
         // for whoever holds the shared bootstrap identity.
         let by_token = self.context.options.registration_driver == RegistrationDriver::Token;
         if !cluster.spec.hub_accepts_client {
             return Ok(());
         }
-        if !by_token && let Some(asked) = csr::approved_by_hand(cluster, self.requests(&name)) {
+        if !by_token && let Some(asked) = approved_by_hand(cluster, self.requests(&name)) {
             // The event of this write brings the cluster back.
             return self.record(cluster, &asked).await;
         }
@@ -55,7 +53,7 @@ impl State {
         }
         for asked in pending.iter().filter(|asked| asked.is_renewal()) {
             // A certificate of a cluster that was detached is no certificate of the one that has its name now.
-            if !csr::may_renew(cluster) {
+            if !may_renew(cluster) {
                 let note = format!(
                     "{:?} asks to renew a certificate, but no agent has come in for this cluster yet: the certificate may be \
                      of a former cluster of the name, and is not renewed before another request was accepted",
@@ -74,16 +72,15 @@ impl State {
                 None,
             );
             if self.allows(asked, renew).await? {
-                self.approve(asked, "AutoApprovedByHubCSRApprovingController")
-                    .await?;
+                self.approve(asked, csr::AUTO_APPROVED).await?;
             }
         }
-        let (choice, pending) = match csr::choose(cluster, &pending) {
+        let (choice, pending) = match choose(cluster, &pending) {
             // The watch of requests can be behind the watch of clusters. That there is only one is for the server to
             // say: one that was not seen yet must make this a question, as if both had been.
             Choice::Record(_) => {
                 let pending = self.pending_now(&name).await?;
-                (csr::choose(cluster, &pending), pending)
+                (choose(cluster, &pending), pending)
             }
             choice => (choice, pending),
         };
@@ -119,7 +116,7 @@ impl State {
 
     /// Records the request that the agent of a cluster came in with: no other is ever chosen by itself. From then on the
     /// rights are of its user.
-    async fn record(&self, cluster: &ManagedCluster, asked: &Asked) -> Result<(), Error> {
+    async fn record(&self, cluster: &ManagedCluster, asked: &ClientRequest) -> Result<(), Error> {
         let name = cluster.name_any();
         let patch = json!({"metadata": {
             "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
@@ -133,19 +130,24 @@ impl State {
     }
 
     /// The pending requests of a cluster as the server has them.
-    async fn pending_now(&self, cluster: &str) -> Result<Vec<Asked>, Error> {
+    async fn pending_now(&self, cluster: &str) -> Result<Vec<ClientRequest>, Error> {
         let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
         let of_cluster = ListParams::default().labels(&format!("{CLUSTER_NAME_LABEL}={cluster}"));
         let requests = api
             .list(&of_cluster)
             .await
             .context(|| format!("list the certificate requests of cluster {cluster}"))?;
-        Ok(csr::pending(cluster, &requests.items))
+        Ok(pending_requests(cluster, &requests.items))
     }
 
     /// Whether the requester may bring this cluster in at all: who may not create it cannot be its agent. Whoever chose
     /// the request is told if not.
-    async fn may_join(&self, cluster: &ManagedCluster, pending: &[Asked], id: &str) -> Result<bool, Error> {
+    async fn may_join(
+        &self,
+        cluster: &ManagedCluster,
+        pending: &[ClientRequest],
+        id: &str,
+    ) -> Result<bool, Error> {
         let name = cluster.name_any();
         let create = attributes(
             "create",
@@ -172,7 +174,7 @@ impl State {
         Ok(may)
     }
 
-    async fn allows(&self, asked: &Asked, attributes: ResourceAttributes) -> Result<bool, Error> {
+    async fn allows(&self, asked: &ClientRequest, attributes: ResourceAttributes) -> Result<bool, Error> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(asked.requester.name.clone()),
@@ -189,38 +191,16 @@ impl State {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    async fn approve(&self, asked: &Asked, reason: &str) -> Result<(), Error> {
-        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
+    async fn approve(&self, asked: &ClientRequest, reason: &str) -> Result<(), Error> {
         let Some((name, uid)) = asked.id.split_once('@') else {
             return Ok(());
         };
-        let Some(request) = self
-            .seen
-            .requests
-            .get(name)
-            .filter(|r| r.uid().as_deref() == Some(uid))
-        else {
+        let seen = self.seen.requests.get(name);
+        let Some(request) = seen.filter(|request| request.uid().as_deref() == Some(uid)) else {
             return Ok(());
         };
-        let now = Time(Timestamp::now());
-        let approved = CertificateSigningRequestCondition {
-            type_: "Approved".into(),
-            status: "True".into(),
-            reason: Some(reason.into()),
-            message: Some(format!(
-                "approved by writ for the agent of cluster {}",
-                asked.cluster
-            )),
-            last_update_time: Some(now.clone()),
-            last_transition_time: Some(now),
-        };
-        let patch = json!({
-            "metadata": {"uid": uid, "resourceVersion": request.resource_version()},
-            "status": {"conditions": [approved]},
-        });
-        api.patch_approval(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .context(|| format!("approve CertificateSigningRequest {name}"))?;
+        let message = format!("approved by writ for the agent of cluster {}", asked.cluster);
+        csr::approve(&self.context.client, request, reason, message, Timestamp::now()).await?;
         tracing::info!(cluster = %asked.cluster, request = %name, key = %asked.fingerprint, "approved a certificate");
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Watches clusters and everything that is kept for them; does what [`super::plan`] and [`super::csr`] say.
+//! Watches clusters and everything that is kept for them; does what [`super::plan`] says.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,9 +29,8 @@ use writ_controller::{
 };
 
 use super::{
-    LEASE,
-    plan::{Observed, grace, has_finalizer, plan},
-    rights,
+    model::{LABEL, LEASE, Level, Observation},
+    plan::cluster::{grace, has_finalizer, plan},
 };
 use crate::{Context, admission::access::AGENT_ACCOUNT, upsert::will_try_again};
 
@@ -121,7 +120,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
 fn watch_all(context: &Context) -> stream::SelectAll<BoxStream<'static, Event>> {
     let client = &context.client;
     let all = watcher::Config::default;
-    let ours = || watcher::Config::default().labels(rights::LABEL);
+    let ours = || watcher::Config::default().labels(LABEL);
     let of_clusters = || watcher::Config::default().labels(CLUSTER_NAME_LABEL);
     let leases = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
     let accounts = watcher::Config::default().fields(&format!("metadata.name={AGENT_ACCOUNT}"));
@@ -320,10 +319,10 @@ impl State {
     /// One cluster: rights first when they grow, last when everything else of it is gone.
     async fn reconcile(&self, name: &str) -> Result<Option<Duration>, Error> {
         let Some(cluster) = self.seen.clusters.get(name) else {
-            self.write_rights(name, None, rights::Level::Nothing).await?;
+            self.write_rights(name, None, Level::Nothing).await?;
             return Ok(None);
         };
-        let mut observed = Observed {
+        let mut observed = Observation {
             silent_for: self.beats.get(name).map(|beat| beat.seen.elapsed()),
             clock_off: self.beats.get(name).and_then(|beat| beat.off),
             works: self.seen.works.in_namespace(name).count(),

@@ -10,8 +10,14 @@ use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
 use writ_controller::{Error, backoff::Backoff, error::Context as _, watching};
 use writ_process::token;
 
-use super::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION, csr};
-use crate::admission::access::{AGENT_ACCOUNT, cluster_identity};
+use super::{
+    model::{ACCEPT_CSR_ANNOTATION, FORCE_ANNOTATION},
+    plan::agent_requests::{has_agent, read_agent_request},
+};
+use crate::{
+    admission::access::{AGENT_ACCOUNT, cluster_identity},
+    csr::is_pending,
+};
 
 /// A certificate request that a person may pick.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +57,7 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
             "cluster {cluster:?} is being detached; accept it when it has come back"
         )));
     }
-    let known = csr::has_agent(&there);
+    let known = has_agent(&there);
     let mut pending = pending(client, cluster).await?;
     if let Some(wanted) = csr {
         let names: Vec<_> = pending.iter().map(|p| p.name.clone()).collect();
@@ -102,9 +108,9 @@ pub async fn pending(client: &Client, cluster: &str) -> Result<Vec<Pending>, Err
     Ok(list
         .items
         .iter()
-        .filter(|request| csr::is_pending(request))
+        .filter(|request| is_pending(request))
         .filter_map(|request| {
-            let asked = csr::recognise(request).ok()?;
+            let asked = read_agent_request(request).ok()?;
             (!asked.is_renewal() && cluster_identity(&asked.requester).is_none()).then(|| Pending {
                 name: request.name_any(),
                 requester: asked.requester.name,

@@ -1,69 +1,44 @@
-//! The add-on `managed-serviceaccount` on one cluster: what its ManagedClusterAddOn says, and what is delivered where
-//! no agent of ours runs.
+//! The add-on `managed-serviceaccount` on one cluster: what its ManagedClusterAddOn says.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::{Resource, ResourceExt, api::ObjectMeta};
-use serde_json::{Value, json};
 use writ_api::{
     addon::{
-        HealthCheck, LABEL_ADDON, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus,
-        Registration, RegistrationSubject,
+        HealthCheck, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus, Registration,
+        RegistrationSubject,
     },
     cluster::{
         ManagedCluster,
         cluster_claim::CLAIM_AGENT_NAMESPACE,
         managed_cluster::{CONDITION_AVAILABLE, CONDITION_JOINED, ClientConfig},
     },
-    work::{
-        DeleteOption, FeedbackRule, FeedbackType, Manifest, ManifestConfig, ManifestWork, ManifestWorkSpec,
-        OrphaningRule, PropagationPolicy, ResourceIdentifier, SelectivelyOrphan, Workload,
-    },
+    work::ManifestWork,
 };
 use writ_controller::condition::{self, Wanted};
 
 use super::rights;
+use crate::{
+    csr,
+    managed_service_account::model::{ADDON, ADDON_ACCOUNT, ADDON_DEPLOYMENT, Credential},
+};
 
-/// The add-on's name.
-pub const NAME: &str = "managed-serviceaccount";
-
-/// The ManifestWork that delivers it.
-pub const WORK: &str = "addon-managed-serviceaccount-deploy-0";
-
-/// The Deployment that it delivers.
-const DEPLOYMENT: &str = "managed-serviceaccount-addon-agent";
-
-/// Who signs its credential.
-pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-
-/// The condition that says whether somebody has asked for the credential, where our own agent does not.
+/// The condition that says whether an agent of the cluster has asked for the credential.
 const CREDENTIAL: &str = "CredentialRequested";
 
-/// The condition that says whether the account of the add-on's agent is there, as upstream's, which our agents and
-/// klusterlets wait for.
+/// Upstream's condition that says whether the account of the add-on's agent exists. Agents wait for it.
 const TOKEN_READY: &str = "TokenInfrastructureReady";
 
-/// How the add-on's agent comes to its credential for the hub.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Credential {
-    /// By a certificate; whether somebody on the cluster has asked for it.
-    Certificate {
-        /// Somebody has.
-        requested: bool,
-    },
-    /// By tokens of an account on the hub: its uid, or why it has none.
-    Token(Result<String, String>),
-}
-
-/// The namespace of our own agent where it does not say another one.
+/// The namespace of our own agent, unless its claim says another.
 const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 
-/// Whether our own agent keeps the accounts on this cluster, as its claim says.
+/// Returns true if our own agent keeps the accounts on this cluster, as its claim says.
 pub fn runs_our_agent(cluster: &ManagedCluster) -> bool {
     cluster.agent_runs("tokens") == Some(true)
 }
 
-/// Whether some agent has joined, and so has said what it is: until then nobody knows who keeps the accounts.
+/// Returns true if an agent has joined. Before that its claims are not known, so that it is open which program keeps the
+/// accounts.
 pub fn has_joined(cluster: &ManagedCluster) -> bool {
     let status = cluster.status.as_ref();
     status.is_some_and(|status| condition::is_true(&status.conditions, CONDITION_JOINED))
@@ -78,7 +53,7 @@ fn agent_namespace(cluster: &ManagedCluster) -> &str {
         .map_or(AGENT_NAMESPACE, |claim| claim.value.as_str())
 }
 
-/// How others reach the cluster's API server.
+/// The address of the cluster's API server, for consumers of tokens.
 pub fn api_server(cluster: &ManagedCluster) -> Option<ClientConfig> {
     cluster.spec.managed_cluster_client_configs.first().cloned()
 }
@@ -87,7 +62,7 @@ pub fn api_server(cluster: &ManagedCluster) -> Option<ClientConfig> {
 pub fn wanted(cluster: &str) -> ManagedClusterAddOn {
     ManagedClusterAddOn {
         metadata: ObjectMeta {
-            name: Some(NAME.into()),
+            name: Some(ADDON.into()),
             namespace: Some(cluster.into()),
             ..ObjectMeta::default()
         },
@@ -96,7 +71,7 @@ pub fn wanted(cluster: &str) -> ManagedClusterAddOn {
     }
 }
 
-/// Who owns what is made for the add-on on a cluster.
+/// The owner reference of what is made for the add-on of a cluster.
 pub fn owner(addon: &ManagedClusterAddOn) -> OwnerReference {
     OwnerReference {
         controller: None,
@@ -136,7 +111,7 @@ pub fn status(
         let available = condition::find(conditions, CONDITION_AVAILABLE);
         wanted.push(Wanted {
             type_: "Available".into(),
-            status: value_of(available),
+            status: status_of(available),
             reason: "RunByTheAgent".into(),
             message: "the cluster's own agent keeps the accounts".into(),
         });
@@ -147,7 +122,7 @@ pub fn status(
         wanted.extend(said);
         status.namespace = Some(addon.wished_namespace().to_owned());
         status.registrations = vec![Registration {
-            signer_name: SIGNER.into(),
+            signer_name: csr::SIGNER.into(),
             subject: Some(subject),
         }];
         let reported = work.and_then(|work| work.status.as_ref());
@@ -183,7 +158,7 @@ pub fn status(
     status
 }
 
-/// Whether a delivered add-on runs: as upstream's probe of its Deployment, by what the work reports of it.
+/// Whether a delivered add-on is available: like upstream's probe of its Deployment, by the feedback of its work.
 fn available(cluster: &ManagedCluster, work: Option<&ManifestWork>) -> Wanted {
     let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
     let silent = conditions
@@ -195,7 +170,7 @@ fn available(cluster: &ManagedCluster, work: Option<&ManifestWork>) -> Wanted {
     let deployment = manifests
         .iter()
         .find(|manifest| {
-            manifest.resource_meta.kind == "Deployment" && manifest.resource_meta.name == DEPLOYMENT
+            manifest.resource_meta.kind == "Deployment" && manifest.resource_meta.name == ADDON_DEPLOYMENT
         })
         .filter(|_| !silent);
     let Some(deployment) = deployment else {
@@ -207,7 +182,7 @@ fn available(cluster: &ManagedCluster, work: Option<&ManifestWork>) -> Wanted {
         return Wanted::new("Available", condition::Status::Unknown, "NoProbeResult", why);
     };
     let values = &deployment.status_feedback.values;
-    // One that has none does not say so.
+    // A Deployment without ready pods reports no number.
     let ready = values
         .iter()
         .find(|value| value.name == "ReadyReplicas")
@@ -220,12 +195,12 @@ fn available(cluster: &ManagedCluster, work: Option<&ManifestWork>) -> Wanted {
             "Available",
             false,
             "ProbeUnavailable",
-            format!("the Deployment {DEPLOYMENT} has no pod that is ready"),
+            format!("the Deployment {ADDON_DEPLOYMENT} has no pod that is ready"),
         )
     }
 }
 
-/// Whose the credential of a delivered add-on is, and what is said about how it comes to it.
+/// The user of a delivered add-on's credential, and the conditions about how it comes to it.
 fn registration(
     status: &mut ManagedClusterAddOnStatus,
     cluster: &ManagedCluster,
@@ -238,11 +213,11 @@ fn registration(
         organization_units: Vec::new(),
     };
     let registered_by_us = cluster.agent_runs("registration") == Some(true);
-    let nobody = || {
+    let unregistered = || {
         Wanted::new(
             CREDENTIAL,
             false,
-            "NobodyRegistersAddOns",
+            "AddOnsNotRegistered",
             "the cluster's own agent runs without the controllers tokens and addons; run it with one of them, or let a \
              klusterlet register this add-on",
         )
@@ -250,10 +225,10 @@ fn registration(
     match credential {
         Credential::Token(account) => {
             status.kube_client_driver = Some("token".into());
-            // Tokens are asked for without a trace: only that nobody will is known.
+            // Requests for tokens leave no trace; known is only whether the agent makes any.
             let mut said = Vec::new();
             if registered_by_us && cluster.agent_runs("addons") != Some(true) {
-                said.push(nobody());
+                said.push(unregistered());
             } else {
                 condition::remove(&mut status.conditions, CREDENTIAL);
             }
@@ -262,10 +237,7 @@ fn registration(
                     TOKEN_READY,
                     true,
                     "TokenInfrastructureReady",
-                    format!(
-                        "ServiceAccount {name}/{} (UID: {uid}) is ready",
-                        rights::ADDON_ACCOUNT
-                    ),
+                    format!("ServiceAccount {name}/{ADDON_ACCOUNT} (UID: {uid}) is ready"),
                 ),
                 Err(why) => Wanted::new(TOKEN_READY, false, "TokenInfrastructureNotReady", why.clone()),
             });
@@ -273,7 +245,7 @@ fn registration(
         }
         Credential::Certificate { requested } => {
             forget_token(status);
-            // Somebody must ask for the credential, or the delivered Deployment waits for ever.
+            // Without a request for the credential the delivered Deployment would wait forever.
             let asked = *requested || condition::is_true(&status.conditions, CREDENTIAL);
             let said = if !registered_by_us {
                 condition::remove(&mut status.conditions, CREDENTIAL);
@@ -288,7 +260,7 @@ fn registration(
                     "the cluster's own agent has not asked for the credential of the add-on; if that lasts, its log says why",
                 ))
             } else {
-                Some(nobody())
+                Some(unregistered())
             };
             let groups = vec![rights::addon_group(&name)];
             (
@@ -299,7 +271,7 @@ fn registration(
     }
 }
 
-/// Takes back what was said about tokens, where this hub said it: a klusterlet may have chosen the driver, too.
+/// Removes what this hub reported about tokens. A driver that a klusterlet chose stays.
 fn forget_token(status: &mut ManagedClusterAddOnStatus) {
     if condition::find(&status.conditions, TOKEN_READY).is_some() {
         status.kube_client_driver = None;
@@ -307,129 +279,10 @@ fn forget_token(status: &mut ManagedClusterAddOnStatus) {
     }
 }
 
-fn value_of(condition: Option<&Condition>) -> condition::Status {
+fn status_of(condition: Option<&Condition>) -> condition::Status {
     match condition.map(|condition| condition.status.as_str()) {
         Some("True") => condition::Status::True,
         Some("False") => condition::Status::False,
         _ => condition::Status::Unknown,
     }
-}
-
-/// What is delivered to a cluster without our agent: the same binary, for the accounts only.
-pub fn work(addon: &ManagedClusterAddOn, cluster: &str, image: &str) -> ManifestWork {
-    let namespace = addon.wished_namespace();
-    ManifestWork {
-        metadata: ObjectMeta {
-            name: Some(WORK.into()),
-            namespace: Some(cluster.into()),
-            labels: Some([(LABEL_ADDON.to_owned(), NAME.to_owned())].into()),
-            owner_references: Some(vec![owner(addon)]),
-            ..ObjectMeta::default()
-        },
-        spec: ManifestWorkSpec {
-            workload: Workload {
-                manifests: manifests(namespace, cluster, image)
-                    .into_iter()
-                    .map(Manifest)
-                    .collect(),
-            },
-            // Other add-ons live in the same namespace. The accounts' ServiceAccounts need it not to go: the agent's own
-            // owns them.
-            delete_option: Some(DeleteOption {
-                propagation_policy: PropagationPolicy::SelectivelyOrphan,
-                selectively_orphans: Some(SelectivelyOrphan {
-                    orphaning_rules: vec![OrphaningRule {
-                        resource: "namespaces".into(),
-                        name: namespace.into(),
-                        ..OrphaningRule::default()
-                    }],
-                }),
-                ..DeleteOption::default()
-            }),
-            manifest_configs: vec![ManifestConfig {
-                resource_identifier: ResourceIdentifier {
-                    group: "apps".into(),
-                    resource: "deployments".into(),
-                    name: DEPLOYMENT.into(),
-                    namespace: namespace.into(),
-                },
-                feedback_rules: vec![FeedbackRule {
-                    type_: FeedbackType::WellKnownStatus,
-                    json_paths: Vec::new(),
-                }],
-                ..ManifestConfig::default()
-            }],
-            ..ManifestWorkSpec::default()
-        },
-        status: None,
-    }
-}
-
-fn manifests(namespace: &str, cluster: &str, image: &str) -> Vec<Value> {
-    let role = "open-cluster-management:managed-serviceaccount:addon-agent";
-    let rbac = "rbac.authorization.k8s.io";
-    let subjects = json!([{ "kind": "ServiceAccount", "name": NAME, "namespace": namespace }]);
-    let bound = |kind: &str| json!({ "apiGroup": rbac, "kind": kind, "name": role });
-    vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": NAME, "namespace": namespace } }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": role },
-            "rules": [{ "apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"] }],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": role },
-            "roleRef": bound("ClusterRole"), "subjects": subjects,
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": { "name": role, "namespace": namespace },
-            "rules": [
-                { "apiGroups": [""], "resources": ["serviceaccounts"],
-                  "verbs": ["get", "list", "watch", "create", "patch", "delete"] },
-                { "apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"] },
-                { "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["kube-root-ca.crt"],
-                  "verbs": ["get", "list", "watch"] },
-            ],
-        }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": { "name": role, "namespace": namespace },
-            "roleRef": bound("Role"), "subjects": subjects,
-        }),
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": { "name": DEPLOYMENT, "namespace": namespace },
-            "spec": {
-                "replicas": 1,
-                "selector": { "matchLabels": { "addon-agent": NAME } },
-                "template": {
-                    "metadata": { "labels": { "addon-agent": NAME } },
-                    "spec": {
-                        "serviceAccountName": NAME,
-                        "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
-                        "containers": [{
-                            "name": "addon-agent",
-                            "image": image,
-                            "command": ["writ-agent"],
-                            "args": [
-                                format!("--cluster-name={cluster}"), format!("--agent-namespace={namespace}"),
-                                "--hub-kubeconfig=/etc/hub/kubeconfig", "--controllers=tokens", "--health-address=0.0.0.0:8080",
-                            ],
-                            "ports": [{ "name": "health", "containerPort": 8080, "protocol": "TCP" }],
-                            "livenessProbe": { "httpGet": { "path": "/livez", "port": "health", "scheme": "HTTP" } },
-                            "readinessProbe": { "httpGet": { "path": "/readyz", "port": "health", "scheme": "HTTP" } },
-                            "securityContext": {
-                                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
-                                "capabilities": { "drop": ["ALL"] },
-                            },
-                            "resources": { "requests": { "cpu": "10m", "memory": "32Mi" } },
-                            "volumeMounts": [{ "name": "hub", "mountPath": "/etc/hub", "readOnly": true }],
-                        }],
-                        "volumes": [{ "name": "hub", "secret": { "secretName": format!("{NAME}-hub-kubeconfig") } }],
-                    },
-                },
-            },
-        }),
-    ]
 }

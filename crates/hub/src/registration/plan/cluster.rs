@@ -1,4 +1,4 @@
-//! Pure: what the hub should do for one cluster, given what is there.
+//! What the hub does for one cluster, from joining to leaving.
 
 use std::time::Duration;
 
@@ -12,69 +12,21 @@ use writ_api::cluster::{
 };
 use writ_controller::condition::{self, Status, Wanted};
 
-use super::{FORCE_ANNOTATION, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION, rights::Level};
-use crate::admission::managed_cluster::reserved;
+use crate::{
+    admission::managed_cluster::reserved,
+    registration::model::{
+        CONDITION_CLOCK, CONDITION_DELETING, Delete, FINALIZER, FORCE_ANNOTATION, ISSUED_ANNOTATION, Level,
+        Observation, Plan, TAKEN_OVER_ANNOTATION,
+    },
+};
 
-/// Keeps a cluster that is deleted until everything of it is gone.
-pub const FINALIZER: &str = "cluster.open-cluster-management.io/api-resource-cleanup";
-/// Condition: the cluster is being deleted and something is left.
-pub const CONDITION_DELETING: &str = "Deleting";
-/// Condition: the clocks of the hub and of the agent agree.
-pub const CONDITION_CLOCK: &str = "ManagedClusterConditionClockSynced";
 /// A lease may be silent, and clocks may differ, for this many times its duration.
 const GRACE: u32 = 5;
 
-/// What is there besides the ManagedCluster.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Observed {
-    /// For how long the lease has not been renewed; `None` if there is none.
-    pub silent_for: Option<Duration>,
-    /// How far the agent's clock was from the hub's when the lease was renewed last; `None` if that was not seen.
-    pub clock_off: Option<Duration>,
-    /// How many ManifestWorks are left in its namespace.
-    pub works: usize,
-    /// How many ManagedClusterAddOns are left in its namespace.
-    pub addons: usize,
-}
-
-/// What to do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// The namespace and the lease are wanted.
-    pub home: bool,
-    /// How much the agent may do.
-    pub level: Level,
-    /// The finalizer of this controller is wanted.
-    pub finalizer: bool,
-    /// What to record about an agent that had joined before, if nothing is on record.
-    pub taken_over: Option<bool>,
-    /// The taints, if they should change.
-    pub taints: Option<Vec<Taint>>,
-    /// The conditions to set; others stay.
-    pub conditions: Vec<Wanted>,
-    /// What to delete next.
-    pub delete: Delete,
-    /// When to look again although nothing happened.
-    pub again_in: Option<Duration>,
-}
-
-/// What goes next while a cluster is detached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delete {
-    /// Nothing.
-    Nothing,
-    /// The add-ons.
-    AddOns,
-    /// The works, once the add-ons are gone.
-    Works,
-    /// The works, with their finalizers taken off: nobody will do it.
-    WorksByForce,
-}
-
 /// Plans for one cluster.
-pub fn plan(cluster: &ManagedCluster, observed: &Observed) -> Plan {
+pub fn plan(cluster: &ManagedCluster, observed: &Observation) -> Plan {
     if cluster.metadata.deletion_timestamp.is_some() {
-        return leaving(cluster, observed);
+        return plan_detach(cluster, observed);
     }
     let conditions = cluster
         .status
@@ -153,7 +105,7 @@ pub fn plan(cluster: &ManagedCluster, observed: &Observed) -> Plan {
     }
 }
 
-fn leaving(cluster: &ManagedCluster, observed: &Observed) -> Plan {
+fn plan_detach(cluster: &ManagedCluster, observed: &Observation) -> Plan {
     let force = cluster
         .annotations()
         .get(FORCE_ANNOTATION)
@@ -195,7 +147,7 @@ fn leaving(cluster: &ManagedCluster, observed: &Observed) -> Plan {
     }
 }
 
-/// The taints that tell what `available` says, if they are not there yet. Other taints stay.
+/// The taints for the status of the condition `Available`, if they differ from the current ones. Other taints stay.
 fn taints(current: &[Taint], available: Option<&str>) -> Option<Vec<Taint>> {
     let wanted = match available {
         Some("True") => None,
@@ -248,13 +200,13 @@ pub fn grace(cluster: &ManagedCluster) -> Duration {
     lease_duration(cluster) * GRACE
 }
 
-/// Whether nothing is on record about the agent of the cluster.
+/// Returns true if nothing is on record about the agent of the cluster.
 fn is_new(cluster: &ManagedCluster) -> bool {
     let annotations = cluster.annotations();
     !annotations.contains_key(ISSUED_ANNOTATION) && !annotations.contains_key(TAKEN_OVER_ANNOTATION)
 }
 
-/// Whether this controller keeps the cluster.
+/// Returns true if this controller's finalizer is on the cluster.
 pub fn has_finalizer(cluster: &ManagedCluster) -> bool {
     cluster.finalizers().iter().any(|f| f == FINALIZER)
 }

@@ -1,4 +1,4 @@
-//! Pure: what the agent of a cluster may do on the hub.
+//! What the agent of a cluster may do on the hub.
 //!
 //! The rules that are the same for every cluster are ClusterRoles that `deploy/hub` ships; the hub may bind those
 //! and needs to hold none of their rights. Only the rule that names the cluster is written here.
@@ -14,11 +14,10 @@ use writ_api::cluster::{CLUSTER_NAME_LABEL, GROUP, ManagedCluster};
 
 use crate::{
     admission::access::AGENT_ACCOUNT,
+    csr::cluster_group,
     options::{AgentRights, RegistrationDriver},
+    registration::model::{CLUSTER_UID_ANNOTATION, LABEL, Level, Rights},
 };
-
-/// The label of everything that this controller makes for a cluster.
-pub const LABEL: &str = "writ.dev/registration";
 
 /// How the names of the roles and bindings of agents begin. A cluster's own role ends in its name, those that all
 /// clusters share in one of [`SHARED`].
@@ -27,38 +26,14 @@ const PREFIX: &str = "open-cluster-management:managedcluster:";
 /// such a name: its own role would take the place of the shared one.
 pub const SHARED: [&str; 4] = ["registration", "work", "ocm", "token"];
 
-/// How much an agent may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Nothing: not accepted, denied or gone.
-    Nothing,
-    /// Finish its works, while it is detached.
-    Leaving,
-    /// All that an agent needs.
-    Member,
-}
-
-/// The objects that grant it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rights {
-    /// The rule that names the cluster.
-    pub roles: Vec<ClusterRole>,
-    /// Cluster-wide bindings.
-    pub cluster_bindings: Vec<ClusterRoleBinding>,
-    /// Bindings in the namespace of the cluster.
-    pub bindings: Vec<RoleBinding>,
-    /// The account of the token driver.
-    pub account: Option<ServiceAccount>,
-}
-
 /// Every name that a cluster-wide object of ours for this cluster can have.
 pub fn names(cluster: &str) -> [String; 2] {
     let own = format!("{PREFIX}{cluster}");
     [format!("{own}:certificates"), own]
 }
 
-/// Whether a role that has the name of a cluster's own was made for that cluster: by this controller, or by upstream's,
-/// whose older ones put no label on it.
+/// Returns true if a role that has the name of a cluster's own was made for that cluster: by this controller, or by
+/// upstream's, whose older versions put no label on it.
 pub fn is_for(role: &ClusterRole, cluster: &str) -> bool {
     let names_it = |rule: &PolicyRule| rule.resource_names.as_ref().is_some_and(|n| *n == [cluster]);
     role.labels().get(CLUSTER_NAME_LABEL).map_or_else(
@@ -67,11 +42,8 @@ pub fn is_for(role: &ClusterRole, cluster: &str) -> bool {
     )
 }
 
-/// On the account of a cluster's agent: the uid of the ManagedCluster that it was made for.
-pub const CLUSTER_UID_ANNOTATION: &str = "writ.dev/cluster-uid";
-
-/// Whether the account of an agent was made for this very cluster, and not for a former one of its name or by somebody
-/// before. One that says nothing was, if it is younger.
+/// Returns true if the account of an agent was made for this very cluster, not for a former one of its name. Without the
+/// annotation, an account that is younger than the cluster was.
 pub fn is_account_of(account: &ServiceAccount, cluster: &ManagedCluster) -> bool {
     account.annotations().get(CLUSTER_UID_ANNOTATION).map_or_else(
         || account.metadata.creation_timestamp > cluster.metadata.creation_timestamp,
@@ -79,7 +51,8 @@ pub fn is_account_of(account: &ServiceAccount, cluster: &ManagedCluster) -> bool
     )
 }
 
-/// What grants the agent of `cluster` this level: the user `agent`, or, while nobody knows that, the cluster's group.
+/// The objects that grant the agent of `cluster` this level: to the user `agent`, or, while that is not known, to the
+/// cluster's group.
 pub fn of(
     cluster: &str,
     level: Level,
@@ -173,7 +146,7 @@ fn subjects(cluster: &str, driver: RegistrationDriver, agent: Option<&str>) -> V
         return vec![subject("User", agent.into())];
     }
     vec![
-        subject("Group", format!("system:open-cluster-management:{cluster}")),
+        subject("Group", cluster_group(cluster)),
         subject("Group", format!("open-cluster-management:{cluster}")),
     ]
 }

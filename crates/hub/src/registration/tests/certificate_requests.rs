@@ -7,11 +7,12 @@ use writ_api::cluster::ManagedCluster;
 
 use super::{
     super::{
-        csr::{self, Asked, Choice},
-        plan::{Observed, plan},
+        model::{Choice, Observation},
+        plan::{agent_requests, cluster::plan},
     },
     cluster,
 };
+use crate::csr::{ClientRequest, SIGNER};
 
 const PREFIX: &str = "system:open-cluster-management";
 
@@ -90,14 +91,8 @@ fn request(
     .unwrap()
 }
 
-fn recognise(subject: &[(u8, &str)], label: &str) -> Result<Asked, String> {
-    csr::recognise(&request(
-        &pem(subject, false),
-        label,
-        csr::SIGNER,
-        USAGES,
-        "bootstrap",
-    ))
+fn recognise(subject: &[(u8, &str)], label: &str) -> Result<ClientRequest, String> {
+    agent_requests::read_agent_request(&request(&pem(subject, false), label, SIGNER, USAGES, "bootstrap"))
 }
 
 #[test]
@@ -168,21 +163,21 @@ fn only_an_exact_request_is_recognised() {
     let good = pem(good, false);
     for (signer, usages, why) in [
         ("kubernetes.io/kubelet-serving", USAGES, "another signer"),
-        (csr::SIGNER, &["client auth", "server auth"][..], "more usages"),
-        (csr::SIGNER, &["digital signature"][..], "no client"),
+        (SIGNER, &["client auth", "server auth"][..], "more usages"),
+        (SIGNER, &["digital signature"][..], "no client"),
     ] {
         assert!(
-            csr::recognise(&request(&good, "prod", signer, usages, "b")).is_err(),
+            agent_requests::read_agent_request(&request(&good, "prod", signer, usages, "b")).is_err(),
             "{why}"
         );
     }
     let with_san = pem(&[(CN, &cn), (O, &own)], true);
-    assert!(csr::recognise(&request(&with_san, "prod", csr::SIGNER, USAGES, "b")).is_err());
-    assert!(csr::recognise(&request("no pem", "prod", csr::SIGNER, USAGES, "b")).is_err());
+    assert!(agent_requests::read_agent_request(&request(&with_san, "prod", SIGNER, USAGES, "b")).is_err());
+    assert!(agent_requests::read_agent_request(&request("no pem", "prod", SIGNER, USAGES, "b")).is_err());
 }
 
-fn asked(id: &str, requester: &str) -> Asked {
-    Asked {
+fn asked(id: &str, requester: &str) -> ClientRequest {
+    ClientRequest {
         id: id.into(),
         cluster: "prod".into(),
         user: format!("{PREFIX}:prod:agent"),
@@ -190,7 +185,7 @@ fn asked(id: &str, requester: &str) -> Asked {
             name: requester.into(),
             groups: vec![],
         },
-        fingerprint: String::new(),
+        ..ClientRequest::default()
     }
 }
 
@@ -269,7 +264,12 @@ fn which_request_is_chosen() {
         (accepted(json!({})), &renewal, Choice::Nothing),
         (accepted(json!({})), &[], Choice::Nothing),
     ] {
-        assert_eq!(csr::choose(&object, pending), expected, "{:?}", object.metadata);
+        assert_eq!(
+            agent_requests::choose(&object, pending),
+            expected,
+            "{:?}",
+            object.metadata
+        );
     }
     assert!(renewal[0].is_renewal() && !one[0].is_renewal());
 }
@@ -297,13 +297,13 @@ fn only_an_agent_that_came_in_for_this_cluster_renews() {
         (json!({"writ.dev/certificate-issued": "a@1"}), true),
     ] {
         assert_eq!(
-            csr::may_renew(&joined(annotations.clone())),
+            agent_requests::may_renew(&joined(annotations.clone())),
             renews,
             "{annotations}"
         );
     }
     // Told once, when the cluster is first seen accepted; before anybody could have rights of ours.
-    let record = |object: &ManagedCluster| plan(object, &Observed::default()).taken_over;
+    let record = |object: &ManagedCluster| plan(object, &Observation::default()).taken_over;
     let accepted = cluster(json!({"hubAcceptsClient": true}), json!({}));
     assert_eq!(record(&accepted), Some(false));
     assert_eq!(record(&joined(json!({}))), Some(true));
@@ -320,7 +320,7 @@ fn only_an_agent_that_came_in_for_this_cluster_renews() {
         let mut request = request(
             &pem(&[(CN, &cn), (O, &own)], false),
             "prod",
-            csr::SIGNER,
+            SIGNER,
             USAGES,
             requester,
         );
@@ -337,7 +337,7 @@ fn only_an_agent_that_came_in_for_this_cluster_renews() {
         (&recorded, approved(&cn, late), None),
         (&picked, approved("bootstrap", late), None),
     ] {
-        let found = csr::approved_by_hand(&joined(annotations.clone()), [&request]);
+        let found = agent_requests::approved_by_hand(&joined(annotations.clone()), [&request]);
         let found = found.map(|asked| asked.id);
         assert_eq!(found.as_deref(), expected, "{annotations} {:?}", request.metadata);
     }
