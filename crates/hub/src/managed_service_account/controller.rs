@@ -283,7 +283,7 @@ pub async fn run(ctx: Context) -> Result<(), Error> {
 /// Every watch, as changes of the world.
 fn watches(client: &Client) -> Vec<BoxStream<'static, Change>> {
     let all = watcher::Config::default;
-    let of_addon = || all().labels(&format!("{LABEL_ADDON}={}", ADDON));
+    let of_addon = || all().labels(&format!("{LABEL_ADDON}={ADDON}"));
     let named = |name: &str| all().fields(&format!("metadata.name={name}"));
     vec![
         watch::<ManagedServiceAccount>(client, all(), |world, event| {

@@ -250,7 +250,7 @@ impl Worker {
             });
         }
         let api: Api<ServiceAccount> = write::namespaced(&self.client, cluster);
-        let what = || format!("ServiceAccount {cluster}/{}", ADDON_ACCOUNT);
+        let what = || format!("ServiceAccount {cluster}/{ADDON_ACCOUNT}");
         // The watch may not have shown yet what was made a moment ago.
         let there = match there {
             Some(there) => Some(there),
