@@ -1,6 +1,6 @@
 //! The writes of the registration controller, each only where something differs.
 
-use std::fmt::Debug;
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -12,10 +12,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
-    Api, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use writ_api::{
     addon::ManagedClusterAddOn,
@@ -24,31 +24,47 @@ use writ_api::{
     work::ManifestWork,
 };
 use writ_controller::{
-    Error,
+    Error, Name,
     condition::{self, Wanted},
     error::Context as _,
-    tolerant::Guarded,
-    write,
+    tolerant::Tolerant,
+    write::{self, Ensure},
 };
 
-use super::controller::State;
+use super::observe::{Caches, cluster_of};
 use crate::{
-    MANAGER,
+    Context, MANAGER,
     admission::{access::AGENT_ACCOUNT, managed_cluster::reserved},
+    options::Options,
     registration::{
-        model::{CLUSTER_UID_ANNOTATION, Delete, FINALIZER, LEASE, Level, TAKEN_OVER_ANNOTATION},
+        model::{CLUSTER_UID_ANNOTATION, Delete, FINALIZER, LABEL, LEASE, Level, TAKEN_OVER_ANNOTATION},
         plan::{agent_requests::agent_user, cluster::has_finalizer, rights},
     },
-    upsert::{upsert, upsert_if},
 };
 
-impl State {
-    pub(super) fn clusters(&self) -> Api<ManagedCluster> {
-        Api::all(self.context.client.clone())
+/// Writes what a plan wants.
+pub struct Apply {
+    client: Client,
+    options: Arc<Options>,
+    caches: Arc<Caches>,
+}
+
+impl Apply {
+    /// Compares with what these caches show.
+    pub fn new(context: &Context, caches: Arc<Caches>) -> Self {
+        Self {
+            client: context.client.clone(),
+            options: context.options.clone(),
+            caches,
+        }
+    }
+
+    fn clusters(&self) -> Api<ManagedCluster> {
+        Api::all(self.client.clone())
     }
 
     /// The finalizer, and with it what is recorded once.
-    pub(super) async fn write_finalizer(
+    pub async fn finalizer(
         &self,
         cluster: &mut ManagedCluster,
         wanted: bool,
@@ -84,100 +100,104 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn write_home(&self, cluster: &str, has_lease: bool) -> Result<(), Error> {
-        let labels = || Some([(CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned())].into());
-        let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
-        if self.seen.namespaces.get(cluster).is_none() {
-            let namespace = Namespace {
-                metadata: ObjectMeta {
-                    name: Some(cluster.into()),
-                    labels: labels(),
-                    ..ObjectMeta::default()
-                },
-                ..Namespace::default()
-            };
-            upsert(&namespaces, None, &namespace).await?;
-        }
-        if !has_lease {
-            let leases: Api<Lease> = write::namespaced(&self.context.client, cluster);
-            let lease = Lease {
-                metadata: ObjectMeta {
-                    name: Some(LEASE.into()),
-                    namespace: Some(cluster.into()),
-                    labels: labels(),
-                    ..ObjectMeta::default()
-                },
-                spec: Some(LeaseSpec {
-                    holder_identity: Some(LEASE.into()),
-                    renew_time: Some(MicroTime(Timestamp::now())),
-                    ..LeaseSpec::default()
-                }),
-            };
-            match leases.create(&PostParams::default(), &lease).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                answer => {
-                    answer.context(|| format!("create Lease {cluster}/{LEASE}"))?;
-                }
-            }
-        }
-        Ok(())
+    /// The namespace of a cluster.
+    pub async fn namespace(&self, cluster: &str) -> Result<(), Error> {
+        let wanted = Namespace {
+            metadata: ObjectMeta {
+                name: Some(cluster.into()),
+                labels: Some(of_cluster(cluster)),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        let current = self.caches.namespaces.get(&Name::global(cluster));
+        self.adopt(&Api::all(self.client.clone()), current.as_deref(), &wanted)
+            .await
     }
 
-    pub(super) async fn write_rights(
+    /// The lease of a cluster, which its agent renews from then on.
+    pub async fn lease(&self, cluster: &str, exists: bool) -> Result<(), Error> {
+        if exists {
+            return Ok(());
+        }
+        let leases: Api<Lease> = write::namespaced(&self.client, cluster);
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(LEASE.into()),
+                namespace: Some(cluster.into()),
+                labels: Some(of_cluster(cluster)),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(LEASE.into()),
+                renew_time: Some(MicroTime(Timestamp::now())),
+                ..LeaseSpec::default()
+            }),
+        };
+        match write::create(&leases, &lease, MANAGER).await {
+            Err(error) if error.is_code(409) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Creates or changes an object, also one that exists without our label.
+    async fn adopt<K>(&self, api: &Api<K>, current: Option<&K>, wanted: &K) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let ensure = Ensure::new(api, MANAGER).adopt(&|_| true);
+        ensure.run(current, wanted).await.map(drop)
+    }
+
+    /// The rights of a cluster's agent; those that it had and should not have are deleted, bindings before roles.
+    pub async fn rights(
         &self,
         cluster: &str,
         of: Option<&ManagedCluster>,
         level: Level,
     ) -> Result<(), Error> {
-        let options = &self.context.options;
         let agent = of.and_then(agent_user);
-        let wanted = rights::of(
-            cluster,
-            level,
-            options.agent_rights,
-            options.registration_driver,
-            agent,
-        );
-        let client = &self.context.client;
+        let (kind, driver) = (self.options.agent_rights, self.options.registration_driver);
+        let wanted = rights::of(cluster, level, kind, driver, agent);
+        let client = &self.client;
         let roles: Api<ClusterRole> = Api::all(client.clone());
         let cluster_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
         let bindings: Api<RoleBinding> = write::namespaced(client, cluster);
         for role in &wanted.roles {
-            let current = self.seen.roles.get(&role.name_any());
-            upsert_if(&roles, current, role, |there| rights::is_for(there, cluster)).await?;
+            let is_for = |live: &ClusterRole| rights::is_for(live, cluster);
+            let current = self.own_role(&role.name_any());
+            let ensure = Ensure::new(&roles, MANAGER).adopt(&is_for);
+            ensure.run(current.as_deref(), role).await?;
         }
         if let (Some(account), Some(of)) = (wanted.account, of) {
-            self.write_account(of, account).await?;
+            self.account(of, account).await?;
         }
         for binding in &wanted.cluster_bindings {
-            let current = self.seen.cluster_bindings.get(&binding.name_any());
-            upsert(&cluster_bindings, current, binding).await?;
+            let current = self.caches.cluster_bindings.get(&Name::of(binding));
+            self.adopt(&cluster_bindings, current.as_deref(), binding).await?;
         }
         for binding in &wanted.bindings {
-            let key = format!("{cluster}/{}", binding.name_any());
-            upsert(&bindings, self.seen.bindings.get(&key), binding).await?;
+            let current = self.caches.bindings.get(&Name::of(binding));
+            self.adopt(&bindings, current.as_deref(), binding).await?;
         }
-        // Whatever else this controller once granted this cluster goes, bindings before roles.
-        let is_own = |labels: &std::collections::BTreeMap<String, String>| {
-            labels.get(CLUSTER_NAME_LABEL).is_some_and(|c| c == cluster)
-        };
-        for binding in self.seen.bindings.in_namespace(cluster) {
-            if !wanted.bindings.iter().any(|w| w.name_any() == binding.name_any()) {
-                write::delete(&bindings, &binding.name_any(), binding.uid().as_deref()).await?;
+        for (name, binding) in self.caches.bindings.in_namespace(cluster) {
+            if !wanted.bindings.iter().any(|w| w.name_any() == *name.name) {
+                write::delete(&bindings, &name.name, binding.uid().as_deref()).await?;
             }
         }
-        for name in &rights::names(cluster) {
-            if let Some(binding) = self.seen.cluster_bindings.get(name)
-                && is_own(binding.labels())
+        let names = rights::names(cluster);
+        for name in &names {
+            if let Some(binding) = self.caches.cluster_bindings.get(&Name::global(name.as_str()))
+                && cluster_of(&*binding) == Some(cluster)
                 && !wanted.cluster_bindings.iter().any(|w| w.name_any() == *name)
             {
                 write::delete(&cluster_bindings, name, binding.uid().as_deref()).await?;
             }
         }
-        for name in &rights::names(cluster) {
-            // One that all clusters share stays, whatever somebody has put on it.
-            if let Some(role) = self.seen.roles.get(name)
-                && is_own(role.labels())
+        for name in &names {
+            // A role that all clusters share stays, whatever its label says.
+            if let Some(role) = self.own_role(name)
+                && cluster_of(&*role) == Some(cluster)
                 && reserved(cluster).is_none()
                 && !wanted.roles.iter().any(|w| w.name_any() == *name)
             {
@@ -187,11 +207,17 @@ impl State {
         Ok(())
     }
 
-    /// The account of a cluster's agent, for this very cluster: of one that was there before somebody may hold tokens,
-    /// and with it they die.
-    async fn write_account(&self, cluster: &ManagedCluster, mut wanted: ServiceAccount) -> Result<(), Error> {
+    /// The ClusterRole of that name, if this controller made it.
+    fn own_role(&self, name: &str) -> Option<Arc<ClusterRole>> {
+        let role = self.caches.cluster_roles.get(&Name::global(name))?;
+        role.labels().contains_key(LABEL).then_some(role)
+    }
+
+    /// The account of a cluster's agent, for this very cluster. The account of a former cluster is deleted first, and its
+    /// tokens with it: they may be in foreign hands.
+    async fn account(&self, cluster: &ManagedCluster, mut wanted: ServiceAccount) -> Result<(), Error> {
         let name = cluster.name_any();
-        let accounts: Api<ServiceAccount> = write::namespaced(&self.context.client, &name);
+        let accounts: Api<ServiceAccount> = write::namespaced(&self.client, &name);
         let mut current = accounts
             .get_opt(AGENT_ACCOUNT)
             .await
@@ -211,11 +237,8 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn write_taints(
-        &self,
-        cluster: &mut ManagedCluster,
-        taints: Option<&[Taint]>,
-    ) -> Result<(), Error> {
+    /// The taints, if they should change.
+    pub async fn taints(&self, cluster: &mut ManagedCluster, taints: Option<&[Taint]>) -> Result<(), Error> {
         let Some(taints) = taints else { return Ok(()) };
         let name = cluster.name_any();
         let patch = json!({
@@ -230,11 +253,8 @@ impl State {
         Ok(())
     }
 
-    pub(super) async fn write_conditions(
-        &self,
-        cluster: &mut ManagedCluster,
-        wanted: &[Wanted],
-    ) -> Result<(), Error> {
+    /// The conditions; others stay.
+    pub async fn conditions(&self, cluster: &mut ManagedCluster, wanted: &[Wanted]) -> Result<(), Error> {
         let mut conditions = cluster
             .status
             .as_ref()
@@ -248,7 +268,7 @@ impl State {
         if !changed {
             return Ok(());
         }
-        // The agent writes conditions too: the version makes sure that none of its news is lost.
+        // The agent writes conditions too: the version makes sure that none of its writes is lost.
         let name = cluster.name_any();
         let patch = json!({
             "metadata": {"uid": cluster.uid(), "resourceVersion": cluster.resource_version()},
@@ -259,7 +279,7 @@ impl State {
             .patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await
         {
-            // Something else of the cluster was just written; its event brings this cluster back.
+            // The cluster was written meanwhile; the event of that write brings it back.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             answer => {
                 *cluster = answer.context(|| format!("report the status of ManagedCluster {name}"))?;
@@ -268,22 +288,22 @@ impl State {
         }
     }
 
-    pub(super) async fn delete(&self, cluster: &str, what: Delete) -> Result<(), Error> {
+    /// The next step of a detach.
+    pub async fn delete(&self, cluster: &str, what: Delete) -> Result<(), Error> {
         match what {
             Delete::Nothing => {}
             Delete::AddOns => {
-                let api: Api<ManagedClusterAddOn> = write::namespaced(&self.context.client, cluster);
+                let api: Api<ManagedClusterAddOn> = write::namespaced(&self.client, cluster);
                 api.delete_collection(&DeleteParams::background(), &ListParams::default())
                     .await
                     .context(|| format!("delete the add-ons of cluster {cluster}"))?;
             }
             Delete::Works => self.delete_works(cluster).await?,
             Delete::WorksByForce => {
-                // Guarded: an agent that reported what nobody can read is no reason to keep its cluster.
-                let addons: Api<Guarded<ManagedClusterAddOn>> =
-                    write::namespaced(&self.context.client, cluster);
+                // An object that does not parse must not keep its cluster.
+                let addons: Api<Tolerant<ManagedClusterAddOn>> = write::namespaced(&self.client, cluster);
                 strip_and_delete(&addons).await?;
-                let works: Api<Guarded<ManifestWork>> = write::namespaced(&self.context.client, cluster);
+                let works: Api<Tolerant<ManifestWork>> = write::namespaced(&self.client, cluster);
                 strip_and_delete(&works).await?;
             }
         }
@@ -291,9 +311,9 @@ impl State {
     }
 
     /// How many works and add-ons the server has for a cluster; more than one counts as one.
-    pub(super) async fn count_left(&self, cluster: &str) -> Result<(usize, usize), Error> {
-        let works: Api<ManifestWork> = write::namespaced(&self.context.client, cluster);
-        let addons: Api<ManagedClusterAddOn> = write::namespaced(&self.context.client, cluster);
+    pub async fn count_remaining(&self, cluster: &str) -> Result<(usize, usize), Error> {
+        let works: Api<ManifestWork> = write::namespaced(&self.client, cluster);
+        let addons: Api<ManagedClusterAddOn> = write::namespaced(&self.client, cluster);
         let one = ListParams::default().limit(1);
         let works = works
             .list_metadata(&one)
@@ -306,19 +326,19 @@ impl State {
         Ok((works.items.len(), addons.items.len()))
     }
 
-    /// What the next cluster of this name must not find: accounts with their tokens, and the identity of the agent.
-    pub(super) async fn clear_home(&self, cluster: &str) -> Result<(), Error> {
-        let accounts: Api<ManagedServiceAccount> = write::namespaced(&self.context.client, cluster);
+    /// Deletes what the next cluster of this name must not find: accounts with their tokens, and the agent's identity.
+    pub async fn clear_namespace(&self, cluster: &str) -> Result<(), Error> {
+        let accounts: Api<ManagedServiceAccount> = write::namespaced(&self.client, cluster);
         accounts
             .delete_collection(&DeleteParams::background(), &ListParams::default())
             .await
             .context(|| format!("delete the accounts of cluster {cluster}"))?;
-        let identities: Api<ServiceAccount> = write::namespaced(&self.context.client, cluster);
+        let identities: Api<ServiceAccount> = write::namespaced(&self.client, cluster);
         write::delete(&identities, AGENT_ACCOUNT, None).await
     }
 
     async fn delete_works(&self, cluster: &str) -> Result<(), Error> {
-        let api: Api<ManifestWork> = write::namespaced(&self.context.client, cluster);
+        let api: Api<ManifestWork> = write::namespaced(&self.client, cluster);
         api.delete_collection(&DeleteParams::background(), &ListParams::default())
             .await
             .context(|| format!("delete the works of cluster {cluster}"))?;
@@ -326,7 +346,12 @@ impl State {
     }
 }
 
-/// Deletes everything in the namespace and does not wait for whoever holds it back.
+/// The label of what belongs to a cluster.
+fn of_cluster(cluster: &str) -> BTreeMap<String, String> {
+    [(CLUSTER_NAME_LABEL.to_owned(), cluster.to_owned())].into()
+}
+
+/// Deletes everything in the namespace, and the finalizers that hold it back.
 async fn strip_and_delete<K>(api: &Api<K>) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

@@ -1,20 +1,23 @@
 //! Which certificate requests are approved: exactly the one that matches.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
     certificates::v1::CertificateSigningRequest,
 };
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_controller::{Error, error::Context as _};
+use writ_controller::{Error, Name, error::Context as _, events::Events};
 
-use super::controller::State;
+use super::observe::Caches;
 use crate::{
+    Context,
     csr::{self, ClientRequest},
     options::RegistrationDriver,
     registration::{
@@ -23,18 +26,38 @@ use crate::{
     },
 };
 
-impl State {
+/// Approves the certificate requests of clusters' agents.
+pub struct CertificateRequests {
+    client: Client,
+    driver: RegistrationDriver,
+    caches: Arc<Caches>,
+    events: Events,
+}
+
+impl CertificateRequests {
+    /// Sees the requests that these caches show.
+    pub fn new(context: &Context, caches: Arc<Caches>, events: Events) -> Self {
+        Self {
+            client: context.client.clone(),
+            driver: context.options.registration_driver,
+            caches,
+            events,
+        }
+    }
+
     /// Approves what may be approved among the pending requests of a cluster.
-    pub(super) async fn answer_requests(&self, cluster: &ManagedCluster) -> Result<(), Error> {
+    pub async fn answer(&self, cluster: &ManagedCluster) -> Result<(), Error> {
         let name = cluster.name_any();
-        let pending = pending_requests(&name, self.requests(&name));
-        // A hub that hands out tokens approves no certificate, even where somebody would sign it: it would be a way in
-        // for whoever holds the shared bootstrap identity.
-        let by_token = self.context.options.registration_driver == RegistrationDriver::Token;
+        let requests = self.caches.requests_of(&name);
+        let requests = || requests.iter().map(|request| &**request);
+        let pending = pending_requests(&name, requests());
+        // A hub that hands out tokens approves no certificate, even where a signer exists: it would be a way in for every
+        // holder of the shared bootstrap identity.
+        let by_token = self.driver == RegistrationDriver::Token;
         if !cluster.spec.hub_accepts_client {
             return Ok(());
         }
-        if !by_token && let Some(asked) = approved_by_hand(cluster, self.requests(&name)) {
+        if !by_token && let Some(asked) = approved_by_hand(cluster, requests()) {
             // The event of this write brings the cluster back.
             return self.record(cluster, &asked).await;
         }
@@ -76,8 +99,8 @@ impl State {
             }
         }
         let (choice, pending) = match choose(cluster, &pending) {
-            // The watch of requests can be behind the watch of clusters. That there is only one is for the server to
-            // say: one that was not seen yet must make this a question, as if both had been.
+            // The cache of requests can lag behind the cache of clusters, so the server is asked whether there is really
+            // only one: a second one makes the choice a person's.
             Choice::Record(_) => {
                 let pending = self.pending_now(&name).await?;
                 (choose(cluster, &pending), pending)
@@ -114,15 +137,15 @@ impl State {
         Ok(())
     }
 
-    /// Records the request that the agent of a cluster came in with: no other is ever chosen by itself. From then on the
-    /// rights are of its user.
+    /// Records the request that the agent of a cluster came in with: no other is ever chosen automatically. From then on the
+    /// rights are its user's.
     async fn record(&self, cluster: &ManagedCluster, asked: &ClientRequest) -> Result<(), Error> {
         let name = cluster.name_any();
         let patch = json!({"metadata": {
             "uid": cluster.uid(), "resourceVersion": cluster.resource_version(),
             "annotations": {ISSUED_ANNOTATION: asked.id, AGENT_USER_ANNOTATION: asked.user, ACCEPT_CSR_ANNOTATION: null},
         }});
-        self.clusters()
+        Api::<ManagedCluster>::all(self.client.clone())
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .map(drop)
@@ -131,7 +154,7 @@ impl State {
 
     /// The pending requests of a cluster as the server has them.
     async fn pending_now(&self, cluster: &str) -> Result<Vec<ClientRequest>, Error> {
-        let api: Api<CertificateSigningRequest> = Api::all(self.context.client.clone());
+        let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let of_cluster = ListParams::default().labels(&format!("{CLUSTER_NAME_LABEL}={cluster}"));
         let requests = api
             .list(&of_cluster)
@@ -140,8 +163,8 @@ impl State {
         Ok(pending_requests(cluster, &requests.items))
     }
 
-    /// Whether the requester may bring this cluster in at all: who may not create it cannot be its agent. Whoever chose
-    /// the request is told if not.
+    /// Returns true if the requester may bring this cluster in at all: a user that may not create it cannot be its agent. An
+    /// event tells a refusal.
     async fn may_join(
         &self,
         cluster: &ManagedCluster,
@@ -184,7 +207,7 @@ impl State {
             },
             ..SubjectAccessReview::default()
         };
-        let answer = Api::all(self.context.client.clone())
+        let answer = Api::all(self.client.clone())
             .create(&PostParams::default(), &review)
             .await
             .context(|| format!("ask what {} may do", asked.requester.name))?;
@@ -195,12 +218,12 @@ impl State {
         let Some((name, uid)) = asked.id.split_once('@') else {
             return Ok(());
         };
-        let seen = self.seen.requests.get(name);
+        let seen = self.caches.requests.get(&Name::global(name));
         let Some(request) = seen.filter(|request| request.uid().as_deref() == Some(uid)) else {
             return Ok(());
         };
         let message = format!("approved by writ for the agent of cluster {}", asked.cluster);
-        csr::approve(&self.context.client, request, reason, message, Timestamp::now()).await?;
+        csr::approve(&self.client, &request, reason, message, Timestamp::now()).await?;
         tracing::info!(cluster = %asked.cluster, request = %name, key = %asked.fingerprint, "approved a certificate");
         Ok(())
     }

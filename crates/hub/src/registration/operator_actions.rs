@@ -1,4 +1,4 @@
-//! What `writ accept`, `deny` and `detach` do, with the rights of whoever runs them.
+//! What `writ accept`, `deny` and `detach` do, with the operator's own rights.
 
 use k8s_openapi::api::{certificates::v1::CertificateSigningRequest, core::v1::ServiceAccount};
 use kube::{
@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_controller::{Error, backoff::Backoff, error::Context as _, watching};
+use writ_controller::{Error, backoff::Backoff, error::Context as _, watch};
 use writ_process::token;
 
 use super::{
@@ -24,7 +24,7 @@ use crate::{
 pub struct Pending {
     /// The name of the request.
     pub name: String,
-    /// Who sent it.
+    /// The user that sent it.
     pub requester: String,
     /// SHA-256 of its public key.
     pub fingerprint: String,
@@ -37,7 +37,7 @@ pub enum Accepted {
     /// The cluster is accepted; no certificate request is waiting, and the first that matches is approved.
     Waiting,
     /// The cluster is accepted, and the agent that was let in before is let in again. These requests are not approved:
-    /// they may be of somebody else.
+    /// they may come from another agent.
     Again(Vec<Pending>),
     /// The cluster is accepted, and this request is the one that the hub approves once it has checked it.
     Chosen(Pending),
@@ -69,8 +69,8 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
             )));
         }
     }
-    // Who was denied and is accepted again is the agent that had the cluster. A request that waits, perhaps for long
-    // and perhaps of somebody else, is not what is meant unless it is named.
+    // A cluster that was denied and is accepted again keeps the agent that it had. A waiting request, which may be old or
+    // another agent's, is not chosen unless it is named.
     let again = known && csr.is_none() && !there.spec.hub_accepts_client;
     let others = if again {
         std::mem::take(&mut pending)
@@ -81,7 +81,7 @@ pub async fn accept(client: &Client, cluster: &str, csr: Option<&str>) -> Result
         return Ok(Accepted::Ambiguous(pending));
     }
     let chosen = pending.pop();
-    // Without a choice an earlier one is taken back: it names a request that nobody waits with any more.
+    // Without a choice an earlier one is removed: its request is gone.
     let patch = json!({
         "metadata": {"annotations": {ACCEPT_CSR_ANNOTATION: chosen.as_ref().map(|chosen| &chosen.id)}},
         "spec": {"hubAcceptsClient": true},
@@ -122,7 +122,7 @@ pub async fn pending(client: &Client, cluster: &str) -> Result<Vec<Pending>, Err
 }
 
 /// Denies a cluster: its agent loses every right at once, and needs to be accepted anew. That takes `update` on the
-/// cluster and nothing else: whoever sees something wrong can stop it.
+/// cluster and nothing else, so that it can be done quickly.
 pub async fn deny(client: &Client, cluster: &str) -> Result<(), Error> {
     let api: Api<ManagedCluster> = Api::all(client.clone());
     let patch = json!({"spec": {"hubAcceptsClient": false}});
@@ -158,5 +158,5 @@ pub async fn first_token(client: &Client, cluster: &str, seconds: i64) -> Result
 pub async fn until_account(client: &Client, cluster: &str, pauses: &mut Backoff) {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), cluster);
     let is_there = |account: Option<&ServiceAccount>| account.is_some();
-    watching::until(&accounts, AGENT_ACCOUNT, is_there, pauses).await;
+    watch::until(&accounts, AGENT_ACCOUNT, is_there, pauses).await;
 }
