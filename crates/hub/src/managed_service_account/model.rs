@@ -1,8 +1,12 @@
 //! The types of accounts on the hub: what is observed, what is planned, and the names that both use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use writ_api::{authentication::ManagedServiceAccount, cluster::managed_cluster::ClientConfig};
+use writ_controller::Name;
 
 /// The name of the add-on.
 pub const ADDON: &str = "managed-serviceaccount";
@@ -23,6 +27,33 @@ pub use writ_api::authentication::AGENT_ROLE;
 /// The admission policy on Secrets that agents write.
 pub const POLICY: &str = "managed-serviceaccount-secrets.writ.dev";
 
+/// The JSON pointers at which an account that another object stands behind holds nothing else: what a parent or owner no
+/// longer says, its account must not say either.
+pub const EXACT_ACCOUNT: [&str; 4] = [
+    "/spec",
+    "/metadata/annotations/authentication.writ.dev~1adopt",
+    "/metadata/annotations/authentication.writ.dev~1rotation",
+    "/metadata/annotations/authentication.writ.dev~1secret-keys",
+];
+
+/// What is reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// The admission policy.
+    Policy,
+    /// A cluster: its add-on and its agent's rights.
+    Cluster(Arc<str>),
+    /// A request for the add-on's credential.
+    Request(Arc<str>),
+    /// An account of the older group.
+    Owner(Name),
+    /// An account.
+    Account(Name),
+}
+
+/// The accounts of one name, by namespace.
+pub type Namesakes = BTreeMap<String, Arc<ManagedServiceAccount>>;
+
 /// Where an account is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -40,7 +71,7 @@ pub struct Family {
     /// Children to create or bring into shape.
     pub wanted: Vec<ManagedServiceAccount>,
     /// Children whose cluster has left, or whose account is none of a cluster set any more.
-    pub surplus: Vec<ManagedServiceAccount>,
+    pub surplus: Vec<Arc<ManagedServiceAccount>>,
     /// Clusters where the name is taken, and by what.
     pub taken: BTreeMap<String, String>,
     /// Clusters whose child could not be written, and why.

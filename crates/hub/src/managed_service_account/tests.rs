@@ -1,6 +1,6 @@
 //! Tables against the plans.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -16,17 +16,24 @@ use writ_api::{
     authentication::{ManagedServiceAccount, ManagedServiceAccountStatus},
     proxy,
 };
-use writ_controller::condition;
+use writ_controller::{condition, write};
 
 use super::{
-    model::{Family, Granted, Place, SeenSecret},
+    model::{EXACT_ACCOUNT, Family, Granted, Namesakes, Place, SeenSecret},
     plan::{accounts, children, older_group, policy, rights},
-    write,
 };
 use crate::options::RegistrationDriver;
 
 mod addon;
+mod bound_clusters;
 mod stored_before_bounds;
+
+fn namesakes(accounts: impl IntoIterator<Item = (String, ManagedServiceAccount)>) -> Namesakes {
+    let accounts = accounts.into_iter();
+    accounts
+        .map(|(cluster, account)| (cluster, Arc::new(account)))
+        .collect()
+}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -72,7 +79,7 @@ fn children_follow_the_clusters_and_take_no_name() {
         child.metadata.uid = Some(format!("child-{cluster}"));
         child
     };
-    let found = BTreeMap::from([
+    let found = namesakes([
         ("c1".to_owned(), mine("c1")),
         ("gone".to_owned(), mine("gone")),
         ("c2".to_owned(), account("c2", "theirs", &json!({}))),
@@ -99,18 +106,26 @@ fn children_follow_the_clusters_and_take_no_name() {
     assert!(!child.annotations().contains_key(adopt));
     let mut before = child.clone();
     before.annotations_mut().insert(adopt.into(), "true".into());
-    let patch = write::change(&before, &child, &["/spec"]).unwrap();
+    let patch = write::patch(&before, &child, &EXACT_ACCOUNT).unwrap();
     assert_eq!(
         patch,
         Some(json!({ "metadata": { "annotations": { adopt: null } } }))
     );
-    let surplus: Vec<_> = family.surplus.iter().filter_map(ResourceExt::namespace).collect();
+    let surplus: Vec<_> = family
+        .surplus
+        .iter()
+        .filter_map(|child| child.namespace())
+        .collect();
     assert_eq!(surplus, ["gone"]);
     // Without a binding, or in the namespace of a cluster, all children go, and nothing else.
     for place in [Place::Nowhere, Place::Cluster] {
         let family = children::family(&parent, &place, &found);
         assert!(family.wanted.is_empty());
-        let surplus: Vec<_> = family.surplus.iter().filter_map(ResourceExt::namespace).collect();
+        let surplus: Vec<_> = family
+            .surplus
+            .iter()
+            .filter_map(|child| child.namespace())
+            .collect();
         assert_eq!(surplus, ["c1", "gone"]);
     }
 }
@@ -145,12 +160,12 @@ fn a_child_that_lost_its_label_is_still_one() {
         let child = child(&change);
         assert!(children::has_parent(&child));
         assert_eq!(children::is_child(&parent, &child), mine, "{change}");
-        let found = BTreeMap::from([("c1".to_owned(), child.clone())]);
+        let found = namesakes([("c1".to_owned(), child.clone())]);
         let family = children::family(&parent, &sets(&["c1"]), &found);
         assert_eq!(family.wanted.len() == 1, mine, "{change}");
         // The label comes back.
         if let Some(wanted) = family.wanted.first() {
-            let patch = write::change(&child, wanted, &["/spec"])
+            let patch = write::patch(&child, wanted, &EXACT_ACCOUNT)
                 .unwrap()
                 .unwrap_or_default();
             assert_eq!(
@@ -174,7 +189,7 @@ fn one_status_counts_and_names_the_failing() {
         child.status = serde_json::from_value(change["status"].clone()).ok();
         (cluster.to_owned(), child)
     };
-    let found = BTreeMap::from([
+    let found = namesakes([
         child("c1", &reported("True", "TokenReported")),
         child("c2", &reported("False", "TokenReportFailed")),
         child("c3", &json!({})),
@@ -202,7 +217,7 @@ fn one_status_counts_and_names_the_failing() {
         ("False", "on 1 of 3 clusters; 1 fail; no report yet from c3")
     );
     assert_eq!(present.observed_generation, Some(2));
-    let good = BTreeMap::from(["c1", "c2", "c3"].map(|c| child(c, &reported("True", "TokenReported"))));
+    let good = namesakes(["c1", "c2", "c3"].map(|c| child(c, &reported("True", "TokenReported"))));
     assert!(condition::is_true(
         &status(&good).conditions,
         "AllServiceAccountPresent"
@@ -412,7 +427,7 @@ fn a_policy_holds_only_to_the_letter() {
     };
     let exact = ["/spec"];
     let labelled = edited(json!({ "metadata": { "labels": { "theirs": "x" }, "resourceVersion": "7" } }));
-    assert_eq!(write::change(&labelled, &policy, &exact).unwrap(), None);
+    assert_eq!(write::patch(&labelled, &policy, &exact).unwrap(), None);
     let except = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
         "resources": ["secrets"] }]);
     for (change, cure) in [
@@ -430,12 +445,12 @@ fn a_policy_holds_only_to_the_letter() {
         ),
     ] {
         let have = edited(json!({ "spec": change }));
-        let patch = write::change(&have, &policy, &exact).unwrap();
+        let patch = write::patch(&have, &policy, &exact).unwrap();
         assert_eq!(patch, Some(json!({ "spec": cure })));
     }
     let mut narrowed = binding.clone();
     narrowed.spec.match_resources = Some(MatchResources::default());
-    let patch = write::change(&narrowed, &binding, &exact).unwrap();
+    let patch = write::patch(&narrowed, &binding, &exact).unwrap();
     assert_eq!(patch, Some(json!({ "spec": { "matchResources": null } })));
 }
 

@@ -11,7 +11,7 @@
 //! none is left, then everything of it goes, in order; `writ.dev/force-detach: "true"` on the ManagedCluster is the way out
 //! when its agent is gone for good.
 //!
-//! Data flow, per cluster: caches and heartbeats -> [`model::Observation`] -> [`plan::cluster`] and [`plan::rights`] -> `apply`;
+//! Data flow, per cluster: caches and heartbeats -> `Observation` -> [`plan::cluster`] and [`plan::rights`] -> `apply`;
 //! certificate requests -> [`plan::agent_requests`] -> `certificate_requests`. What operators run is in [`operator_actions`].
 
 mod apply;

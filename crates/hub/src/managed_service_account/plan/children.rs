@@ -12,7 +12,7 @@ use writ_api::authentication::{
 };
 use writ_controller::condition::{self, Wanted};
 
-use crate::managed_service_account::model::{Family, Place};
+use crate::managed_service_account::model::{Family, Namesakes, Place};
 
 /// How many failing clusters a status names.
 const NAMED: usize = 100;
@@ -68,12 +68,8 @@ pub fn child(parent: &ManagedServiceAccount, cluster: &str) -> ManagedServiceAcc
     }
 }
 
-/// Plans the children. `found` holds every account of that name, by namespace.
-pub fn family(
-    parent: &ManagedServiceAccount,
-    place: &Place,
-    found: &BTreeMap<String, ManagedServiceAccount>,
-) -> Family {
+/// Plans the children. `found` holds every other account of that name.
+pub fn family(parent: &ManagedServiceAccount, place: &Place, found: &Namesakes) -> Family {
     let mut family = Family::default();
     let none = BTreeSet::new();
     let clusters = match place {
@@ -103,7 +99,7 @@ pub fn family_status(
     parent: &ManagedServiceAccount,
     place: &Place,
     family: &Family,
-    found: &BTreeMap<String, ManagedServiceAccount>,
+    found: &Namesakes,
     now: Timestamp,
 ) -> ManagedServiceAccountStatus {
     let mut status = parent.status.clone().unwrap_or_default();

@@ -3,6 +3,7 @@
 pub mod accounts;
 pub mod addon;
 pub mod addon_work;
+pub mod bound_clusters;
 pub mod children;
 pub mod credential_request;
 pub mod older_group;

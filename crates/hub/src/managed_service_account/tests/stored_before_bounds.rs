@@ -2,28 +2,22 @@
 
 use std::sync::Arc;
 
-use futures::channel::mpsc;
 use k8s_openapi::{
     api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, ResourceExt,
     api::PostParams,
-    core::DeserializeGuard,
-    runtime::{conditions, wait::await_condition, watcher::Event},
+    runtime::{conditions, wait::await_condition},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use writ_api::{authentication::ManagedServiceAccount, proxy};
 use writ_apiserver::Server;
-use writ_controller::condition;
+use writ_controller::{Name, Next, Queue, condition, health::Health};
 
-use super::super::{
-    controller::{Key, Shared},
-    foreign_secrets::Strangers,
-    reconcile::Worker,
-};
-use crate::options::{AccountOptions, RegistrationDriver};
+use super::super::{foreign_secrets::ForeignSecrets, model::Key, observe::Caches, reconcile::Reconciler};
+use crate::{Context, Options, caches as shared};
 
 fn without_rules(value: &mut Value) {
     match value {
@@ -37,7 +31,7 @@ fn without_rules(value: &mut Value) {
 }
 
 #[tokio::test]
-async fn is_told_why_it_has_no_account() {
+async fn refused_account_of_the_older_group_says_why_in_its_status() {
     let server = Server::builder().start().await.unwrap();
     let client = server.client();
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -64,23 +58,24 @@ async fn is_told_why_it_has_no_account() {
     .unwrap();
     let stored = owners.create(&PostParams::default(), &stored).await.unwrap();
 
-    let world = Shared::default();
-    let see = |owner: proxy::ManagedServiceAccount| {
-        let event = Event::Apply(DeserializeGuard(Ok(owner)));
-        world.write().unwrap().owners.take(event, |owner| owner);
+    let shutdown = CancellationToken::new();
+    let context = Context {
+        client: client.clone(),
+        options: Arc::new(Options::default()),
+        caches: Arc::new(shared::Caches::new(client.clone(), shutdown.clone())),
+        health: Health::default(),
+        shutdown: shutdown.clone(),
     };
-    see(stored.clone());
-    let (wake, _woken) = mpsc::channel(1);
-    let worker = Arc::new(Worker::new(
-        client.clone(),
-        world.clone(),
-        AccountOptions::default(),
-        false,
-        RegistrationDriver::Csr,
-        Strangers::new(wake, CancellationToken::new()),
-    ));
-    let key = Key::Owner(("c1".into(), "robot".into()));
-    assert_eq!(worker.work(&key).await.unwrap(), None, "trying again cannot help");
+    let caches = Arc::new(Caches::start(&context));
+    let foreign = ForeignSecrets::new(client.clone(), Queue::default(), shutdown);
+    let reconciler = Reconciler::new(&context, caches.clone(), Arc::default(), foreign);
+    caches.owners.record(stored).unwrap();
+    let key = Key::Owner(Name::new("c1", "robot"));
+    assert_eq!(
+        reconciler.reconcile(&key).await.unwrap(),
+        Next::Wait,
+        "trying again cannot help"
+    );
     let told = owners.get("robot").await.unwrap();
     for type_ in ["AllServiceAccountPresent", "TokenReported"] {
         let conditions = &told.status.as_ref().unwrap().conditions;
@@ -88,15 +83,15 @@ async fn is_told_why_it_has_no_account() {
         assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", "Refused"));
         assert!(said.message.contains("30d"), "{}", said.message);
     }
-    // It heals when it is changed.
+    // A valid change heals it.
     let mut better = told;
     better.spec.rotation.validity = "720h".into();
     let better = owners
         .replace("robot", &PostParams::default(), &better)
         .await
         .unwrap();
-    see(better);
-    worker.work(&key).await.unwrap();
+    caches.owners.record(better).unwrap();
+    reconciler.reconcile(&key).await.unwrap();
     assert_eq!(
         accounts.get("robot").await.unwrap().spec.rotation.validity,
         "720h"
