@@ -2,15 +2,15 @@
 
 use writ_controller::Error;
 
-/// Told wherever something of the hub's own cannot be written.
-pub const ADVICE: &str = "is the namespace open-cluster-management-hub missing? `writ install hub | kubectl apply \
+/// The advice where something in the namespace of the hub cannot be written.
+pub const NAMESPACE_MISSING: &str = "is the namespace open-cluster-management-hub missing? `writ install hub | kubectl apply \
      --server-side -f -` makes it, with the kinds and the rights of the hub; `kubectl create namespace \
      open-cluster-management-hub` makes the namespace alone";
 
 /// The error, with the advice where that helps.
-pub fn advised(error: Error) -> Error {
+pub fn with_advice(error: Error) -> Error {
     if error.is_code(404) || error.is_code(403) {
-        return Error::Invalid(format!("{error}; {ADVICE}"));
+        return Error::Invalid(format!("{error}; {NAMESPACE_MISSING}"));
     }
     error
 }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hub_without_its_namespace_says_how_it_gets_one() {
+    async fn hub_without_its_namespace_says_how_to_create_it() {
         let log = Log::default();
         let _guard = subscriber::set_default(log.clone());
         let server = Server::builder().start().await.unwrap();

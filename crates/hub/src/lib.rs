@@ -4,9 +4,9 @@
 //! they meet through objects in the hub's API server.
 
 pub mod admission;
+mod advice;
 pub mod cluster_permission;
 pub mod cluster_set;
-mod install;
 pub mod managed_service_account;
 pub mod options;
 mod pem;
@@ -118,7 +118,7 @@ pub async fn run(
             identity,
             Timing::default(),
         )
-        .advise(install::ADVICE)
+        .advise(advice::NAMESPACE_MISSING)
         .run(shutdown, |lost| {
             let context = Context {
                 shutdown: lost.clone(),

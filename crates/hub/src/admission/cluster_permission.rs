@@ -12,7 +12,7 @@ use super::{
     manifest_work::{parse, spec_of, unchanged},
     webhook,
 };
-use crate::cluster_permission::{plan::words, validate};
+use crate::cluster_permission::spec;
 
 /// How many problems an answer names.
 const MAX_PROBLEMS: usize = 10;
@@ -56,14 +56,14 @@ fn decide(name: String, spec: ClusterPermissionSpec) -> Decision {
         spec,
         status: None,
     };
-    let problems = validate::all(&permission);
+    let problems = spec::problems(&permission);
     if problems.is_empty() {
         return Decision::Allow;
     }
     Decision::bad_request(format!(
         "ClusterPermission {} could never work: {}",
         permission.name_any(),
-        words(&problems, MAX_PROBLEMS)
+        spec::summary(&problems, MAX_PROBLEMS)
     ))
 }
 

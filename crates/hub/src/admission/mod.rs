@@ -48,7 +48,7 @@ use writ_process::webhook;
 
 pub use options::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
 
-use crate::{Context, install};
+use crate::{Context, advice};
 
 /// What a handler says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         context.shutdown.clone(),
     )
     .await
-    .map_err(install::advised)
+    .map_err(advice::with_advice)
 }
 
 /// The configurations of all handlers.

@@ -11,7 +11,10 @@ use kube::{Api, Resource as _, ResourceExt as _, api::PostParams, runtime::refle
 use writ_api::{
     authentication::ManagedServiceAccount,
     cluster::ManagedCluster,
-    rbac::{ClusterPermission, cluster_permission::ClusterPermissionStatus},
+    rbac::{
+        ClusterPermission,
+        cluster_permission::{CONDITION_PENDING, ClusterPermissionStatus},
+    },
     work::{
         Executor, ExecutorServiceAccount, ExecutorSubject, ExecutorSubjectType, MANIFEST_WORK_FINALIZER,
         ManifestWork,
@@ -26,18 +29,14 @@ use writ_controller::{
 };
 
 use super::{
-    build::Id,
-    cluster::{agent_selects, is_available},
-    ending,
     expected::Expected,
-    named::{account_names, add_on_namespace, hub_role, hub_role_id, uses_selector},
-    names::{self, MAX_PARTS},
-    plan::{self, HubRole, Observation, Plan},
-    progress::PENDING_SINCE,
+    model::{Account, HubRole, Id, Limits, Observation, Plan, Refused, SelectedBy},
+    naming::{self, MAX_PARTS},
+    observe::{self, is_available},
+    plan,
     replace::replace,
-    split::Limits,
-    status::{self, Refused},
-    subjects::Account,
+    spec::references::{account_names, hub_roles, uses_selector},
+    status::{status, status_of_deleted},
     watches::{Key, Watches, owner_of},
 };
 use crate::{Context, MANAGER, upsert::will_try_again};
@@ -137,35 +136,35 @@ impl Reconciler {
             return self.end(key, &permission).await;
         }
         let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
-        let by_agent = agent_selects(self.context.options.namespace_selector, cluster.as_deref());
-        let unread = self.watches.unread(&permission, by_agent);
+        let permission = Arc::new(permission);
+        let selected_by = observe::selected_by(self.context.options.namespace_selector, cluster.as_deref());
+        let by_hub = selected_by == SelectedBy::Hub;
+        let not_synced = self.watches.not_synced(&permission, !by_hub);
         let neighbours = self.neighbours(key);
-        let selects = uses_selector(&permission) || neighbours.iter().any(uses_selector);
-        let namespaces = selects.then(|| self.watches.namespaces()).flatten();
-        if (unread.any() || (selects && !by_agent && namespaces.is_none()))
+        let selects = uses_selector(&permission) || neighbours.iter().any(|other| uses_selector(other));
+        let hub_namespaces = selects.then(|| self.watches.namespaces()).flatten();
+        if (not_synced.any() || (selects && by_hub && hub_namespaces.is_none()))
             && let Some(left) = READ_WITHIN.checked_sub(self.started.elapsed())
         {
             // A process that starts has not read everything, and says nothing of it yet.
             return Ok(Next::After(left));
         }
-        let works = self.works(&permission);
-        let borrowed: BTreeMap<usize, &ManifestWork> = works.iter().map(|(n, w)| (*n, w)).collect();
         let add_on = self
             .watches
             .add_ons
             .get(&ObjectRef::new(ADD_ON).within(&key.namespace));
         let seen = Observation {
-            permission: &permission,
-            works: &borrowed,
-            cluster: cluster.as_deref(),
-            accounts: &self.accounts(&permission),
-            add_on: add_on_namespace(add_on.as_deref()),
-            hub_roles: &self.hub_roles(&permission),
-            by_agent,
-            hub_namespaces: namespaces.as_deref(),
-            unread,
-            neighbours: &neighbours,
-            executor: self.executor.as_ref(),
+            works: self.works(&permission),
+            accounts: self.accounts(&permission),
+            add_on: observe::add_on(add_on.as_deref()),
+            hub_roles: self.hub_roles(&permission),
+            permission: permission.clone(),
+            cluster: cluster.clone(),
+            selected_by,
+            hub_namespaces,
+            not_synced,
+            neighbours,
+            executor: self.executor.clone(),
             limits: Limits::within(self.context.options.admission.manifest_limit),
             now: Timestamp::now(),
         };
@@ -174,10 +173,11 @@ impl Reconciler {
         if self.watches.has_former_works(key, &permission) {
             failed = self.delete_former_works(key).await.err().or(failed);
         }
-        let status = status::status(&seen, &plan, &refused);
+        let status = status(&seen, &plan, &refused);
         if failed.is_none() && is_available(cluster.as_deref()) {
             let ready = condition::find(&status.conditions, "Ready");
-            let waits = ready.is_some_and(|c| c.reason == "Pending" || c.message.contains(PENDING_SINCE));
+            let waits = ready.is_some_and(|c| c.reason == "Pending")
+                || condition::is_true(&status.conditions, CONDITION_PENDING);
             // Whoever waits for this generation must not read a "True" that is over.
             let said = permission.status.iter().flat_map(|s| &s.conditions);
             let stale = said
@@ -211,13 +211,13 @@ impl Reconciler {
     /// It is being deleted: its works go. Somebody's finalizer may keep it, and then it says what is left.
     async fn end(&self, key: &Key, permission: &ClusterPermission) -> Result<Next, Error> {
         self.expected.wait(key, false);
-        let works = self.watches.works_of(key);
+        let works: Vec<_> = self.watches.works_of(key).into_iter().map(Arc::new).collect();
         let mut failed = None;
         for work in &works {
             failed = self.delete_work(work).await.err().or(failed);
         }
         let cluster = self.watches.clusters.get(&ObjectRef::new(&key.namespace));
-        let status = ending::status(permission, &works, cluster.as_deref(), Timestamp::now());
+        let status = status_of_deleted(permission, &works, cluster.as_deref(), Timestamp::now());
         self.write_status(key, permission, &status).await?;
         match failed {
             Some(error) => Err(error),
@@ -227,11 +227,11 @@ impl Reconciler {
 
     /// Writes the works that differ, then deletes the ones that are not wanted. A refusal is the first result;
     /// the second is the error to retry for.
-    async fn write(&self, seen: &Observation<'_>, plan: &Plan) -> (Refused, Option<Error>) {
+    async fn write(&self, seen: &Observation, plan: &Plan) -> (Refused, Option<Error>) {
         let (mut refused, mut failed) = (Refused::new(), None);
         for (number, wanted) in &plan.works {
-            let current = seen.works.get(number).copied();
-            let Err(error) = self.ensure_work(current, wanted, seen.cluster).await else {
+            let current = seen.works.get(number).map(|work| &**work);
+            let Err(error) = self.ensure_work(current, wanted, seen.cluster.as_deref()).await else {
                 continue;
             };
             if error.is_code(409) {
@@ -377,48 +377,50 @@ impl Reconciler {
         write::delete(&api, &work.name_any(), work.metadata.uid.as_deref()).await
     }
 
-    fn works(&self, permission: &ClusterPermission) -> BTreeMap<usize, ManifestWork> {
+    fn works(&self, permission: &ClusterPermission) -> BTreeMap<usize, Arc<ManifestWork>> {
         let namespace = permission.namespace().unwrap_or_default();
         let mut works = BTreeMap::new();
         for part in 1..=MAX_PARTS {
-            let work = self.watches.works.get(&namespace, &names::work(permission, part));
-            works.extend(work.map(|work| (part, work)));
+            let work = self
+                .watches
+                .works
+                .get(&namespace, &naming::work(permission, part));
+            works.extend(work.map(|work| (part, Arc::new(work))));
         }
         works
     }
 
     /// The other permissions of the cluster that name an object of the same kind and name, and stay.
-    fn neighbours(&self, key: &Key) -> Vec<ClusterPermission> {
+    fn neighbours(&self, key: &Key) -> Vec<Arc<ClusterPermission>> {
         let keys = self.watches.permissions.neighbours(key).into_iter();
         keys.filter_map(|key| self.watches.permissions.get(&key.namespace, &key.name))
             .filter(|other| other.metadata.deletion_timestamp.is_none())
+            .map(Arc::new)
             .collect()
     }
 
     fn accounts(&self, permission: &ClusterPermission) -> BTreeMap<String, Account> {
         let namespace = permission.namespace().unwrap_or_default();
         account_names(permission)
+            .into_iter()
             .filter_map(|name| {
-                let reference = ObjectRef::<ManagedServiceAccount>::new(name).within(&namespace);
+                let reference = ObjectRef::<ManagedServiceAccount>::new(&name).within(&namespace);
                 let account = self.watches.accounts.get(&reference)?;
-                Some((name.to_owned(), Account::of(&account)?))
+                Some((name, observe::account(&account)?))
             })
             .collect()
     }
 
     fn hub_roles(&self, permission: &ClusterPermission) -> BTreeMap<Id, HubRole> {
         let mut roles = BTreeMap::new();
-        for reference in &permission.spec.role_refs {
-            let id = hub_role_id(reference);
-            let role = if reference.kind == "ClusterRole" {
-                let role = self.watches.cluster_roles.get(&ObjectRef::new(&reference.name));
-                role.map(|role| hub_role(role.as_ref(), role.rules.as_deref()))
+        for id in hub_roles(permission) {
+            let role = if id.kind == "ClusterRole" {
+                let role = self.watches.cluster_roles.get(&ObjectRef::new(&id.name));
+                role.map(|role| observe::hub_role(role.as_ref(), role.rules.as_deref()))
             } else {
-                let role = self
-                    .watches
-                    .roles
-                    .get(&ObjectRef::new(&reference.name).within(&id.namespace));
-                role.map(|role| hub_role(role.as_ref(), role.rules.as_deref()))
+                let reference = ObjectRef::new(&id.name).within(&id.namespace);
+                let role = self.watches.roles.get(&reference);
+                role.map(|role| observe::hub_role(role.as_ref(), role.rules.as_deref()))
             };
             roles.extend(role.map(|role| (id, role)));
         }

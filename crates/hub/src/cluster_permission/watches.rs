@@ -38,12 +38,13 @@ use writ_api::{
 use writ_controller::{queue::Queue, tolerant::guarded};
 
 use super::{
-    named::{account_names, uses_selector},
-    names,
-    neighbours::signs,
+    model::NotSynced,
+    naming,
     packed::Packed,
-    plan::Unread,
-    validate::filled,
+    spec::{
+        references::{account_names, object_hashes, uses_selector},
+        validate::filled,
+    },
 };
 use crate::Context;
 
@@ -147,7 +148,10 @@ impl Watches {
     /// Starts every watch; each change puts the permissions that it concerns into the queue.
     pub fn start(context: &Context, queue: &Queue<Key>) -> Self {
         let index = Arc::new(Mutex::new(Index::default()));
-        let permissions = Packed::new(|_: &ClusterPermission| None, signs);
+        let permissions = Packed::new(
+            |_: &ClusterPermission| None,
+            |p| object_hashes(p).into_iter().collect(),
+        );
         let starter = Starter {
             context,
             queue,
@@ -242,11 +246,11 @@ impl Watches {
     }
 
     /// What of that which this permission names has not been read. Nothing may be revoked for its absence.
-    pub fn unread(&self, permission: &ClusterPermission, by_agent: bool) -> Unread {
-        let accounts = account_names(permission).next().is_some();
+    pub fn not_synced(&self, permission: &ClusterPermission, by_agent: bool) -> NotSynced {
+        let accounts = !account_names(permission).is_empty();
         let roles = !permission.spec.role_refs.is_empty();
         let namespaces = !by_agent && uses_selector(permission);
-        Unread {
+        NotSynced {
             accounts: accounts && !(self.ready.is(ACCOUNTS) && self.ready.is(ADD_ONS)),
             roles: roles && !(self.ready.is(ROLES) && self.ready.is(CLUSTER_ROLES)),
             namespaces: namespaces && !self.ready.is(NAMESPACES),
@@ -469,7 +473,7 @@ fn owners(work: &ManifestWork) -> Concerned {
     };
     match owner(work) {
         Some(name) => Concerned::Keys(vec![key(name)]),
-        None => Concerned::Perhaps(names::permissions(&work.name_any()).map(key).collect()),
+        None => Concerned::Perhaps(naming::permissions_of_work(&work.name_any()).map(key).collect()),
     }
 }
 

@@ -1,473 +1,307 @@
-//! From a spec to the objects that it wants. Each entry is built on its own: a bad one is a problem, the rest goes on.
+//! From the entries of a spec to the objects that they want. Each entry is built on its own: what cannot be built is a problem,
+//! and the rest is delivered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::rbac::v1::RoleRef,
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+    api::rbac::v1::{RoleRef, Subject},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{ResourceExt as _, core::SelectorExt as _};
-use serde_json::Value;
-use writ_api::{
-    rbac::{ClusterPermission, cluster_permission::RBAC_GROUP},
-    work::ManifestConfig,
-    writ::{
-        ADOPT_ANNOTATION, BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE,
-    },
+use kube::ResourceExt as _;
+use writ_api::writ::{
+    ADOPT_ANNOTATION, BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE,
 };
 
-pub use super::id::Id;
 use super::{
-    grant_names::GrantNames,
-    manifest::{self, Asked, Content},
-    named::{hub_role_id, is_built_in},
-    own::{self, Lost},
-    plan::Observation,
-    validate::{self, Problem, filled},
+    manifest::{self, GRANT_KIND},
+    namespaces::Namespaces,
+    not_synced, role_stubs,
+    subjects::{self, Resolved},
+    unbuildable_roles,
+};
+use crate::cluster_permission::{
+    model::{
+        Body, Built, Content, Grant, Id, Item, Observation, Problem, SelectedBy, TypedManifest,
+        UnbuildableRole,
+    },
+    naming::GrantNames,
+    spec::{Entry, NamedSubject, Says, references::is_built_in},
 };
 
-/// Why an object is in the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// The permission wants it.
-    Deliver,
-    /// A namespace grant, which the agent expands.
-    Grant,
-    /// Only its existence is looked at (`validate: true`).
-    Check,
-}
-
-/// One object that the work carries.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Item {
-    /// Which object.
-    pub id: Id,
-    /// The entry that wants it.
-    pub field: String,
-    /// Why.
-    pub purpose: Purpose,
-    /// The object.
-    pub manifest: Value,
-    /// How the agent treats it, if not by default.
-    pub config: Option<ManifestConfig>,
-}
-
-/// What a spec comes to.
-#[derive(Debug, Default)]
-pub struct Built {
-    /// The objects, in the order in which upstream writes them.
-    pub items: Vec<Item>,
-    /// The entries that could not be built.
-    pub problems: Vec<Problem>,
-    /// The subjects that are not there, in words.
-    pub missing: Vec<String>,
-    /// Entries with a selector that the hub evaluated, and how many namespaces it selected.
-    pub selected_by_hub: Vec<(String, usize)>,
-    /// What the hub could not read, so that what depends on it stays as it was.
-    pub unread: BTreeSet<&'static str>,
-    /// The kinds of roles that are to be looked at and cannot be yet (`validate: true`).
-    pub unchecked: BTreeSet<&'static str>,
-    /// The kinds of roles that nobody can look for by their names, and why (`validate: true`).
-    pub unsearchable: BTreeSet<(&'static str, String)>,
-    /// Subjects, as a person names them, in the order of the spec.
-    pub subjects: Vec<String>,
-}
-
-/// Builds everything that the spec wants.
-pub fn build(seen: &Observation<'_>) -> Built {
+/// Builds everything that the spec wants, with selectors evaluated in this mode.
+pub fn build(seen: &Observation, entries: &[Entry<'_>], by: SelectedBy) -> Built {
+    let permission = &seen.permission;
+    let selecting = entries
+        .iter()
+        .filter_map(|entry| Some((entry.kind, entry.name, entry.selector?)));
+    let carried_grants = || seen.manifests().filter_map(manifest::read_named_grant).collect();
     let mut builder = Builder {
         seen,
-        name: seen.permission.name_any(),
-        adopt: seen
-            .permission
+        entries,
+        by,
+        adopt: permission
             .annotations()
             .get(ADOPT_ANNOTATION)
-            .is_some_and(|v| v == "true"),
-        grants: GrantNames::assign(seen.permission, seen.works),
+            .is_some_and(|value| value == "true"),
+        validate: permission.spec.validate == Some(true),
+        grants: GrantNames::assign(permission, selecting, carried_grants),
+        claimed: BTreeMap::new(),
+        unbuildable: Vec::new(),
         out: Built::default(),
-        taken: BTreeMap::new(),
-        lost: Vec::new(),
     };
-    builder.cluster_role();
-    builder.cluster_role_bindings();
-    builder.roles();
-    builder.role_bindings();
-    builder.hub_roles();
-    let problems = own::withhold(seen.permission, &mut builder.out.items, &builder.lost);
-    builder.out.problems.extend(problems);
-    if seen.permission.spec.validate == Some(true) {
-        builder.checks();
+    for entry in entries {
+        builder.build_entry(entry);
     }
-    builder.out
+    let Builder {
+        mut out,
+        claimed,
+        unbuildable,
+        validate,
+        ..
+    } = builder;
+    let withheld = unbuildable_roles::withhold(&mut out.items, &unbuildable);
+    out.problems.extend(withheld);
+    if validate {
+        role_stubs::add(seen, entries, by, &claimed, &mut out);
+    }
+    out
 }
 
-/// Makes objects of entries, one after the other.
-pub(super) struct Builder<'a> {
-    pub(super) seen: &'a Observation<'a>,
-    pub(super) name: String,
+struct Builder<'a> {
+    seen: &'a Observation,
+    entries: &'a [Entry<'a>],
+    by: SelectedBy,
     adopt: bool,
+    validate: bool,
     grants: GrantNames,
-    pub(super) out: Built,
-    /// Which entry made an object.
-    pub(super) taken: BTreeMap<Id, String>,
-    /// The roles that cannot be made.
-    lost: Vec<Lost>,
+    /// The entry that makes an object.
+    claimed: BTreeMap<Id, String>,
+    unbuildable: Vec<UnbuildableRole>,
+    out: Built,
+}
+
+/// What the objects of an entry are to say, before it is known which these are.
+enum Wanted<'a> {
+    Content(Content),
+    /// A binding, some of whose subjects are accounts that have not been read.
+    PartlyRead {
+        role: &'a RoleRef,
+        known: Vec<Subject>,
+        accounts: Vec<String>,
+    },
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn permission(&self) -> &'a ClusterPermission {
-        self.seen.permission
-    }
-
-    fn cluster_role(&mut self) {
-        if let Some(role) = &self.permission().spec.cluster_role {
-            let name = self.name.clone();
-            self.deliver(
-                "spec.clusterRole",
-                "ClusterRole",
-                "",
-                name,
-                Content::Rules(&role.rules),
-            );
-        }
-    }
-
-    fn cluster_role_bindings(&mut self) {
-        for (field, binding) in validate::cluster_role_bindings(self.permission()) {
-            let problems = validate::cluster_role_binding(&field, binding);
-            let bad = !problems.is_empty();
-            self.out.problems.extend(problems);
-            let subjects = self.subjects(
-                &field,
-                binding.subject.as_ref(),
-                binding.subjects.as_deref(),
-                false,
-            );
-            if bad {
-                continue;
+    fn build_entry(&mut self, entry: &Entry<'a>) {
+        self.out.problems.extend(entry.problems.iter().cloned());
+        self.unbuildable.extend(unbuildable_roles::of_entry(entry));
+        let wanted = match &entry.says {
+            Says::Rules(rules) => Some(Wanted::Content(Content::Rules(rules.to_vec()))),
+            Says::HubRole if !entry.problems.is_empty() => None,
+            Says::HubRole => self.hub_role(entry),
+            Says::Binding { role, subjects, .. } => Some(self.binding(entry, role, subjects)),
+        };
+        let Some(wanted) = wanted.filter(|_| entry.problems.is_empty()) else {
+            return;
+        };
+        let seen = self.seen;
+        let namespaces = match Namespaces::of(entry, seen, self.by) {
+            Namespaces::ByAgent(labels) => return self.grant(entry, labels, &wanted),
+            Namespaces::Named(namespace) => return self.object(entry, namespace, &wanted),
+            Namespaces::ByHub(namespaces) => namespaces.into_iter().map(str::to_owned).collect(),
+            Namespaces::NotRead => {
+                self.out.not_read.insert("Namespaces");
+                not_synced::namespaces_before(seen, entry.kind, entry.name)
             }
-            let own = RoleRef {
-                kind: "ClusterRole".into(),
-                name: self.name.clone(),
-                ..RoleRef::default()
-            };
-            let role = role_ref(binding.role_ref.as_ref().unwrap_or(&own));
-            let name = filled(binding.name.as_deref()).unwrap_or(&self.name).to_owned();
-            self.deliver(
-                &field,
-                "ClusterRoleBinding",
-                "",
-                name,
-                Content::Binding(&role, &subjects),
-            );
+        };
+        let selected = (entry.field.clone(), namespaces.len());
+        self.out.selected_by_hub.push(selected);
+        for namespace in namespaces {
+            self.object(entry, &namespace, &wanted);
         }
     }
 
-    fn roles(&mut self) {
-        for (i, role) in self.permission().spec.roles.iter().enumerate() {
-            let field = format!("spec.roles[{i}]");
-            let problems = validate::role(&field, role);
-            if problems.is_empty() {
-                self.place(
-                    &field,
-                    "Role",
-                    &self.name.clone(),
-                    role.namespace.as_deref(),
-                    role.namespace_selector.as_ref(),
-                    Content::Rules(&role.rules),
-                );
-            } else if role.namespace_selector.is_some() || filled(role.namespace.as_deref()).is_none() {
-                // It may be meant for any namespace. One whose name cannot be has no bindings either.
-                self.lose(&field, "Role", "", &self.name.clone());
-            }
-            self.out.problems.extend(problems);
-        }
-    }
-
-    fn role_bindings(&mut self) {
-        for (i, binding) in self.permission().spec.role_bindings.iter().enumerate() {
-            let field = format!("spec.roleBindings[{i}]");
-            let problems = validate::role_binding(&field, binding);
-            let bad = !problems.is_empty();
-            self.out.problems.extend(problems);
-            let subjects = self.subjects(
-                &field,
-                binding.subject.as_ref(),
-                binding.subjects.as_deref(),
-                true,
-            );
-            if bad {
-                continue;
-            }
-            let role = RoleRef {
-                api_group: Some(RBAC_GROUP.into()),
-                kind: binding.role_ref.kind.clone(),
-                name: filled(binding.role_ref.name.as_deref())
-                    .unwrap_or(&self.name)
-                    .to_owned(),
-            };
-            let name = filled(binding.name.as_deref()).unwrap_or(&self.name).to_owned();
-            self.place(
-                &field,
-                "RoleBinding",
-                &name,
-                binding.namespace.as_deref(),
-                binding.namespace_selector.as_ref(),
-                Content::Binding(&role, &subjects),
-            );
-        }
-    }
-
-    fn hub_roles(&mut self) {
-        for (i, reference) in self.permission().spec.role_refs.iter().enumerate() {
-            let field = format!("spec.roleRefs[{i}]");
-            let problems = validate::hub_role_ref(&field, reference);
-            let id = hub_role_id(reference);
-            let namespace = id.namespace.as_str();
+    fn binding<'e>(
+        &mut self,
+        entry: &Entry<'_>,
+        role: &'e RoleRef,
+        subjects: &[NamedSubject<'_>],
+    ) -> Wanted<'e> {
+        let (mut known, mut accounts) = (Vec::new(), Vec::new());
+        for NamedSubject { subject, problems } in subjects {
+            self.out
+                .subjects
+                .push(format!("{} {}", subject.kind, subject.name));
             if !problems.is_empty() {
-                self.out.problems.extend(problems);
-                self.lose(
-                    &field,
-                    &id.kind,
-                    if id.kind == "Role" { namespace } else { "" },
-                    &id.name,
-                );
                 continue;
             }
-            match self.seen.hub_roles.get(&id) {
-                // Whoever refers to it means the one that the cluster has: what binds it is delivered.
-                there
-                    if is_built_in(&id.kind, namespace, &id.name)
-                        || there.is_some_and(|role| role.built_in) =>
-                {
-                    self.problem(
-                        &field,
-                        format!("{id} is one that Kubernetes brings: every cluster has its own, which is never overwritten, and a binding finds it by its name; remove the reference"),
-                    );
-                }
-                None if self.seen.unread.roles => {
-                    self.out.unread.insert("Roles and ClusterRoles");
-                    if let Some(rules) = self.rules_before(&id) {
-                        self.deliver(
-                            &field,
-                            &id.kind,
-                            namespace,
-                            id.name.clone(),
-                            Content::Rules(&rules),
-                        );
-                    }
-                }
-                None => {
-                    self.lose(&field, &id.kind, namespace, &id.name);
-                    self.problem(
-                        &field,
-                        format!("the hub has no {id}: make it, or remove the reference"),
-                    );
-                }
-                Some(role) => {
-                    self.deliver(
-                        &field,
-                        &id.kind,
-                        namespace,
-                        id.name.clone(),
-                        Content::Rules(&role.rules),
-                    );
-                }
+            match subjects::resolve(self.seen, subject) {
+                Resolved::Known(subject) => known.push(subject),
+                Resolved::NotRead(account) => accounts.push(account),
+                Resolved::Missing(why) if self.out.missing.contains(&why) => {}
+                Resolved::Missing(why) => self.out.missing.push(why),
             }
         }
-    }
-
-    /// One object in a namespace, or one in each namespace that a selector selects.
-    fn place(
-        &mut self,
-        field: &str,
-        kind: &'static str,
-        name: &str,
-        namespace: Option<&str>,
-        labels: Option<&LabelSelector>,
-        content: Content<'_>,
-    ) {
-        let Some(labels) = labels else {
-            let namespace = filled(namespace).unwrap_or_default();
-            self.deliver(field, kind, namespace, name.to_owned(), content);
-            return;
-        };
-        if self.seen.by_agent {
-            self.grant(field, kind, name, labels, content);
-            return;
+        self.out.problems.extend(entry.subject_problems());
+        if accounts.is_empty() {
+            return Wanted::Content(Content::Binding(role.clone(), known));
         }
-        let selected: Vec<String> = if let Some(namespaces) = self.seen.hub_namespaces {
-            let selected = selected(field, namespaces, labels);
-            selected.into_iter().map(ToOwned::to_owned).collect()
-        } else {
-            self.out.unread.insert("Namespaces");
-            self.namespaces_before(kind, name)
-        };
-        self.out.selected_by_hub.push((field.to_owned(), selected.len()));
-        for namespace in selected {
-            self.deliver(field, kind, &namespace, name.to_owned(), content);
+        self.out
+            .not_read
+            .insert("ManagedServiceAccounts and ManagedClusterAddOns");
+        Wanted::PartlyRead {
+            role,
+            known,
+            accounts,
         }
     }
 
-    /// A grant that the agent expands where the namespaces are.
-    fn grant(
-        &mut self,
-        field: &str,
-        kind: &'static str,
-        name: &str,
-        labels: &LabelSelector,
-        content: Content<'_>,
-    ) {
-        // There is one for every entry with a selector.
-        let Some(grant) = self.grants.of(kind, name, labels) else {
-            return;
+    fn hub_role(&mut self, entry: &Entry<'_>) -> Option<Wanted<'static>> {
+        let id = entry.id();
+        let role = self.seen.hub_roles.get(&id);
+        if is_built_in(entry.kind, entry.namespace, entry.name) || role.is_some_and(|role| role.built_in) {
+            // Not an unbuildable role: a binding means the one that the cluster has, and is delivered.
+            let message = format!(
+                "{id} is one that Kubernetes brings: every cluster has its own, which is never overwritten, and a binding finds it by its name; remove the reference"
+            );
+            self.problem(&entry.field, message);
+            return None;
+        }
+        let rules = match role {
+            Some(role) => role.rules.clone(),
+            None if self.seen.not_synced.roles => {
+                self.out.not_read.insert("Roles and ClusterRoles");
+                not_synced::rules_before(self.seen, &id)?
+            }
+            None => {
+                let message = format!("the hub has no {id}: make it, or remove the reference");
+                self.problem(&entry.field, message);
+                self.mark_unbuildable(entry, id);
+                return None;
+            }
         };
-        let id = Id {
-            kind: "NamespaceGrant".into(),
-            namespace: String::new(),
-            name: grant.clone(),
-        };
+        Some(Wanted::Content(Content::Rules(rules)))
+    }
+
+    /// A namespace grant, which the agent expands where the namespaces are.
+    fn grant(&mut self, entry: &Entry<'_>, selector: &LabelSelector, wanted: &Wanted<'_>) {
+        let Entry {
+            field, kind, name, ..
+        } = entry;
+        let what = format!("{kind} {name}");
         if is_built_in(kind, "", name) {
-            self.lose(field, kind, "", name);
-            self.built_in(field, &format!("{kind} {name}"));
+            self.refuse_built_in(entry, "", &what);
             return;
         }
         if name.starts_with('.') {
-            // The definition of a NamespaceGrant keeps `.` and `..` out by that, so the agent could not even store it.
+            // The schema of a NamespaceGrant keeps `.` and `..` out by that, so the agent could not store it.
             let message = format!(
                 "is {name:?}; where a namespaceSelector selects, a name cannot begin with a dot: choose another name"
             );
             self.problem(&format!("{field}.name"), message);
             return;
         }
-        let what = format!("a {kind} {name} for the same selector");
-        let Some(id) = self.claim(field, id, &what) else {
+        // Every entry with a selector has one.
+        let Some(grant) = self.grants.of(kind, name, selector) else {
             return;
         };
-        // Also one whose subjects are not there has the name: it would take it from another when they come.
-        let before = self.as_before(&id, content);
-        let Some(content) = content.with(before.as_deref()).filter(Content::grants) else {
-            return;
-        };
-        self.out.items.push(Item {
-            field: field.to_owned(),
-            purpose: Purpose::Grant,
-            manifest: manifest::grant(
-                self.metadata(&id, content),
-                name,
-                labels,
-                Asked {
-                    adopt: self.adopt,
-                    validate: self.permission().spec.validate == Some(true),
-                },
-                content,
-            ),
-            config: Some(manifest::grant_config(&id.name)),
-            id,
-        });
-    }
-
-    fn deliver(&mut self, field: &str, kind: &str, namespace: &str, name: String, content: Content<'_>) {
-        let id = Id {
-            kind: kind.into(),
-            namespace: namespace.into(),
-            name,
-        };
-        let what = id.to_string();
-        if is_built_in(kind, namespace, &id.name) {
-            self.lose(field, kind, namespace, &id.name);
-            self.built_in(field, &what);
+        let id = Id::new(GRANT_KIND, "", grant);
+        if !self.claim(entry, &id, &format!("a {what} for the same selector")) {
             return;
         }
-        let Some(id) = self.claim(field, id, &what) else {
+        let Some(content) = self.content(&id, wanted) else {
             return;
         };
-        let before = self.as_before(&id, content);
-        let Some(content) = content.with(before.as_deref()).filter(Content::grants) else {
-            return;
+        let grant = Grant {
+            selector: selector.clone(),
+            name: (*name).to_owned(),
+            adopt: self.adopt,
+            validate: self.validate && matches!(&content, Content::Binding(role, _) if role.kind == "Role"),
+            content,
         };
+        self.add(entry, id, Body::Grant(grant));
+    }
+
+    fn object(&mut self, entry: &Entry<'_>, namespace: &str, wanted: &Wanted<'_>) {
+        let id = entry.id_in(namespace);
+        let what = id.to_string();
+        if is_built_in(entry.kind, namespace, entry.name) {
+            self.refuse_built_in(entry, namespace, &what);
+            return;
+        }
+        if self.claim(entry, &id, &what)
+            && let Some(content) = self.content(&id, wanted)
+        {
+            self.add(entry, id, Body::Object(content));
+        }
+    }
+
+    /// The content of this object; `None` if it grants nothing.
+    fn content(&self, id: &Id, wanted: &Wanted<'_>) -> Option<Content> {
+        let content = match wanted {
+            Wanted::Content(content) => content.clone(),
+            Wanted::PartlyRead {
+                role,
+                known,
+                accounts,
+            } => {
+                let subjects = not_synced::subjects_before(self.seen, id, known, accounts);
+                Content::Binding((*role).clone(), subjects)
+            }
+        };
+        Some(content).filter(Content::grants)
+    }
+
+    fn add(&mut self, entry: &Entry<'_>, id: Id, body: Body) {
+        let mut annotations = BTreeMap::new();
+        if !self.adopt {
+            annotations.insert(ON_CONFLICT_ANNOTATION.to_owned(), ON_CONFLICT_REFUSE.to_owned());
+            if let Says::Binding { role, .. } = &entry.says
+                && unbuildable_roles::is_own(self.seen, self.entries, role, &id)
+            {
+                annotations.insert(BOUND_ROLE_ANNOTATION.to_owned(), BOUND_ROLE_OWN.to_owned());
+            }
+        }
         self.out.items.push(Item {
-            field: field.to_owned(),
-            purpose: Purpose::Deliver,
-            manifest: manifest::object(self.metadata(&id, content), !namespace.is_empty(), content),
-            config: None,
             id,
+            field: entry.field.clone(),
+            binds_own_role: entry.binds_own_role(),
+            manifest: TypedManifest { annotations, body },
         });
     }
 
-    /// The id, if no entry before has made this object.
-    fn claim(&mut self, field: &str, id: Id, what: &str) -> Option<Id> {
-        let Some(first) = self.taken.get(&id) else {
-            self.taken.insert(id.clone(), field.to_owned());
-            return Some(id);
+    /// Whether the entry is the first one to make this object. A binding claims its name even while its subjects are missing;
+    /// otherwise it would take the name over from another entry once they appear.
+    fn claim(&mut self, entry: &Entry<'_>, id: &Id, what: &str) -> bool {
+        let field = &entry.field;
+        let Some(first) = self.claimed.get(id) else {
+            self.claimed.insert(id.clone(), field.clone());
+            return true;
         };
-        let way_out = if what.contains("Binding") {
+        let way_out = if entry.kind.ends_with("Binding") {
             "give each its own name"
         } else {
             "keep one of them"
         };
         let message = format!("{first} and {field} both make {what}; only {first} is delivered: {way_out}");
         self.problem(&format!("{field}.name"), message);
-        None
+        false
     }
 
-    fn metadata(&self, id: &Id, content: Content<'_>) -> ObjectMeta {
-        let mut guards = BTreeMap::from([(ON_CONFLICT_ANNOTATION.to_owned(), ON_CONFLICT_REFUSE.to_owned())]);
-        if matches!(content, Content::Binding(role, _) if own::defines(self.seen, role, id)) {
-            guards.insert(BOUND_ROLE_ANNOTATION.to_owned(), BOUND_ROLE_OWN.to_owned());
-        }
-        ObjectMeta {
-            name: Some(id.name.clone()),
-            namespace: Some(id.namespace.clone()).filter(|ns| !ns.is_empty()),
-            annotations: (!self.adopt).then_some(guards),
-            ..ObjectMeta::default()
-        }
-    }
-
-    /// Remembers a role that cannot be made. Of a binding nobody asks.
-    fn lose(&mut self, field: &str, kind: &str, namespace: &str, name: &str) {
-        self.lost.push(Lost {
-            role: Id {
-                kind: kind.into(),
-                namespace: namespace.into(),
-                name: name.into(),
-            },
-            field: field.to_owned(),
-        });
-    }
-
-    fn built_in(&mut self, field: &str, what: &str) {
+    fn refuse_built_in(&mut self, entry: &Entry<'_>, namespace: &str, what: &str) {
         let message = format!(
             "{what} is one that Kubernetes brings: it is never overwritten on a managed cluster; choose another name"
         );
-        self.problem(field, message);
+        self.problem(&entry.field, message);
+        self.mark_unbuildable(entry, entry.id_in(namespace));
+    }
+
+    fn mark_unbuildable(&mut self, entry: &Entry<'_>, role: Id) {
+        let field = entry.field.clone();
+        self.unbuildable.push(UnbuildableRole { role, field });
     }
 
     fn problem(&mut self, field: &str, message: String) {
         self.out.problems.push(Problem::new(field, message));
     }
-}
-
-fn role_ref(role: &RoleRef) -> RoleRef {
-    RoleRef {
-        api_group: Some(RBAC_GROUP.into()),
-        ..role.clone()
-    }
-}
-
-/// The namespaces of the hub that a selector selects.
-pub(super) fn selected<'a>(
-    field: &str,
-    namespaces: &'a [(String, BTreeMap<String, String>)],
-    labels: &LabelSelector,
-) -> Vec<&'a str> {
-    // Validated before: one that cannot be evaluated selects nothing.
-    let Ok(selector) = validate::selector(field, labels) else {
-        return Vec::new();
-    };
-    namespaces
-        .iter()
-        .filter(|(_, labels)| selector.matches(labels))
-        .map(|(name, _)| name.as_str())
-        .collect()
 }

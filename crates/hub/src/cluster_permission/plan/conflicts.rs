@@ -1,95 +1,84 @@
-//! Pure: permissions of one cluster that name the same object. The oldest of them has it. Whoever wants exactly the same
-//! shares it; whoever wants something else is told of the conflict and delivers the rest.
+//! Permissions of one cluster that name the same object. The oldest of them has it. A younger one that wants exactly the same
+//! shares the object; one that wants something else reports the conflict and delivers the rest.
 //!
-//! Only what permissions say is compared, not what became of it: an account that comes or goes changes what an object
-//! grants, and must not change whose it is.
+//! What permissions mean is compared, not what became of it: an account that comes or goes changes what an object grants, and
+//! must not change which permission has the object.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::rbac::v1::{PolicyRule, RoleRef, Subject},
     jiff::Timestamp,
 };
 use kube::ResourceExt as _;
-use serde_json::Value;
-use writ_api::rbac::{ClusterPermission, cluster_permission::RBAC_GROUP};
+use writ_api::rbac::ClusterPermission;
 
 use super::{
-    build::{Id, Item, Purpose, build},
-    manifest::{parse, without_empty_lists},
-    named::{account_names, hub_role_id, object_names, uses_selector},
-    plan::{AddOn, HubRole, Observation, Unread},
-    subjects::Account,
-    validate::{MAX_NAME, Problem},
+    manifest::{self, without_empty_lists},
+    namespaces::Namespaces,
+    subjects::as_written,
+    unbuildable_roles::{self, binds, relied_on},
+};
+use crate::cluster_permission::{
+    model::{Content, Id, Item, Observation, Problem, SelectedBy, UnbuildableRole},
+    naming::MAX_NAME,
+    spec::{Entry, Says, entries, references::is_built_in},
 };
 
-/// Short signs of the kinds and names that a permission names: permissions without a common one never meet.
-pub fn signs(permission: &ClusterPermission) -> Box<[u64]> {
-    let sign = |object: (&str, String)| {
-        let mut hasher = DefaultHasher::new();
-        object.hash(&mut hasher);
-        hasher.finish()
-    };
-    let signs: BTreeSet<u64> = object_names(permission).map(sign).collect();
-    signs.into_iter().collect()
-}
-
 /// Takes out the items that an older permission has with another content.
-pub fn withhold(seen: &Observation<'_>, items: &mut Vec<Item>) -> Vec<Problem> {
+pub fn withhold(seen: &Observation, own: &[Entry<'_>], items: &mut Vec<Item>) -> Vec<Problem> {
     let mut older: Vec<&ClusterPermission> = seen
         .neighbours
         .iter()
-        .filter(|other| age(other) < age(seen.permission))
+        .map(|other| &**other)
+        .filter(|other| age(other) < age(&seen.permission))
         .collect();
     if older.is_empty() {
         return Vec::new();
     }
     older.sort_by_key(|other| age(other));
-    let others: Vec<(&ClusterPermission, Meant)> =
-        older.iter().map(|other| (*other, meant(seen, other))).collect();
-    let mut own = meant(seen, seen.permission).objects;
-    // What lingers while selectors change hands is its own, too.
-    let other_way = Observation {
-        by_agent: !seen.by_agent,
-        ..*seen
+    let others: Vec<(&ClusterPermission, Meaning)> = older
+        .into_iter()
+        .map(|other| (other, Meaning::of(seen, other, &entries(other), seen.selected_by)))
+        .collect();
+    let meaning = |by| Meaning::of(seen, &seen.permission, own, by).objects;
+    let mut mine = meaning(seen.selected_by);
+    // What lingers while selectors change from one mode to the other is meant as well.
+    mine.extend(meaning(seen.selected_by.other()));
+    let carried: BTreeSet<Id> = seen.manifests().map(manifest::id).collect();
+    let conflict_over = |id: &Id| {
+        others.iter().find_map(|(other, theirs)| {
+            let name = other.name_any();
+            match theirs.objects.get(id) {
+                Some(meant) if mine.get(id) == Some(meant) => Some(None),
+                Some(_) => Some(Some(conflict(id, &name))),
+                // What depends on namespaces that could not be read is neither taken nor given.
+                None if theirs.may_select(id) && !carried.contains(id) => Some(Some(unknown(id, &name))),
+                None => None,
+            }
+        })
     };
-    own.extend(meant(&other_way, seen.permission).objects);
-    let works = seen.works.values().flat_map(|work| &work.spec.workload.manifests);
-    let carried: BTreeSet<Id> = works.map(|manifest| Id::of(&manifest.0)).collect();
 
     let mut problems = Vec::new();
     let mut withheld = BTreeSet::new();
     items.retain(|item| {
-        if item.purpose != Purpose::Deliver {
-            // The agent tells where grants meet: only it knows the namespaces.
+        // Where namespace grants meet is known to the agent only, which reports it.
+        if !item.is_object() {
             return true;
         }
-        let mine = own.get(&item.id);
-        let verdict = others.iter().find_map(|(other, theirs)| {
-            let name = other.name_any();
-            match theirs.objects.get(&item.id) {
-                Some(manifest) if mine.is_some_and(|mine| grants_the_same(mine, manifest)) => Some(None),
-                Some(_) => Some(Some(conflict(&item.id, &name))),
-                // Neither taken nor given for something that could not be read.
-                None if theirs.may_select(&item.id) && !carried.contains(&item.id) => {
-                    Some(Some(unknown(&item.id, &name)))
-                }
-                None => None,
-            }
-        });
-        let Some(message) = verdict.flatten() else {
+        let Some(message) = conflict_over(&item.id).flatten() else {
             return true;
         };
         problems.push(Problem::new(&item.field, message));
         withheld.insert(item.id.clone());
         false
     });
-    // A role of that name is there, but it says what the other permission wants it to say.
+    // A role of that name exists, but it says what the other permission wants it to say.
     items.retain(|item| {
-        let Some(role) = withheld.iter().find(|role| binds(item, role)) else {
+        let Some(Content::Binding(bound, _)) = item.content() else {
+            return true;
+        };
+        let Some(role) = withheld.iter().find(|role| binds(&item.id, bound, role)) else {
             return true;
         };
         let message = format!("{} binds {role}, which is not this permission's", item.id);
@@ -97,15 +86,6 @@ pub fn withhold(seen: &Observation<'_>, items: &mut Vec<Item>) -> Vec<Problem> {
         false
     });
     problems
-}
-
-/// Whether an item binds this role, somewhere.
-pub fn binds(item: &Item, role: &Id) -> bool {
-    let content = item.manifest.get("spec").unwrap_or(&item.manifest);
-    let named = |part: &str| content.pointer(part).and_then(Value::as_str);
-    let there =
-        role.namespace.is_empty() || item.purpose == Purpose::Grant || role.namespace == item.id.namespace;
-    there && named("/roleRef/kind") == Some(&role.kind) && named("/roleRef/name") == Some(&role.name)
 }
 
 fn conflict(id: &Id, other: &str) -> String {
@@ -125,105 +105,95 @@ fn unknown(id: &Id, other: &str) -> String {
     )
 }
 
-/// Who comes first.
+/// The order in which permissions claim objects.
 fn age(permission: &ClusterPermission) -> (Option<Timestamp>, String) {
     let created = permission.creation_timestamp().map(|time| time.0);
     (created, permission.name_any())
 }
 
-/// What a permission means, whatever is there of what it names.
-struct Meant {
-    objects: BTreeMap<Id, Value>,
-    /// What it makes in namespaces that nobody knows yet.
-    selecting: BTreeSet<(&'static str, String)>,
+/// What a permission says of the objects it makes, with references left as references. Objects that the agent makes by
+/// namespace grants are not among them.
+struct Meaning {
+    objects: BTreeMap<Id, Meant>,
+    /// Kinds and names of what it makes in namespaces of the hub that have not been read.
+    selecting: BTreeSet<(String, String)>,
+}
+
+/// What a permission says of one object.
+#[derive(Clone, PartialEq)]
+enum Meant {
+    Rules(Vec<PolicyRule>),
+    /// What follows the hub's role is never the same as rules that are written down, even if these are equal now.
+    HubRole,
+    /// Accounts among the subjects are known by their names.
+    Binding(RoleRef, Vec<Subject>),
+}
+
+impl Meaning {
+    fn of(seen: &Observation, permission: &ClusterPermission, entries: &[Entry<'_>], by: SelectedBy) -> Self {
+        let mut meaning = Self {
+            objects: BTreeMap::new(),
+            selecting: BTreeSet::new(),
+        };
+        if permission.name_any().len() > MAX_NAME {
+            return meaning;
+        }
+        let mut unbuildable: Vec<UnbuildableRole> =
+            entries.iter().filter_map(unbuildable_roles::of_entry).collect();
+        let mut claimed = BTreeMap::new();
+        for entry in entries.iter().filter(|entry| entry.problems.is_empty()) {
+            let meant = Meant::of(&entry.says);
+            let namespaces = Namespaces::of(entry, seen, by);
+            if let (Namespaces::NotRead, Some(_)) = (&namespaces, &meant) {
+                let what = (entry.kind.to_owned(), entry.name.to_owned());
+                meaning.selecting.insert(what);
+            }
+            for namespace in namespaces.known() {
+                let id = entry.id_in(namespace);
+                if is_built_in(entry.kind, namespace, entry.name) {
+                    let follows_hub = matches!(entry.says, Says::HubRole);
+                    let field = entry.field.clone();
+                    unbuildable.extend((!follows_hub).then_some(UnbuildableRole { role: id, field }));
+                    continue;
+                }
+                // The first entry that makes an object has it, also where that grants nothing.
+                claimed.entry(id).or_insert_with(|| (entry, meant.clone()));
+            }
+        }
+        let made: BTreeSet<Id> = claimed
+            .iter()
+            .filter_map(|(id, (_, meant))| meant.as_ref().map(|_| id.clone()))
+            .collect();
+        let objects = claimed.into_iter().filter_map(|(id, (entry, meant))| {
+            let meant = meant?;
+            let lost = match &meant {
+                Meant::Binding(role, _) if entry.binds_own_role() => {
+                    relied_on(&unbuildable, &id, role, |id| made.contains(id)).is_some()
+                }
+                _ => false,
+            };
+            (!lost).then_some((id, meant))
+        });
+        meaning.objects = objects.collect();
+        meaning
+    }
+
+    fn may_select(&self, id: &Id) -> bool {
+        self.selecting.contains(&(id.kind.clone(), id.name.clone()))
+    }
 }
 
 impl Meant {
-    fn may_select(&self, id: &Id) -> bool {
-        let mut all = self.selecting.iter();
-        all.any(|(kind, name)| *kind == id.kind && *name == id.name)
+    /// What an entry says; `None` if it grants nothing.
+    fn of(says: &Says<'_>) -> Option<Self> {
+        match says {
+            Says::Rules(rules) => Some(Self::Rules(without_empty_lists(rules))),
+            Says::HubRole => Some(Self::HubRole),
+            Says::Binding { role, subjects, .. } => {
+                let valid = subjects.iter().filter(|named| named.problems.is_empty());
+                let subjects: Vec<Subject> = valid.map(|named| as_written(named.subject)).collect();
+                (!subjects.is_empty()).then(|| Self::Binding(role.clone(), subjects))
+            }
+        }
     }
-}
-
-fn meant(seen: &Observation<'_>, permission: &ClusterPermission) -> Meant {
-    let mut meant = Meant {
-        objects: BTreeMap::new(),
-        selecting: BTreeSet::new(),
-    };
-    if permission.name_any().len() > MAX_NAME {
-        return meant;
-    }
-    let works = BTreeMap::new();
-    let names = account_names(permission);
-    let accounts = names.map(|name| (name.to_owned(), Account::Own)).collect();
-    // What follows the hub is never the same as what is written down, even if the words happen to be.
-    let as_on_hub = HubRole {
-        rules: vec![PolicyRule {
-            verbs: vec!["as on the hub".into()],
-            ..PolicyRule::default()
-        }],
-        built_in: false,
-    };
-    let references = permission.spec.role_refs.iter();
-    let hub_roles = references.map(|r| (hub_role_id(r), as_on_hub.clone())).collect();
-    let build = |by_agent: bool| {
-        build(&Observation {
-            permission,
-            works: &works,
-            accounts: &accounts,
-            add_on: AddOn::Namespace("of the add-on"),
-            hub_roles: &hub_roles,
-            by_agent,
-            unread: Unread::default(),
-            neighbours: &[],
-            ..*seen
-        })
-        .items
-    };
-    let delivered = build(seen.by_agent).into_iter();
-    let delivered = delivered.filter(|item| item.purpose == Purpose::Deliver);
-    meant.objects = delivered.map(|item| (item.id, item.manifest)).collect();
-    if !seen.by_agent && seen.hub_namespaces.is_none() && uses_selector(permission) {
-        let grants = build(true).into_iter();
-        let grants = grants.filter(|item| item.purpose == Purpose::Grant);
-        meant
-            .selecting
-            .extend(grants.filter_map(|grant| made_by(&grant.manifest)));
-    }
-    meant
-}
-
-/// The kind and the name of what a grant makes.
-pub fn made_by(grant: &Value) -> Option<(&'static str, String)> {
-    let spec = grant.get("spec")?;
-    let kind = if spec.get("rules").is_some() {
-        "Role"
-    } else {
-        "RoleBinding"
-    };
-    Some((kind, spec.get("name")?.as_str()?.to_owned()))
-}
-
-/// Whether two manifests are of one object and grant the same, however the rest of them is written: upstream's carry no
-/// annotations and times that are null.
-pub fn grants_the_same(one: &Value, other: &Value) -> bool {
-    let content = |manifest: &Value| {
-        // A grant says what it makes in its spec, a role or binding at the top.
-        let mut spec = manifest.get("spec").cloned();
-        let rules = spec.as_mut().and_then(Value::as_object_mut);
-        let rules = rules.map_or_else(|| manifest.get("rules").cloned(), |spec| spec.remove("rules"));
-        let rules: Option<Vec<PolicyRule>> = parse(rules.as_ref());
-        let rules = rules.map(|rules| without_empty_lists(&rules));
-        let role: Option<RoleRef> = parse(manifest.get("roleRef"));
-        let subjects: Option<Vec<Subject>> = parse(manifest.get("subjects"));
-        let subjects = subjects.into_iter().flatten().map(|mut subject| {
-            // The API server fills it in.
-            let group = subject.api_group.filter(|group| !group.is_empty());
-            subject.api_group =
-                group.or_else(|| (subject.kind != "ServiceAccount").then(|| RBAC_GROUP.into()));
-            subject
-        });
-        (spec, rules, role, subjects.collect::<Vec<_>>())
-    };
-    Id::of(one) == Id::of(other) && content(one) == content(other)
 }

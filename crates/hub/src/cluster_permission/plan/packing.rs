@@ -1,41 +1,24 @@
-//! Which work carries which object. Sticky: an object stays where it is unless its work grows too large, and one
-//! that moves is dropped by its old work only after the new one has applied it.
+//! Which work carries which object. Sticky: an object stays where it is unless its work grows too large, and an object that
+//! moves is dropped by its old work only after the new one has applied it.
 //!
-//! Objects move only to works with a higher number, so that two works that hold the same object tell by
-//! themselves which one is the new home.
+//! Objects move only to works with a higher number, so that of two works that hold the same object the new home is the one with
+//! the higher number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use writ_api::work::ManifestConfig;
+use writ_api::work::ManifestWork;
+use writ_controller::condition;
 
 use super::{
-    build::{Id, Item},
-    held::held,
-    names::MAX_PARTS,
-    validate::Problem,
+    manifest::{self, size},
+    shrink::shrunk,
 };
-
-/// How much one work may carry.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of all manifests together.
-    pub bytes: usize,
-    /// Number of manifests.
-    pub manifests: usize,
-}
-
-impl Limits {
-    /// Where admission allows so many bytes of manifests. A part is left to its way of counting, and no work has more than
-    /// OCM's webhook would allow, which may be there too.
-    pub fn within(admission: usize) -> Self {
-        let reserve = 12_000.min(admission / 40);
-        Self {
-            bytes: (admission - reserve).min(500_000),
-            manifests: 500,
-        }
-    }
-}
+use crate::cluster_permission::{
+    model::{Id, Item, Limits, Part, Problem},
+    naming::MAX_PARTS,
+    reports,
+};
 
 /// A work as it is on the hub.
 #[derive(Debug, Default)]
@@ -48,23 +31,52 @@ pub struct Carried<'a> {
     pub applied: BTreeSet<Id>,
 }
 
-/// A work as it shall be.
-#[derive(Debug, Default, PartialEq)]
-pub struct Part {
-    /// Its manifests, in the order of the spec.
-    pub manifests: Vec<Value>,
-    /// How the agent treats them.
-    pub configs: Vec<ManifestConfig>,
-    /// The objects whose home this work is.
-    pub home: BTreeSet<Id>,
-    /// Whether something waits here until an object has moved.
-    pub waits: bool,
+impl<'a> Carried<'a> {
+    /// The content of a work.
+    pub fn of(part: usize, work: &'a ManifestWork) -> Self {
+        let manifests = work.spec.workload.manifests.iter();
+        // What a work that is being deleted has applied goes with it.
+        let stays = work.metadata.deletion_timestamp.is_none();
+        let is_applied = |conditions: &[_]| {
+            condition::find(conditions, "Applied")
+                .is_some_and(|c| c.status == "True" && c.observed_generation >= work.metadata.generation)
+        };
+        let applied = reports::of(work).filter(|report| stays && is_applied(&report.conditions));
+        Self {
+            part,
+            manifests: manifests
+                .map(|manifest| (manifest::id(&manifest.0), &manifest.0))
+                .collect(),
+            applied: applied.map(reports::id).collect(),
+        }
+    }
 }
 
+/// An object with the work that is to carry it.
 struct Slot<'a> {
     item: &'a Item,
+    manifest: Value,
     size: usize,
     order: usize,
+}
+
+impl<'a> Slot<'a> {
+    fn placed(&self, manifest: Value, at_home: bool) -> Placed<'a> {
+        Placed {
+            order: self.order,
+            item: self.item,
+            manifest,
+            at_home,
+        }
+    }
+}
+
+/// One manifest of a work in the making.
+struct Placed<'a> {
+    order: usize,
+    item: &'a Item,
+    manifest: Value,
+    at_home: bool,
 }
 
 /// Assigns the objects to works; what fits into none is a problem.
@@ -77,7 +89,8 @@ pub fn assign<'a>(
     let mut homes: BTreeMap<usize, Vec<Slot<'_>>> = BTreeMap::new();
     let mut fresh = Vec::new();
     for (order, item) in items.iter().enumerate() {
-        let size = size(&item.manifest);
+        let manifest = manifest::write(item);
+        let size = size(&manifest);
         if size > limits.bytes {
             let message = format!(
                 "{} has {size} bytes; a work carries at most {}: split it into several",
@@ -86,7 +99,12 @@ pub fn assign<'a>(
             problems.push((item, Problem::new(&item.field, message)));
             continue;
         }
-        let slot = Slot { item, size, order };
+        let slot = Slot {
+            item,
+            manifest,
+            size,
+            order,
+        };
         match now
             .iter()
             .filter(|w| w.manifests.contains_key(&item.id))
@@ -112,8 +130,8 @@ pub fn assign<'a>(
     (parts, problems)
 }
 
-/// Puts an object into the first work above `above` that has room. A number that is free has room, so that a work which
-/// somebody deleted comes back under its name and with what it had: the first one's is upstream's.
+/// Puts an object into the first work above `above` that has room. A free number has room, so that a deleted work comes back
+/// under its name and with its objects.
 fn put<'a>(
     slot: Slot<'a>,
     above: usize,
@@ -151,7 +169,7 @@ fn evict<'a>(
         let unchanged = |slot: &Slot<'_>| {
             now.iter()
                 .filter(|w| w.part == part)
-                .any(|w| w.manifests.get(&slot.item.id) == Some(&&slot.item.manifest))
+                .any(|w| w.manifests.get(&slot.item.id) == Some(&&slot.manifest))
         };
         let Some(index) = (0..slots.len()).max_by_key(|i| slots.get(*i).map(|s| (unchanged(s), s.size)))
         else {
@@ -180,63 +198,58 @@ fn homes_to_parts(
     now: &[Carried<'_>],
     limits: Limits,
 ) -> BTreeMap<usize, Part> {
-    let mut parts: BTreeMap<usize, Vec<(usize, &Item, Value, bool)>> = BTreeMap::new();
-    for (part, slots) in homes {
-        for slot in slots {
-            parts
-                .entry(*part)
-                .or_default()
-                .push((slot.order, slot.item, slot.item.manifest.clone(), true));
-        }
-    }
+    let mut parts: BTreeMap<usize, Vec<Placed<'_>>> = BTreeMap::new();
     // What moves stays in its old work, as far as it is still wanted, until its new work has applied it.
     let mut waits = BTreeSet::new();
     for (home, slots) in homes {
         for slot in slots {
-            let arrived = now
-                .iter()
-                .any(|w| w.part == *home && w.applied.contains(&slot.item.id));
-            for old in now.iter().filter(|w| w.part != *home && !arrived) {
-                let there = old.manifests.get(&slot.item.id);
-                if let Some(manifest) = there.and_then(|there| held(there, &slot.item.manifest)) {
+            let id = &slot.item.id;
+            let at_home = parts.entry(*home).or_default();
+            at_home.push(slot.placed(slot.manifest.clone(), true));
+            if now.iter().any(|w| w.part == *home && w.applied.contains(id)) {
+                continue;
+            }
+            for old in now.iter().filter(|w| w.part != *home) {
+                let carried = old.manifests.get(id);
+                if let Some(manifest) = carried.and_then(|carried| shrunk(carried, &slot.manifest)) {
                     let part = parts.entry(old.part).or_default();
-                    part.push((slot.order, slot.item, manifest, false));
+                    part.push(slot.placed(manifest, false));
                     waits.insert(old.part);
                 }
             }
         }
     }
-    parts
-        .into_iter()
-        .map(|(number, mut entries)| {
-            entries.sort_by_key(|(order, ..)| *order);
-            // What grew waits until what moves has left, if both together are too much. Nothing else waits: what
-            // shrank revokes now.
-            let total =
-                |entries: &[(usize, &Item, Value, bool)]| entries.iter().map(|e| size(&e.2)).sum::<usize>();
-            let before = now.iter().find(|w| w.part == number);
-            let crowded = waits.contains(&number)
-                && (total(&entries) > limits.bytes || entries.len() > limits.manifests);
-            if let (true, Some(before)) = (crowded, before) {
-                entries.retain_mut(|(_, item, manifest, _)| {
-                    let there = before.manifests.get(&item.id);
-                    let kept = there.and_then(|there| held(there, manifest));
-                    kept.map(|kept| *manifest = kept).is_some()
-                });
-            }
-            let part = Part {
-                home: entries.iter().filter(|e| e.3).map(|e| e.1.id.clone()).collect(),
-                configs: entries.iter().filter_map(|e| e.1.config.clone()).collect(),
-                manifests: entries.into_iter().map(|e| e.2).collect(),
-                waits: waits.contains(&number),
-            };
-            (number, part)
-        })
-        .collect()
+    let parts = parts.into_iter().map(|(number, mut placed)| {
+        placed.sort_by_key(|placed| placed.order);
+        let waits = waits.contains(&number);
+        let before = now.iter().find(|w| w.part == number).filter(|_| waits);
+        if let Some(before) = before {
+            hold_growth(&mut placed, before, limits);
+        }
+        (number, part_of(placed, waits))
+    });
+    parts.collect()
 }
 
-/// As OCM counts: the text, and what encloses it in a binary message.
-fn size(manifest: &Value) -> usize {
-    let text = manifest.to_string().len();
-    text + 1 + 5
+/// What grew waits until what moves has left, if both together are too much. What shrank revokes now.
+fn hold_growth(placed: &mut Vec<Placed<'_>>, before: &Carried<'_>, limits: Limits) {
+    let total: usize = placed.iter().map(|placed| size(&placed.manifest)).sum();
+    if total <= limits.bytes && placed.len() <= limits.manifests {
+        return;
+    }
+    placed.retain_mut(|placed| {
+        let carried = before.manifests.get(&placed.item.id);
+        let kept = carried.and_then(|carried| shrunk(carried, &placed.manifest));
+        kept.map(|kept| placed.manifest = kept).is_some()
+    });
+}
+
+fn part_of(placed: Vec<Placed<'_>>, waits: bool) -> Part {
+    let at_home = placed.iter().filter(|placed| placed.at_home);
+    Part {
+        home: at_home.map(|placed| placed.item.id.clone()).collect(),
+        configs: placed.iter().filter_map(|p| manifest::config(p.item)).collect(),
+        manifests: placed.into_iter().map(|placed| placed.manifest).collect(),
+        waits,
+    }
 }

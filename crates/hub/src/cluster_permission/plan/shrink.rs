@@ -1,44 +1,44 @@
 //! What an old manifest may still say while there is no room for the new one: nothing that the new one takes away.
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 
-use super::manifest::parse;
+use super::manifest;
+use crate::cluster_permission::model::{Body, Content, Grant, TypedManifest};
 
 /// The new manifest if it is not larger, otherwise what both grant; `None` if that is nothing.
-pub fn held(old: &Value, new: &Value) -> Option<Value> {
-    if new.to_string().len() <= old.to_string().len() {
+pub fn shrunk(old: &Value, new: &Value) -> Option<Value> {
+    if manifest::size(new) <= manifest::size(old) {
         return Some(new.clone());
     }
-    let mut kept = old.clone();
-    // A grant says what it makes in its spec, a role or binding at the top.
-    let wanted = new.get("spec").unwrap_or(new);
-    let content = if kept.get("spec").is_some() {
-        kept.get_mut("spec")?
-    } else {
-        &mut kept
+    let TypedManifest { annotations, body } = manifest::read(old)?;
+    let body = match (body, manifest::read(new)?.body) {
+        (Body::Object(old), Body::Object(new)) => Body::Object(intersection(old, &new)?),
+        (Body::Grant(old), Body::Grant(new)) if old.selector == new.selector => Body::Grant(Grant {
+            content: intersection(old.content, &new.content)?,
+            ..old
+        }),
+        _ => return None,
     };
-    let differs = |part: &str| content.get(part) != wanted.get(part);
-    if differs("roleRef") || differs("namespaceSelector") {
-        return None;
-    }
-    if let Some(subjects) = content.get_mut("subjects").and_then(Value::as_array_mut) {
-        let still = wanted.get("subjects").and_then(Value::as_array)?;
-        subjects.retain(|subject| still.contains(subject));
-        if subjects.is_empty() {
-            return None;
+    Some(manifest::write_typed(
+        &manifest::id(old),
+        &TypedManifest { annotations, body },
+    ))
+}
+
+fn intersection(old: Content, new: &Content) -> Option<Content> {
+    match (old, new) {
+        (Content::Rules(mut rules), Content::Rules(wanted)) => {
+            rules.retain(|rule| writ_authz::covers(wanted, std::slice::from_ref(rule)).is_empty());
+            (!rules.is_empty()).then_some(Content::Rules(rules))
         }
-    }
-    if let Some(rules) = content.get_mut("rules").and_then(Value::as_array_mut) {
-        let still: Vec<PolicyRule> = parse(wanted.get("rules"))?;
-        rules.retain(|rule| {
-            parse::<PolicyRule>(Some(rule)).is_some_and(|rule| writ_authz::covers(&still, &[rule]).is_empty())
-        });
-        if rules.is_empty() {
-            return None;
+        (Content::Binding(role, mut subjects), Content::Binding(wanted_role, wanted))
+            if role == *wanted_role =>
+        {
+            subjects.retain(|subject| wanted.contains(subject));
+            (!subjects.is_empty()).then_some(Content::Binding(role, subjects))
         }
+        _ => None,
     }
-    Some(kept)
 }
 
 #[cfg(test)]
@@ -48,10 +48,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_held_that_the_new_manifest_takes_away() {
-        let binding = |role: &str, subjects: &[&str]| json!({"roleRef": {"name": role}, "subjects": subjects.iter().map(|s| json!({"name": s})).collect::<Vec<_>>()});
+    fn nothing_is_kept_that_the_new_manifest_takes_away() {
+        let subjects = |names: &[&str]| -> Value {
+            names
+                .iter()
+                .map(|name| json!({"kind": "User", "name": name}))
+                .collect()
+        };
+        let object = |kind: &str, content: Value| {
+            let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+                "metadata": {"name": "x", "namespace": "a"}});
+            object
+                .as_object_mut()
+                .unwrap()
+                .extend(content.as_object().unwrap().clone());
+            object
+        };
+        let bound = |role: &str, names: &[&str]| {
+            json!({"subjects": subjects(names),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}})
+        };
+        let binding = |role: &str, names: &[&str]| object("RoleBinding", bound(role, names));
+        let role = |rules: Value| object("Role", json!({ "rules": rules }));
         let rule = |verbs: &[&str]| json!({"apiGroups": [""], "resources": ["pods"], "verbs": verbs});
-        let grant = |binding: Value| json!({"kind": "NamespaceGrant", "spec": binding});
+        let grant = |selector: Value, names: &[&str]| {
+            let mut spec = bound("r", names);
+            spec["namespaceSelector"] = selector;
+            spec["name"] = json!("x");
+            json!({"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "metadata": {"name": "g"}, "spec": spec})
+        };
         for (what, old, new, wanted) in [
             (
                 "it shrank",
@@ -66,13 +91,13 @@ mod tests {
                 Some(binding("r", &["a"])),
             ),
             (
-                "one went, two came",
+                "one subject replaced by two",
                 binding("r", &["a", "b"]),
                 binding("r", &["b", "c", "d"]),
                 Some(binding("r", &["b"])),
             ),
             (
-                "all others",
+                "all subjects replaced",
                 binding("r", &["a"]),
                 binding("r", &["c", "d"]),
                 None,
@@ -85,30 +110,33 @@ mod tests {
             ),
             (
                 "in a grant",
-                grant(binding("r", &["a", "b"])),
-                grant(binding("r", &["b", "c", "d"])),
-                Some(grant(binding("r", &["b"]))),
+                grant(json!({}), &["a", "b"]),
+                grant(json!({}), &["b", "c", "d"]),
+                Some(grant(json!({}), &["b"])),
             ),
             (
                 "another selector",
-                json!({"spec": {"namespaceSelector": {}, "subjects": [{"name": "a"}]}}),
-                json!({"spec": {"namespaceSelector": {"matchLabels": {"a": "b"}}, "subjects": [{"name": "a"}]}}),
+                grant(json!({}), &["a"]),
+                grant(json!({"matchLabels": {"a": "b"}}), &["a"]),
                 None,
             ),
             (
                 "rules",
-                json!({"rules": [rule(&["get"]), rule(&["list"])]}),
-                json!({"rules": [rule(&["get", "watch", "create", "delete"]), rule(&["patch"])]}),
-                Some(json!({"rules": [rule(&["get"])]})),
+                role(json!([rule(&["get"]), rule(&["list"])])),
+                role(json!([
+                    rule(&["get", "watch", "create", "delete"]),
+                    rule(&["patch"])
+                ])),
+                Some(role(json!([rule(&["get"])]))),
             ),
             (
                 "a longer list of less",
-                json!({"rules": [rule(&["*"])]}),
-                json!({"rules": [rule(&["get", "list"])]}),
+                role(json!([rule(&["*"])])),
+                role(json!([rule(&["get", "list"])])),
                 None,
             ),
         ] {
-            assert_eq!(held(&old, &new), wanted, "{what}");
+            assert_eq!(shrunk(&old, &new), wanted, "{what}");
         }
     }
 }

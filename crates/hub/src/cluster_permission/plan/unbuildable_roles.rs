@@ -1,121 +1,113 @@
-//! Pure: the roles that a permission makes itself, and what binds them.
+//! Roles that the permission wants to make and cannot. A binding whose entry names no role means a role of this permission; if
+//! that cannot be made, the binding is withheld, for a role of that name on the cluster would belong to someone else.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::RoleRef;
-use kube::ResourceExt as _;
-use serde_json::Value;
-use writ_api::rbac::ClusterPermission;
 
-use super::{
-    build::{Id, Item, Purpose},
-    named::{hub_role_id, is_built_in},
-    neighbours::{binds, made_by},
-    plan::Observation,
-    validate::{self, Problem, filled},
+use super::manifest::GRANT_KIND;
+use crate::cluster_permission::{
+    model::{Body, Content, Id, Item, Observation, Problem, UnbuildableRole},
+    spec::{Entry, Says, references::is_built_in},
 };
 
-/// Whether the permission itself makes this role where the binding may be. What every cluster has for itself is never made,
-/// and a role of the same name in another namespace is another role.
-pub fn defines(seen: &Observation<'_>, role: &RoleRef, binding: &Id) -> bool {
-    let (spec, own) = (&seen.permission.spec, seen.permission.name_any());
-    let is = |kind: &str, namespace: Option<&str>, name: &str| {
-        // Where a selector selects, on either side, they may meet.
-        let meets = kind == "ClusterRole"
-            || binding.namespace.is_empty()
-            || namespace.is_none_or(|namespace| namespace == binding.namespace);
-        let built_in = is_built_in(kind, namespace.unwrap_or_default(), name);
-        kind == role.kind && name == role.name && meets && !built_in
-    };
-    let mut roles = spec.roles.iter();
-    let mut references = spec.role_refs.iter();
-    (spec.cluster_role.is_some() && is("ClusterRole", None, &own))
-        || roles.any(|role| is("Role", filled(role.namespace.as_deref()), &own))
-        || references.any(|reference| {
-            let there = seen.hub_roles.get(&hub_role_id(reference));
-            is(
-                &reference.kind,
-                filled(reference.namespace.as_deref()),
-                &reference.name,
-            ) && there.is_none_or(|role| !role.built_in)
-        })
-}
-
-/// A role that the permission wants to make and cannot.
-#[derive(Clone, Debug)]
-pub struct Lost {
-    /// Which; a Role without a namespace may be in any.
-    pub role: Id,
-    /// The entry that wants it.
-    pub field: String,
-}
-
-impl Lost {
-    /// The role that an item was to make, if it was to make one.
-    pub fn of(item: &Item) -> Option<Self> {
-        let role = match (item.purpose, item.id.kind.as_str()) {
-            (Purpose::Deliver, "Role" | "ClusterRole") => item.id.clone(),
-            (Purpose::Grant, _) => {
-                let (kind, name) = made_by(&item.manifest).filter(|(kind, _)| *kind == "Role")?;
-                Id {
-                    kind: kind.into(),
-                    namespace: String::new(),
-                    name,
-                }
-            }
-            _ => return None,
+/// Whether the permission itself makes this role where the binding is. A built-in role is never made, and a role of the
+/// same name in another namespace is another role.
+pub fn is_own(seen: &Observation, entries: &[Entry<'_>], role: &RoleRef, binding: &Id) -> bool {
+    entries.iter().any(|entry| {
+        // Selected namespaces, on either side, may include the other one.
+        let meets = entry.kind == "ClusterRole"
+            || [entry.namespace, &binding.namespace].contains(&"")
+            || entry.namespace == binding.namespace;
+        let makes = match &entry.says {
+            Says::Rules(_) => true,
+            Says::HubRole => seen.hub_roles.get(&entry.id()).is_none_or(|role| !role.built_in),
+            Says::Binding { .. } => false,
         };
-        let field = item.field.clone();
-        Some(Self { role, field })
-    }
+        makes
+            && (entry.kind, entry.name) == (&role.kind, &role.name)
+            && meets
+            && !is_built_in(entry.kind, entry.namespace, entry.name)
+    })
 }
 
-/// Takes out the bindings that name no role, and so mean one that is lost: under its name the cluster may have another.
-pub fn withhold(permission: &ClusterPermission, items: &mut Vec<Item>, lost: &[Lost]) -> Vec<Problem> {
-    if lost.is_empty() {
+/// The role that an entry with problems does not make.
+pub fn of_entry(entry: &Entry<'_>) -> Option<UnbuildableRole> {
+    let in_any_namespace = entry.selector.is_some() || entry.namespace.is_empty();
+    let namespace = match entry.says {
+        Says::Rules(_) if in_any_namespace => "",
+        // A namespace with such a name has no bindings either.
+        Says::Rules(_) | Says::Binding { .. } => return None,
+        Says::HubRole if entry.kind == "Role" => entry.namespace,
+        Says::HubRole => "",
+    };
+    (!entry.problems.is_empty()).then(|| UnbuildableRole {
+        role: entry.id_in(namespace),
+        field: entry.field.clone(),
+    })
+}
+
+/// The role that an item was to make, if it was to make one.
+pub fn of_item(item: &Item) -> Option<UnbuildableRole> {
+    let role = match &item.manifest.body {
+        Body::Object(Content::Rules(_)) => item.id.clone(),
+        Body::Grant(grant) if matches!(grant.content, Content::Rules(_)) => Id::new("Role", "", &grant.name),
+        Body::Object(Content::Binding(..)) | Body::Grant(_) | Body::Stub => return None,
+    };
+    let field = item.field.clone();
+    Some(UnbuildableRole { role, field })
+}
+
+/// Whether a binding binds this role, somewhere. A namespace grant is a binding without a namespace.
+pub fn binds(binding: &Id, bound: &RoleRef, role: &Id) -> bool {
+    let there =
+        role.namespace.is_empty() || binding.kind == GRANT_KIND || role.namespace == binding.namespace;
+    there && (&bound.kind, &bound.name) == (&role.kind, &role.name)
+}
+
+/// The unbuildable role that a binding which means a role of this permission relies on, given the objects that are made.
+pub fn relied_on<'a>(
+    unbuildable: &'a [UnbuildableRole],
+    binding: &Id,
+    bound: &RoleRef,
+    is_made: impl Fn(&Id) -> bool,
+) -> Option<&'a UnbuildableRole> {
+    let namespace = if bound.kind == "Role" {
+        binding.namespace.as_str()
+    } else {
+        ""
+    };
+    if is_made(&Id::new(&bound.kind, namespace, &bound.name)) {
+        return None;
+    }
+    unbuildable.iter().find(|lost| binds(binding, bound, &lost.role))
+}
+
+/// Takes out the bindings that rely on a role that cannot be made.
+pub fn withhold(items: &mut Vec<Item>, unbuildable: &[UnbuildableRole]) -> Vec<Problem> {
+    if unbuildable.is_empty() {
         return Vec::new();
     }
-    let unnamed = unnamed(permission);
     let made: BTreeSet<Id> = items.iter().map(|item| item.id.clone()).collect();
     let mut problems = Vec::new();
     items.retain(|item| {
-        let role = bound(item).filter(|role| unnamed.contains(&item.field) && !made.contains(role));
-        let mut lost = lost.iter().filter(|lost| binds(item, &lost.role));
-        let Some((_, lost)) = role.zip(lost.next()) else {
+        let Some(Content::Binding(bound, _)) = item.content().filter(|_| item.binds_own_role) else {
             return true;
         };
-        let what = match made_by(&item.manifest) {
-            Some((kind, name)) => format!("{kind} {name}"),
+        let Some(UnbuildableRole { role, field }) =
+            relied_on(unbuildable, &item.id, bound, |id| made.contains(id))
+        else {
+            return true;
+        };
+        let what = match item.grant() {
+            Some(grant) => format!("{} {}", grant.kind(), grant.name),
             None => item.id.to_string(),
         };
         let message = format!(
-            "{what} binds {}, which {} cannot make; it is not delivered, for a role of that name would be somebody else's: mend {}, or name another role in roleRef",
-            lost.role, lost.field, lost.field
+            "{what} is not delivered: {field} cannot make its role {role}; fix {field}, or name an existing role in roleRef (a role of that name on the cluster would belong to someone else)"
         );
         problems.push(Problem::new(&item.field, message));
         false
     });
     problems
-}
-
-/// The entries that bind a role without naming it.
-fn unnamed(permission: &ClusterPermission) -> BTreeSet<String> {
-    let wide = validate::cluster_role_bindings(permission).filter(|(_, binding)| binding.role_ref.is_none());
-    let bindings = permission.spec.role_bindings.iter().enumerate();
-    let bindings = bindings.filter(|(_, binding)| filled(binding.role_ref.name.as_deref()).is_none());
-    let bindings = bindings.map(|(i, _)| format!("spec.roleBindings[{i}]"));
-    wide.map(|(field, _)| field).chain(bindings).collect()
-}
-
-/// The role that an item binds, where it is; behind a selector that is nowhere in particular.
-fn bound(item: &Item) -> Option<Id> {
-    let content = item.manifest.get("spec").unwrap_or(&item.manifest);
-    let text = |part: &str| content.pointer(part).and_then(Value::as_str);
-    let kind = text("/roleRef/kind")?;
-    let namespace = Some(item.id.namespace.as_str()).filter(|_| kind == "Role");
-    Some(Id {
-        kind: kind.into(),
-        namespace: namespace.unwrap_or_default().into(),
-        name: text("/roleRef/name")?.into(),
-    })
 }

@@ -1,101 +1,14 @@
-//! What can be said of a spec without looking at anything else. Admission refuses with it; the plan skips with it.
+//! What of an entry can never work, as far as the spec alone tells.
 
 use k8s_openapi::{api::rbac::v1::Subject, apimachinery::pkg::apis::meta::v1::LabelSelector};
-use kube::{ResourceExt as _, core::Selector};
-use writ_api::rbac::{
-    ClusterPermission,
-    cluster_permission::{
-        BindingRoleRef, ClusterRoleBinding, HubRoleRef, MANAGED_SERVICE_ACCOUNT_GROUP,
-        MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP, Role, RoleBinding,
-    },
+use kube::core::Selector;
+use writ_api::rbac::cluster_permission::{
+    BindingRoleRef, ClusterRoleBinding, HubRoleRef, MANAGED_SERVICE_ACCOUNT_GROUP,
+    MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP, Role, RoleBinding,
 };
 use writ_runtime::segment;
 
-/// The longest name of a permission: its work's name has six characters more, and a work's name at most 188.
-pub const MAX_NAME: usize = 182;
-
-/// Something in a spec that can never work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The field, such as `spec.roleBindings[1].subjects[0].kind`.
-    pub field: String,
-    /// What is wrong with it, and the way out.
-    pub message: String,
-}
-
-impl Problem {
-    /// A problem with a field.
-    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            field: field.into(),
-            message: message.into(),
-        }
-    }
-}
-
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-/// Everything in this permission that can never work.
-pub fn all(permission: &ClusterPermission) -> Vec<Problem> {
-    let spec = &permission.spec;
-    let mut problems = Vec::new();
-    let name = permission.name_any();
-    if name.len() > MAX_NAME {
-        problems.push(Problem::new(
-            "metadata.name",
-            format!(
-                "has {} characters; the work that delivers it leaves room for {MAX_NAME}: choose a shorter name",
-                name.len()
-            ),
-        ));
-    }
-    for (field, binding) in cluster_role_bindings(permission) {
-        problems.extend(cluster_role_binding(&field, binding));
-        problems.extend(subjects(
-            &field,
-            binding.subject.as_ref(),
-            binding.subjects.as_deref(),
-            false,
-        ));
-    }
-    for (i, entry) in spec.roles.iter().enumerate() {
-        problems.extend(role(&format!("spec.roles[{i}]"), entry));
-    }
-    for (i, entry) in spec.role_bindings.iter().enumerate() {
-        let field = format!("spec.roleBindings[{i}]");
-        problems.extend(role_binding(&field, entry));
-        problems.extend(subjects(
-            &field,
-            entry.subject.as_ref(),
-            entry.subjects.as_deref(),
-            true,
-        ));
-    }
-    for (i, entry) in spec.role_refs.iter().enumerate() {
-        problems.extend(hub_role_ref(&format!("spec.roleRefs[{i}]"), entry));
-    }
-    problems
-}
-
-/// The ClusterRoleBindings that count, with their fields: the list, or the single one if the list is empty.
-pub fn cluster_role_bindings(
-    permission: &ClusterPermission,
-) -> impl Iterator<Item = (String, &ClusterRoleBinding)> {
-    let list = &permission.spec.cluster_role_bindings;
-    let single = permission
-        .spec
-        .cluster_role_binding
-        .iter()
-        .filter(|_| list.is_empty());
-    list.iter()
-        .enumerate()
-        .map(|(i, binding)| (format!("spec.clusterRoleBindings[{i}]"), binding))
-        .chain(single.map(|binding| ("spec.clusterRoleBinding".to_owned(), binding)))
-}
+use crate::cluster_permission::model::Problem;
 
 /// What is wrong with a ClusterRoleBinding, its subjects aside.
 pub fn cluster_role_binding(field: &str, binding: &ClusterRoleBinding) -> Vec<Problem> {
@@ -199,43 +112,12 @@ pub fn hub_role_ref(field: &str, reference: &HubRoleRef) -> Vec<Problem> {
     problems
 }
 
-/// What is wrong with the subjects of a binding.
-pub fn subjects(
-    field: &str,
-    single: Option<&Subject>,
-    list: Option<&[Subject]>,
-    namespaced: bool,
-) -> Vec<Problem> {
-    let entries = subject_entries(field, single, list);
-    if entries.is_empty() {
-        return vec![Problem::new(
-            format!("{field}.subjects"),
-            "is empty: a binding without subjects grants nothing; name one, or remove the binding",
-        )];
-    }
-    entries
-        .iter()
-        .flat_map(|(field, entry)| subject(field, entry, namespaced))
-        .collect()
-}
-
-/// The subjects that count, with their fields: the list, or the single one if the list is empty.
-pub fn subject_entries<'a>(
-    field: &str,
-    single: Option<&'a Subject>,
-    list: Option<&'a [Subject]>,
-) -> Vec<(String, &'a Subject)> {
-    let list = list.unwrap_or_default();
-    if list.is_empty() {
-        return single
-            .map(|s| (format!("{field}.subject"), s))
-            .into_iter()
-            .collect();
-    }
-    list.iter()
-        .enumerate()
-        .map(|(i, s)| (format!("{field}.subjects[{i}]"), s))
-        .collect()
+/// The problem of a binding without subjects.
+pub fn no_subjects(field: &str) -> Problem {
+    Problem::new(
+        format!("{field}.subjects"),
+        "is empty: a binding without subjects grants nothing; name one, or remove the binding",
+    )
 }
 
 /// What is wrong with one subject.

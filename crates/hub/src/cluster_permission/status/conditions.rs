@@ -1,21 +1,18 @@
-//! Pure: from the plan, the reports of the agent and the answers of the hub to the status of a permission.
-
-use std::collections::BTreeMap;
+//! The conditions of a permission.
 
 use kube::ResourceExt as _;
-use serde_json::Value;
-use writ_api::{
-    rbac::cluster_permission::{ClusterPermissionStatus, NamespaceSelection},
-    work::ManifestWork,
-};
+use writ_api::{rbac::cluster_permission::NamespaceSelection, work::ManifestWork};
 use writ_controller::condition::{self, Status, Wanted, clip};
 
 use super::{
-    build::{Item, Purpose},
-    names,
-    plan::{Invalid, Observation, Plan, words},
-    progress::{Progress, Waiting, left, progress, with_left},
-    report::{self, Feedback, Selected, id, reports},
+    feedback::{Selected, home_reports},
+    progress::{Progress, with_revocation},
+};
+use crate::cluster_permission::{
+    model::{Invalid, Item, Observation, Plan, Refused},
+    naming,
+    reports::{self, Feedback},
+    spec::summary,
 };
 
 /// How many problems, subjects or objects a message names.
@@ -34,57 +31,8 @@ const NOTHING_SELECTED: &str = "NothingSelected";
 const NOTHING_TO_DELIVER: &str =
     "the selectors select no namespace of the hub, so there is nothing to deliver";
 
-/// The answers of the hub to the writes of works, by number: what it said to the ones that it refused.
-pub type Refused = BTreeMap<usize, String>;
-
-/// The status that the permission shall have.
-pub fn status(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> ClusterPermissionStatus {
-    let mut status = seen.permission.status.clone().unwrap_or_default();
-    let generation = seen.permission.metadata.generation;
-    let waiting = Waiting::new(seen.permission, seen.cluster, seen.now);
-    let progress = progress(seen, plan, refused, &waiting);
-    let selections = report::selections(seen, plan);
-    let left = left(seen, plan, &selections, &waiting);
-    let left = left.as_deref();
-    let roles = checked(seen, plan, "Role");
-    let cluster_roles = checked(seen, plan, "ClusterRole");
-
-    let mut wanted = vec![
-        validation(plan),
-        subject_present(seen, plan, left),
-        created(seen, plan, refused),
-        told(applied(seen, plan, refused, &progress), left),
-    ];
-    wanted.extend(exist("ValidateRolesExist", "Roles", "roles", roles.as_ref()));
-    wanted.extend(exist(
-        "ValidateClusterRolesExist",
-        "ClusterRoles",
-        "cluster roles",
-        cluster_roles.as_ref(),
-    ));
-    let ready = ready(plan, &wanted, &progress, &selections, left);
-    wanted.push(told(ready, left));
-    status
-        .conditions
-        .retain(|c| wanted.iter().any(|w| w.type_ == c.type_));
-    for condition in &wanted {
-        condition::set(&mut status.conditions, condition, generation, seen.now);
-    }
-    status.resource_status = report::resources(seen, plan, status.resource_status.as_ref());
-    status.subjects = subjects(&plan.built.subjects);
-    status.namespace_selections = report::bounded(selections);
-    status
-}
-
-/// A condition that also says what is left.
-fn told(condition: Wanted, left: Option<&str>) -> Wanted {
-    Wanted {
-        message: with_left(&condition.message, left),
-        ..condition
-    }
-}
-
-fn validation(plan: &Plan) -> Wanted {
+/// Whether the permission as a whole can be delivered.
+pub fn validation(plan: &Plan) -> Wanted {
     let (holds, reason, message) = match plan.invalid {
         None => (true, "Valid", "the permission can be delivered"),
         Some(Invalid::Empty) => (false, "FailedValidationNoBindingsDefined", "no bindings defined"),
@@ -97,9 +45,10 @@ fn validation(plan: &Plan) -> Wanted {
     Wanted::new("Validation", holds, reason, message)
 }
 
-fn subject_present(seen: &Observation<'_>, plan: &Plan, left: Option<&str>) -> Wanted {
+/// Whether every subject exists.
+pub fn subject_present(seen: &Observation, plan: &Plan, revocation: Option<&str>) -> Wanted {
     let missing = &plan.built.missing;
-    if missing.is_empty() && seen.unread.accounts {
+    if missing.is_empty() && seen.not_synced.accounts {
         return Wanted::new("SubjectPresent", Status::Unknown, NOT_READ, not_read(plan));
     }
     if missing.is_empty() {
@@ -114,17 +63,17 @@ fn subject_present(seen: &Observation<'_>, plan: &Plan, left: Option<&str>) -> W
     if missing.len() > MAX_WORDS {
         words.push(format!("and {} more", missing.len() - MAX_WORDS));
     }
-    let what = if left.is_some() {
+    let what = if revocation.is_some() {
         "what was granted to it may still be in force"
     } else {
         "what was granted to it is revoked until it is there"
     };
-    let message = with_left(&format!("{}; {what}", words.join("; ")), left);
+    let message = with_revocation(&format!("{}; {what}", words.join("; ")), revocation);
     Wanted::new("SubjectPresent", false, "SubjectNotFound", message)
 }
 
 fn not_read(plan: &Plan) -> String {
-    let kinds: Vec<&str> = plan.built.unread.iter().copied().collect();
+    let kinds: Vec<&str> = plan.built.not_read.iter().copied().collect();
     format!(
         "the hub has not been able to read {} yet: what depends on them stays as it was; the log of the hub says why",
         kinds.join(", ")
@@ -133,7 +82,7 @@ fn not_read(plan: &Plan) -> String {
 
 /// Whether all entries are ones with selectors, evaluated by the hub, that select nothing, and nothing is left of what
 /// they selected before.
-fn selects_nothing(seen: &Observation<'_>, plan: &Plan) -> bool {
+fn selects_nothing(seen: &Observation, plan: &Plan) -> bool {
     let built = &plan.built;
     !built.selected_by_hub.is_empty()
         && built.items.is_empty()
@@ -143,7 +92,8 @@ fn selects_nothing(seen: &Observation<'_>, plan: &Plan) -> bool {
         && seen.works.is_empty()
 }
 
-fn created(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Wanted {
+/// Whether the works exist.
+pub fn created(seen: &Observation, plan: &Plan, refused: &Refused) -> Wanted {
     const TYPE: &str = "RBACManifestWorkCreated";
     if !refused.is_empty() {
         return Wanted::new(TYPE, false, "ManifestWorkRefused", refusal(seen, refused));
@@ -163,8 +113,9 @@ fn created(seen: &Observation<'_>, plan: &Plan, refused: &Refused) -> Wanted {
     )
 }
 
-fn applied(
-    seen: &Observation<'_>,
+/// Whether the agent has applied the works.
+pub fn applied(
+    seen: &Observation,
     plan: &Plan,
     refused: &Refused,
     progress: &[(usize, Progress<'_>)],
@@ -174,12 +125,12 @@ fn applied(
     let hint = |number: usize| {
         format!(
             "Run the following command to check the ManifestWork status:\nkubectl -n {namespace} get ManifestWork {} -o yaml",
-            names::work(seen.permission, number)
+            naming::work(&seen.permission, number)
         )
     };
     if !plan.built.problems.is_empty() {
         let failed = progress.iter().filter(|(_, p)| matches!(p, Progress::Failed(_)));
-        let mut message = vec![words(&plan.built.problems, MAX_WORDS)];
+        let mut message = vec![summary(&plan.built.problems, MAX_WORDS)];
         message.extend(failed.map(|(number, _)| failures(seen, *number)));
         let message = clip(&message.join("; "), MAX_MESSAGE);
         return Wanted::new(TYPE, false, "FailedBuildManifestWork", message);
@@ -221,20 +172,20 @@ fn applied(
 }
 
 /// One sentence for people and for `kubectl wait`.
-fn ready(
+pub fn ready(
     plan: &Plan,
     conditions: &[Wanted],
     progress: &[(usize, Progress<'_>)],
     selections: &[(NamespaceSelection, Selected)],
-    left: Option<&str>,
+    revocation: Option<&str>,
 ) -> Wanted {
-    // What somebody can put right comes before what follows from it.
+    // Causes come before what follows from them.
     let named = |type_: &str| {
         conditions
             .iter()
             .find(|c| c.type_ == type_ && c.status == Status::False)
     };
-    if named("Validation").is_none() && !plan.built.unread.is_empty() {
+    if named("Validation").is_none() && !plan.built.not_read.is_empty() {
         return Wanted::new("Ready", false, NOT_READ, not_read(plan));
     }
     let broken = named("Validation")
@@ -262,11 +213,12 @@ fn ready(
         };
         return Wanted::new("Ready", false, reason, format!("{}: {words}", selection.field));
     }
-    if let Some(left) = left {
-        return Wanted::new("Ready", false, "RevocationPending", format!("revocation {left}"));
+    if let Some(revocation) = revocation {
+        let message = format!("revocation {revocation}");
+        return Wanted::new("Ready", false, "RevocationPending", message);
     }
     if let Some(unknown) = conditions.iter().find(|c| c.status == Status::Unknown) {
-        // Nobody waits for what will not come.
+        // What cannot be looked up will not be answered: that is not pending.
         let reason = if unknown.reason == CANNOT_LOOK {
             CANNOT_LOOK
         } else {
@@ -282,22 +234,22 @@ fn ready(
     Wanted::new("Ready", true, "Granted", message)
 }
 
-fn refusal(seen: &Observation<'_>, refused: &Refused) -> String {
+fn refusal(seen: &Observation, refused: &Refused) -> String {
     let texts = refused
         .iter()
-        .map(|(number, text)| format!("ManifestWork {}: {text}", names::work(seen.permission, *number)));
+        .map(|(number, text)| format!("ManifestWork {}: {text}", naming::work(&seen.permission, *number)));
     clip(&texts.collect::<Vec<_>>().join("; "), 4096)
 }
 
 /// The objects of a work that the agent could not apply, with its words.
-fn failures(seen: &Observation<'_>, number: usize) -> String {
-    let reports = seen.works.get(&number).and_then(|w| w.status.as_ref());
+fn failures(seen: &Observation, number: usize) -> String {
+    let reports = seen.works.get(&number).into_iter();
     let mut words: Vec<String> = reports
-        .iter()
-        .flat_map(|s| &s.resource_status.manifests)
+        .flat_map(|work| reports::of(work))
         .filter_map(|report| {
             let applied = condition::find(&report.conditions, "Applied")?;
-            (applied.status != "True").then(|| format!("{}: {}", id(report), clip(&applied.message, 500)))
+            (applied.status != "True")
+                .then(|| format!("{}: {}", reports::id(report), clip(&applied.message, 500)))
         })
         .collect();
     let more = words.len().saturating_sub(MAX_WORDS);
@@ -308,74 +260,79 @@ fn failures(seen: &Observation<'_>, number: usize) -> String {
     words.join("; ")
 }
 
-/// The roles that are only looked at: which are missing, whether the agent has looked at all, and why it cannot.
-struct Checked {
+/// What became of `validate: true` for one kind of role.
+pub struct RoleCheck {
     missing: Vec<String>,
-    unknown: bool,
     unsearchable: Vec<String>,
+    unknown: bool,
 }
 
-fn checked(seen: &Observation<'_>, plan: &Plan, kind: &str) -> Option<Checked> {
-    if seen.permission.spec.validate != Some(true) {
-        return None;
+impl RoleCheck {
+    /// Of the roles of this kind, if they are to be checked.
+    pub fn of(seen: &Observation, plan: &Plan, kind: &str) -> Option<Self> {
+        if seen.permission.spec.validate != Some(true) {
+            return None;
+        }
+        let reports = home_reports(seen, plan);
+        let unsearchable = plan.built.unsearchable.iter().filter(|(of, _)| *of == kind);
+        let mut check = Self {
+            missing: Vec::new(),
+            unsearchable: unsearchable.map(|(_, words)| words.clone()).collect(),
+            unknown: plan.built.unchecked.contains(kind),
+        };
+        let items = || plan.built.items.iter();
+        for Item { id, .. } in items().filter(|item| item.is_stub() && item.id.kind == kind) {
+            let available = reports
+                .get(id)
+                .and_then(|(report, _)| condition::find(&report.conditions, "Available"));
+            match available.map(|c| c.status.as_str()) {
+                Some("True") => {}
+                Some("False") if id.namespace.is_empty() => check.missing.push(id.name.clone()),
+                Some("False") => check.missing.push(format!("{}/{}", id.namespace, id.name)),
+                _ => check.unknown = true,
+            }
+        }
+        let checks = |item: &&Item| item.grant().is_some_and(|grant| grant.validate);
+        for Item { id, .. } in items().filter(checks).filter(|_| kind == "Role") {
+            let feedback = Feedback::of(reports.get(id).map(|(report, _)| *report));
+            check.unknown |= !feedback.is_current();
+            let missing = feedback.text("rolesMissing").filter(|_| feedback.is_current());
+            check.missing.extend(missing.map(ToOwned::to_owned));
+        }
+        Some(check)
     }
-    let reports = reports(seen, plan);
-    let unsearchable = plan.built.unsearchable.iter().filter(|(of, _)| *of == kind);
-    let mut checked = Checked {
-        missing: Vec::new(),
-        unknown: plan.built.unchecked.contains(kind),
-        unsearchable: unsearchable.map(|(_, words)| words.clone()).collect(),
-    };
-    let stubs = plan
-        .built
-        .items
-        .iter()
-        .filter(|i| i.purpose == Purpose::Check && i.id.kind == kind);
-    for Item { id, .. } in stubs {
-        let available = reports
-            .get(id)
-            .and_then(|(report, _)| condition::find(&report.conditions, "Available"));
-        match available.map(|c| c.status.as_str()) {
-            Some("True") => {}
-            Some("False") if id.namespace.is_empty() => checked.missing.push(id.name.clone()),
-            Some("False") => checked.missing.push(format!("{}/{}", id.namespace, id.name)),
-            _ => checked.unknown = true,
+
+    /// The condition about Roles.
+    pub fn roles_exist(self) -> Wanted {
+        self.condition("ValidateRolesExist", "Roles", "roles")
+    }
+
+    /// The condition about ClusterRoles.
+    pub fn cluster_roles_exist(self) -> Wanted {
+        self.condition("ValidateClusterRolesExist", "ClusterRoles", "cluster roles")
+    }
+
+    fn condition(self, type_: &str, reason: &str, what: &str) -> Wanted {
+        if !self.missing.is_empty() {
+            let list = clip(&self.missing.join(", "), 4096);
+            let message = format!("The following {what} were not found: {list}");
+            Wanted::new(type_, false, &format!("{reason}NotFound"), message)
+        } else if !self.unsearchable.is_empty() {
+            let list = clip(&self.unsearchable.join("; "), 4096);
+            let message = format!("some referenced {what} cannot be looked up: {list}");
+            Wanted::new(type_, Status::Unknown, CANNOT_LOOK, message)
+        } else if self.unknown {
+            let message = format!("the agent has not looked for all referenced {what} yet");
+            Wanted::new(type_, Status::Unknown, "NotCheckedYet", message)
+        } else {
+            let message = format!("All referenced {what} were found");
+            Wanted::new(type_, true, &format!("All{reason}Found"), message)
         }
     }
-    let grants = plan.built.items.iter().filter(|item| {
-        let asked = item.manifest.pointer("/spec/validate") == Some(&Value::Bool(true));
-        item.purpose == Purpose::Grant && kind == "Role" && asked
-    });
-    for Item { id, .. } in grants {
-        let said = Feedback::of(reports.get(id).map(|(report, _)| *report));
-        checked.unknown |= !said.is_current();
-        let missing = said.text("rolesMissing").filter(|_| said.is_current());
-        checked.missing.extend(missing.map(ToOwned::to_owned));
-    }
-    Some(checked)
-}
-
-fn exist(type_: &str, reason: &str, what: &str, checked: Option<&Checked>) -> Option<Wanted> {
-    let checked = checked?;
-    Some(if !checked.missing.is_empty() {
-        let list = clip(&checked.missing.join(", "), 4096);
-        let message = format!("The following {what} were not found: {list}");
-        Wanted::new(type_, false, &format!("{reason}NotFound"), message)
-    } else if !checked.unsearchable.is_empty() {
-        let list = clip(&checked.unsearchable.join("; "), 4096);
-        let message = format!("nobody can look for all referenced {what}: {list}");
-        Wanted::new(type_, Status::Unknown, CANNOT_LOOK, message)
-    } else if checked.unknown {
-        let message = format!("the agent has not looked for all referenced {what} yet");
-        Wanted::new(type_, Status::Unknown, "NotCheckedYet", message)
-    } else {
-        let message = format!("All referenced {what} were found");
-        Wanted::new(type_, true, &format!("All{reason}Found"), message)
-    })
 }
 
 /// The subjects in a few words: the first three, and how many more.
-fn subjects(all: &[String]) -> Option<String> {
+pub fn subjects(all: &[String]) -> Option<String> {
     let mut distinct: Vec<&str> = Vec::new();
     for subject in all {
         if !distinct.contains(&subject.as_str()) {

@@ -1,4 +1,6 @@
-//! Pure: the status of a permission that is being deleted, and that somebody's finalizer keeps for a while.
+//! The status of a permission that is being deleted, and that a finalizer keeps for a while.
+
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -7,41 +9,35 @@ use writ_api::{
     rbac::{ClusterPermission, cluster_permission::ClusterPermissionStatus},
     work::ManifestWork,
 };
-use writ_controller::condition::{self, Wanted};
+use writ_controller::condition::Wanted;
 
-use super::progress::{Waiting, left_of};
+use super::progress::{Waiting, pending_deletion};
 
-/// What is left of it. Nothing else is true of it any more, but whom it was for.
-pub fn status(
+/// What is left of it: its last two conditions, and whom it was for.
+pub fn status_of_deleted(
     permission: &ClusterPermission,
-    works: &[ManifestWork],
+    works: &[Arc<ManifestWork>],
     cluster: Option<&ManagedCluster>,
     now: Timestamp,
 ) -> ClusterPermissionStatus {
     let mut status = permission.status.clone().unwrap_or_default();
-    let left = left_of(works, cluster, &Waiting::new(permission, cluster, now));
-    let message = left.map_or_else(
+    let generation = permission.metadata.generation;
+    let waiting = Waiting::new(permission, cluster, now);
+    let revocation = pending_deletion(works, cluster, &waiting);
+    let message = revocation.as_ref().map_or_else(
         || {
             format!(
                 "it is being deleted and everything that it granted is gone; its finalizers keep it: {}",
                 permission.finalizers().join(", ")
             )
         },
-        |left| format!("it is being deleted; revocation {left}"),
+        |revocation| format!("it is being deleted; revocation {revocation}"),
     );
-    let wanted = ["AppliedRBACManifestWork", "Ready"]
-        .map(|type_| Wanted::new(type_, false, "Deleting", message.as_str()));
-    status
-        .conditions
-        .retain(|c| wanted.iter().any(|w| w.type_ == c.type_));
-    for condition in &wanted {
-        condition::set(
-            &mut status.conditions,
-            condition,
-            permission.metadata.generation,
-            now,
-        );
-    }
+    let mut wanted = ["AppliedRBACManifestWork", "Ready"]
+        .map(|type_| Wanted::new(type_, false, "Deleting", message.as_str()))
+        .to_vec();
+    wanted.extend(waiting.condition(&[], revocation.as_deref()));
+    waiting.set_conditions(&mut status.conditions, &wanted, generation, now);
     status.resource_status = None;
     status.namespace_selections = Vec::new();
     status

@@ -1,4 +1,4 @@
-//! Pure: the agent's reports on single objects, folded.
+//! What the agent reports of single objects and of namespace grants, folded into the status.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use writ_api::{
     rbac::cluster_permission::{
         ClusterObjectStatus, NamespaceSelection, NamespacedObjectStatus, ResourceStatus,
     },
-    work::{FeedbackValue, FieldValue, ManifestCondition, ManifestWork},
+    work::{ManifestCondition, ManifestWork},
 };
 use writ_controller::condition::{self, clip};
 
-use super::{
-    build::{Id, Item, Purpose},
-    plan::{Observation, Plan},
-    progress::said_applied,
+use crate::cluster_permission::{
+    model::{Id, Item, Observation, Plan},
+    plan::manifest,
+    reports::{self, Feedback},
 };
 
 /// How many objects `resourceStatus` lists, and how many bytes it may have: the spec needs most of what an object may
@@ -29,29 +29,20 @@ const MAX_SELECTION_BYTES: usize = 128 * 1024;
 /// What an entry has besides its texts.
 const ENTRY: usize = 256;
 
-/// The object that a report is about.
-pub fn id(report: &ManifestCondition) -> Id {
-    Id {
-        kind: report.resource_meta.kind.clone(),
-        namespace: report.resource_meta.namespace.clone(),
-        name: report.resource_meta.name.clone(),
-    }
-}
-
-/// The reports on the objects that are at home in the works where they were made, with the work.
-pub fn reports<'a>(
-    seen: &Observation<'a>,
+/// The reports on objects from the works that are their home, with the work.
+pub fn home_reports<'a>(
+    seen: &'a Observation,
     plan: &Plan,
 ) -> BTreeMap<Id, (&'a ManifestCondition, &'a ManifestWork)> {
     let mut all = BTreeMap::new();
-    for (number, work) in seen.works {
+    for (number, work) in &seen.works {
         let Some(part) = plan.parts.get(number) else {
             continue;
         };
-        for report in work.status.iter().flat_map(|s| &s.resource_status.manifests) {
-            let id = id(report);
+        for report in reports::of(work) {
+            let id = reports::id(report);
             if part.home.contains(&id) {
-                all.insert(id, (report, *work));
+                all.insert(id, (report, &**work));
             }
         }
     }
@@ -70,8 +61,8 @@ pub enum Selected {
 }
 
 /// What became of each entry with a selector.
-pub fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelection, Selected)> {
-    let reports = reports(seen, plan);
+pub fn selections(seen: &Observation, plan: &Plan) -> Vec<(NamespaceSelection, Selected)> {
+    let reports = home_reports(seen, plan);
     let by_hub = plan.built.selected_by_hub.iter().map(|(field, count)| {
         let selection = NamespaceSelection {
             field: field.clone(),
@@ -86,7 +77,7 @@ pub fn selections(seen: &Observation<'_>, plan: &Plan) -> Vec<(NamespaceSelectio
         .built
         .items
         .iter()
-        .filter(|item| item.purpose == Purpose::Grant)
+        .filter(|item| item.grant().is_some())
         .map(|item| {
             let said = Feedback::of(reports.get(&item.id).map(|(report, _)| *report));
             let (selected, ready) = (said.number("selected"), said.number("ready"));
@@ -125,55 +116,14 @@ pub fn bounded(mut selections: Vec<(NamespaceSelection, Selected)>) -> Vec<Names
     list
 }
 
-/// What the agent says of a grant.
-pub struct Feedback<'a>(&'a [FeedbackValue]);
-
-impl<'a> Feedback<'a> {
-    /// In a report, if there is one.
-    pub fn of(report: Option<&'a ManifestCondition>) -> Self {
-        Self(
-            report
-                .map(|report| report.status_feedback.values.as_slice())
-                .unwrap_or_default(),
-        )
-    }
-
-    /// Whether it is about the grant as the managed cluster has it.
-    pub fn is_current(&self) -> bool {
-        let observed = self.number("observedGeneration");
-        observed.is_some() && observed >= self.number("generation")
-    }
-
-    /// A number.
-    pub fn number(&self, name: &str) -> Option<i64> {
-        self.find(name)?.integer
-    }
-
-    /// A text that is not empty.
-    pub fn text(&self, name: &str) -> Option<&'a str> {
-        self.find(name)?.string.as_deref().filter(|text| !text.is_empty())
-    }
-
-    fn find(&self, name: &str) -> Option<&'a FieldValue> {
-        self.0
-            .iter()
-            .find(|value| value.name == name)
-            .map(|value| &value.value)
-    }
-}
-
 /// One `Applied` condition per object, failing objects first, bounded.
-pub fn resources(
-    seen: &Observation<'_>,
-    plan: &Plan,
-    before: Option<&ResourceStatus>,
-) -> Option<ResourceStatus> {
-    let reports = reports(seen, plan);
+pub fn resources(seen: &Observation, plan: &Plan, before: Option<&ResourceStatus>) -> Option<ResourceStatus> {
+    let reports = home_reports(seen, plan);
     let mut entries: Vec<(Id, Condition)> = plan
         .built
         .items
         .iter()
-        .filter(|item| item.purpose == Purpose::Deliver)
+        .filter(|item| item.is_object())
         .filter_map(|item| {
             let (report, work) = reports.get(&item.id)?;
             let mut condition = object_condition(item, report, work, seen.now);
@@ -234,28 +184,23 @@ fn by_id(status: &ResourceStatus) -> BTreeMap<Id, &Condition> {
         ("ClusterRoleBinding", &status.cluster_role_bindings),
     ];
     let namespaced = [("Role", &status.roles), ("RoleBinding", &status.role_bindings)];
-    let id = |kind: &str, namespace: &str, name: &str| Id {
-        kind: kind.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-    };
     let mut all = BTreeMap::new();
     for (kind, list) in cluster {
         all.extend(
             list.iter()
-                .filter_map(|o| Some((id(kind, "", &o.name), o.condition.first()?))),
+                .filter_map(|o| Some((Id::new(kind, "", &o.name), o.condition.first()?))),
         );
     }
     for (kind, list) in namespaced {
         all.extend(
             list.iter()
-                .filter_map(|o| Some((id(kind, &o.namespace, &o.name), o.condition.first()?))),
+                .filter_map(|o| Some((Id::new(kind, &o.namespace, &o.name), o.condition.first()?))),
         );
     }
     all
 }
 
-/// What the agent says of one object, in the words that upstream's consumers look for.
+/// What the agent says of one object, in the words that consumers of OCM's status look for.
 fn object_condition(
     item: &Item,
     report: &ManifestCondition,
@@ -264,8 +209,9 @@ fn object_condition(
 ) -> Condition {
     let applied = condition::find(&report.conditions, "Applied");
     let mut manifests = work.spec.workload.manifests.iter();
-    // The hub may not have been able to write it: then the agent speaks of what was wanted before.
-    let written = manifests.any(|manifest| manifest.0 == item.manifest);
+    // Where the hub could not write the work, the agent speaks of what was wanted before.
+    let wanted = manifest::write(item);
+    let written = manifests.any(|manifest| manifest.0 == wanted);
     let stays = work.metadata.deletion_timestamp.is_none();
     let (status, reason, message) = match applied {
         None => (
@@ -278,7 +224,7 @@ fn object_condition(
             "ApplyPending",
             "the work does not hold it yet as it is wanted now",
         ),
-        Some(c) if c.observed_generation < work.metadata.generation || said_applied(work).is_none() => (
+        Some(c) if c.observed_generation < work.metadata.generation || reports::applied(work).is_none() => (
             "Unknown",
             "ApplyPending",
             "the agent has not applied the work as it is now",

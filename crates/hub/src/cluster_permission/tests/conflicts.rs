@@ -1,7 +1,7 @@
 //! Permissions that name the same object, and grants that keep their names.
 
 use super::*;
-use crate::cluster_permission::neighbours::grants_the_same;
+use manifest::{grants_the_same, read};
 
 /// A permission of that age, in seconds.
 fn aged(name: &str, age: u32, spec: Value) -> ClusterPermission {
@@ -121,7 +121,7 @@ fn accounts_that_come_and_go_do_not_change_whose_an_object_is() {
         assert!(world.ids().is_empty(), "{add_on:?}");
         // The same accounts are the same content, also while nobody could read them.
         world.permission = aged("p", 5, json!(older.spec));
-        world.unread.accounts = true;
+        world.not_synced.accounts = true;
         assert_eq!(world.ids(), ["RoleBinding a/x"], "{add_on:?}");
     }
 }
@@ -153,7 +153,7 @@ fn a_selector_of_the_hub_that_could_not_be_read_takes_and_gives_nothing() {
     let older = json!({"roleBindings": [{"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "x", "subject": user("bob"),
         "roleRef": role("view")}]});
     let mut world = world(aged("p", 5, named), vec![]);
-    world.by_agent = false;
+    world.selected_by = SelectedBy::Hub;
     world.reconcile();
     world.neighbours = vec![aged("z", 9, older)];
     assert_eq!(world.ids(), ["RoleBinding one/x"], "it stays as it was");
@@ -286,12 +286,12 @@ fn an_empty_list_in_a_rule_says_the_same_as_none() {
         for (mine, theirs) in [(one, other), (other, one)] {
             // What a work of before carries stays until the agent has taken over.
             let mut world = World::new(json!({"roles": [{"namespaceSelector": {}, "rules": mine}]}));
-            world.by_agent = false;
+            world.selected_by = SelectedBy::Hub;
             world.hub_namespaces = Some(vec![("one".into(), BTreeMap::new())]);
             world.reconcile();
             world.agent(&[]);
             world.works.get_mut(&1).unwrap().spec.workload.manifests[0].0["rules"] = theirs.clone();
-            world.by_agent = true;
+            world.selected_by = SelectedBy::Agent;
             let ids = world.ids();
             assert!(ids.contains(&"Role one/p".to_owned()), "{mine} {theirs}: {ids:?}");
 
@@ -312,7 +312,8 @@ fn an_empty_list_in_a_rule_says_the_same_as_none() {
                     None => &mut manifest["rules"],
                 };
                 *before = other.clone();
-                assert!(grants_the_same(manifest, &delivered), "{manifest}");
+                let (before, after) = (read(manifest).unwrap(), read(&delivered).unwrap());
+                assert!(grants_the_same(&before, &after), "{manifest}");
                 assert_ne!(*manifest, delivered);
             }
         }

@@ -4,7 +4,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use writ_api::work::{PRUNED_CONDITION, PRUNED_REASON};
 
 use super::*;
-use crate::cluster_permission::ending;
 
 fn granted() -> World {
     let mut world = World::new(
@@ -22,9 +21,9 @@ fn granted() -> World {
 }
 
 fn end(world: &mut World) -> ClusterPermissionStatus {
-    let works: Vec<ManifestWork> = world.works.values().cloned().collect();
+    let works: Vec<_> = world.works.values().cloned().map(Arc::new).collect();
     let now = Timestamp::from_second(world.now).unwrap();
-    let status = ending::status(&world.permission, &works, world.cluster.as_ref(), now);
+    let status = status_of_deleted(&world.permission, &works, world.cluster.as_ref(), now);
     world.permission.status = Some(status.clone());
     status
 }
@@ -46,10 +45,10 @@ fn it_says_what_is_left_and_when_nothing_is() {
     let types: Vec<&str> = first.conditions.iter().map(|c| c.type_.as_str()).collect();
     assert_eq!(
         types,
-        ["AppliedRBACManifestWork", "Ready"],
+        ["AppliedRBACManifestWork", "Ready", "Pending"],
         "the others say nothing any more"
     );
-    for condition in &first.conditions {
+    for condition in &first.conditions[..2] {
         let Condition { status, reason, .. } = condition;
         assert_eq!((status.as_str(), reason.as_str()), ("False", "Deleting"));
         assert_eq!(condition.observed_generation, Some(2));

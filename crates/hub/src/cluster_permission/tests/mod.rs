@@ -1,16 +1,19 @@
 //! Tables against the plan: a world that tests change, and what becomes of it.
 
+mod conflicts;
+mod deleting;
 mod delivery;
-mod ending;
-mod handover;
-mod left;
-mod named;
-mod neighbours;
-mod own;
+mod lingering;
+mod names;
+mod revocation;
 mod safety;
 mod spec;
+mod unbuildable_roles;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -22,11 +25,11 @@ use writ_api::{
 use writ_controller::condition;
 
 use super::{
-    build::Id,
-    plan::{AddOn, HubRole, Observation, Plan, Unread, plan},
-    split::Limits,
-    status::{Refused, status},
-    subjects::Account,
+    model::{
+        Account, AddOn, HubNamespaces, HubRole, Id, Limits, NotSynced, Observation, Plan, Refused, SelectedBy,
+    },
+    plan::{manifest, plan},
+    status::{status, status_of_deleted},
 };
 
 /// A hub in a test: what the controller would have observed.
@@ -39,9 +42,9 @@ struct World {
     not_own: BTreeMap<String, String>,
     add_on: Option<&'static str>,
     hub_roles: BTreeMap<Id, HubRole>,
-    by_agent: bool,
-    hub_namespaces: Option<Vec<(String, BTreeMap<String, String>)>>,
-    unread: Unread,
+    selected_by: SelectedBy,
+    hub_namespaces: Option<HubNamespaces>,
+    not_synced: NotSynced,
     neighbours: Vec<ClusterPermission>,
     limits: Limits,
     now: i64,
@@ -63,54 +66,54 @@ impl World {
             not_own: BTreeMap::new(),
             add_on: None,
             hub_roles: BTreeMap::new(),
-            by_agent: true,
+            selected_by: SelectedBy::Agent,
             hub_namespaces: None,
-            unread: Unread::default(),
+            not_synced: NotSynced::default(),
             neighbours: Vec::new(),
             limits: Limits::within(512_000),
             now: 1_800_000_000,
         }
     }
 
-    fn look<T>(&self, answer: impl FnOnce(&Observation<'_>) -> T) -> T {
-        let works = self.works.iter().map(|(n, w)| (*n, w)).collect();
+    fn observe(&self) -> Observation {
         let account = |name: &String| match self.not_own.get(name) {
             Some(why) => Account::NotOwn(why.clone()),
             None => Account::Own,
         };
-        let accounts = self.accounts.iter().map(|a| (a.clone(), account(a))).collect();
-        answer(&Observation {
-            permission: &self.permission,
-            works: &works,
-            cluster: self.cluster.as_ref(),
-            accounts: &accounts,
-            add_on: self.add_on.map_or(AddOn::Missing, AddOn::Namespace),
-            hub_roles: &self.hub_roles,
-            by_agent: self.by_agent,
-            hub_namespaces: self.hub_namespaces.as_deref(),
-            unread: self.unread,
-            neighbours: &self.neighbours,
+        let works = self.works.iter();
+        Observation {
+            permission: Arc::new(self.permission.clone()),
+            works: works.map(|(n, w)| (*n, Arc::new(w.clone()))).collect(),
+            cluster: self.cluster.clone().map(Arc::new),
+            accounts: self.accounts.iter().map(|a| (a.clone(), account(a))).collect(),
+            add_on: self
+                .add_on
+                .map_or(AddOn::Missing, |name| AddOn::Namespace(name.into())),
+            hub_roles: self.hub_roles.clone(),
+            selected_by: self.selected_by,
+            hub_namespaces: self.hub_namespaces.clone(),
+            not_synced: self.not_synced,
+            neighbours: self.neighbours.iter().cloned().map(Arc::new).collect(),
             executor: None,
             limits: self.limits,
             now: Timestamp::from_second(self.now).unwrap(),
-        })
+        }
     }
 
     fn plan(&self) -> Plan {
-        self.look(plan)
+        plan(&self.observe())
     }
 
     fn status(&self) -> ClusterPermissionStatus {
-        self.look(|seen| status(seen, &plan(seen), &Refused::new()))
+        let seen = self.observe();
+        status(&seen, &plan(&seen), &Refused::new())
     }
 
     /// What the controller does: writes the plan to the hub, and the status.
     fn reconcile(&mut self) {
-        let (plan, status) = self.look(|seen| {
-            let plan = plan(seen);
-            let status = status(seen, &plan, &Refused::new());
-            (plan, status)
-        });
+        let seen = self.observe();
+        let plan = plan(&seen);
+        let status = status(&seen, &plan, &Refused::new());
         self.permission.status = Some(status);
         for number in plan.delete {
             self.works.remove(&number);
@@ -145,7 +148,7 @@ impl World {
                 .iter()
                 .enumerate()
                 .map(|(ordinal, m)| {
-                    let id = Id::of(&m.0);
+                    let id = manifest::id(&m.0);
                     let ok = !broken.contains(&id.name.as_str());
                     all &= ok;
                     json!({
@@ -186,7 +189,7 @@ fn ids(work: &ManifestWork) -> Vec<String> {
         .workload
         .manifests
         .iter()
-        .map(|m| Id::of(&m.0).to_string())
+        .map(|m| manifest::id(&m.0).to_string())
         .collect()
 }
 

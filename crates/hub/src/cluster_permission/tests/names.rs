@@ -5,7 +5,7 @@ use writ_api::{authentication::ManagedServiceAccount, work::ManifestWorkSpec, wr
 use writ_apiserver::schema::Schema;
 
 use super::*;
-use crate::admission::manifests;
+use crate::{admission::manifests, cluster_permission::observe};
 
 /// What a ManifestWork may not name, and a binding in Kubernetes may.
 const ODD: [&str; 8] = ["a b", "a?b", "a#b", "a\\b", "a<b", "a>b", "a`b", "a\u{7}b"];
@@ -52,11 +52,7 @@ fn a_name_that_no_work_may_carry_is_the_problem_of_its_entry() {
                     rules: Vec::new(),
                     built_in: false,
                 };
-                let id = Id {
-                    kind: "ClusterRole".into(),
-                    namespace: String::new(),
-                    name: (*name).into(),
-                };
+                let id = Id::new("ClusterRole", "", name);
                 world.hub_roles.insert(id, role);
                 let stub = validate.then_some("ClusterRole view");
                 let wanted: Vec<&str> = [rest].into_iter().chain(stub).collect();
@@ -194,7 +190,7 @@ fn every_grant_is_one_that_the_agent_can_store() {
     let mut world = World::new(
         json!({"roleBindings": [{"namespaceSelector": {}, "name": ".foo", "subject": user("u"), "roleRef": {"kind": "Role"}}]}),
     );
-    world.by_agent = false;
+    world.selected_by = SelectedBy::Hub;
     world.hub_namespaces = Some(vec![("one".into(), BTreeMap::new())]);
     assert_eq!(world.ids(), ["RoleBinding one/.foo"]);
 }
@@ -237,11 +233,7 @@ fn a_role_that_the_system_has_for_extensions_is_never_taken() {
         (everywhere, "is one that Kubernetes brings"),
     ] {
         let mut world = adopting(spec);
-        let id = Id {
-            kind: "Role".into(),
-            namespace: "kube-system".into(),
-            name: name.into(),
-        };
+        let id = Id::new("Role", "kube-system", name);
         // Somebody took the label off that the hub would know it by.
         let role = HubRole {
             rules: Vec::new(),
@@ -323,9 +315,9 @@ fn the_agent_says_whose_a_service_account_is() {
             "metadata": {"name": "robot", "namespace": "cluster1", "generation": 2}, "spec": {"rotation": {}},
             "status": {"conditions": conditions}}))
         .unwrap();
-        assert_eq!(Account::of(&account), wanted, "{what}");
+        assert_eq!(observe::account(&account), wanted, "{what}");
         let going = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         account.metadata.deletion_timestamp = Some(going);
-        assert_eq!(Account::of(&account), None, "{what}, and it goes");
+        assert_eq!(observe::account(&account), None, "{what}, and it goes");
     }
 }

@@ -73,7 +73,7 @@ fn a_revocation_that_waits_for_the_agent_is_told_by_whatever_wins() {
         world.permission.spec.role_bindings[0].subject = serde_json::from_value(user("other")).unwrap();
     };
     let not_read: Change = |world| {
-        world.unread.accounts = true;
+        world.not_synced.accounts = true;
         world.permission.spec.role_bindings.truncate(1);
     };
     let applied = "AppliedRBACManifestWork";
@@ -158,7 +158,7 @@ fn a_revocation_that_waits_for_the_agent_is_told_by_whatever_wins() {
         assert!(message.contains("revocation pending"), "{what}: {message}");
 
         // The agent is back: it has done it, and no word of it stays.
-        world.unread.accounts = false;
+        world.not_synced.accounts = false;
         if world.cluster.is_some() {
             available(&mut world, true);
         }

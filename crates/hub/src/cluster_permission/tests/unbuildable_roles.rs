@@ -16,7 +16,7 @@ fn bindings(world: &World) -> BTreeMap<String, bool> {
     bindings
         .map(|m| {
             let said = &m.0["metadata"]["annotations"][BOUND_ROLE_ANNOTATION];
-            let id = Id::of(&m.0);
+            let id = manifest::id(&m.0);
             let name = if id.kind == "NamespaceGrant" {
                 "selected".into()
             } else {
@@ -28,11 +28,7 @@ fn bindings(world: &World) -> BTreeMap<String, bool> {
 }
 
 fn hub_role(world: &mut World, kind: &str, namespace: &str, name: &str, built_in: bool) {
-    let id = Id {
-        kind: kind.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-    };
+    let id = Id::new(kind, namespace, name);
     let rules = serde_json::from_value(rules()).unwrap();
     world.hub_roles.insert(id, HubRole { rules, built_in });
 }
@@ -156,8 +152,8 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
                 "roleBindings": [here("a", json!({"kind": "ClusterRole"})), kept]}),
             vec![rest],
             vec![
-                "spec.clusterRoleBindings[0]: ClusterRoleBinding wide binds ClusterRole admin, which spec.clusterRole",
-                "spec.roleBindings[0]: RoleBinding a/here binds ClusterRole admin, which spec.clusterRole",
+                "spec.clusterRoleBindings[0]: ClusterRoleBinding wide is not delivered: spec.clusterRole cannot make its role ClusterRole admin",
+                "spec.roleBindings[0]: RoleBinding a/here is not delivered: spec.clusterRole cannot make its role ClusterRole admin",
             ],
         ),
         (
@@ -176,7 +172,7 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             vec![rest],
             vec![
                 "spec.clusterRole: ClusterRole p has ",
-                "spec.clusterRoleBindings[0]: ClusterRoleBinding wide binds ClusterRole p, which spec.clusterRole",
+                "spec.clusterRoleBindings[0]: ClusterRoleBinding wide is not delivered: spec.clusterRole cannot make its role ClusterRole p",
             ],
         ),
         (
@@ -185,7 +181,9 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             json!({"roles": [{"namespace": "a", "rules": large}, {"namespace": "b", "rules": rules()}],
                 "roleBindings": [here("a", json!({"kind": "Role"})), here("b", json!({"kind": "Role"})), kept]}),
             vec!["Role b/p", "RoleBinding b/here", rest],
-            vec!["spec.roleBindings[0]: RoleBinding a/here binds Role a/p, which spec.roles[0]"],
+            vec![
+                "spec.roleBindings[0]: RoleBinding a/here is not delivered: spec.roles[0] cannot make its role Role a/p",
+            ],
         ),
         (
             "a selected Role is too large, and a named one is not",
@@ -193,7 +191,9 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             json!({"roles": [{"namespaceSelector": {}, "rules": large}, {"namespace": "b", "rules": rules()}],
                 "roleBindings": [here("a", json!({"kind": "Role"})), here("b", json!({"kind": "Role"})), kept]}),
             vec!["Role b/p", "RoleBinding b/here", rest],
-            vec!["spec.roleBindings[0]: RoleBinding a/here binds Role p, which spec.roles[0]"],
+            vec![
+                "spec.roleBindings[0]: RoleBinding a/here is not delivered: spec.roles[0] cannot make its role Role p",
+            ],
         ),
         (
             "a selected Role is one that Kubernetes brings",
@@ -202,8 +202,8 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
                 "roleBindings": [here("kube-system", json!({"kind": "Role"})), selected(json!({"kind": "Role"})), kept]}),
             vec![rest],
             vec![
-                "spec.roleBindings[0]: RoleBinding kube-system/here binds Role extension-",
-                "spec.roleBindings[1]: RoleBinding here binds Role extension-",
+                "spec.roleBindings[0]: RoleBinding kube-system/here is not delivered: spec.roles[0] cannot make its role Role extension-",
+                "spec.roleBindings[1]: RoleBinding here is not delivered: spec.roles[0] cannot make its role Role extension-",
             ],
         ),
         (
@@ -211,7 +211,9 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             "p",
             json!({"roles": [{"rules": rules()}], "roleBindings": [here("a", json!({"kind": "Role"})), kept]}),
             vec![rest],
-            vec!["spec.roleBindings[0]: RoleBinding a/here binds Role p, which spec.roles[0]"],
+            vec![
+                "spec.roleBindings[0]: RoleBinding a/here is not delivered: spec.roles[0] cannot make its role Role p",
+            ],
         ),
         (
             "the hub does not have it",
@@ -219,7 +221,7 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             json!({"roleRefs": [{"kind": "ClusterRole", "name": "p"}], "clusterRoleBindings": wide(None), "roleBindings": [kept]}),
             vec![rest],
             vec![
-                "spec.clusterRoleBindings[0]: ClusterRoleBinding wide binds ClusterRole p, which spec.roleRefs[0]",
+                "spec.clusterRoleBindings[0]: ClusterRoleBinding wide is not delivered: spec.roleRefs[0] cannot make its role ClusterRole p",
             ],
         ),
         (
