@@ -12,18 +12,17 @@
 //! [`validate`] says what can never work, [`build`] makes objects of entries, [`split`] puts them into works,
 //! [`plan`] joins these, [`status`] folds the agent's reports, [`controller`] watches and writes differences.
 
+mod apply;
 mod controller;
-mod expected;
+mod dependents;
+mod former_works;
 pub mod model;
 pub mod naming;
 mod observe;
-mod packed;
 mod plan;
-mod replace;
 mod reports;
 pub mod spec;
 mod status;
-mod watches;
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,11 @@ mod deleting;
 mod feedback;
 mod progress;
 
-use writ_api::rbac::cluster_permission::ClusterPermissionStatus;
-use writ_controller::condition::Wanted;
+use writ_api::rbac::{
+    ClusterPermission,
+    cluster_permission::{CONDITION_PENDING, ClusterPermissionStatus},
+};
+use writ_controller::condition::{self, Wanted};
 
 pub use self::deleting::status_of_deleted;
 use self::{
@@ -45,4 +48,17 @@ pub fn status(seen: &Observation, plan: &Plan, refused: &Refused) -> ClusterPerm
     status.subjects = subjects(&plan.built.subjects);
     status.namespace_selections = feedback::bounded(selections);
     status
+}
+
+/// Whether the status only says that the agent has not answered yet. A stored `Ready` of this generation that does not hold any
+/// more is replaced at once.
+pub fn is_answer_awaited(permission: &ClusterPermission, status: &ClusterPermissionStatus) -> bool {
+    let ready = condition::find(&status.conditions, "Ready");
+    let is_pending = condition::is_true(&status.conditions, CONDITION_PENDING)
+        || ready.is_some_and(|ready| ready.reason == "Pending");
+    let stored = permission.status.iter().flat_map(|status| &status.conditions);
+    let is_stale = stored
+        .filter(|c| c.type_ == "Ready" && c.status == "True")
+        .any(|c| c.observed_generation == permission.metadata.generation);
+    is_pending && !is_stale
 }
