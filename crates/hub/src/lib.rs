@@ -4,12 +4,12 @@
 //! they meet through objects in the hub's API server.
 
 pub mod admission;
+mod advice;
 pub mod agent_identity;
 pub mod caches;
 pub mod cluster_permission;
 pub mod cluster_set;
 mod csr;
-mod install;
 pub mod managed_service_account;
 pub mod names;
 pub mod options;
@@ -125,7 +125,7 @@ pub async fn run(
             identity,
             Timing::default(),
         )
-        .advise(install::ADVICE)
+        .advise(advice::NAMESPACE_MISSING)
         .run(shutdown, |lost| {
             let context = Context {
                 // A leader starts from what the server shows, not from what it knew the last time.
