@@ -3,8 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
-use writ_fleet::{Fleet, manifests};
-use writ_testenv::git::Repository;
+use writ_fleet::{Fleet, git::Repository, manifests};
 
 /// On the hub.
 const HUB: &str = include_str!("../examples/hub.yaml");

@@ -20,6 +20,7 @@ use kube::{
 use tokio::sync::OnceCell;
 use writ_apiserver::{Definitions, Recorder, Server};
 use writ_process::token;
+#[cfg(feature = "real")]
 use writ_testenv::{ControlPlane, Options};
 
 /// How many definitions are installed at a time.
@@ -46,6 +47,7 @@ impl Kind {
 
 enum Plane {
     Embedded(Server),
+    #[cfg(feature = "real")]
     #[expect(dead_code, reason = "held to keep the servers running")]
     Real(Box<ControlPlane>),
     /// Another process runs it.
@@ -76,15 +78,7 @@ impl Cluster {
     ) -> Result<Self> {
         let keeps = data.is_some();
         let (kubeconfig, plane) = match kind {
-            Kind::Real => {
-                let plane = ControlPlane::start(Options {
-                    port,
-                    data,
-                    ..Options::default()
-                })
-                .await?;
-                (plane.kubeconfig().clone(), Plane::Real(Box::new(plane)))
-            }
+            Kind::Real => real(port, data).await?,
             Kind::Embedded => {
                 let mut builder = Server::builder().port(port).definitions(definitions().await?);
                 if let Some(folder) = data {
@@ -117,12 +111,14 @@ impl Cluster {
     }
 
     async fn new(name: &str, kubeconfig: Kubeconfig, plane: Plane) -> Result<Self> {
+        let admin = if let Plane::Embedded(server) = &plane {
+            server.client()
+        } else {
+            client(kubeconfig.clone()).await?
+        };
         Ok(Self {
             name: name.into(),
-            admin: match &plane {
-                Plane::Embedded(server) => server.client(),
-                _ => client(kubeconfig.clone()).await?,
-            },
+            admin,
             kubeconfig,
             plane,
         })
@@ -263,6 +259,26 @@ impl Cluster {
             .await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
+}
+
+#[cfg(feature = "real")]
+async fn real(port: u16, data: Option<PathBuf>) -> Result<(Kubeconfig, Plane)> {
+    let options = Options {
+        port,
+        data,
+        ..Options::default()
+    };
+    let plane = ControlPlane::start(options).await?;
+    Ok((plane.kubeconfig().clone(), Plane::Real(Box::new(plane))))
+}
+
+#[cfg(not(feature = "real"))]
+#[expect(clippy::unused_async, reason = "the same signature as with the feature")]
+async fn real(_: u16, _: Option<PathBuf>) -> Result<(Kubeconfig, Plane)> {
+    anyhow::bail!(
+        "this writ was built without real control planes, as those of the images are; \
+         `cargo install --path crates/cli` builds one that starts them"
+    )
 }
 
 /// Writ's definitions as an embedded server stores them: made once in a process, and given to every cluster.

@@ -1,4 +1,4 @@
-//! Git repositories for tests, written without the `git` program.
+//! Git repositories, written without the `git` program: for the example of `writ up`, the tour and tests.
 
 use std::{
     fs,

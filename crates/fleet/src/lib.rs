@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod everything;
 pub mod fleet;
+pub mod git;
 pub mod manifests;
 pub mod wait;
 

@@ -12,9 +12,7 @@
 
 pub mod assets;
 mod etcd;
-#[cfg(feature = "git")]
-pub mod git;
-#[cfg(feature = "git")]
+#[cfg(feature = "git_http")]
 pub mod git_http;
 pub mod harness;
 mod pki;

@@ -11,10 +11,9 @@ use clap::{Args, ValueEnum};
 use kube::config::Kubeconfig;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options};
+use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options, git::Repository};
 use writ_process::private;
 use writ_process::supervise;
-use writ_testenv::git::Repository;
 
 use crate::{example, live, process, progress};
 

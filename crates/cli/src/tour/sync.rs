@@ -4,8 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use writ_api::configsync::RootSync;
-use writ_fleet::fleet::SYNC_NAMESPACE;
-use writ_testenv::git::Repository;
+use writ_fleet::{fleet::SYNC_NAMESPACE, git::Repository};
 
 use super::{
     guide::Guide,
