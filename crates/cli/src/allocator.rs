@@ -8,7 +8,7 @@ const PURGE_DELAY: (&str, &str) = ("MIMALLOC_PURGE_DELAY", "0");
 
 /// The allocator is told by the environment in which the process begins, and in no other way without unsafe code: so
 /// the process begins anew, under its own number. Where that is not possible it goes on as it is.
-pub fn begin() {
+pub fn return_memory_at_once() {
     let (name, value) = PURGE_DELAY;
     if env::var_os(name).is_some() {
         return;

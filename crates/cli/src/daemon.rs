@@ -15,7 +15,7 @@ pub const INTERRUPTED: u8 = 130;
 
 /// The flags of every long-running command.
 #[derive(Clone, Debug, Args)]
-pub struct ProcessFlags {
+pub struct DaemonFlags {
     /// Serve /livez, /readyz and /metrics on this address.
     #[arg(long, value_name = "ADDRESS")]
     pub health_address: Option<SocketAddr>,
@@ -44,7 +44,7 @@ pub async fn impatience(stopping: &CancellationToken) {
 }
 
 /// Readiness and shutdown of this process; starts the health server if one is asked for.
-pub async fn start(flags: &ProcessFlags) -> Result<(Health, CancellationToken)> {
+pub async fn start(flags: &DaemonFlags) -> Result<(Health, CancellationToken)> {
     let (health, shutdown) = (Health::default(), shutdown()?);
     if let Some(address) = flags.health_address {
         let bound = health::serve(&health, address, shutdown.clone()).await?;

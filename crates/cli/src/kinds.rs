@@ -11,7 +11,7 @@ use writ_api::{
     work::ManifestWork,
 };
 
-use crate::fleet::Choice;
+use crate::cluster_choice::Choice;
 
 /// A kind with the words that mean it.
 pub struct Kind {

@@ -1,23 +1,21 @@
 //! The programs of writ: `writ` with every command, and `writ-agent`, which is the command `agent` alone. An agent lives
 //! in every cluster, and the pages of its program are most of what it occupies.
 
+mod access_question;
+mod allocator;
+mod cluster_choice;
 mod commands;
 mod connect;
+mod daemon;
 mod describe;
 mod example;
-mod fleet;
+mod flags;
 mod grant;
 mod kinds;
-mod live;
 mod output;
-mod process;
-mod progress;
-mod question;
 mod reference;
-mod screen;
-mod thrift;
+mod terminal;
 mod tour;
-mod webhook;
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -99,11 +97,11 @@ pub fn agent() -> ExitCode {
 fn run(lasting: bool, command: impl Future<Output = Result<ExitCode>>) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(logs::filter(std::env::var("WRIT_LOG").ok().as_deref()))
-        .with_writer(screen::Logs)
+        .with_writer(terminal::log_screen::Logs)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     if lasting {
-        thrift::begin();
+        allocator::return_memory_at_once();
     }
     if rustls::crypto::aws_lc_rs::default_provider()
         .install_default()

@@ -8,11 +8,11 @@ use serde::Serialize;
 use writ_authz::{Explanation, Identity, Index, Missing, ObjectName, Subject, SubjectKind};
 
 use crate::{
+    access_question::{self, Question, Resolved, Who, subject},
+    cluster_choice::{self, Choice},
     connect::Connection,
-    fleet::{self, Choice},
     output::{self, Format},
-    progress,
-    question::{self, Question, Resolved, Who, subject},
+    terminal,
 };
 
 /// The flags that the three questions share.
@@ -41,13 +41,13 @@ impl Asked {
                 "account:{name} is an account of managed clusters: name one with --cluster, or ask --all; where it lives it is serviceaccount:NAMESPACE/{name}"
             );
         }
-        let chosen = fleet::choose(&self.connection, &self.choice).await?;
-        let bar = progress::spinner(format!("reading the roles of {} clusters", chosen.len()));
-        let answers = fleet::ask(chosen, |cluster, client| async move {
+        let chosen = cluster_choice::choose(&self.connection, &self.choice).await?;
+        let bar = terminal::spinner(format!("reading the roles of {} clusters", chosen.len()));
+        let answers = cluster_choice::ask(chosen, |cluster, client| async move {
             tokio::try_join!(
                 self.question.resolve(&client),
                 self.identity(who, &cluster),
-                question::index(&client)
+                access_question::index(&client)
             )
         })
         .await;
@@ -61,7 +61,7 @@ impl Asked {
             Who::Known(identity) => Ok(identity.clone()),
             Who::Account(name) => {
                 let hub = self.connection.client().await?;
-                let namespace = fleet::account_namespace(&hub, cluster).await?;
+                let namespace = cluster_choice::account_namespace(&hub, cluster).await?;
                 Ok(Identity::service_account(&namespace, name))
             }
         }

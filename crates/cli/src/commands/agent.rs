@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{Client, config::Kubeconfig};
 use tokio_util::sync::CancellationToken;
@@ -16,10 +16,10 @@ use writ_agent::{
     registration::{identity, joined_before, keep, store::Store},
 };
 
-use super::join::{HowToJoin, cluster_name};
 use crate::{
     connect::{Connection, self_contained},
-    process::{self, ProcessFlags},
+    daemon::{self, DaemonFlags},
+    flags::{JoinFlags, cluster_name, duration, label},
 };
 
 /// How often a missing bootstrap kubeconfig is looked for.
@@ -49,7 +49,7 @@ pub struct Agent {
     #[arg(long = "cluster-label", value_name = "KEY=VALUE", value_parser = label)]
     cluster_labels: Vec<(String, String)>,
     #[command(flatten)]
-    how: HowToJoin,
+    how: JoinFlags,
     /// The kubeconfig of the managed cluster; default: this pod's own account.
     #[arg(long, value_name = "FILE")]
     spoke_kubeconfig: Option<PathBuf>,
@@ -94,7 +94,7 @@ pub struct Agent {
     #[command(flatten)]
     ocm: OcmFlags,
     #[command(flatten)]
-    process: ProcessFlags,
+    process: DaemonFlags,
 }
 
 /// Flags that deployments of OCM's `work agent` carry. What means nothing here is accepted and has no effect; what would
@@ -218,7 +218,7 @@ impl Agent {
                 namespace: self.agent_namespace.clone(),
             },
         };
-        let (health, shutdown) = process::start(&self.process).await?;
+        let (health, shutdown) = daemon::start(&self.process).await?;
         self.ocm.end_with_files(&shutdown);
         let spoke = health.counted("spoke", spoke);
         let known = joined_before(&store, &self.cluster_name).await;
@@ -380,22 +380,6 @@ fn at(file: &Path) -> Connection {
     }
 }
 
-/// A label as people write it.
-fn label(text: &str) -> Result<(String, String)> {
-    text.split_once('=')
-        .filter(|(key, _)| !key.is_empty())
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .ok_or_else(|| anyhow!("{text:?} is not KEY=VALUE"))
-}
-
-/// A duration as Go and people write it: `1h`, `90s`, `1h30m0s`.
-pub fn duration(text: &str) -> Result<Duration> {
-    let parsed: jiff::SignedDuration = text
-        .parse()
-        .map_err(|error| anyhow!("{text:?} is no duration such as 90s or 1h30m: {error}"))?;
-    Duration::try_from(parsed).map_err(|_| anyhow!("{text:?} is negative"))
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -469,13 +453,5 @@ mod tests {
             let refusal = parse(&[flag]).ocm.check().unwrap_err().to_string();
             assert!(refusal.contains(words), "{refusal}");
         }
-    }
-
-    #[test]
-    fn durations_are_written_as_go_does() {
-        assert_eq!(duration("1h0m0s").unwrap(), Duration::from_hours(1));
-        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
-        assert!(duration("-1s").unwrap_err().to_string().contains("negative"));
-        assert!(duration("soon").unwrap_err().to_string().contains("no duration"));
     }
 }

@@ -17,9 +17,9 @@ use writ_api::cluster::{
 use writ_controller::tolerant::{self, Guarded};
 
 use crate::{
+    cluster_choice::{self, Choice},
     connect::{Connection, explain},
     describe::{self, Condition, Report},
-    fleet::{self, Choice},
     kinds::{self, Kind},
     output::{self, Format},
 };
@@ -90,9 +90,9 @@ impl Describe {
             None => self.connection.namespace()?,
             named => named.clone(),
         };
-        let chosen = fleet::choose(&self.connection, &self.choice).await?;
+        let chosen = cluster_choice::choose(&self.connection, &self.choice).await?;
         let (asked, kind, namespace) = (&self, &kind, namespace.as_deref());
-        let (found, missing) = fleet::ask(chosen, |cluster, client| async move {
+        let (found, missing) = cluster_choice::ask(chosen, |cluster, client| async move {
             match find(&client, kind, name, namespace).await? {
                 Some(object) => Ok(Some(asked.describe(&client, kind, &cluster, object).await?)),
                 None => Ok(None),

@@ -17,9 +17,9 @@ use writ_api::cluster::ManagedCluster;
 use writ_controller::condition;
 use writ_hub::registration::{people, plan::CONDITION_DELETING};
 
-use super::agent::duration;
 use crate::{
     connect::{Connection, explain},
+    flags::duration,
     output::{self, Format},
 };
 

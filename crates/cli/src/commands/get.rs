@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    cluster_choice::{self, Choice, Chosen},
     connect::{Connection, explain},
-    fleet::{self, Choice, Chosen},
     kinds::{self, Kind},
     output::{self, Format},
 };
@@ -100,7 +100,7 @@ impl Get {
             Print::Yaml => Some(Format::Yaml),
             Print::Name => Some(Format::Name),
         };
-        let chosen = fleet::choose(&self.connection, &self.choice).await?;
+        let chosen = cluster_choice::choose(&self.connection, &self.choice).await?;
         let missing = match format {
             Some(_) if self.watch => bail!("--watch prints rows: leave -o out, or say -o wide"),
             Some(format) => self.objects(&wanted, chosen, format).await?,
@@ -112,7 +112,7 @@ impl Get {
 
     async fn tables(&self, wanted: &Wanted<'_>, chosen: Chosen) -> Result<Option<Error>> {
         let (found, missing) =
-            fleet::ask(chosen, |_, client| async move { wanted.table(&client).await }).await?;
+            cluster_choice::ask(chosen, |_, client| async move { wanted.table(&client).await }).await?;
         let shown = self.shown(wanted);
         let header = found.first().map(|(_, table)| shown.header(table.columns()));
         let rows: Vec<Vec<String>> = found
@@ -185,7 +185,7 @@ impl Get {
 
     async fn objects(&self, wanted: &Wanted<'_>, chosen: Chosen, format: Format) -> Result<Option<Error>> {
         let (found, missing) =
-            fleet::ask(chosen, |_, client| async move { wanted.objects(&client).await }).await?;
+            cluster_choice::ask(chosen, |_, client| async move { wanted.objects(&client).await }).await?;
         let objects = || {
             let all = found.iter();
             all.flat_map(|(cluster, objects)| objects.iter().map(move |object| (cluster, object)))

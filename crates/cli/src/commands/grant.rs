@@ -24,7 +24,7 @@ use crate::{
     connect::{Connection, explain},
     grant::{self, Grant as Wanted},
     output::{self, Format, clean},
-    progress,
+    terminal,
 };
 
 /// How often a permission that somebody else changed meanwhile is read again.
@@ -283,7 +283,7 @@ fn told(permission: &ClusterPermission) -> Told {
 /// lacks.
 async fn wait(api: &Api<ClusterPermission>, cluster: &str, name: &str) -> Result<Option<String>> {
     let last = Mutex::new(Told::Waiting(String::new()));
-    let bar = progress::spinner(format!("waiting for {cluster}"));
+    let bar = terminal::spinner(format!("waiting for {cluster}"));
     let is_told = |permission: Option<&ClusterPermission>| {
         let now = permission.map_or(Told::Waiting("it is gone".into()), told);
         // Whoever mistyped a namespace does not want to hear of it after a minute.
@@ -392,7 +392,7 @@ impl Revoke {
                 let api: Api<ClusterPermission> = Api::namespaced(client.clone(), &cluster);
                 if grant::is_empty(&one.permission.spec) {
                     let uid = one.permission.uid().unwrap_or_default();
-                    let bar = progress::spinner(format!("waiting for {cluster}"));
+                    let bar = terminal::spinner(format!("waiting for {cluster}"));
                     let gone = wait_until(&api, &cluster, &name, conditions::is_deleted(&uid)).await;
                     bar.finish_and_clear();
                     gone.with_context(|| format!("{cluster} still has it"))?;

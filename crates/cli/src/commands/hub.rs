@@ -15,8 +15,8 @@ use writ_process::{
 
 use crate::{
     connect::Connection,
-    process::{self, ProcessFlags},
-    webhook::WebhookFlags,
+    daemon::{self, DaemonFlags},
+    flags::WebhookFlags,
 };
 
 /// Run the controllers and the admission of a hub.
@@ -75,7 +75,7 @@ pub struct Hub {
     #[arg(long, default_value = "any", value_parser = key_grants)]
     exclusive_key_grants: KeyGrants,
     #[command(flatten)]
-    process: ProcessFlags,
+    process: DaemonFlags,
 }
 
 fn agent_rights(text: &str) -> Result<AgentRights, String> {
@@ -126,7 +126,7 @@ impl Hub {
         let admission = AdmissionOptions::default();
         let options = writ_hub::Options {
             controllers: self.controllers,
-            leader_election: (!self.no_leader_election).then(process::identity),
+            leader_election: (!self.no_leader_election).then(daemon::identity),
             admission: AdmissionOptions {
                 webhooks: self.webhooks == Switch::On,
                 server: webhook::Options {
@@ -163,7 +163,7 @@ impl Hub {
             agent_rights: self.agent_rights,
             registration_driver: self.registration_driver,
         };
-        let (health, shutdown) = process::start(&self.process).await?;
+        let (health, shutdown) = daemon::start(&self.process).await?;
         let client = health.counted("hub", client);
         writ_hub::run(client, options, health, shutdown).await?;
         Ok(ExitCode::SUCCESS)

@@ -9,8 +9,8 @@ use writ_sync::Clients;
 
 use crate::{
     connect::Connection,
-    process::{self, ProcessFlags},
-    webhook::WebhookFlags,
+    daemon::{self, DaemonFlags},
+    flags::WebhookFlags,
 };
 
 /// Run RootSyncs and RepoSyncs: their bindings, and their reconcilers.
@@ -46,7 +46,7 @@ pub struct Sync {
     #[arg(long, value_name = "SYNC", hide = true)]
     reconcile: Option<String>,
     #[command(flatten)]
-    process: ProcessFlags,
+    process: DaemonFlags,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -90,9 +90,9 @@ impl Sync {
             cache: self.cache.unwrap_or(defaults.cache),
             image: self.image.unwrap_or(defaults.image),
             tenants_read_local: self.tenants_read_local,
-            leader_election: (!self.no_leader_election).then(process::identity),
+            leader_election: (!self.no_leader_election).then(daemon::identity),
         };
-        let (health, shutdown) = process::start(&self.process).await?;
+        let (health, shutdown) = daemon::start(&self.process).await?;
         match self.reconcile {
             Some(sync) => {
                 let id = sync

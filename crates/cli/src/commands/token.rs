@@ -9,9 +9,9 @@ use writ_agent::registration::identity;
 use writ_fleet::fleet::HUB_NAMESPACE;
 use writ_process::token;
 
-use super::agent::duration;
 use crate::{
     connect::{self, Connection, explain},
+    flags::duration,
     output::{self, Format},
 };
 

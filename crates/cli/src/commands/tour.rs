@@ -13,10 +13,11 @@ use writ_fleet::{
 use writ_process::private;
 use writ_process::supervise;
 
-use super::agent::duration;
 use crate::{
     connect::{Connection, words},
-    process, progress,
+    daemon,
+    flags::duration,
+    terminal,
     tour::{self, End},
 };
 
@@ -49,13 +50,13 @@ impl Tour {
         let end = tokio::select! {
             end = self.walk(&stop) => end?,
             // Whoever is in a hurry does not wait until all is taken away; a fleet of its own goes all the same.
-            () = process::impatience(&stop) => End::Stopped,
+            () = daemon::impatience(&stop) => End::Stopped,
         };
         Ok(match end {
             End::Held => ExitCode::SUCCESS,
             End::Failed => ExitCode::FAILURE,
             // Somebody may still be asked for Enter, which nothing but the end of the process takes back.
-            End::Stopped => std::process::exit(process::INTERRUPTED.into()),
+            End::Stopped => std::process::exit(daemon::INTERRUPTED.into()),
         })
     }
 
@@ -116,7 +117,7 @@ impl Tour {
 
     async fn own(&self, stop: &CancellationToken) -> Result<End> {
         println!("Starting a hub and a managed cluster.");
-        let bar = progress::spinner("starting");
+        let bar = terminal::spinner("starting");
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
         let fleet = Fleet::start_with(Options {
             kind,

@@ -15,7 +15,7 @@ use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options, git::Reposito
 use writ_process::private;
 use writ_process::supervise;
 
-use crate::{example, live, process, progress};
+use crate::{daemon, example, terminal};
 
 /// Run a hub and managed clusters on this machine, with everything of writ running on them.
 #[derive(Debug, Args)]
@@ -107,7 +107,7 @@ impl Up {
     async fn start(&self, clusters: usize) -> Result<Started> {
         let started = Instant::now();
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
-        let bar = progress::spinner(format!("starting a hub and {clusters} clusters"));
+        let bar = terminal::spinner(format!("starting a hub and {clusters} clusters"));
         let fleet = Fleet::start_with(Options {
             kind,
             clusters,
@@ -142,14 +142,14 @@ impl Up {
     async fn follow(&self, mut started: Started, shutdown: &CancellationToken) -> Result<ExitCode> {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            shown = live::show(&started.fleet, &started.greeting) => shown?,
+            shown = terminal::live_table::show(&started.fleet, &started.greeting) => shown?,
             ended = started.running.ended() => return Err(ended),
         }
         eprintln!("stopping");
         // Whoever presses Ctrl-C again does not wait for the rest; the folders go all the same, as their owners end here.
         tokio::select! {
             stopped = started.running.stop() => stopped.map(|()| ExitCode::SUCCESS),
-            () = process::impatience(shutdown) => Ok(ExitCode::from(process::INTERRUPTED)),
+            () = daemon::impatience(shutdown) => Ok(ExitCode::from(daemon::INTERRUPTED)),
         }
     }
 

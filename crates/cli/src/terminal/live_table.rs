@@ -23,7 +23,8 @@ use kube::{
 use serde_json::Value;
 use writ_fleet::Fleet;
 
-use crate::{connect::words, kinds, output, screen};
+use super::log_screen;
+use crate::{connect::words, kinds, output};
 
 /// What is shown: on the hub, and on the managed clusters.
 const ON_HUB: [&str; 5] = ["clusters", "permissions", "works", "accounts", "sets"];
@@ -59,7 +60,7 @@ pub async fn show(fleet: &Fleet, greeting: &str) -> Result<()> {
     }
     let mut changes = select_all(streams).ready_chunks(256);
     let mut rows: BTreeMap<Key, String> = BTreeMap::new();
-    let screen = io::stdout().is_terminal().then(screen::take);
+    let screen = io::stdout().is_terminal().then(log_screen::take);
     while let Some(chunk) = changes.next().await {
         for change in chunk {
             for (key, state) in apply(&mut rows, change) {
