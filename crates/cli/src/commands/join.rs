@@ -14,10 +14,10 @@ use crate::{
     terminal,
 };
 
-/// Join a hub: make the ManagedCluster, ask for an identity, wait until somebody accepts, keep the identity.
+/// Join a hub: make the ManagedCluster, ask for an identity, wait until it is accepted, keep the identity.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  writ join --hub-kubeconfig bootstrap.kubeconfig --cluster-name cluster1\n  writ join --hub-kubeconfig bootstrap.kubeconfig --cluster-name cluster1 --hub-kubeconfig-out hub.kubeconfig\n\nSomebody on the hub then runs `writ accept cluster1`. Run again after an interruption, it goes on where it was.\n\nExit code: 0 once joined, 1 if nobody accepted in time, 2 on an error."
+    after_help = "Examples:\n  writ join --hub-kubeconfig bootstrap.kubeconfig --cluster-name cluster1\n  writ join --hub-kubeconfig bootstrap.kubeconfig --cluster-name cluster1 --hub-kubeconfig-out hub.kubeconfig\n\nAn administrator of the hub then runs `writ accept cluster1`. Run again after an interruption, it continues.\n\nExit code: 0 once joined, 1 if it was not accepted in time, 2 on an error."
 )]
 pub struct Join {
     /// A kubeconfig of the hub with the bootstrap identity.
@@ -83,7 +83,7 @@ impl Join {
         bar.finish_and_clear();
         match joined {
             Err(_) => {
-                eprintln!("nobody accepted {cluster} in time; run the same command again to go on waiting");
+                eprintln!("{cluster} was not accepted in time; run the same command again to keep waiting");
                 return Ok(ExitCode::FAILURE);
             }
             Ok(joined) => {

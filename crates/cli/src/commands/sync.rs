@@ -21,7 +21,7 @@ pub struct Sync {
     connection: Connection,
     #[command(flatten)]
     webhook: WebhookFlags,
-    /// Whoever edits a sync must be allowed to `bind` each of its roles and to `get` each of its Secrets.
+    /// Require of a user who edits a sync the rights to `bind` each of its roles and to `get` each of its Secrets.
     #[arg(long)]
     require_bind: bool,
     /// The role of a RootSync that names none.
@@ -79,7 +79,7 @@ impl Sync {
                 Isolation::Pod => writ_sync::Isolation::Pod,
             },
             require_bind: self.require_bind,
-            // Nobody needs to know where this machine is as long as it serves nothing.
+            // The address of this machine is needed only if it serves webhooks.
             webhook_url: if self.require_bind {
                 self.webhook.address(&config)?
             } else {

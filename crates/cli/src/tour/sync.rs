@@ -92,7 +92,7 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .await?;
 
     guide
-        .say("Somebody commits a file for another namespace. The API server refuses it; the status says so; the rest stays.")
+        .say("A commit adds a file for another namespace. The API server refuses it; the status says so; the rest stays.")
         .await?;
     println!("\n  a commit adds ConfigMap default/tour-from-git to the repository\n");
     repository.commit(

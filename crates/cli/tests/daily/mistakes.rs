@@ -57,7 +57,7 @@ pub fn names() -> Result<()> {
     )?;
     // The hub is no managed cluster, though it has a context like theirs.
     let hub = "can-i list pods --as user:gina --cluster hub";
-    says(hub, 2, "hub is no managed cluster")?;
+    says(hub, 2, "hub is not a managed cluster")?;
     for command in ["accept", "deny", "detach", "detach --force"] {
         says(&format!("{command} nope"), 2, "`writ get clusters` lists")?;
     }
@@ -134,7 +134,7 @@ pub fn rows() -> Result<()> {
     ensure!(list.contains("\\u{1b}[2J") && !list.contains('\u{1b}'), "{list}");
     let all = writ("get syncs --all")?;
     ensure!(
-        all.code == 0 && all.err.contains("nobody has accepted them: stranger"),
+        all.code == 0 && all.err.contains("not accepted yet: stranger"),
         "{}\n{}",
         all.code,
         all.err
