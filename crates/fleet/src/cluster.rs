@@ -1,4 +1,4 @@
-//! One API server of either kind, behind one face.
+//! One API server, embedded or real, with the same interface.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -23,7 +23,7 @@ use writ_process::token;
 #[cfg(feature = "real")]
 use writ_testenv::{ControlPlane, Options};
 
-/// How many definitions are installed at a time.
+/// How many definitions are installed at once.
 const CRDS_AT_ONCE: usize = 8;
 
 /// The two kinds of cluster.
@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For a sentence, and for the folder that remembers it.
+    /// The word for messages and for the marker file of a fleet.
     pub fn word(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -56,19 +56,18 @@ enum Plane {
 
 /// An API server. It stops when it is dropped.
 ///
-/// The clients of an embedded one never leave the process: they are who they would be over a connection, without its
-/// cost.
+/// Clients of an embedded server bypass the network: the same authentication and authorization without a connection.
 pub struct Cluster {
     name: String,
     kubeconfig: Kubeconfig,
-    /// One client for everything an admin does here: a connection costs more than a request.
+    /// One client for all requests of the admin, as a connection costs more than a request.
     admin: Client,
     plane: Plane,
 }
 
 impl Cluster {
-    /// Starts an API server with writ's CRDs. Port 0 picks a free one; without a folder, nothing is kept; only an
-    /// embedded server tells the recorder which rights are used.
+    /// Starts an API server with writ's CRDs. Port 0 picks a free port; without a folder nothing is kept. Only an embedded
+    /// server reports used rights to the recorder.
     pub async fn start(
         kind: Kind,
         name: &str,
@@ -98,7 +97,7 @@ impl Cluster {
             }
         };
         let cluster = Self::new(name, kubeconfig, plane).await?;
-        // An embedded one that keeps its data may have been filled by an earlier version.
+        // The kept data of an embedded server may have the definitions of an earlier version.
         if kind == Kind::Real || keeps {
             install_crds(&cluster.admin).await?;
         }
@@ -157,7 +156,7 @@ impl Cluster {
             .clone()
     }
 
-    /// A client with all rights: the person who set the fleet up. Nothing of writ runs with it.
+    /// A client with all rights, for the administrator. No part of writ runs with it.
     #[expect(
         clippy::unused_async,
         reason = "scenarios await it; a client may have to be made"
@@ -192,7 +191,7 @@ impl Cluster {
         .await
     }
 
-    /// A client that is nobody, unless a request carries a token.
+    /// An anonymous client; requests may carry a token of their own.
     pub async fn anonymous(&self) -> Result<Client> {
         if let Plane::Embedded(server) = &self.plane {
             return Ok(server.anonymous());
@@ -229,7 +228,7 @@ impl Cluster {
         config
     }
 
-    /// Creates a namespace, unless it is there.
+    /// Creates a namespace unless it exists.
     pub async fn namespace(&self, name: &str) -> Result<()> {
         let namespace: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))?;
         match Api::all(self.admin().await?)
@@ -281,7 +280,7 @@ async fn real(_: u16, _: Option<PathBuf>) -> Result<(Kubeconfig, Plane)> {
     )
 }
 
-/// Writ's definitions as an embedded server stores them: made once in a process, and given to every cluster.
+/// Writ's definitions as an embedded server stores them: installed once per process, and copied to every cluster.
 async fn definitions() -> Result<Definitions> {
     static MADE: OnceCell<Definitions> = OnceCell::const_new();
     let make = || async {

@@ -30,7 +30,7 @@ pub fn duration(text: &str) -> Result<Duration> {
 /// The name of a managed cluster, refused here where the hub would refuse it later.
 pub fn cluster_name(text: &str) -> Result<String, String> {
     if !is_namespace_name(text) {
-        return Err("it is also a namespace on the hub: at most 63 lower-case letters, digits and dashes, a letter or digit first and last".into());
+        return Err("it is a namespace on the hub too: at most 63 lower-case letters, digits and dashes, a letter or digit first and last".into());
     }
     match reserved(text) {
         Some(why) => Err(format!("no cluster can have this name: {why}")),

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::{Api, api::PostParams, config::Kubeconfig};
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
-use writ_process::supervise::outlives_its_terminal;
+use writ_process::supervise::ignores_hangup;
 
 use super::{
     eventually, ok,
@@ -261,7 +261,7 @@ pub fn fewer() -> Result<()> {
 pub fn hurry() -> Result<()> {
     hurried("INT")?;
     // Whoever started the tests with `nohup` wants that to be ignored, by what they start, too.
-    if outlives_its_terminal() {
+    if ignores_hangup() {
         return Ok(());
     }
     hurried("HUP")
