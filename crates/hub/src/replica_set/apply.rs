@@ -59,3 +59,15 @@ pub async fn delete(client: Client, works: &[ManifestWork]) -> Vec<Error> {
     }
     errors
 }
+
+/// One error for several.
+pub fn joined(mut errors: Vec<Error>) -> Option<Error> {
+    if errors.len() < 2 {
+        return errors.pop();
+    }
+    let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    Some(Error::io(
+        format!("{} works cannot be written or deleted", words.len()),
+        words.join("; "),
+    ))
+}
