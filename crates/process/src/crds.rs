@@ -290,7 +290,10 @@ mod tests {
             missing("things.example.com").disabled_features(&known),
             "deep things, newer things"
         );
-        assert_eq!(missing("rest.example.com").disabled_features(&known), "rest.example.com");
+        assert_eq!(
+            missing("rest.example.com").disabled_features(&known),
+            "rest.example.com"
+        );
         let maps = |known: Value| {
             crd(&json!({"map": {"type": "object", "additionalProperties": {
             "type": "object", "properties": known}}}))

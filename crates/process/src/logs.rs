@@ -10,7 +10,9 @@ pub const DEFAULT: &str = "info,kube_client=off,kube_runtime=error";
 
 /// The filter for a requested one, in the syntax of `tracing`.
 pub fn filter(requested: Option<&str>) -> String {
-    let requested = requested.filter(|text| !text.trim().is_empty()).unwrap_or(DEFAULT);
+    let requested = requested
+        .filter(|text| !text.trim().is_empty())
+        .unwrap_or(DEFAULT);
     format!("{requested},{NEVER}")
 }
 
