@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 
-use crate::{Assets, pki::Authority, plane::spawn, process::Guarded};
+use crate::{Assets, pki::Authority, process::Guarded};
 use writ_process::private;
 
 /// A running etcd, and how the API server reaches it.
@@ -50,7 +50,7 @@ pub fn start(assets: &Assets, folder: &Path, port: u16, peer_port: u16) -> Resul
         ]);
     }
     Ok(Etcd {
-        process: spawn(assets, folder, "etcd", &args)?,
+        process: Guarded::start(assets, folder, "etcd", &args)?,
         apiserver_args: vec![
             format!("--etcd-servers={url}"),
             format!("--etcd-cafile={}", file("ca.crt")),

@@ -138,7 +138,7 @@ impl ControlPlane {
             "--allow-privileged=true".into(),
         ]);
         apiserver_args.extend(options.apiserver_args.iter().cloned());
-        let apiserver = spawn(assets, &folder, "kube-apiserver", &apiserver_args)?;
+        let apiserver = Guarded::start(assets, &folder, "kube-apiserver", &apiserver_args)?;
         let mut plane = Self {
             assets: assets.clone(),
             authority,
@@ -152,7 +152,7 @@ impl ControlPlane {
         plane.wait_ready().await?;
         if options.controllers {
             let file = |name: &str| plane.folder.join(name).display().to_string();
-            let manager = spawn(
+            let manager = Guarded::start(
                 assets,
                 &plane.folder,
                 "kube-controller-manager",
@@ -321,11 +321,6 @@ fn lock(folder: &Path) -> Result<File> {
 
 fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
     Ok(http::Request::get(path).body(Vec::new())?)
-}
-
-pub(crate) fn spawn(assets: &Assets, folder: &Path, name: &str, args: &[String]) -> Result<Guarded> {
-    let log = folder.join(format!("{name}.log"));
-    Guarded::spawn(&assets.binary(name), args, &[], &log).with_context(|| format!("start {name}"))
 }
 
 fn tail(log: &Path) -> String {

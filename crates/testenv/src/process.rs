@@ -10,6 +10,10 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
+use anyhow::Context as _;
+
+use crate::Assets;
+
 /// Starts `"$@"`, waits for its end, and kills it when standard input is closed.
 ///
 /// It ignores the signals that end a whole process group, as it must end last. When the program ends by
@@ -58,6 +62,12 @@ impl Guarded {
             .to_string_lossy()
             .into_owned();
         Ok(Self { name, watchdog })
+    }
+
+    /// Starts a program of the control plane, with its log in `folder`.
+    pub(crate) fn start(assets: &Assets, folder: &Path, name: &str, args: &[String]) -> anyhow::Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        Self::spawn(&assets.binary(name), args, &[], &log).with_context(|| format!("start {name}"))
     }
 
     /// The program's name.

@@ -104,7 +104,7 @@ pub fn names() -> Result<()> {
         "choose one with --context; there are: a, b",
     )?;
     let plain = fs::read_to_string(&up.kubeconfig)?.replace("https://", "http://");
-    with(&plain, "is it a server of https, where the kubeconfig says http?")?;
+    with(&plain, "is it an https server, while the kubeconfig says http?")?;
     Ok(())
 }
 
