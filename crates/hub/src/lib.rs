@@ -111,7 +111,7 @@ pub async fn run(
     };
     let health = context.health.clone();
     let patience = Duration::from_secs(30);
-    let webhooks = supervise::run_patiently(webhooks, context.clone(), &health, shutdown.clone(), patience);
+    let webhooks = supervise::run_with_grace(webhooks, context.clone(), &health, shutdown.clone(), patience);
     let controllers = async {
         let Some(identity) = election else {
             supervise::run(controllers, context, &health, shutdown).await;

@@ -18,11 +18,12 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use writ_api::configsync::{Git, GitAuth};
+use writ_fleet::git::Repository;
 use writ_sync::{
     model::SyncKind,
     reconciler::source::{self, Budget, Credentials, Request, Room},
 };
-use writ_testenv::{git::Repository, harness};
+use writ_testenv::harness;
 
 /// Where distributions put a program that is not for everybody.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"];

@@ -407,7 +407,7 @@ mod tests {
     /// The same calls as with a real server: Git runs at the other end.
     #[test]
     fn a_repository_is_fetched() {
-        use writ_testenv::git::{Content, Repository};
+        use writ_fleet::git::{Content, Repository};
         let repository = Repository::new().unwrap();
         let small = || ("a.yaml", Content::from("a: 1"));
         let commit = repository.commit("main", &[small()]).unwrap();

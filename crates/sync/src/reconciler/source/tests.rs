@@ -1,4 +1,4 @@
-use writ_testenv::git::{Content, Repository};
+use writ_fleet::git::{Content, Repository};
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A live picture of a fleet: a table on a terminal, a line per change elsewhere.
+//! A live table of a fleet on a terminal; a line per change elsewhere.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,28 +23,29 @@ use kube::{
 use serde_json::Value;
 use writ_fleet::Fleet;
 
-use crate::{connect::words, kinds, output, screen};
+use super::log_screen;
+use crate::{connect::words, kinds, output};
 
-/// What is shown: on the hub, and on the managed clusters.
+/// The kinds that are followed on the hub, and on the managed clusters.
 const ON_HUB: [&str; 5] = ["clusters", "permissions", "works", "accounts", "sets"];
 const ON_CLUSTERS: [&str; 2] = ["syncs", "reposyncs"];
-/// A burst of changes is shown once.
+/// Changes within this time are drawn together.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Where an object is, of which kind, and its name.
+/// The cluster of an object, its kind, and its name.
 type Key = (String, &'static str, String);
-/// The row that says that a kind is not followed.
-const BLIND: &str = "";
+/// The name of the row that reports a failed watch.
+const WATCH_FAILED: &str = "";
 
-/// What happened.
+/// A change of the table.
 enum Change {
-    /// An object, or what its end left: `None`.
+    /// The new state of an object; `None` if it is deleted.
     Row(Key, Option<String>),
-    /// These are all there are of a kind in a place: others went while nobody looked.
+    /// All objects of a kind on a cluster, by name: other rows are stale, their deletions were missed.
     Only(String, &'static str, BTreeSet<String>),
 }
 
-/// Follows the fleet until the process ends. The greeting stays above the table, the last log lines below.
+/// Follows the fleet until the process ends. The greeting stays above the table, the last log lines below it.
 pub async fn show(fleet: &Fleet, greeting: &str) -> Result<()> {
     let mut streams = Vec::new();
     let hub = fleet.hub.admin().await?;
@@ -59,7 +60,7 @@ pub async fn show(fleet: &Fleet, greeting: &str) -> Result<()> {
     }
     let mut changes = select_all(streams).ready_chunks(256);
     let mut rows: BTreeMap<Key, String> = BTreeMap::new();
-    let screen = io::stdout().is_terminal().then(screen::take);
+    let screen = io::stdout().is_terminal().then(log_screen::take);
     while let Some(chunk) = changes.next().await {
         for change in chunk {
             for (key, state) in apply(&mut rows, change) {
@@ -72,7 +73,7 @@ pub async fn show(fleet: &Fleet, greeting: &str) -> Result<()> {
         }
         if let Some(screen) = &screen {
             let (height, width) = Term::stdout().size();
-            draw(&picture(
+            draw(&render(
                 greeting,
                 &rows,
                 &screen.last(),
@@ -85,7 +86,7 @@ pub async fn show(fleet: &Fleet, greeting: &str) -> Result<()> {
     Ok(())
 }
 
-/// Brings the rows up to date; the answer is what differs.
+/// Applies a change to the rows. Returns the rows that differ.
 fn apply(rows: &mut BTreeMap<Key, String>, change: Change) -> Vec<(Key, Option<String>)> {
     match change {
         Change::Row(key, state) => {
@@ -128,10 +129,10 @@ fn follow(client: Client, place: &str, word: &'static str) -> Result<BoxStream<'
                 vec![Change::Row(key(name(&object)), Some(state(&object)))]
             }
             Ok(Event::InitDone) => vec![Change::Only(place.clone(), word, std::mem::take(&mut listed))],
-            // The next list takes this row away again.
+            // The next complete list removes this row.
             Err(error) => {
-                let blind = format!("not up to date: {}", words(&error.into()));
-                vec![Change::Row(key(BLIND.into()), Some(blind))]
+                let message = format!("not up to date: {}", words(&error.into()));
+                vec![Change::Row(key(WATCH_FAILED.into()), Some(message))]
             }
         }
     });
@@ -145,8 +146,8 @@ fn name(object: &DynamicObject) -> String {
     }
 }
 
-/// The conditions in short: those that do not hold with their reason, then those that do by name. The one that sums up the
-/// others usually comes last, and lines are cut at the end of the screen: so the last one is told first.
+/// The conditions in short: those that are not True with their reason, then the others by name. The last condition comes
+/// first, as it usually sums up the others and lines are cut at the edge of the screen.
 fn state(object: &DynamicObject) -> String {
     let conditions = object
         .data
@@ -184,9 +185,8 @@ fn state(object: &DynamicObject) -> String {
     }
 }
 
-/// What fits on a screen of so many lines and columns: the greeting, the last log lines, and as many rows as there is
-/// room for.
-fn picture(
+/// The screen of this height and width: the greeting, as many rows as fit, and the last log lines.
+fn render(
     greeting: &str,
     rows: &BTreeMap<Key, String>,
     logs: &[String],
@@ -219,10 +219,10 @@ fn picture(
     lines.join("\n") + "\n"
 }
 
-fn draw(picture: &str) -> Result<()> {
+fn draw(screen: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     // Clears the screen and starts at its top.
-    write!(out, "\x1b[2J\x1b[H{picture}")?;
+    write!(out, "\x1b[2J\x1b[H{screen}")?;
     out.flush()?;
     Ok(())
 }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greeting_stays_and_nothing_leaves_the_screen() {
+    fn rendered_table_keeps_greeting_and_fits_the_screen() {
         let greeting = "export KUBECONFIG=/tmp/x\n\nCtrl-C stops the fleet.\n";
         let rows: BTreeMap<Key, String> = (0..50)
             .map(|n| {
@@ -242,22 +242,22 @@ mod tests {
                 )
             })
             .collect();
-        let picture = picture(greeting, &rows, &[], 24, 80);
+        let picture = render(greeting, &rows, &[], 24, 80);
         let lines: Vec<&str> = picture.lines().collect();
         assert_eq!(lines.first(), Some(&"export KUBECONFIG=/tmp/x"));
         assert_eq!(lines.len(), 23);
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{picture}");
         assert!(lines.last().unwrap().starts_with("... and 32 more"), "{picture}");
-        let all = super::picture(greeting, &rows, &[], 60, 80);
+        let all = render(greeting, &rows, &[], 60, 80);
         assert!(all.contains("work-49") && !all.contains("more;"), "{all}");
         let logs = ["WARN something".to_owned(), "WARN else".to_owned()];
-        let logged = super::picture(greeting, &rows, &logs, 24, 80);
+        let logged = render(greeting, &rows, &logs, 24, 80);
         assert!(logged.ends_with("WARN something\nWARN else\n"), "{logged}");
         assert_eq!(logged.lines().count(), 23);
     }
 
     #[test]
-    fn what_counts_is_told_first() {
+    fn conditions_that_are_not_true_come_first() {
         let told = |conditions: &[(&str, &str, &str)]| {
             let conditions: Vec<Value> = conditions
                 .iter()
@@ -279,10 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn what_went_while_nobody_looked_goes_from_the_picture() {
+    fn rows_missing_from_a_complete_list_are_removed() {
         let key = |place: &str, name: &str| (place.to_owned(), "works", name.to_owned());
         let mut rows = BTreeMap::new();
-        let all = [("hub", "a"), ("hub", "b"), ("hub", BLIND), ("other", "a")];
+        let all = [("hub", "a"), ("hub", "b"), ("hub", WATCH_FAILED), ("other", "a")];
         for (place, name) in all {
             let row = Change::Row(key(place, name), Some("ok".into()));
             assert_eq!(apply(&mut rows, row).len(), 1);
@@ -291,7 +291,7 @@ mod tests {
         assert!(apply(&mut rows, again).is_empty(), "nothing changed");
         let only = Change::Only("hub".into(), "works", ["b".to_owned()].into());
         let gone = apply(&mut rows, only);
-        assert_eq!(gone, [(key("hub", BLIND), None), (key("hub", "a"), None)]);
+        assert_eq!(gone, [(key("hub", WATCH_FAILED), None), (key("hub", "a"), None)]);
         let left: Vec<_> = rows.into_keys().collect();
         assert_eq!(left, [key("hub", "b"), key("other", "a")]);
     }

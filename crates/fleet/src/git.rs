@@ -1,4 +1,4 @@
-//! Git repositories for tests, written without the `git` program.
+//! Git repositories, written without the `git` program: for the example of `writ up`, the tour and tests.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ pub enum Content {
     Link(String),
     /// Another repository, at a commit that this one does not have.
     Submodule,
-    /// So many layers of folders, each ten times the same one; in the innermost ones is an empty file of that name.
+    /// Nested folders: this many layers with ten entries each, the same ones, around an empty file of that name.
     Folders(u32, String),
 }
 
@@ -40,7 +40,7 @@ impl From<String> for Content {
     }
 }
 
-/// A bare repository, in a temporary folder unless it is told where.
+/// A bare repository, in a given folder or a temporary one.
 pub struct Repository {
     folder: PathBuf,
     git: gix::Repository,
@@ -59,7 +59,7 @@ impl Repository {
         })
     }
 
-    /// The repository in this folder, which stays: an empty one is made if there is none.
+    /// The repository in this folder, created if there is none, and kept.
     pub fn at(folder: &Path) -> Result<Self> {
         let folder = std::path::absolute(folder)?;
         let repository = if folder.join("HEAD").exists() {
@@ -136,7 +136,7 @@ impl Repository {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }
-        // As Git does it: a reader sees the old or the new commit, never half of one.
+        // Written aside and renamed, as Git does: a reader sees the old or the new commit, never half a name.
         let lock = file.with_extension("new");
         fs::write(&lock, format!("{id}\n"))?;
         fs::rename(lock, file).context("move the branch")

@@ -1,4 +1,4 @@
-//! Signs of life on a terminal; nothing where there is none.
+//! A spinner for steps that take longer.
 
 use std::{borrow::Cow, time::Duration};
 

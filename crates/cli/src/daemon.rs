@@ -1,4 +1,4 @@
-//! What the long-running commands share: health endpoint, shutdown, identity.
+//! What the long-running commands share: health endpoint, shutdown, identity for leader election.
 
 use std::net::SocketAddr;
 
@@ -10,30 +10,30 @@ use writ_controller::health::Health;
 use writ_process::health;
 use writ_process::supervise;
 
-/// As a shell reports a command that was interrupted.
+/// The exit code of an interrupted command, as shells report it.
 pub const INTERRUPTED: u8 = 130;
 
 /// The flags of every long-running command.
 #[derive(Clone, Debug, Args)]
-pub struct ProcessFlags {
+pub struct DaemonFlags {
     /// Serve /livez, /readyz and /metrics on this address.
     #[arg(long, value_name = "ADDRESS")]
     pub health_address: Option<SocketAddr>,
 }
 
-/// A token that is cancelled on SIGTERM or Ctrl-C. Whoever presses Ctrl-C once more does not want to wait for a tidy end.
+/// A token that is cancelled on SIGTERM or Ctrl-C. A second Ctrl-C ends the process without a tidy shutdown.
 pub fn shutdown() -> Result<CancellationToken> {
     let stop = supervise::shutdown_on_signal()?;
     let stopping = stop.clone();
     tokio::spawn(async move {
-        impatience(&stopping).await;
+        second_interrupt(&stopping).await;
         std::process::exit(INTERRUPTED.into());
     });
     Ok(stop)
 }
 
-/// Waits for a Ctrl-C after the one that stops.
-pub async fn impatience(stopping: &CancellationToken) {
+/// Waits for another Ctrl-C after shutdown has begun.
+pub async fn second_interrupt(stopping: &CancellationToken) {
     stopping.cancelled().await;
     match signal(SignalKind::interrupt()) {
         Ok(mut again) => {
@@ -43,8 +43,8 @@ pub async fn impatience(stopping: &CancellationToken) {
     }
 }
 
-/// Readiness and shutdown of this process; starts the health server if one is asked for.
-pub async fn start(flags: &ProcessFlags) -> Result<(Health, CancellationToken)> {
+/// Readiness and shutdown of this process; starts the health server if the flags name an address.
+pub async fn start(flags: &DaemonFlags) -> Result<(Health, CancellationToken)> {
     let (health, shutdown) = (Health::default(), shutdown()?);
     if let Some(address) = flags.health_address {
         let bound = health::serve(&health, address, shutdown.clone()).await?;
@@ -58,7 +58,7 @@ pub async fn start(flags: &ProcessFlags) -> Result<(Health, CancellationToken)> 
     Ok((health, shutdown))
 }
 
-/// Who this process is among its replicas: the pod's name, or the machine's, with the process id.
+/// The identity of this process among its replicas: the name of the pod or machine, and the process id.
 pub fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "localhost".into());
     format!("{host}-{}", std::process::id())

@@ -8,7 +8,7 @@ use writ_authz::{Attributes, Identity, Index, ResourceAttributes};
 
 use crate::connect::explain;
 
-/// What is asked about.
+/// The verb and resource that a question is about.
 #[derive(Clone, Debug, Args)]
 pub struct Question {
     /// The verb: get, list, create, update, patch, delete, bind, ...
@@ -63,8 +63,8 @@ struct Served {
     subresources: Vec<String>,
 }
 
-/// Finds the resource that a word means: its plural, its kind, its singular or a short name.
-async fn served(client: &Client, word: &str, group: &str) -> Result<Option<Served>> {
+/// Finds a resource by its plural, kind, singular or short name.
+async fn find_served(client: &Client, word: &str, group: &str) -> Result<Option<Served>> {
     let (core, others) = tokio::try_join!(
         client.list_core_api_versions_aggregated(),
         client.list_api_groups_aggregated()
@@ -72,7 +72,7 @@ async fn served(client: &Client, word: &str, group: &str) -> Result<Option<Serve
     .map_err(|e| explain("discover what the server serves", &e))?;
     let all = core.items.into_iter().chain(others.items).flat_map(|found| {
         let name = found.metadata.and_then(|meta| meta.name).unwrap_or_default();
-        // Not those of the preferred version alone: some kinds are served in another one.
+        // All versions: some kinds are not served in the preferred one.
         let resources = found.versions.into_iter().flat_map(|version| version.resources);
         resources.map(move |resource| (name.clone(), resource))
     });
@@ -109,7 +109,7 @@ async fn served(client: &Client, word: &str, group: &str) -> Result<Option<Serve
 }
 
 impl Question {
-    /// Finds out which API group is meant.
+    /// Finds the resource, its group and its scope by discovery.
     pub async fn resolve(&self, client: &Client) -> Result<Resolved> {
         let mut resolved = Resolved {
             verb: self.verb.clone(),
@@ -132,7 +132,7 @@ impl Question {
             group.clone_into(&mut resolved.group);
             return Ok(resolved);
         }
-        let Some(found) = served(client, plural, group).await? else {
+        let Some(found) = find_served(client, plural, group).await? else {
             bail!(
                 "the server has no resource {kind:?}; write it as in `kubectl api-resources`, with its group: deployments.apps"
             )
@@ -147,8 +147,8 @@ impl Question {
         resolved.resource = found.plural;
         resolved.namespaced = found.namespaced;
         if !found.namespaced {
-            // A RoleBinding gives no right to what is in no namespace. But a namespace is inside of itself: the server
-            // asks so for requests that name one.
+            // A RoleBinding grants nothing on cluster-scoped resources. Namespaces are the exception: the server
+            // authorizes a request that names one inside that namespace.
             let itself = resolved.group.is_empty() && resolved.resource == "namespaces";
             resolved.namespace = if itself {
                 resolved.name.clone()
@@ -197,25 +197,25 @@ impl Resolved {
     }
 }
 
-/// Who is asked about.
+/// The subject that a question is about.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Who {
-    /// Somebody with the same name on every cluster.
+    /// An identity with the same name on every cluster.
     Known(Identity),
     /// A ManagedServiceAccount: its cluster's add-on says in which namespace it is a ServiceAccount.
     Account(String),
 }
 
-/// Who is asked about: `user:alice`, `group:team-a`, `serviceaccount:NAMESPACE/NAME`, `account:NAME`, or a bare user
+/// Parses a subject: `user:alice`, `group:team-a`, `serviceaccount:NAMESPACE/NAME`, `account:NAME`, or a bare user
 /// name.
-pub fn subject(text: &str) -> Result<Who> {
+pub fn parse_subject(text: &str) -> Result<Who> {
     let (kind, name) = match text.split_once(':') {
         // Names of the system, such as system:serviceaccount:ns:name, are taken as they are.
         None | Some(("system", _)) => ("user", text),
         Some(parts) => parts,
     };
     if name.is_empty() {
-        bail!("{text:?} names nobody");
+        bail!("{text:?} names no subject");
     }
     Ok(Who::Known(match kind {
         "group" => Identity::user("").with_group(name),
@@ -237,7 +237,7 @@ pub fn subject(text: &str) -> Result<Who> {
 }
 
 /// Reads all RBAC objects of a cluster.
-pub async fn index(client: &Client) -> Result<Index> {
+pub async fn read_rbac(client: &Client) -> Result<Index> {
     let all = ListParams::default();
     let (roles, cluster_roles, bindings, cluster_bindings) = tokio::try_join!(
         async { Api::<Role>::all(client.clone()).list(&all).await },
@@ -247,7 +247,7 @@ pub async fn index(client: &Client) -> Result<Index> {
     )
     .map_err(|e| explain("read the roles and bindings", &e))?;
     let mut index = Index::default();
-    let bad = |e: writ_authz::InvalidObject| tracing::warn!("{e}; it is left out");
+    let bad = |e: writ_authz::InvalidObject| tracing::warn!("{e}; the object is ignored");
     roles
         .iter()
         .for_each(|object| index.apply(object).unwrap_or_else(bad));
@@ -268,14 +268,14 @@ mod tests {
     use super::*;
 
     fn known(text: &str) -> Identity {
-        match subject(text).unwrap() {
+        match parse_subject(text).unwrap() {
             Who::Known(identity) => identity,
             Who::Account(name) => panic!("{text} is the account {name}"),
         }
     }
 
     #[test]
-    fn subjects_are_typed_as_people_think_of_them() {
+    fn subject_with_and_without_prefix_is_parsed() {
         assert_eq!(known("user:alice").user, "alice");
         assert_eq!(known("alice@example.com").user, "alice@example.com");
         assert_eq!(known("user:oidc:alice").user, "oidc:alice");
@@ -289,20 +289,23 @@ mod tests {
             "system:serviceaccounts:web"
         ));
         assert!(has("group:team-a", "team-a"));
-        assert_eq!(subject("account:robot").unwrap(), Who::Account("robot".into()));
+        assert_eq!(
+            parse_subject("account:robot").unwrap(),
+            Who::Account("robot".into())
+        );
     }
 
     #[test]
-    fn a_subject_that_cannot_be_meant_is_refused() {
+    fn subject_of_unknown_form_is_refused() {
         let rows = [
             ("sa:deployer", "serviceaccount:NAMESPACE/NAME"),
             ("acount:robot", "none of user, group, serviceaccount, account"),
             ("oidc:alice", "is written user:oidc:alice"),
-            ("account:", "names nobody"),
-            ("", "names nobody"),
+            ("account:", "names no subject"),
+            ("", "names no subject"),
         ];
         for (text, wanted) in rows {
-            let error = subject(text).unwrap_err().to_string();
+            let error = parse_subject(text).unwrap_err().to_string();
             assert!(error.contains(wanted), "{text}: {error}");
         }
     }

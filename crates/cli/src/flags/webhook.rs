@@ -1,4 +1,4 @@
-//! Where webhooks are served, and how API servers reach them: the flags of `writ hub` and `writ sync`.
+//! Where webhooks are served, and how API servers reach them: flags of `writ hub` and `writ sync`.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
@@ -28,8 +28,8 @@ pub struct WebhookFlags {
 }
 
 impl WebhookFlags {
-    /// The address for the webhook configurations; `None` means the Service, inside a cluster, or a port that is not known
-    /// before it is taken.
+    /// The address for the webhook configurations; `None` inside a cluster, where the Service is used, or while the port
+    /// is not known yet.
     pub fn address(&self, server: &Config) -> Result<Option<String>> {
         let inside = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         if self.url.is_some() || inside || self.listen.port() == 0 {
@@ -90,15 +90,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_a_new_address_is_reached_from_one() {
+    fn webhook_address_for_an_ipv6_server_is_ipv6() {
         let found = reached("https://[::1]:6443", "[::]:9443", None);
         assert_eq!(found.unwrap(), "https://[::1]:9443");
     }
 
     #[test]
-    fn outside_of_a_cluster_the_webhooks_are_reached_at_this_machine() {
+    fn webhook_address_outside_a_cluster_is_this_machine() {
         assert_eq!(url("0.0.0.0:9443", None).unwrap(), "https://127.0.0.1:9443");
-        // The address of nobody would be asked, and no answer refuses everything.
+        // Port 0 is not an address: an unreachable webhook refuses every request.
         assert_eq!(url("127.0.0.1:0", None), None);
         assert_eq!(url("10.1.2.3:9443", None).unwrap(), "https://10.1.2.3:9443");
         assert_eq!(

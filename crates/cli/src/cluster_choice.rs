@@ -1,4 +1,4 @@
-//! Which clusters a command is about, and how they are reached.
+//! Which clusters a command is about, and how to reach them.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::{
     output::clean,
 };
 
-/// How the cluster of the current context is called.
+/// The name shown for the cluster of the current context.
 pub const HERE: &str = "this cluster";
-/// How a fleet calls its hub.
+/// The name of the hub in a fleet of `writ up`.
 const HUB: &str = "hub";
-/// How many clusters are asked at a time.
+/// How many clusters are queried at a time.
 const AT_ONCE: usize = 16;
-/// A hint is not worth a longer wait.
+/// How long to look for a hint in an error message.
 const HINT: Duration = Duration::from_secs(2);
 
 /// The clusters a question is about.
@@ -46,16 +46,16 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Whether it is about managed clusters, which have names, and not about that of the current context.
+    /// Whether it names managed clusters, rather than the cluster of the current context.
     pub fn is_named(&self) -> bool {
         self.all || self.cluster.is_some()
     }
 }
 
-/// The chosen clusters, by name, each with a client or why there is none.
+/// The chosen clusters by name, each with a client or the reason why there is none.
 pub type Chosen = Vec<(String, Result<Client>)>;
 
-/// Finds the chosen clusters. There is at least one; one that cannot be reached does not take the others away.
+/// Finds the chosen clusters, at least one. An unreachable cluster does not fail the others.
 pub async fn choose(connection: &Connection, choice: &Choice) -> Result<Chosen> {
     let account = choice.account.as_deref();
     if choice.all {
@@ -64,34 +64,34 @@ pub async fn choose(connection: &Connection, choice: &Choice) -> Result<Chosen> 
             .await
             .map_err(|e| explain("list the managed clusters", &e))?;
         if clusters.is_empty() {
-            bail!("this hub has no managed clusters: there is nobody to ask; is it the hub that you mean?");
+            bail!("this hub has no managed clusters; is it the hub that you mean?");
         }
-        // Whoever holds the credential to join with can name clusters; they are none before they are let in.
+        // The bootstrap credential can create ManagedClusters: until one is accepted, its address is not trusted.
         let (accepted, waiting): (Vec<_>, Vec<_>) = clusters
             .into_iter()
             .partition(|cluster| cluster.spec.hub_accepts_client);
         if !waiting.is_empty() {
             let names: Vec<_> = waiting.iter().map(ResourceExt::name_any).collect();
             eprintln!(
-                "not asked, as nobody has accepted them: {}",
+                "not asked, because they are not accepted yet: {}",
                 clean(&names.join(", "))
             );
         }
         let reached = stream::iter(accepted).map(|cluster| async move {
             let name = cluster.name_any();
-            let client = reach(connection, &name, account).await;
+            let client = connect_to(connection, &name, account).await;
             (name, client)
         });
         return Ok(reached.buffered(AT_ONCE).collect().await);
     }
     Ok(match &choice.cluster {
-        Some(name) => vec![(name.clone(), reach(connection, name, account).await)],
+        Some(name) => vec![(name.clone(), connect_to(connection, name, account).await)],
         None => vec![(HERE.into(), connection.client().await)],
     })
 }
 
-/// Asks every chosen cluster: what they answered, and what to fail with in the end if one did not. A missing answer is
-/// no `no`, and does not take the others away; that none answered is an error at once.
+/// Asks every chosen cluster. Returns the answers, and the error to end with if some clusters did not answer: a missing
+/// answer is neither a "no" nor a reason to hide the others. Fails at once if none answered.
 pub async fn ask<T, F, Fut>(chosen: Chosen, question: F) -> Result<(Vec<(String, T)>, Option<Error>)>
 where
     F: Fn(String, Client) -> Fut,
@@ -101,7 +101,7 @@ where
     let answers = stream::iter(chosen).map(|(cluster, client)| async move {
         let answer = async { question(cluster.clone(), client?).await }.await;
         match answer {
-            // Where there is no choice, its name tells nothing.
+            // The cluster of the current context needs no name in the message.
             Err(error) if cluster != HERE => Err(error.context(cluster)),
             answer => Ok((cluster, answer?)),
         }
@@ -147,7 +147,7 @@ pub async fn account_namespace(hub: &Client, cluster: &str) -> Result<String> {
 }
 
 /// A client of a managed cluster: by a context `NAME` or `writ-NAME`, else by the token of an account.
-async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) -> Result<Client> {
+async fn connect_to(connection: &Connection, cluster: &str, account: Option<&str>) -> Result<Client> {
     let kubeconfig = connection.read_if_any()?;
     if let Some(context) = context_of(&kubeconfig, cluster) {
         return Connection {
@@ -159,7 +159,7 @@ async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) ->
     }
     match account {
         None if cluster == HUB => bail!(
-            "hub is no managed cluster of this fleet, it is the hub itself: leave --cluster out{}",
+            "hub is not a managed cluster of this fleet but the hub itself: leave --cluster out{}",
             if kubeconfig.current_context.as_deref() == Some(&context_name(HUB)) {
                 String::new()
             } else {
@@ -170,20 +170,21 @@ async fn reach(connection: &Connection, cluster: &str, account: Option<&str>) ->
         None => bail!(
             "cluster {cluster} cannot be reached: the kubeconfig has no context {cluster:?} or \"writ-{cluster}\"; \
              add one, or name a ManagedServiceAccount of that cluster with --account{}",
-            accounts(connection, cluster).await
+            account_hint(connection, cluster).await
         ),
     }
 }
 
-/// The context of a managed cluster. That of a fleet's hub looks like one, and would answer for a cluster that is not there.
+/// The context of a managed cluster. The context `writ-hub` of a fleet is not one: it would answer for a cluster `hub`
+/// that does not exist.
 fn context_of<'a>(kubeconfig: &'a Kubeconfig, cluster: &str) -> Option<&'a str> {
     let mut names = kubeconfig.contexts.iter().map(|context| context.name.as_str());
     let of_fleet = Some(context_name(cluster)).filter(|_| cluster != HUB);
     names.find(|name| *name == cluster || of_fleet.as_deref() == Some(name))
 }
 
-/// The accounts that could be named, for a hint; nothing if they cannot be read.
-async fn accounts(connection: &Connection, cluster: &str) -> String {
+/// A hint that lists the accounts of a cluster; empty if they cannot be read.
+async fn account_hint(connection: &Connection, cluster: &str) -> String {
     let Ok(hub) = connection.client().await else {
         return String::new();
     };
@@ -214,7 +215,7 @@ async fn with_token(connection: &Connection, cluster: &str, account: &str) -> Re
         .map(|config| (config.url.clone(), config.ca_bundle.clone()))
     else {
         bail!(
-            "ManagedCluster {cluster} names no URL in spec.managedClusterClientConfigs: nobody says where its API server is"
+            "ManagedCluster {cluster} names no URL in spec.managedClusterClientConfigs, so the address of its API server is unknown"
         );
     };
     let secret = Api::<Secret>::namespaced(hub, cluster)
@@ -239,7 +240,7 @@ async fn with_token(connection: &Connection, cluster: &str, account: &str) -> Re
             "Secret {cluster}/{account} holds no token yet; `writ describe account {account} -n {cluster}` says why"
         );
     };
-    // The bundle on the ManagedCluster is for this address; the Secret's is what pods in the cluster see.
+    // The CA bundle on the ManagedCluster is for this address; the one in the Secret is for pods of the cluster.
     let ca = ca.or_else(|| part("ca.crt").map(|pem| STANDARD.encode(pem)));
     let kubeconfig = kubeconfig(
         &url,
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hub_of_a_fleet_is_no_managed_cluster() {
+    fn context_of_a_fleets_hub_is_no_managed_cluster() {
         let of = |names: &[&str]| -> Kubeconfig {
             let contexts: Vec<_> = names
                 .iter()
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(context_of(&fleet, "cluster1"), Some("writ-cluster1"));
         assert_eq!(context_of(&fleet, "cluster2"), None);
         assert_eq!(context_of(&fleet, "hub"), None);
-        // Somebody's own context may be called anything.
+        // A person's own context may have any name.
         assert_eq!(context_of(&of(&["hub", "writ-hub"]), "hub"), Some("hub"));
     }
 }

@@ -1,4 +1,4 @@
-//! Where log lines go: to standard error, or below the live picture while that has the screen.
+//! Where log lines go: to standard error, or below the live table while it is shown.
 
 use std::{
     collections::VecDeque,
@@ -8,20 +8,20 @@ use std::{
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How many lines are kept for the picture.
+/// How many lines are kept below the table.
 const KEPT: usize = 5;
 
-/// The last lines while a picture is shown; `None` while there is none.
+/// The last lines while the table is shown; `None` otherwise.
 static LINES: Mutex<Option<VecDeque<String>>> = Mutex::new(None);
 
 fn lines() -> MutexGuard<'static, Option<VecDeque<String>>> {
     LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The screen belongs to a picture as long as this lives.
+/// Holds the screen for the live table until it is dropped.
 pub struct Taken;
 
-/// Takes the screen: log lines no longer write over it.
+/// Takes the screen: log lines are kept instead of written to it.
 pub fn take() -> Taken {
     *lines() = Some(VecDeque::new());
     Taken
@@ -37,7 +37,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // What was only on the picture stays readable below it.
+        // The kept lines were visible only in the table; print them below it.
         for line in lines().take().into_iter().flatten() {
             eprintln!("{line}");
         }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_while_the_screen_is_taken() {
+    fn log_lines_while_screen_is_taken_are_kept() {
         let taken = take();
         for number in 0..8 {
             // A log line comes in one piece.
