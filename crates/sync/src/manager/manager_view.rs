@@ -6,7 +6,7 @@ use kube::{Api, Client, api::ListParams};
 use writ_api::kpt::ResourceGroup;
 use writ_controller::{Error, error::Context as _};
 
-use super::watches::Stores;
+use super::observe::Stores;
 use crate::reconciler::{self, object::Key};
 
 /// The manager's copies, and its client for what they may not have yet.

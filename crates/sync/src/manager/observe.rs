@@ -32,7 +32,7 @@ use writ_controller::{
 };
 
 use super::{
-    legacy::{Legacy, Shared as _},
+    config_sync_bindings::{Legacy, Shared as _},
     plan::{World, roles_asked},
 };
 use crate::{

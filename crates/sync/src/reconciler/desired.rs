@@ -8,13 +8,13 @@ use writ_api::configsync::{Git, GitStatus, RootSyncSpec, SourceType};
 use writ_api::go_duration;
 
 use super::{
-    discovery::Kind,
     engine::{Engine, Unresolved},
+    error::Problem,
     fetch::fetch,
     namespaces,
     object::{Declared, Key, Origin, Raw},
     parse::{self, Format, Parsed},
-    problem::Problem,
+    rest_mapper::Kind,
     source::{Request, SourceError},
 };
 use crate::{manager::plan::invalid, model::SyncKind};

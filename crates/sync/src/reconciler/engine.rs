@@ -31,13 +31,15 @@ use writ_controller::{
 
 use super::{
     Identities, Inputs, Shared,
-    fight::Fights,
-    inventory,
-    load::{Ask, Fetching},
+    apply::inventory,
+    desired::{Ask, Fetching},
+    drift::{
+        backoff::Fights,
+        watch::{Scope, Seen, Watch, older},
+    },
+    error::Problem,
     object::{Declared, Key, Raw},
-    problem::Problem,
     status,
-    watch::{Scope, Seen, Watch, older},
 };
 use crate::{
     clients::Identity,
@@ -366,7 +368,7 @@ impl Engine {
                         break;
                     }
                     () = tokio::time::sleep_until(next_poll), if !deleting && self.fetching.is_none() => break,
-                    fetched = super::load::finished(&mut self.fetching), if !deleting => {
+                    fetched = super::desired::finished(&mut self.fetching), if !deleting => {
                         if !Box::pin(self.adopt_fetched(fetched)).await {
                             next_poll = Instant::now();
                         }
@@ -424,7 +426,7 @@ impl Engine {
     fn period(&self) -> Duration {
         let git = self.sync.spec.as_ref().ok().and_then(|spec| spec.git.as_ref());
         git.and_then(|git| git.period.as_deref())
-            .and_then(super::load::duration)
+            .and_then(super::desired::duration)
             .unwrap_or(Duration::from_secs(15))
     }
 }

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::{
     apply::{self, Cause, Failure, Removal},
-    discovery::Kind,
     engine::{Engine, Known},
+    error::Problem,
     object::{Declared, Key, rank, waves},
-    problem::Problem,
+    rest_mapper::Kind,
 };
 use crate::model::ABANDON;
 

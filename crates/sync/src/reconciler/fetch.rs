@@ -9,11 +9,10 @@ use writ_controller::error::Context as _;
 
 use super::{
     Shared,
-    clones::{clone_folder, clones_of},
-    load::{Ask, Fetched, source_problem},
+    desired::{Ask, Fetched, source_problem},
+    error::Problem,
     parse,
-    problem::Problem,
-    source::{self, Budget, Credentials, SourceError},
+    source::{self, Budget, Credentials, SourceError, clone_folder, clones_of},
 };
 use crate::model::SyncId;
 

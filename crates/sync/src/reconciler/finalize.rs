@@ -10,12 +10,11 @@ use kube::api::PropagationPolicy;
 use tokio::time::Instant;
 
 use super::{
-    apply::{self, Cause, Failure, Removal},
-    discovery::Kind,
+    apply::{self, Cause, Failure, Removal, inventory},
     engine::Engine,
-    inventory,
+    error::Problem,
     object::{Key, rank},
-    problem::Problem,
+    rest_mapper::Kind,
     status::{self, Finalizing},
 };
 use crate::model::{ABANDON, DELETION_POLICY};

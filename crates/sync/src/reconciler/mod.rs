@@ -8,28 +8,23 @@
 //! its own inventory, never a sync: finalizers are the manager's.
 
 mod apply;
-mod claims;
-mod clones;
-mod discovery;
+mod desired;
 mod drift;
 mod engine;
+pub mod error;
+mod execute;
 mod fetch;
-mod fight;
 mod finalize;
-mod inventory;
-mod load;
 mod namespaces;
 pub mod object;
-#[cfg(test)]
-mod object_tests;
+mod observed;
 pub mod parse;
-mod pass;
-pub mod problem;
-mod readers;
+mod plan;
+mod rest_mapper;
 pub mod source;
 mod status;
-mod watch;
-mod write;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,
@@ -54,18 +49,18 @@ use crate::{
     names,
 };
 
-pub use claims::Overview;
-pub(crate) use clones::private_clones;
+pub use apply::ownership::Overview;
+pub(crate) use source::private_clones;
 
 /// What all reconcilers of a process share.
 pub(crate) struct Shared {
     /// Makes clients with a sync's own identity; nothing where the process itself has that identity.
     clients: Identities,
-    discovery: discovery::Discovery,
+    discovery: rest_mapper::Discovery,
     cache: PathBuf,
     /// Whether RepoSyncs may read repositories on this machine.
     tenants_read_local: bool,
-    readers: readers::Readers,
+    readers: source::Readers,
     room: source::Room,
     overview: OnceLock<Arc<dyn Overview>>,
 }
@@ -115,10 +110,10 @@ impl Tasks {
         Self {
             shared: Arc::new(Shared {
                 clients: Identities::PerSync(context.clients.clone()),
-                discovery: discovery::Discovery::default(),
+                discovery: rest_mapper::Discovery::default(),
                 cache: context.options.cache.clone(),
                 tenants_read_local: context.options.tenants_read_local,
-                readers: readers::Readers::default(),
+                readers: source::Readers::default(),
                 room: source::Room::default(),
                 overview: OnceLock::new(),
             }),
@@ -212,7 +207,7 @@ impl Tasks {
             task.stop.cancel();
             let _ = task.handle.await;
             let uid = task.sync.borrow().metadata.uid.clone().unwrap_or_default();
-            let clones = clones::clones_of(&self.shared.cache, id, &uid);
+            let clones = source::clones_of(&self.shared.cache, id, &uid);
             let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(clones)).await;
         }
     }
@@ -243,11 +238,11 @@ pub async fn run_one(
     let gate = health.gate(format!("watch {id}"));
     let shared = Arc::new(Shared {
         clients: Identities::Own(client.clone()),
-        discovery: discovery::Discovery::default(),
+        discovery: rest_mapper::Discovery::default(),
         cache: options.cache,
         // In a process of its own it finds nobody else's repositories.
         tenants_read_local: true,
-        readers: readers::Readers::default(),
+        readers: source::Readers::default(),
         room: source::Room::default(),
         overview: OnceLock::new(),
     });

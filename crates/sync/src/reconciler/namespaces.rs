@@ -10,8 +10,8 @@ use writ_controller::error::status_code;
 
 use super::{
     engine::Engine,
+    error::Problem,
     object::{DELETION, Key, MANAGER, Raw},
-    problem::Problem,
 };
 use crate::{model::SyncKind, names};
 

@@ -9,9 +9,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
+    drift::watch::{self, Scope, Seen, older},
     engine::{Drift, Engine, Known},
     object::{Key, settled},
-    watch::{self, Scope, Seen, older},
 };
 use crate::names;
 

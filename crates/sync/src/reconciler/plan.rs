@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::{
+    apply::inventory,
     engine::{Engine, Unresolved},
-    inventory,
+    error::Problem,
     object::Key,
-    problem::Problem,
     status,
 };
 

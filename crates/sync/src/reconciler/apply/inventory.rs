@@ -10,8 +10,10 @@ use serde_json::json;
 use writ_api::kpt::{ObjMetadata, ResourceGroup};
 use writ_controller::{Error, error::Context as _};
 
-use super::object::Key;
-use crate::model::SyncId;
+use crate::{
+    model::SyncId,
+    reconciler::{object::Key, status},
+};
 
 /// Reads the inventory, which the manager has made.
 pub async fn read(client: &Client, id: &SyncId) -> Result<BTreeSet<Key>, Error> {
@@ -32,7 +34,7 @@ pub fn keys(group: &ResourceGroup) -> BTreeSet<Key> {
 pub async fn write(client: &Client, id: &SyncId, keys: &BTreeSet<Key>) -> Result<String, Error> {
     let resources: Vec<ObjMetadata> = keys.iter().map(Key::inventory).collect();
     let params = PatchParams {
-        field_manager: Some(super::status::FIELD_MANAGER.into()),
+        field_manager: Some(status::FIELD_MANAGER.into()),
         ..PatchParams::default()
     };
     let written = Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace)

@@ -1,5 +1,8 @@
 //! Applies one object, takes one away, or gives one up, as the sync's account.
 
+pub mod inventory;
+pub mod ownership;
+
 use std::time::Duration;
 
 use kube::{
@@ -9,11 +12,11 @@ use kube::{
 use serde_json::{Map, Value, json};
 use writ_controller::error::status_code;
 
+use self::ownership::Claims;
 use super::{
-    claims::Claims,
-    discovery::Kind,
+    error::Problem,
     object::{DELETION, Declared, Key, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, may_take},
-    problem::Problem,
+    rest_mapper::Kind,
 };
 use crate::{model::SyncId, names};
 

@@ -7,10 +7,10 @@
 use futures::future::BoxFuture;
 use writ_controller::Error;
 
-use super::{engine::Engine, object::Key};
 use crate::{
     model::{SyncId, SyncKind},
     names,
+    reconciler::{engine::Engine, object::Key},
 };
 
 /// What the manager knows and a reconciler cannot ask for itself.
@@ -47,7 +47,7 @@ impl Claims<'_> {
 
 impl Engine {
     /// What tells whose an object is that shall be applied.
-    pub(super) fn claims_of(&self, key: &Key) -> Claims<'_> {
+    pub(in crate::reconciler) fn claims_of(&self, key: &Key) -> Claims<'_> {
         let listed = self.inventory.as_ref().is_some_and(|all| all.contains(key));
         Claims {
             held: listed && !self.fresh.contains(key),
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     /// What tells whose an object is that shall be taken away: in doubt, not ours.
-    pub(super) fn claims(&self) -> Claims<'_> {
+    pub(in crate::reconciler) fn claims(&self) -> Claims<'_> {
         Claims {
             id: &self.id,
             overview: self.shared.overview(),
@@ -66,7 +66,7 @@ impl Engine {
 
     /// Whether the place of an object is gone, and the object with it. Who had rights there only is refused instead of
     /// being told.
-    pub(super) async fn place_gone(&self, key: &Key) -> bool {
+    pub(in crate::reconciler) async fn place_gone(&self, key: &Key) -> bool {
         use writ_api::configsync::RoleRefState;
         let namespace = match (key.group.as_str(), key.kind.as_str()) {
             ("", "Namespace") => &key.name,

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{object::Key, problem::Problem};
+use crate::reconciler::{error::Problem, object::Key};
 
 /// More changes than this within [`WINDOW`] are a fight.
 const CHANGES: usize = 5;

@@ -12,8 +12,10 @@ use serde_json::Value;
 use tokio::{sync::mpsc, task::AbortHandle};
 use writ_controller::backoff::Backoff;
 
-use super::{discovery::Kind, object::Key};
-use crate::names;
+use crate::{
+    names,
+    reconciler::{object::Key, rest_mapper::Kind},
+};
 
 /// So many failures in a row are told.
 const MANY: u32 = 3;

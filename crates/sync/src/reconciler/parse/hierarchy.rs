@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Parsed;
-use crate::reconciler::{object::Raw, problem::Problem};
+use crate::reconciler::{error::Problem, object::Raw};
 
 /// How many bytes objects may have in all that folders pass on, counted for each namespace that gets them: a few files
 /// in each other's reach stand for more than any machine can hold.

@@ -11,8 +11,8 @@ use serde_json::Value;
 use writ_runtime::yaml::{self, Aliases};
 
 use super::{
+    error::Problem,
     object::{Key, Raw},
-    problem::Problem,
     source::Files,
 };
 

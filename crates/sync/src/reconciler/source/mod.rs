@@ -4,6 +4,8 @@
 //! no link or path in a repository can lead anywhere else. Local repositories are opened in place.
 
 mod budget;
+mod clones;
+mod fetch_limits;
 mod http;
 mod insecure;
 mod remote;
@@ -16,6 +18,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use writ_api::configsync::{Git, GitAuth};
 
 pub use budget::{Budget, Room};
+pub use clones::{clone_folder, clones_of, private_clones};
+pub use fetch_limits::Readers;
 pub use tree::{File, FileProblem, MAX_FILE};
 
 /// How much a server may take of this machine.

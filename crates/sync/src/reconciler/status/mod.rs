@@ -6,10 +6,10 @@ use serde_json::json;
 use writ_api::configsync::{GitStatus, RenderingStatus, SourceStatus, SyncStatus};
 use writ_controller::Error;
 
-use super::problem::{self, Problem};
+use super::error::{self, Problem};
 use crate::{
     model::Sync,
-    report::{self, Wanted},
+    sync_status::{self, Wanted},
 };
 
 /// The field manager of a reconciler's reports.
@@ -81,9 +81,9 @@ pub enum Finalizing {
 
 /// Writes the report if it differs from the last one.
 pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Error> {
-    let now = Time(report::now());
+    let now = Time(sync_status::now());
     let old = &sync.status;
-    let (errors, error_summary) = problem::report(&state.source);
+    let (errors, error_summary) = error::report(&state.source);
     let source = SourceStatus {
         git_status: state.git.clone(),
         commit: state.source_commit.clone(),
@@ -91,7 +91,7 @@ pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Er
         error_summary,
         ..SourceStatus::default()
     };
-    let (errors, error_summary) = problem::report(&state.rendering);
+    let (errors, error_summary) = error::report(&state.rendering);
     let rendering = RenderingStatus {
         git_status: state.git.clone(),
         commit: state.source_commit.clone(),
@@ -104,7 +104,7 @@ pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Er
         error_summary,
         ..RenderingStatus::default()
     };
-    let (errors, error_summary) = problem::report(&state.sync);
+    let (errors, error_summary) = error::report(&state.sync);
     let applied = SourceStatus {
         git_status: state.git.clone(),
         commit: state.sync_commit.clone(),
@@ -142,7 +142,7 @@ pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Er
         "sync": applied,
         "lastSyncedCommit": state.synced,
     });
-    report::write(client, sync, FIELD_MANAGER, fields, &conditions(state, sync)).await
+    sync_status::write(client, sync, FIELD_MANAGER, fields, &conditions(state, sync)).await
 }
 
 fn timed(mut part: SourceStatus, old: Option<&SourceStatus>, now: &Time) -> SourceStatus {
@@ -188,14 +188,14 @@ fn conditions(state: &State, sync: &Sync) -> Vec<Wanted> {
                     crate::model::ABANDON
                 ),
             );
-            failure.errors = problem::report(problems).1;
+            failure.errors = error::report(problems).1;
             conditions.push(failure);
         }
         Some(Finalizing::Done(message)) => {
             conditions.push(Wanted::new(
                 "ReconcilerFinalizing",
                 "False",
-                report::FINALIZED,
+                sync_status::FINALIZED,
                 message,
             ));
         }
@@ -243,7 +243,7 @@ fn syncing(state: &State, sync: &Sync) -> Wanted {
     let mut syncing = Wanted::new("Syncing", if busy { "True" } else { "False" }, reason, &message);
     syncing.commit.clone_from(&state.source_commit);
     if !all.is_empty() {
-        syncing.errors = problem::report(&all).1;
+        syncing.errors = error::report(&all).1;
         let named = parts.iter().filter(|(_, problems)| !problems.is_empty());
         syncing.error_refs = Some(named.map(|(name, _)| (*name).to_owned()).collect());
     }

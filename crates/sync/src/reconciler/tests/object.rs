@@ -1,7 +1,9 @@
 use serde_json::json;
 
-use super::object::*;
-use crate::model::{SyncId, SyncKind};
+use crate::{
+    model::{SyncId, SyncKind},
+    reconciler::object::*,
+};
 
 fn declared(kind: &str, name: &str, depends_on: &str) -> Declared {
     let raw = Raw {
