@@ -9,6 +9,7 @@ pub mod health;
 pub mod metrics;
 pub mod packed;
 pub mod queue;
+pub mod renewal;
 pub mod schedule;
 pub mod tolerant;
 pub mod watching;
