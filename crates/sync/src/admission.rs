@@ -25,8 +25,8 @@ use writ_process::webhook::{self, Configurations, Source, Target, Timing};
 
 use crate::{
     Context, DefaultRole, Options,
-    manager::plan::{roles_in_force, secrets},
     model::{SYSTEM_NAMESPACE, SyncKind},
+    spec::{roles_in_force, secrets},
 };
 
 const PATH: &str = "/validate-sync";
@@ -269,7 +269,7 @@ fn roles(spec: &RootSyncSpec, default: DefaultRole) -> Vec<RoleRef> {
             ..spec.clone()
         },
     ] {
-        let (asked, _) = crate::manager::plan::roles_asked(&only);
+        let (asked, _) = crate::spec::roles_asked(&only);
         roles.extend(asked);
     }
     let (in_force, _, _) = roles_in_force(SyncKind::Root, spec, default);

@@ -33,13 +33,14 @@ use writ_controller::{
 
 use super::{
     config_sync_bindings::{Legacy, Shared as _},
-    plan::{World, roles_asked},
+    plan::World,
 };
 use crate::{
     INSTALL,
     model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
     names::{self, MANAGED_BY, MANAGED_BY_VALUE},
     reconciler::Tasks,
+    spec::roles_asked,
 };
 
 /// Every sync, read once.

@@ -9,7 +9,7 @@ use writ_api::go_duration;
 
 use super::{
     engine::{Engine, Unresolved},
-    error::Problem,
+    error::{Code, Problem},
     fetch::fetch,
     namespaces,
     object::{Declared, Key, Origin, Raw},
@@ -54,7 +54,7 @@ pub(super) async fn finished(fetching: &mut Option<Fetching>) -> Result<Option<F
     match fetching {
         Some(fetching) => (&mut fetching.task).await.unwrap_or_else(|error| {
             Err(Problem::new(
-                "2004",
+                Code::Source,
                 format!("reading the repository failed: {error}"),
             ))
         }),
@@ -129,7 +129,7 @@ impl Engine {
         if spec.source_type != SourceType::Git {
             self.state.git = None;
             return Err(Problem::new(
-                "1061",
+                Code::InvalidSync,
                 format!(
                     "spec.sourceType {} is not supported: use git",
                     spec.source_type.as_str()
@@ -137,12 +137,12 @@ impl Engine {
             ));
         }
         if let Some(problem) = invalid(&self.sync, spec) {
-            return Err(Problem::new("1061", problem));
+            return Err(Problem::new(Code::InvalidSync, problem));
         }
         let git = spec
             .git
             .as_ref()
-            .ok_or_else(|| Problem::new("1061", "spec.git is missing, and spec.sourceType is git"))?;
+            .ok_or_else(|| Problem::new(Code::InvalidSync, "spec.git is missing, and spec.sourceType is git"))?;
         let depth = spec.override_.as_ref().and_then(|o| o.git_sync_depth);
         let request = Request::new(git, depth).map_err(|error| source_problem(&error))?;
         if let Some(path) = request.local() {
@@ -161,7 +161,7 @@ impl Engine {
             && duration(period).is_none()
         {
             return Err(Problem::new(
-                "1061",
+                Code::InvalidSync,
                 format!("spec.git.period {period:?} is no duration such as 15s"),
             ));
         }
@@ -183,14 +183,14 @@ impl Engine {
     fn may_read(&self, path: &std::path::Path) -> Result<(), Problem> {
         if self.id.kind == SyncKind::Repo && !self.shared.tenants_read_local {
             return Err(Problem::new(
-                "1061",
+                Code::InvalidSync,
                 "spec.git.repo of a RepoSync must not be a folder: use https or ssh",
             ));
         }
         let real = |path: &std::path::Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if real(path).starts_with(real(&self.shared.cache)) {
             return Err(Problem::new(
-                "1061",
+                Code::InvalidSync,
                 "spec.git.repo must not be in the folder where clones are kept",
             ));
         }
@@ -284,7 +284,7 @@ impl Engine {
         let key = match (self.id.kind, namespaced) {
             (SyncKind::Repo, false) => {
                 return Err(Problem::new(
-                    "1058",
+                    Code::BadScope,
                     format!("{} {}: a RepoSync manages objects of its own namespace only, this one is of the cluster", raw.kind(), raw.name()),
                 )
                 .at(&raw.path)
@@ -292,7 +292,7 @@ impl Engine {
             }
             (SyncKind::Repo, true) if !declared.is_empty() && declared != &*self.id.namespace => {
                 return Err(Problem::new(
-                    "1058",
+                    Code::BadScope,
                     format!(
                         "{} {}: its namespace is {declared:?}; a RepoSync manages objects of its own namespace {:?} only",
                         raw.kind(),
@@ -316,7 +316,7 @@ impl Engine {
         if key.name != *self.id.name || key.namespace != *self.id.namespace {
             return Ok(key);
         }
-        let problem = Problem::new("1069", format!("{} declares {own} in its own source", self.id));
+        let problem = Problem::new(Code::SelfReconcile, format!("{} declares {own} in its own source", self.id));
         Err(problem.at(&raw.path).about(&key))
     }
 
@@ -385,8 +385,8 @@ fn scopes(objects: &[Raw]) -> Vec<(String, String, bool)> {
 
 pub(super) fn source_problem(error: &SourceError) -> Problem {
     match error {
-        SourceError::Unsupported(_) => Problem::new("1061", error.to_string()),
-        _ => Problem::new("2004", error.to_string()),
+        SourceError::Unsupported(_) => Problem::new(Code::InvalidSync, error.to_string()),
+        _ => Problem::new(Code::Source, error.to_string()),
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{
     apply::{self, Cause, Failure, Removal},
     engine::{Engine, Known},
-    error::Problem,
+    error::{Code, Problem},
     object::{Declared, Key, rank, waves},
     rest_mapper::Kind,
 };
@@ -79,7 +79,7 @@ impl Engine {
         for index in circle {
             if let Some(object) = objects.get(index) {
                 let problem = Problem::new(
-                    "2010",
+                    Code::Resource,
                     format!(
                         "{} and the objects it depends on wait for each other in a circle",
                         object.key
@@ -134,7 +134,7 @@ impl Engine {
         if kind.namespaced == key.namespace.is_empty() {
             // It was placed by a definition in Git, and another one is served.
             let problem = Problem::new(
-                "1058",
+                Code::BadScope,
                 format!(
                     "{key}: its kind is {}",
                     if kind.namespaced {
@@ -168,10 +168,10 @@ impl Engine {
         match found {
             Ok(Some(kind)) => Ok(kind),
             Ok(None) => Err(Problem::new(
-                "1021",
+                Code::UnknownKind,
                 format!("the API server knows no kind of {key}"),
             )),
-            Err(error) => Err(Problem::new("2002", error.to_string())),
+            Err(error) => Err(Problem::new(Code::ApiServer, error.to_string())),
         }
     }
 
@@ -231,7 +231,7 @@ impl Engine {
             let discovery = &self.shared.discovery;
             let found = discovery.resolve_any(&self.client, &key.group, &key.kind).await;
             let found = found.map_err(|error| {
-                Failure::of(Problem::new("2002", error.to_string()).about(key), error.code())
+                Failure::of(Problem::new(Code::ApiServer, error.to_string()).about(key), error.code())
             })?;
             let Some(kind) = found else { return Ok(()) };
             let version = kind.resource.version.clone();
@@ -262,7 +262,7 @@ impl Engine {
     /// A refusal about an object whose namespace is gone is no failure to take it away.
     async fn unless_gone(&self, key: &Key, outcome: Result<(), Failure>) -> Result<(), Failure> {
         match outcome {
-            Err(failure) if failure.problem.code == "2013" && self.place_gone(key).await => Ok(()),
+            Err(failure) if failure.problem.code == Code::InsufficientPermission && self.place_gone(key).await => Ok(()),
             outcome => outcome,
         }
     }

@@ -10,7 +10,7 @@ use writ_controller::error::Context as _;
 use super::{
     Shared,
     desired::{Ask, Fetched, source_problem},
-    error::Problem,
+    error::{Code, Problem},
     parse,
     source::{self, Budget, Credentials, SourceError, clone_folder, clones_of},
 };
@@ -42,7 +42,7 @@ pub async fn fetch(
         }))
     });
     read.await
-        .map_err(|error| Problem::new("2004", format!("reading the repository failed: {error}")))?
+        .map_err(|error| Problem::new(Code::Source, format!("reading the repository failed: {error}")))?
         .map_err(|error| source_problem(&error))
 }
 
@@ -58,7 +58,7 @@ async fn credentials(client: &Client, id: &SyncId, git: &Git) -> Result<Credenti
             .ok_or_else(|| {
                 let auth = git.auth.as_str();
                 Problem::new(
-                    "1061",
+                    Code::InvalidSync,
                     format!("spec.git.auth {auth} needs spec.git.secretRef.name"),
                 )
             })?;
@@ -67,14 +67,14 @@ async fn credentials(client: &Client, id: &SyncId, git: &Git) -> Result<Credenti
             field(&found, key)
                 .and_then(|value| String::from_utf8(value).ok())
                 .map(|value| value.trim().to_owned())
-                .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key {key:?}")))
+                .ok_or_else(|| Problem::new(Code::InvalidSync, format!("Secret {name:?} has no key {key:?}")))
         };
         if git.auth == GitAuth::Token {
             credentials.username = text("username")?;
             credentials.token = text("token")?;
         } else {
             let key = field(&found, "ssh")
-                .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key \"ssh\"")))?;
+                .ok_or_else(|| Problem::new(Code::InvalidSync, format!("Secret {name:?} has no key \"ssh\"")))?;
             credentials.ssh_key = Some(key);
             credentials.known_hosts = field(&found, "known_hosts");
         }
@@ -83,7 +83,7 @@ async fn credentials(client: &Client, id: &SyncId, git: &Git) -> Result<Credenti
     if let Some(name) = ca.filter(|name| !name.is_empty()) {
         let found = secret(client, id, &name).await?;
         let cert = field(&found, "cert")
-            .ok_or_else(|| Problem::new("1061", format!("Secret {name:?} has no key \"cert\"")))?;
+            .ok_or_else(|| Problem::new(Code::InvalidSync, format!("Secret {name:?} has no key \"cert\"")))?;
         credentials.ca = Some(cert);
     }
     Ok(credentials)
@@ -94,7 +94,7 @@ async fn secret(client: &Client, id: &SyncId, name: &str) -> Result<Secret, Prob
         .get(name)
         .await
         .context(|| format!("read Secret {}/{name}", id.namespace))
-        .map_err(|error| Problem::new("1061", error.to_string()))
+        .map_err(|error| Problem::new(Code::InvalidSync, error.to_string()))
 }
 
 fn field(secret: &Secret, key: &str) -> Option<Vec<u8>> {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{
     apply::{self, Cause, Failure, Removal, inventory},
     engine::Engine,
-    error::Problem,
+    error::{Code, Problem},
     object::{Key, rank},
     rest_mapper::Kind,
     status::{self, Finalizing},
@@ -47,7 +47,7 @@ impl Engine {
             Err(error) => {
                 self.unauthorized |= error.is_code(401);
                 self.state.finalizing =
-                    Some(Finalizing::Failed(vec![Problem::new("2002", error.to_string())]));
+                    Some(Finalizing::Failed(vec![Problem::new(Code::ApiServer, error.to_string())]));
                 self.tell().await;
                 return false;
             }
@@ -142,7 +142,7 @@ impl Engine {
             match apply::delete(client, id, kind, key, PropagationPolicy::Foreground, &claims).await? {
                 Removal::Gone => return Ok(()),
                 Removal::Asked if Instant::now() >= deadline => {
-                    let problem = Problem::new("2009", format!("{key} is still being deleted"));
+                    let problem = Problem::new(Code::Apply, format!("{key} is still being deleted"));
                     return Err(Failure::refused(problem.about(key)));
                 }
                 Removal::Asked => tokio::time::sleep(wait).await,

@@ -10,7 +10,7 @@ use writ_controller::error::status_code;
 
 use super::{
     engine::Engine,
-    error::Problem,
+    error::{Code, Problem},
     object::{DELETION, Key, MANAGER, Raw},
 };
 use crate::{model::SyncKind, names};
@@ -102,7 +102,7 @@ impl Engine {
         }
         (lost >= 2).then(|| {
             Problem::new(
-                "2006",
+                Code::EmptySource,
                 format!("the commit would delete all {lost} namespaces of this sync; delete all but one first if that is meant"),
             )
         })

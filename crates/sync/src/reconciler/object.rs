@@ -1,10 +1,6 @@
-//! One declared object: who it is, what is asked of it, and in which order it comes.
+//! One declared object: its identity, what is applied for it, and whether a live object matches it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::{fmt, sync::Arc};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -15,13 +11,13 @@ use crate::{
     names,
 };
 
-/// Which sync manages an object.
+/// The annotation that names the sync that manages an object.
 pub const MANAGER: &str = "configsync.gke.io/manager";
-/// What happens to an object when it is not declared any more: `detach` leaves it.
+/// The annotation that says what happens to an object that is no longer declared: `detach` leaves it on the cluster.
 pub const DELETION: &str = "client.lifecycle.config.k8s.io/deletion";
-/// A digest of what was declared: tells that a field was taken out of the source.
+/// The annotation with a digest of the declared object. It changes when a field is removed from the source.
 pub const DECLARED_HASH: &str = "writ.dev/declared-hash";
-/// The annotations that are ours, taken away when an object is given up.
+/// The annotations of a managed object, removed when the object is given up.
 pub const OUR_ANNOTATIONS: [&str; 8] = [
     MANAGER,
     DECLARED_HASH,
@@ -32,14 +28,14 @@ pub const OUR_ANNOTATIONS: [&str; 8] = [
     "configsync.gke.io/resource-id",
     "config.k8s.io/owning-inventory",
 ];
-/// The labels that are ours.
+/// The labels of a managed object, removed when the object is given up.
 pub const OUR_LABELS: [&str; 3] = [
     "app.kubernetes.io/managed-by",
     names::PART_OF,
     "configsync.gke.io/declared-version",
 ];
 
-/// An object, whatever its version.
+/// The identity of an object, independent of its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Its API group.
@@ -53,8 +49,8 @@ pub struct Key {
 }
 
 impl Key {
-    /// As an inventory holds it.
-    pub fn inventory(&self) -> ObjMetadata {
+    /// The entry of an inventory.
+    pub fn to_inventory(&self) -> ObjMetadata {
         ObjMetadata {
             name: self.name.clone(),
             namespace: self.namespace.clone(),
@@ -91,7 +87,7 @@ impl fmt::Display for Key {
 pub struct Raw {
     /// The file.
     pub path: Arc<str>,
-    /// What is in it.
+    /// Its content.
     pub value: Value,
 }
 
@@ -108,17 +104,17 @@ impl Raw {
         self.text("/apiVersion")
     }
 
-    /// Its kind.
+    /// The kind.
     pub fn kind(&self) -> &str {
         self.text("/kind")
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    /// The namespace that it declares.
+    /// The declared namespace; empty if there is none.
     pub fn namespace(&self) -> &str {
         self.text("/metadata/namespace")
     }
@@ -130,12 +126,12 @@ impl Raw {
             .unwrap_or(("", self.api_version()))
     }
 
-    /// An annotation.
+    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.value.get("metadata")?.get("annotations")?.get(key)?.as_str()
     }
 
-    /// Who it is, in that namespace.
+    /// The identity of the object in a namespace.
     pub fn key(&self, namespace: &str) -> Key {
         Key {
             group: self.group_version().0.to_owned(),
@@ -146,26 +142,26 @@ impl Raw {
     }
 }
 
-/// An object that shall be in the cluster.
+/// An object that the cluster must have.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Who it is.
+    /// Its identity.
     pub key: Key,
     /// Its version.
     pub version: String,
-    /// The file that declares it.
+    /// The file that declares it; empty for an implied namespace.
     pub path: Arc<str>,
-    /// What is applied, our metadata included.
+    /// The applied object, with the metadata of a managed object.
     pub value: Value,
-    /// A digest of what is applied.
+    /// A digest of the applied object. The commit is not part of it.
     pub hash: String,
-    /// Whether it is left alone once it is there.
+    /// Whether the object is created, and never changed afterwards.
     pub ignore_mutation: bool,
-    /// The objects that must be applied before it.
+    /// Objects that are applied before it.
     pub depends_on: Vec<Key>,
 }
 
-/// Where the objects of a sync come from, for their metadata.
+/// The origin of the objects of a sync, for their metadata.
 pub struct Origin<'a> {
     /// The sync.
     pub id: &'a SyncId,
@@ -176,13 +172,13 @@ pub struct Origin<'a> {
 }
 
 impl Declared {
-    /// Adds our metadata to what a file declares.
+    /// Adds the metadata of a managed object to the content of a file.
     pub fn new(raw: Raw, key: Key, origin: &Origin<'_>) -> Self {
         let version = raw.group_version().1.to_owned();
         let ignore_mutation = raw.annotation("client.lifecycle.config.k8s.io/mutation") == Some("ignore");
         let depends_on = raw
             .annotation("config.kubernetes.io/depends-on")
-            .map(dependencies)
+            .map(parse_dependencies)
             .unwrap_or_default();
         let mut value = raw.value;
         clean(&mut value, &key);
@@ -200,14 +196,14 @@ impl Declared {
             key.name
         );
         let hash = {
-            // Not the commit: an object that did not change is not written for a new one.
+            // The commit is left out: a new one does not cause a write of objects that it does not change.
             let mut digest = Sha256::new();
             digest.update(serde_json::to_vec(&value).unwrap_or_default());
             digest.update(path.as_bytes());
             digest.update(origin.context.as_bytes());
             names::hex(&digest.finalize(), 16)
         };
-        put(
+        set_entries(
             &mut value,
             "labels",
             &[
@@ -216,7 +212,7 @@ impl Declared {
                 ("configsync.gke.io/declared-version", &version),
             ],
         );
-        put(
+        set_entries(
             &mut value,
             "annotations",
             &[
@@ -242,7 +238,7 @@ impl Declared {
     }
 }
 
-/// Takes out what only the API server writes, and settles the namespace.
+/// Removes fields that the API server writes, and sets the namespace.
 fn clean(value: &mut Value, key: &Key) {
     let Some(object) = value.as_object_mut() else {
         return;
@@ -268,7 +264,7 @@ fn clean(value: &mut Value, key: &Key) {
     }
 }
 
-fn put(value: &mut Value, field: &str, entries: &[(&str, &str)]) {
+fn set_entries(value: &mut Value, field: &str, entries: &[(&str, &str)]) {
     let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else {
         return;
     };
@@ -283,8 +279,8 @@ fn put(value: &mut Value, field: &str, entries: &[(&str, &str)]) {
     }
 }
 
-/// Reads `group/namespaces/NS/kind/name` and `group/kind/name`, separated by commas.
-fn dependencies(text: &str) -> Vec<Key> {
+/// Parses `group/namespaces/NS/kind/name` and `group/kind/name`, separated by commas.
+fn parse_dependencies(text: &str) -> Vec<Key> {
     let key = |group: &str, namespace: &str, kind: &str, name: &str| Key {
         group: group.to_owned(),
         kind: kind.to_owned(),
@@ -303,70 +299,7 @@ fn dependencies(text: &str) -> Vec<Key> {
         .collect()
 }
 
-/// In which order kinds come: what others need goes first, what judges others goes last.
-pub fn rank(key: &Key) -> u8 {
-    match (key.group.as_str(), key.kind.as_str()) {
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => 0,
-        ("", "Namespace") => 1,
-        (
-            "",
-            "ConfigMap"
-            | "LimitRange"
-            | "PersistentVolume"
-            | "PersistentVolumeClaim"
-            | "ResourceQuota"
-            | "Secret"
-            | "Service"
-            | "ServiceAccount",
-        )
-        | ("rbac.authorization.k8s.io" | "scheduling.k8s.io" | "storage.k8s.io", _) => 2,
-        ("admissionregistration.k8s.io" | "apiregistration.k8s.io", _) => 4,
-        _ => 3,
-    }
-}
-
-/// Puts objects in groups: everything in a group can be applied at once, after the groups before it.
-///
-/// Objects that wait for each other in a circle are returned on their own.
-pub fn waves(objects: &[&Declared]) -> (Vec<Vec<usize>>, Vec<usize>) {
-    let at: HashMap<&Key, usize> = objects.iter().enumerate().map(|(i, o)| (&o.key, i)).collect();
-    let mut level: Vec<usize> = objects.iter().map(|o| usize::from(rank(&o.key))).collect();
-    // Each object is looked at once, when nothing that it waits for is left: a long chain, or a circle of all that a
-    // repository can hold, takes no longer than the objects alone.
-    let mut waits: Vec<usize> = vec![0; objects.len()];
-    let mut after: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (index, object) in objects.iter().enumerate() {
-        for &before in object.depends_on.iter().filter_map(|key| at.get(key)) {
-            after.entry(before).or_default().push(index);
-            if let Some(waits) = waits.get_mut(index) {
-                *waits += 1;
-            }
-        }
-    }
-    let free = |waits: &[usize]| -> Vec<usize> {
-        let all = waits.iter().enumerate();
-        all.filter(|(_, waits)| **waits == 0).map(|(i, _)| i).collect()
-    };
-    let mut ready = free(&waits);
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    while let Some(index) = ready.pop() {
-        let own = level.get(index).copied().unwrap_or_default();
-        groups.entry(own).or_default().push(index);
-        for &later in after.get(&index).into_iter().flatten() {
-            if let (Some(level), Some(waits)) = (level.get_mut(later), waits.get_mut(later)) {
-                *level = (*level).max(own + 1);
-                *waits -= 1;
-                if *waits == 0 {
-                    ready.push(later);
-                }
-            }
-        }
-    }
-    let stuck = waits.iter().enumerate().filter(|(_, waits)| **waits > 0);
-    (groups.into_values().collect(), stuck.map(|(i, _)| i).collect())
-}
-
-/// Whether everything in `want` is in `have`. What the server or others added does not matter.
+/// Whether `have` contains everything in `want`. Additions by the server or by others do not matter.
 pub fn covers(have: &Value, want: &Value) -> bool {
     match (have, want) {
         (Value::Object(have), Value::Object(want)) => want.iter().all(|(key, want)| match have.get(key) {
@@ -380,9 +313,9 @@ pub fn covers(have: &Value, want: &Value) -> bool {
     }
 }
 
-/// Whether a live object is as declared. The commit it was last applied from does not matter, and what kind it is was
-/// settled by the watch that showed it: in a list, objects do not say.
-pub fn settled(live: &Value, declared: &Declared) -> bool {
+/// Whether a live object is as declared. The commit that it was last applied from does not matter. Group and kind follow
+/// from the watch that delivered the object; objects of a list lack these fields.
+pub fn is_as_declared(live: &Value, declared: &Declared) -> bool {
     let mut want = declared.value.clone();
     if let Some(object) = want.as_object_mut() {
         object.remove("apiVersion");
@@ -397,8 +330,8 @@ pub fn settled(live: &Value, declared: &Declared) -> bool {
     covers(live, &want)
 }
 
-/// Whether a sync may take an object that says it is managed by `other`.
-pub fn may_take(id: &SyncId, other: Option<&str>) -> bool {
+/// Whether a sync may take over an object whose annotation says that `other` manages it.
+pub fn may_take_over(id: &SyncId, other: Option<&str>) -> bool {
     match other {
         None => true,
         Some(other) if other == names::manager_value(id) => true,

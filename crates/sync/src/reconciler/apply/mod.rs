@@ -14,7 +14,7 @@ use writ_controller::error::status_code;
 
 use self::ownership::Claims;
 use super::{
-    error::Problem,
+    error::{Code, Problem},
     object::{DELETION, Declared, Key, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, may_take},
     rest_mapper::Kind,
 };
@@ -119,7 +119,7 @@ pub async fn apply(
 
 fn conflict(id: &SyncId, declared: &Declared, other: &str) -> Problem {
     Problem::new(
-        "1060",
+        Code::ManagementConflict,
         format!(
             "{} is declared by two syncs: {id} and the one that calls itself {other:?}. Take it out of one of the two sources; if the other sync is gone, remove the annotation {MANAGER} from the object",
             declared.key
@@ -134,7 +134,7 @@ impl Claims<'_> {
         self.is_anothers(manager, key).await.map_err(|error| {
             // Whom it asked is the manager, with an account of its own.
             let code = error.code().filter(|code| *code != 401);
-            Failure::of(Problem::new("2002", error.to_string()).about(key), code)
+            Failure::of(Problem::new(Code::ApiServer, error.to_string()).about(key), code)
         })
     }
 }
@@ -295,12 +295,12 @@ pub fn failure(verb: &str, kind: &Kind, key: &Key, path: Option<&str>, error: &k
     };
     let problem = match code {
         Some(403) => Problem::new(
-            "2013",
+            Code::InsufficientPermission,
             format!("the reconciler may not {verb} {resource} {place} ({key}): {said}"),
         ),
-        Some(400 | 404 | 405 | 409 | 422) => Problem::new("2010", format!("{key} was refused: {said}")),
-        None if unsendable(error) => Problem::new("2010", format!("{key} cannot be asked for: {said}")),
-        _ => Problem::new("2002", format!("cannot {verb} {key}: {said}")),
+        Some(400 | 404 | 405 | 409 | 422) => Problem::new(Code::Resource, format!("{key} was refused: {said}")),
+        None if unsendable(error) => Problem::new(Code::Resource, format!("{key} cannot be asked for: {said}")),
+        _ => Problem::new(Code::ApiServer, format!("cannot {verb} {key}: {said}")),
     };
     let problem = match path {
         Some(path) => problem.at(path),

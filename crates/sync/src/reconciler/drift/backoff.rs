@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::reconciler::{error::Problem, object::Key};
+use crate::reconciler::{error::{Code, Problem}, object::Key};
 
 /// More changes than this within [`WINDOW`] are a fight.
 const CHANGES: usize = 5;
@@ -67,7 +67,7 @@ impl Fights {
                     |by| format!("the field manager {by:?} changes"),
                 );
                 Problem::new(
-                    "2005",
+                    Code::ResourceFight,
                     format!(
                         "{who} {key} again and again; it is corrected every half minute only. Stop that writer, or take what it writes out of the source"
                     ),
@@ -128,7 +128,7 @@ mod tests {
         }
         let problems = fights.going_on(at(6));
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].code == "2005" && problems[0].message.contains("\"mallory\""));
+        assert!(problems[0].code == Code::ResourceFight && problems[0].message.contains("\"mallory\""));
         fights.struck(&key("a"), None, at(40));
         assert_eq!(fights.going_on(at(100)).len(), 1);
         assert!(fights.going_on(at(161)).is_empty());

@@ -1,4 +1,4 @@
-//! Who may read a repository now. Each reader takes a thread, and some servers never answer.
+//! How many repositories are read at once. Each read takes a thread, and some servers never answer.
 
 use std::{
     collections::HashMap,
@@ -10,30 +10,30 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::model::{SyncId, SyncKind};
 
-/// How many repositories of this machine are read at once.
+/// Concurrent reads of repositories on this machine.
 const LOCAL: usize = 8;
-/// How many others, of RootSyncs: most of these threads wait.
+/// Concurrent reads of remote repositories by RootSyncs. Most of these threads wait for the network.
 const REMOTE_ROOT: usize = 64;
-/// The same, of RepoSyncs: tenants cannot take what RootSyncs need.
+/// Concurrent reads of remote repositories by RepoSyncs, apart from those of RootSyncs, which tenants must not block.
 const REMOTE_REPO: usize = 32;
-/// How many of either one server can have: one that never answers delays those who read from it, and nobody else.
+/// Concurrent reads from one server, for each kind of sync. A server that never answers delays only its own readers.
 const REMOTE_HOST: usize = 16;
-/// How many of these one namespace can have: no tenant can take what the others need.
+/// Concurrent reads for the RepoSyncs of one namespace, so that no tenant blocks the others.
 const REMOTE_NAMESPACE: usize = 4;
 
-/// The readers of a process.
-pub struct Readers {
+/// The limits of a process.
+pub struct FetchLimits {
     local: Arc<Semaphore>,
     roots: Arc<Semaphore>,
     repos: Arc<Semaphore>,
-    namespaces: Used<Arc<str>>,
-    hosts: Used<(SyncKind, String)>,
+    namespaces: Semaphores<Arc<str>>,
+    hosts: Semaphores<(SyncKind, String)>,
 }
 
-/// Those that somebody uses.
-type Used<K> = Mutex<HashMap<K, Weak<Semaphore>>>;
+/// The semaphores in use, by what they limit.
+type Semaphores<K> = Mutex<HashMap<K, Weak<Semaphore>>>;
 
-impl Default for Readers {
+impl Default for FetchLimits {
     fn default() -> Self {
         Self {
             local: Arc::new(Semaphore::new(LOCAL)),
@@ -45,42 +45,42 @@ impl Default for Readers {
     }
 }
 
-/// A turn to read, until it is dropped.
-pub struct Turn {
+/// Permission to read a repository, until it is dropped.
+pub struct FetchPermit {
     _permits: Vec<OwnedSemaphorePermit>,
 }
 
-impl Readers {
-    /// Waits for a turn to read from that server; from this machine if there is none.
-    pub async fn turn(&self, id: &SyncId, host: Option<String>) -> Turn {
-        let host = host.map(|host| narrow(&self.hosts, (id.kind, host), REMOTE_HOST));
-        // The narrow gates first: who waits there takes no place in the wide one.
+impl FetchLimits {
+    /// Waits until the sync may read from a server, or from this machine if there is no host.
+    pub async fn acquire(&self, id: &SyncId, host: Option<String>) -> FetchPermit {
+        let host = host.map(|host| shared(&self.hosts, (id.kind, host), REMOTE_HOST));
+        // The narrower limits come first, so that waiting for one occupies no permit of a wider one.
         let all = match (host, id.kind) {
             (None, _) => vec![self.local.clone()],
             (Some(host), SyncKind::Root) => vec![host, self.roots.clone()],
             (Some(host), SyncKind::Repo) => {
-                let namespace = narrow(&self.namespaces, id.namespace.clone(), REMOTE_NAMESPACE);
+                let namespace = shared(&self.namespaces, id.namespace.clone(), REMOTE_NAMESPACE);
                 vec![namespace, host, self.repos.clone()]
             }
         };
         let mut permits = Vec::new();
         for one in all {
-            // It is never closed.
+            // No semaphore is ever closed.
             permits.extend(one.acquire_owned().await.ok());
         }
-        Turn { _permits: permits }
+        FetchPermit { _permits: permits }
     }
 }
 
-/// The gate of one of many.
-fn narrow<K: Eq + Hash>(used: &Used<K>, one: K, places: usize) -> Arc<Semaphore> {
+/// The semaphore of a key. One that is not in use is dropped.
+fn shared<K: Eq + Hash>(used: &Semaphores<K>, key: K, permits: usize) -> Arc<Semaphore> {
     let mut all = used.lock().unwrap_or_else(PoisonError::into_inner);
     all.retain(|_, known| known.strong_count() > 0);
-    if let Some(known) = all.get(&one).and_then(Weak::upgrade) {
+    if let Some(known) = all.get(&key).and_then(Weak::upgrade) {
         return known;
     }
-    let made = Arc::new(Semaphore::new(places));
-    all.insert(one, Arc::downgrade(&made));
+    let made = Arc::new(Semaphore::new(permits));
+    all.insert(key, Arc::downgrade(&made));
     made
 }
 
@@ -91,45 +91,46 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_namespace_cannot_take_every_reader() {
-        let readers = Readers::default();
+    async fn reads_of_one_namespace_do_not_block_other_namespaces() {
+        let limits = FetchLimits::default();
         let repo = |namespace: &str, n: usize| SyncId::new(SyncKind::Repo, namespace, &n.to_string());
         let mut hosts = 0..;
         let mut host = || hosts.next().map(|n| format!("host{n}"));
         let mut held = Vec::new();
         for n in 0..REMOTE_NAMESPACE {
-            held.push(readers.turn(&repo("greedy", n), host()).await);
+            held.push(limits.acquire(&repo("greedy", n), host()).await);
         }
-        assert!(readers.turn(&repo("greedy", 99), host()).now_or_never().is_none());
-        assert!(readers.turn(&repo("other", 0), host()).now_or_never().is_some());
-        // Nor can all of them together take those of RootSyncs.
+        assert!(limits.acquire(&repo("greedy", 99), host()).now_or_never().is_none());
+        assert!(limits.acquire(&repo("other", 0), host()).now_or_never().is_some());
+        // All namespaces together do not block RootSyncs.
         for n in 0..REMOTE_REPO {
-            held.extend(readers.turn(&repo(&format!("n{n}"), 0), host()).now_or_never());
+            held.extend(limits.acquire(&repo(&format!("n{n}"), 0), host()).now_or_never());
         }
-        assert!(readers.turn(&repo("late", 0), host()).now_or_never().is_none());
+        assert!(limits.acquire(&repo("late", 0), host()).now_or_never().is_none());
         let root = SyncId::new(SyncKind::Root, "config-management-system", "a");
-        assert!(readers.turn(&root, host()).now_or_never().is_some());
-        // A turn that is over is somebody else's.
+        assert!(limits.acquire(&root, host()).now_or_never().is_some());
+        // A dropped permit is available again.
         held.clear();
-        assert!(readers.turn(&repo("greedy", 99), host()).now_or_never().is_some());
+        assert!(limits.acquire(&repo("greedy", 99), host()).now_or_never().is_some());
     }
+
     #[tokio::test]
-    async fn one_server_cannot_take_every_reader() {
-        let readers = Readers::default();
+    async fn reads_from_one_server_do_not_block_other_servers() {
+        let limits = FetchLimits::default();
         let root = |n: usize| SyncId::new(SyncKind::Root, "config-management-system", &n.to_string());
         let silent = || Some("silent.example.com".to_owned());
         let mut held = Vec::new();
         for n in 0..REMOTE_HOST {
-            held.push(readers.turn(&root(n), silent()).await);
+            held.push(limits.acquire(&root(n), silent()).await);
         }
-        assert!(readers.turn(&root(99), silent()).now_or_never().is_none());
+        assert!(limits.acquire(&root(99), silent()).now_or_never().is_none());
         let other = Some("other.example.com".to_owned());
-        assert!(readers.turn(&root(99), other).now_or_never().is_some());
+        assert!(limits.acquire(&root(99), other).now_or_never().is_some());
         // Nor what RepoSyncs, or folders, need.
         let repo = SyncId::new(SyncKind::Repo, "team", "a");
-        assert!(readers.turn(&repo, silent()).now_or_never().is_some());
-        assert!(readers.turn(&root(99), None).now_or_never().is_some());
+        assert!(limits.acquire(&repo, silent()).now_or_never().is_some());
+        assert!(limits.acquire(&root(99), None).now_or_never().is_some());
         held.clear();
-        assert!(readers.turn(&root(99), silent()).now_or_never().is_some());
+        assert!(limits.acquire(&root(99), silent()).now_or_never().is_some());
     }
 }

@@ -275,7 +275,7 @@ mod tests {
             let syncing = json!({ "type": "Syncing", "status": "False", "reason": "Sync", "message": "as before", "observedGeneration": generation });
             json!({ "conditions": [syncing] })
         };
-        let problem = || vec![Problem::new("1061", "no such source")];
+        let problem = || vec![Problem::new(Code::InvalidSync, "no such source")];
         let base = || State {
             known: true,
             sync_commit: Some("c".into()),

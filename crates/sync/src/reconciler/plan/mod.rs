@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{
     apply::inventory,
     engine::{Engine, Unresolved},
-    error::Problem,
+    error::{Code, Problem},
     object::Key,
     status,
 };
@@ -17,9 +17,9 @@ fn unknown(object: &Unresolved) -> Problem {
     let raw = &object.raw;
     let what = format!("kind {} in {}", raw.kind(), raw.api_version());
     match &object.said {
-        None => Problem::new("1021", format!("the API server knows no {what}")),
+        None => Problem::new(Code::UnknownKind, format!("the API server knows no {what}")),
         Some(said) => Problem::new(
-            "2002",
+            Code::ApiServer,
             format!(
                 "the API server does not tell whether it knows {what}; nothing is deleted meanwhile: {said}"
             ),
@@ -56,13 +56,13 @@ impl Engine {
             .chain(self.fights.going_on(Instant::now()))
             .chain(self.failing.iter().map(|(scope, said)| {
                 Problem::new(
-                    "2002",
+                    Code::ApiServer,
                     format!("drift of {} is not seen, as its watch fails: {said}", scope.kind),
                 )
             }))
             .chain(self.refused.values().map(|said| {
                 Problem::new(
-                    "2013",
+                    Code::InsufficientPermission,
                     format!("drift is corrected once a minute instead of at once, as the reconciler may not watch: {said}"),
                 )
             }))
@@ -85,7 +85,7 @@ impl Engine {
                 Ok(keys) => self.inventory = Some(keys),
                 Err(error) => {
                     self.unauthorized |= error.is_code(401);
-                    self.general.push(Problem::new("2002", error.to_string()));
+                    self.general.push(Problem::new(Code::ApiServer, error.to_string()));
                     return;
                 }
             }
@@ -177,9 +177,9 @@ impl Engine {
                 failed.is_some() || !self.parse_problems.is_empty() || !self.unresolved.is_empty()
             }
             // Somebody else has it.
-            (true, Some(problem)) if problem.code == "1060" => false,
+            (true, Some(problem)) if problem.code == Code::ManagementConflict => false,
             // It was refused and never made. Where nobody answered it may have been.
-            (true, Some(problem)) => problem.code == "2002" || !self.fresh.contains(key),
+            (true, Some(problem)) => problem.code == Code::ApiServer || !self.fresh.contains(key),
             (true, None) => true,
         }
     }
@@ -198,7 +198,7 @@ impl Engine {
             Err(error) => {
                 self.unauthorized |= error.is_code(401);
                 self.inventory = None;
-                Err(Problem::new("2002", error.to_string()))
+                Err(Problem::new(Code::ApiServer, error.to_string()))
             }
         }
     }
