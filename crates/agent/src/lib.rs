@@ -4,6 +4,7 @@
 //! they meet through objects in the two API servers, and wait for each other's [`Replacements`].
 
 pub mod addons;
+mod caches;
 pub mod grants;
 pub mod options;
 pub mod registration;
@@ -23,6 +24,7 @@ use writ_process::{
     supervise::{self, Controller},
 };
 
+pub use caches::Caches;
 pub use options::Options;
 
 /// The field manager of everything that the agent writes.
@@ -47,6 +49,8 @@ pub struct Context {
     pub spoke: Client,
     /// How the agent was started.
     pub options: Arc<Options>,
+    /// The caches that controllers share.
+    pub caches: Arc<Caches>,
     /// Whose turn it is to make objects again.
     pub replacements: Replacements,
     /// Readiness and metrics of the process.
@@ -104,6 +108,7 @@ pub async fn run(
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
     let context = Context {
         hub,
+        caches: Arc::new(Caches::new(spoke.clone(), shutdown.clone())),
         spoke,
         options: Arc::new(options),
         replacements: Replacements::default(),

@@ -4,6 +4,7 @@
 //! they meet through objects in the hub's API server.
 
 pub mod admission;
+pub mod caches;
 pub mod cluster_permission;
 pub mod cluster_set;
 mod install;
@@ -29,6 +30,7 @@ use writ_process::{
     supervise::{self, Controller},
 };
 
+pub use caches::Caches;
 pub use options::Options;
 
 /// The field manager of everything that the hub writes.
@@ -44,6 +46,8 @@ pub struct Context {
     pub client: Client,
     /// How the hub was started.
     pub options: Arc<Options>,
+    /// The caches that controllers share.
+    pub caches: Arc<Caches>,
     /// Readiness and metrics of the process.
     pub health: Health,
     /// Cancelled when the process shall end.
@@ -91,6 +95,7 @@ pub async fn run(
     drop(ours);
     let election = options.leader_election.clone();
     let context = Context {
+        caches: Arc::new(Caches::new(client.clone(), shutdown.clone())),
         client,
         options: Arc::new(options),
         health,
@@ -121,6 +126,8 @@ pub async fn run(
         .advise(install::ADVICE)
         .run(shutdown, |lost| {
             let context = Context {
+                // A leader starts from what the server shows, not from what it knew the last time.
+                caches: Arc::new(Caches::new(context.client.clone(), lost.clone())),
                 shutdown: lost.clone(),
                 ..context.clone()
             };
