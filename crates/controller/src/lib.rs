@@ -17,6 +17,7 @@ pub mod packed {
 }
 pub mod queue;
 pub mod renewal;
+pub mod rest_mapper;
 pub mod schedule;
 pub mod tolerant;
 pub mod watch;
@@ -28,3 +29,4 @@ pub use controller::Controller;
 pub use error::Error;
 pub use name::{Name, ObjectId};
 pub use queue::{Next, Queue};
+pub use rest_mapper::{RestMapper, ServedKind};
