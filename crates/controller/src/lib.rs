@@ -16,6 +16,7 @@ pub mod packed {
     pub use crate::compressed::{compress as pack, decompress as unpack};
 }
 pub mod queue;
+pub mod redact;
 pub mod renewal;
 pub mod rest_mapper;
 pub mod schedule;

@@ -124,4 +124,3 @@ pub fn secrets(spec: &RootSyncSpec) -> Vec<String> {
         .into_iter()
         .collect()
 }
-

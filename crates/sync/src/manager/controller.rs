@@ -41,7 +41,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let mut watching = JoinSet::new();
     let stores = observe::start(&context.client, &context.health, &queue, &tasks, &mut watching);
     let overview = Overview::new(context.client.clone(), stores.clone());
-    tasks.ask(Arc::new(overview.clone()));
+    tasks.set_manager_view(Arc::new(overview.clone()));
     let pass = Arc::new(Pass {
         context: context.clone(),
         stores,
@@ -120,7 +120,7 @@ impl Pass {
                 Isolation::Task => {
                     self.tasks.ensure(sync.clone());
                     if let Some(group) = self.stores.inventory(id) {
-                        self.tasks.inventory(id, &group);
+                        self.tasks.set_inventory(id, &group);
                     }
                     // Of another way to run, or of Config Sync's own manager.
                     deployment::remove(client, &self.stores, id).await

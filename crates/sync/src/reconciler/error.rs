@@ -3,9 +3,7 @@
 use std::fmt;
 
 use writ_api::configsync::{ErrorResource, ErrorSummary, Gvk, SyncError};
-use writ_controller::condition::clip;
-
-use super::object::Key;
+use writ_controller::{ObjectId, condition::clip};
 
 /// The most errors that a status lists; the rest is counted.
 const MAX_LISTED: usize = 100;
@@ -94,7 +92,7 @@ pub struct Problem {
     /// The file that it concerns.
     pub path: Option<String>,
     /// The object that it concerns.
-    pub object: Option<Box<Key>>,
+    pub object: Option<Box<ObjectId>>,
 }
 
 impl Problem {
@@ -117,7 +115,7 @@ impl Problem {
 
     /// Adds the object.
     #[must_use]
-    pub fn about(mut self, object: &Key) -> Self {
+    pub fn about(mut self, object: &ObjectId) -> Self {
         self.object = Some(Box::new(object.clone()));
         self
     }
@@ -131,14 +129,14 @@ impl Problem {
         let object = self.object.as_deref();
         let resource = ErrorResource {
             source_path: self.path.as_ref().map(|path| clip(path, MAX_PATH)),
-            name: object.map(|key| key.name.clone()),
+            name: object.map(|id| id.name.name.to_string()),
             namespace: object
-                .map(|key| key.namespace.clone())
+                .map(|id| id.name.namespace.to_string())
                 .filter(|namespace| !namespace.is_empty()),
-            gvk: object.map(|key| Gvk {
-                group: key.group.clone(),
+            gvk: object.map(|id| Gvk {
+                group: id.group.to_string(),
                 version: String::new(),
-                kind: key.kind.clone(),
+                kind: id.kind.to_string(),
             }),
         };
         SyncError {

@@ -1,269 +1,227 @@
-//! Writes of one pass: what differs is applied, what is not declared any more is taken away.
+//! Executes the actions of a plan: objects of a wave are written at once, and each result goes into what is observed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
+use std::sync::Arc;
+
+use futures::{StreamExt as _, future::BoxFuture, stream};
+use kube::{
+    api::{DynamicObject, PropagationPolicy},
+    core::GroupVersionKind,
 };
-
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
-use kube::api::PropagationPolicy;
 use tokio::time::Instant;
+use writ_controller::{ObjectId, RestMapper, ServedKind};
 
 use super::{
-    apply::{self, Cause, Failure, Removal},
-    engine::{Engine, Known},
-    error::{Code, Problem},
-    object::{Declared, Key, rank, waves},
-    rest_mapper::Kind,
+    apply::{Ownership, Writer},
+    desired::{Desired, served_in_other_scope},
+    error::{Cause, Code, Failure, Problem},
+    object::{Declared, full_name},
+    observed::{Applied, Observed, Outcome},
+    plan::{Actions, Prune},
 };
 use crate::model::ABANDON;
 
-/// How many objects are written at once.
+/// The number of objects that are written at once.
 const WRITERS: usize = 32;
-/// In how many versions an object is looked for, before another pass does.
+/// The number of versions in which an object of the inventory is looked for.
 const VERSIONS: usize = 4;
-/// How long a new kind may take to be served.
-const NEW_KIND: Duration = Duration::from_secs(10);
 
-impl Engine {
-    /// Applies what is not as declared: definitions first, then what they define.
-    pub(super) async fn apply_dirty(&mut self, dirty: BTreeSet<Key>) {
-        let (first, rest): (Vec<Key>, Vec<Key>) = dirty.into_iter().partition(|key| rank(key) == 0);
-        let new_kinds = !first.is_empty();
-        self.apply_all(first).await;
-        let deadline = Instant::now() + if new_kinds { NEW_KIND } else { Duration::ZERO };
-        loop {
-            if new_kinds {
-                self.shared.discovery.doubt();
-            }
-            self.resolve_again().await;
-            let waiting = !self.unresolved.is_empty() || self.unserved(&rest).await;
-            if !waiting || Instant::now() >= deadline {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        let late: Vec<Key> = self.dirty().into_iter().filter(|key| rank(key) > 0).collect();
-        self.apply_all(late).await;
-        if new_kinds {
-            self.watch_declared().await;
-        }
+/// Executes actions with the account of one sync.
+#[derive(Clone, Copy)]
+pub struct Executor<'a> {
+    /// Writes single objects.
+    pub writer: Writer<'a>,
+    /// The kinds that the API server serves.
+    pub mapper: &'a RestMapper,
+}
+
+impl Executor<'_> {
+    fn ownership(&self) -> Ownership<'_> {
+        self.writer.ownership
     }
 
-    /// Whether a kind that is about to be applied is not served yet.
-    async fn unserved(&self, keys: &[Key]) -> bool {
-        let kinds: BTreeSet<(&str, &str, &str)> = keys
-            .iter()
-            .filter_map(|key| {
-                let object = self.declared.get(key)?;
-                Some((key.group.as_str(), object.version.as_str(), key.kind.as_str()))
+    /// Whether the sync asks to leave behind objects that cannot be removed.
+    pub fn abandons(&self) -> bool {
+        self.ownership().sync.annotation(ABANDON) == Some("true")
+    }
+
+    /// Executes actions. Returns the definitions that were applied and are not established yet.
+    pub async fn execute(
+        &self,
+        actions: Actions,
+        desired: &Desired,
+        observed: &mut Observed,
+    ) -> Vec<ObjectId> {
+        let mut pending = Vec::new();
+        for (id, failure) in actions.cyclic {
+            observed.record(&id, Outcome::Failed(failure), Instant::now());
+        }
+        for wave in &actions.apply {
+            for (id, result) in self.apply_wave(wave, desired, observed).await {
+                let outcome = match result {
+                    Err(failure) => Outcome::Failed(failure),
+                    Ok((applied, live)) => {
+                        if actions.definitions.contains(&id) && !is_established(&live.data) {
+                            pending.push(id.clone());
+                        }
+                        Outcome::Applied(applied)
+                    }
+                };
+                observed.record(&id, outcome, Instant::now());
+            }
+        }
+        for wave in &actions.prune {
+            for (id, outcome) in self.prune_wave(wave).await {
+                observed.record(&id, outcome, Instant::now());
+            }
+        }
+        pending
+    }
+
+    async fn apply_wave(
+        &self,
+        wave: &[ObjectId],
+        desired: &Desired,
+        observed: &Observed,
+    ) -> Vec<(ObjectId, Result<(Applied, DynamicObject), Failure>)> {
+        let objects = wave.iter().filter_map(|id| desired.declared.get(id));
+        let writes: Vec<BoxFuture<'_, _>> = objects
+            .map(|object| -> BoxFuture<'_, _> {
+                let is_known_ours = observed.is_known_ours(&object.id);
+                Box::pin(async move { (object.id.clone(), self.apply(object, is_known_ours).await) })
             })
             .collect();
-        for (group, version, kind) in kinds {
-            let found = self
-                .shared
-                .discovery
-                .resolve(&self.client, group, version, kind)
-                .await;
-            if matches!(found, Ok(None)) {
-                return true;
-            }
-        }
-        false
+        stream::iter(writes).buffer_unordered(WRITERS).collect().await
     }
 
-    async fn apply_all(&mut self, keys: Vec<Key>) {
-        let objects: Vec<&Declared> = keys.iter().filter_map(|key| self.declared.get(key)).collect();
-        let (groups, circle) = waves(&objects);
-        let mut outcomes: Vec<(Key, Result<Known, Failure>)> = Vec::new();
-        for index in circle {
-            if let Some(object) = objects.get(index) {
-                let problem = Problem::new(
-                    Code::Resource,
-                    format!(
-                        "{} and the objects it depends on wait for each other in a circle",
-                        object.key
-                    ),
-                );
-                let problem = problem.at(&object.path).about(&object.key);
-                outcomes.push((object.key.clone(), Err(Failure::refused(problem))));
-            }
+    async fn apply(
+        &self,
+        object: &Declared,
+        is_known_ours: bool,
+    ) -> Result<(Applied, DynamicObject), Failure> {
+        let kind = self.kind(object).await?;
+        if kind.namespaced == object.id.name.namespace.is_empty() {
+            // The definition in Git has another scope than the one that is served.
+            return Err(Failure::refused(served_in_other_scope(object, kind.namespaced)));
         }
-        for group in groups {
-            let this = &*self;
-            let work: Vec<BoxFuture<'_, _>> = group
-                .into_iter()
-                .filter_map(|index| objects.get(index).copied())
-                .map(|object| async move { (object.key.clone(), this.apply_one(object).await) }.boxed())
-                .collect();
-            let mut done = stream::iter(work).buffer_unordered(WRITERS);
-            while let Some(outcome) = done.next().await {
-                outcomes.push(outcome);
-            }
-        }
-        for (key, outcome) in outcomes {
-            match outcome {
-                Ok(known) => {
-                    self.failed.remove(&key);
-                    // A write that changed nothing corrected nothing: the API server only spells it differently.
-                    if let Some(drift) = self.drifted.remove(&key)
-                        && drift.version != known.version
-                    {
-                        self.fights.struck(&key, drift.by, Instant::now());
-                    }
-                    self.known.insert(key, known);
-                }
-                Err(failure) => {
-                    self.unauthorized |= failure.cause == Cause::Unauthorized;
-                    if failure.cause == Cause::Homeless {
-                        self.homeless.insert(key.namespace.clone());
-                    }
-                    self.drifted.remove(&key);
-                    self.known.remove(&key);
-                    self.held_back.insert(key.clone());
-                    self.failed.insert(key, failure.problem);
-                }
-            }
-        }
-    }
-
-    async fn apply_one(&self, object: &Declared) -> Result<Known, Failure> {
-        let key = &object.key;
-        let unknown = |problem: Problem| Failure::refused(problem.at(&object.path).about(key));
-        let kind = self.kind(key, &object.version).await.map_err(unknown)?;
-        if kind.namespaced == key.namespace.is_empty() {
-            // It was placed by a definition in Git, and another one is served.
-            let problem = Problem::new(
-                Code::BadScope,
-                format!(
-                    "{key}: its kind is {}",
-                    if kind.namespaced {
-                        "in namespaces"
-                    } else {
-                        "of the cluster"
-                    }
-                ),
-            );
-            return Err(Failure::refused(problem.at(&object.path).about(key)));
-        }
-        let claims = self.claims_of(key);
-        let version = apply::apply(&self.client, &self.id, &kind, object, &claims).await;
-        if let Err(failure) = &version
-            && failure.cause == Cause::Unserved
+        let applied = self.writer.apply(&kind, object, is_known_ours).await;
+        if let Err(failure) = &applied
+            && failure.cause == Cause::KindNotServed
         {
-            self.shared.discovery.forget(&key.group, &object.version);
+            self.mapper.forget(&object.id.group);
         }
-        Ok(Known {
-            version: version?,
+        let live = applied?;
+        let applied = Applied {
+            version: live.metadata.resource_version.clone().unwrap_or_default(),
             hash: object.hash.clone(),
-        })
+        };
+        Ok((applied, live))
     }
 
-    async fn kind(&self, key: &Key, version: &str) -> Result<Kind, Problem> {
-        let found = self
-            .shared
-            .discovery
-            .resolve(&self.client, &key.group, version, &key.kind)
-            .await;
-        match found {
+    async fn kind(&self, object: &Declared) -> Result<Arc<ServedKind>, Failure> {
+        let problem = |code, message: String| Problem::new(code, message).at(&object.path).about(&object.id);
+        match self.mapper.find(self.writer.client, &object.gvk()).await {
             Ok(Some(kind)) => Ok(kind),
-            Ok(None) => Err(Problem::new(
-                Code::UnknownKind,
-                format!("the API server knows no kind of {key}"),
-            )),
-            Err(error) => Err(Problem::new(Code::ApiServer, error.to_string())),
-        }
-    }
-
-    /// Takes away what is not declared any more, what others need last.
-    pub(super) async fn prune(&mut self, stale: BTreeSet<Key>) {
-        let mut order: BTreeMap<u8, Vec<Key>> = BTreeMap::new();
-        for key in stale {
-            order.entry(u8::MAX - rank(&key)).or_default().push(key);
-        }
-        for keys in order.into_values() {
-            let this = &*self;
-            let work: Vec<BoxFuture<'_, _>> = keys
-                .into_iter()
-                .map(|key| {
-                    async move {
-                        let act = |kind| {
-                            let key = key.clone();
-                            async move { this.prune_one(&key, &kind).await }.boxed()
-                        };
-                        let outcome = this.in_any_version(&key, act).await;
-                        (key, outcome)
-                    }
-                    .boxed()
-                })
-                .collect();
-            let outcomes: Vec<(Key, Result<(), Failure>)> =
-                stream::iter(work).buffer_unordered(WRITERS).collect().await;
-            for (key, outcome) in outcomes {
-                self.known.remove(&key);
-                match outcome {
-                    Ok(()) => {
-                        self.failed.remove(&key);
-                    }
-                    Err(failure) if self.abandons(&failure) => {
-                        tracing::warn!(sync = %self.id, object = %key, "the object was left behind, as asked");
-                        self.failed.remove(&key);
-                    }
-                    Err(failure) => {
-                        self.unauthorized |= failure.cause == Cause::Unauthorized;
-                        self.held_back.insert(key.clone());
-                        self.failed.insert(key, failure.problem);
-                    }
-                }
+            Ok(None) => {
+                let message = format!(
+                    "the API server does not serve the kind of {}",
+                    full_name(&object.id)
+                );
+                Err(Failure::refused(problem(Code::UnknownKind, message)))
             }
+            Err(error) => Err(Failure::of_code(
+                problem(Code::ApiServer, error.to_string()),
+                error.code(),
+            )),
         }
     }
 
-    /// Does something to an object that the inventory names, in a version that is served. A kind that is gone has no
-    /// objects.
-    pub(super) async fn in_any_version<'a>(
+    async fn prune_wave(&self, wave: &[Prune]) -> Vec<(ObjectId, Outcome)> {
+        let prunes: Vec<BoxFuture<'_, _>> = wave
+            .iter()
+            .map(|prune| -> BoxFuture<'_, _> {
+                Box::pin(async move { (prune.id().clone(), self.prune(prune).await) })
+            })
+            .collect();
+        stream::iter(prunes).buffer_unordered(WRITERS).collect().await
+    }
+
+    async fn prune(&self, prune: &Prune) -> Outcome {
+        let id = prune.id();
+        let pruned = self
+            .in_any_version(id, |kind| {
+                Box::pin(async move {
+                    match prune {
+                        Prune::GiveUp(_) => self.writer.give_up(&kind, id).await,
+                        Prune::Delete(_) => {
+                            let removal = self.writer.delete(&kind, id, PropagationPolicy::Background);
+                            removal.await.map(drop)
+                        }
+                    }
+                })
+            })
+            .await;
+        match pruned {
+            Ok(()) => Outcome::Pruned,
+            Err(failure) if self.abandons() && failure.cause.may_be_abandoned() => {
+                let sync = &self.ownership().sync.id;
+                tracing::warn!(%sync, object = %id, "the object is left behind, as the sync asks");
+                Outcome::Pruned
+            }
+            Err(failure) => Outcome::Failed(failure),
+        }
+    }
+
+    /// Acts on an object of the inventory in a version that is served. An object whose kind or namespace is gone is gone.
+    pub async fn in_any_version<'a>(
         &'a self,
-        key: &Key,
-        act: impl Fn(Kind) -> BoxFuture<'a, Result<(), Failure>>,
+        id: &'a ObjectId,
+        act: impl Fn(Arc<ServedKind>) -> BoxFuture<'a, Result<(), Failure>>,
     ) -> Result<(), Failure> {
-        let mut outcome = Ok(());
+        let mut result = Ok(());
         for _ in 0..VERSIONS {
-            let discovery = &self.shared.discovery;
-            let found = discovery.resolve_any(&self.client, &key.group, &key.kind).await;
+            let found = self
+                .mapper
+                .find_in_any_version(self.writer.client, &id.group, &id.kind)
+                .await;
             let found = found.map_err(|error| {
-                Failure::of(Problem::new(Code::ApiServer, error.to_string()).about(key), error.code())
+                let problem = Problem::new(Code::ApiServer, error.to_string()).about(id);
+                Failure::of_code(problem, error.code())
             })?;
             let Some(kind) = found else { return Ok(()) };
-            let version = kind.resource.version.clone();
-            outcome = act(kind).await;
-            if !matches!(&outcome, Err(failure) if failure.cause == Cause::Unserved) {
+            result = act(kind).await;
+            if !matches!(&result, Err(failure) if failure.cause == Cause::KindNotServed) {
                 break;
             }
-            discovery.forget(&key.group, &version);
+            self.mapper.forget(&id.group);
         }
-        self.unless_gone(key, outcome).await
-    }
-
-    /// Whether an object is left behind that cannot be taken away for this reason: any, as long as somebody gave one.
-    pub(super) fn abandons(&self, failure: &Failure) -> bool {
-        self.sync.annotation(ABANDON) == Some("true")
-            && matches!(failure.cause, Cause::Refused | Cause::Unserved | Cause::Homeless)
-    }
-
-    async fn prune_one(&self, key: &Key, kind: &Kind) -> Result<(), Failure> {
-        let (client, id, claims) = (&self.client, &self.id, self.claims());
-        if self.disabled.contains(key) {
-            return apply::give_up(client, id, kind, key, &claims).await;
-        }
-        let removal = apply::delete(client, id, kind, key, PropagationPolicy::Background, &claims).await;
-        removal.map(|(Removal::Gone | Removal::Asked)| ())
-    }
-
-    /// A refusal about an object whose namespace is gone is no failure to take it away.
-    async fn unless_gone(&self, key: &Key, outcome: Result<(), Failure>) -> Result<(), Failure> {
-        match outcome {
-            Err(failure) if failure.problem.code == Code::InsufficientPermission && self.place_gone(key).await => Ok(()),
-            outcome => outcome,
+        match result {
+            Err(failure)
+                if failure.cause == Cause::Forbidden && self.ownership().is_gone_with_namespace(id).await =>
+            {
+                Ok(())
+            }
+            result => result,
         }
     }
+
+    /// Whether every one of these kinds is served.
+    pub async fn are_served(&self, kinds: impl IntoIterator<Item = &GroupVersionKind>) -> bool {
+        for kind in kinds {
+            if matches!(self.mapper.find(self.writer.client, kind).await, Ok(None)) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Whether the API server has established a CustomResourceDefinition.
+pub fn is_established(definition: &serde_json::Value) -> bool {
+    let conditions = definition
+        .pointer("/status/conditions")
+        .and_then(serde_json::Value::as_array);
+    conditions.into_iter().flatten().any(|condition| {
+        let field = |name: &str| condition.get(name).and_then(serde_json::Value::as_str);
+        field("type") == Some("Established") && field("status") == Some("True")
+    })
 }

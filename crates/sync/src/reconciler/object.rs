@@ -1,10 +1,11 @@
 //! One declared object: its identity, what is applied for it, and whether a live object matches it.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
+use kube::core::GroupVersionKind;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use writ_api::kpt::ObjMetadata;
+use writ_controller::{Name, ObjectId};
 
 use crate::{
     model::{SyncId, SyncKind},
@@ -35,51 +36,10 @@ pub const OUR_LABELS: [&str; 3] = [
     "configsync.gke.io/declared-version",
 ];
 
-/// The identity of an object, independent of its version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Its API group.
-    pub group: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace; empty for an object of the cluster.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl Key {
-    /// The entry of an inventory.
-    pub fn to_inventory(&self) -> ObjMetadata {
-        ObjMetadata {
-            name: self.name.clone(),
-            namespace: self.namespace.clone(),
-            group: self.group.clone(),
-            kind: self.kind.clone(),
-        }
-    }
-}
-
-impl From<ObjMetadata> for Key {
-    fn from(object: ObjMetadata) -> Self {
-        Self {
-            group: object.group,
-            kind: object.kind,
-            namespace: object.namespace,
-            name: object.name,
-        }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dot = if self.group.is_empty() { "" } else { "." };
-        write!(f, "{}{dot}{} ", self.kind, self.group)?;
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(&self.name)
-    }
+/// The kind and the full name of an object for messages: `Role.rbac.authorization.k8s.io web/reader`.
+pub fn full_name(id: &ObjectId) -> String {
+    let dot = if id.group.is_empty() { "" } else { "." };
+    format!("{}{dot}{} {}", id.kind, id.group, id.name)
 }
 
 /// An object as a file declares it.
@@ -132,13 +92,18 @@ impl Raw {
     }
 
     /// The identity of the object in a namespace.
-    pub fn key(&self, namespace: &str) -> Key {
-        Key {
-            group: self.group_version().0.to_owned(),
-            kind: self.kind().to_owned(),
-            namespace: namespace.to_owned(),
-            name: self.name().to_owned(),
+    pub fn id(&self, namespace: &str) -> ObjectId {
+        ObjectId {
+            group: self.group_version().0.into(),
+            kind: self.kind().into(),
+            name: Name::new(namespace, self.name()),
         }
+    }
+
+    /// The kind with its group and version.
+    pub fn gvk(&self) -> GroupVersionKind {
+        let (group, version) = self.group_version();
+        GroupVersionKind::gvk(group, version, self.kind())
     }
 }
 
@@ -146,7 +111,7 @@ impl Raw {
 #[derive(Clone, Debug)]
 pub struct Declared {
     /// Its identity.
-    pub key: Key,
+    pub id: ObjectId,
     /// Its version.
     pub version: String,
     /// The file that declares it; empty for an implied namespace.
@@ -158,10 +123,11 @@ pub struct Declared {
     /// Whether the object is created, and never changed afterwards.
     pub ignore_mutation: bool,
     /// Objects that are applied before it.
-    pub depends_on: Vec<Key>,
+    pub depends_on: Vec<ObjectId>,
 }
 
 /// The origin of the objects of a sync, for their metadata.
+#[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// The sync.
     pub id: &'a SyncId,
@@ -173,7 +139,7 @@ pub struct Origin<'a> {
 
 impl Declared {
     /// Adds the metadata of a managed object to the content of a file.
-    pub fn new(raw: Raw, key: Key, origin: &Origin<'_>) -> Self {
+    pub fn new(raw: Raw, id: ObjectId, origin: &Origin<'_>) -> Self {
         let version = raw.group_version().1.to_owned();
         let ignore_mutation = raw.annotation("client.lifecycle.config.k8s.io/mutation") == Some("ignore");
         let depends_on = raw
@@ -181,20 +147,15 @@ impl Declared {
             .map(parse_dependencies)
             .unwrap_or_default();
         let mut value = raw.value;
-        clean(&mut value, &key);
+        clean(&mut value, &id);
         let path = raw.path;
-        let id = origin.id;
-        let resource_id = format!(
-            "{}_{}_{}{}",
-            key.group,
-            key.kind.to_lowercase(),
-            if key.namespace.is_empty() {
-                String::new()
-            } else {
-                format!("{}_", key.namespace)
-            },
-            key.name
-        );
+        let sync = origin.id;
+        let (group, kind, name) = (&id.group, id.kind.to_lowercase(), &id.name);
+        let resource_id = if name.namespace.is_empty() {
+            format!("{group}_{kind}_{}", name.name)
+        } else {
+            format!("{group}_{kind}_{}_{}", name.namespace, name.name)
+        };
         let hash = {
             // The commit is left out: a new one does not cause a write of objects that it does not change.
             let mut digest = Sha256::new();
@@ -208,7 +169,7 @@ impl Declared {
             "labels",
             &[
                 ("app.kubernetes.io/managed-by", "configmanagement.gke.io"),
-                (names::PART_OF, &names::apply_set(id)),
+                (names::PART_OF, &names::apply_set(sync)),
                 ("configsync.gke.io/declared-version", &version),
             ],
         );
@@ -220,14 +181,14 @@ impl Declared {
                 ("configmanagement.gke.io/source-path", &path),
                 ("configmanagement.gke.io/token", origin.commit),
                 ("configsync.gke.io/git-context", origin.context),
-                (MANAGER, &names::manager_value(id)),
+                (MANAGER, &names::manager_value(sync)),
                 ("configsync.gke.io/resource-id", &resource_id),
-                ("config.k8s.io/owning-inventory", &names::inventory_id(id)),
+                ("config.k8s.io/owning-inventory", &names::inventory_id(sync)),
                 (DECLARED_HASH, &hash),
             ],
         );
         Self {
-            key,
+            id,
             version,
             path,
             value,
@@ -236,10 +197,15 @@ impl Declared {
             depends_on,
         }
     }
+
+    /// The kind with its group and version.
+    pub fn gvk(&self) -> GroupVersionKind {
+        GroupVersionKind::gvk(&self.id.group, &self.version, &self.id.kind)
+    }
 }
 
 /// Removes fields that the API server writes, and sets the namespace.
-fn clean(value: &mut Value, key: &Key) {
+fn clean(value: &mut Value, id: &ObjectId) {
     let Some(object) = value.as_object_mut() else {
         return;
     };
@@ -256,10 +222,10 @@ fn clean(value: &mut Value, key: &Key) {
         ] {
             metadata.remove(field);
         }
-        if key.namespace.is_empty() {
+        if id.name.namespace.is_empty() {
             metadata.remove("namespace");
         } else {
-            metadata.insert("namespace".into(), key.namespace.clone().into());
+            metadata.insert("namespace".into(), id.name.namespace.as_ref().into());
         }
     }
 }
@@ -280,19 +246,18 @@ fn set_entries(value: &mut Value, field: &str, entries: &[(&str, &str)]) {
 }
 
 /// Parses `group/namespaces/NS/kind/name` and `group/kind/name`, separated by commas.
-fn parse_dependencies(text: &str) -> Vec<Key> {
-    let key = |group: &str, namespace: &str, kind: &str, name: &str| Key {
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+fn parse_dependencies(text: &str) -> Vec<ObjectId> {
+    let id = |group: &str, namespace: &str, kind: &str, name: &str| ObjectId {
+        group: group.into(),
+        kind: kind.into(),
+        name: Name::new(namespace, name),
     };
     text.split(',')
         .filter_map(|one| {
             let parts: Vec<&str> = one.trim().split('/').collect();
             match parts.as_slice() {
-                [group, "namespaces", namespace, kind, name] => Some(key(group, namespace, kind, name)),
-                [group, kind, name] => Some(key(group, "", kind, name)),
+                [group, "namespaces", namespace, kind, name] => Some(id(group, namespace, kind, name)),
+                [group, kind, name] => Some(id(group, "", kind, name)),
                 _ => None,
             }
         })

@@ -1,4 +1,4 @@
-//! The inventory of a sync: every object that it made and has not yet given up.
+//! The inventory of a sync: a ResourceGroup that lists every object that the sync has created and not given up.
 
 use std::collections::BTreeSet;
 
@@ -8,33 +8,47 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::kpt::{ObjMetadata, ResourceGroup};
-use writ_controller::{Error, error::Context as _};
+use writ_controller::{Error, Name, ObjectId, error::Context as _};
 
-use crate::{
-    model::SyncId,
-    reconciler::{object::Key, status},
-};
+use super::REPORTER;
+use crate::model::SyncId;
 
-/// Reads the inventory, which the manager has made.
-pub async fn read(client: &Client, id: &SyncId) -> Result<BTreeSet<Key>, Error> {
+/// Reads the inventory. The manager creates it.
+pub async fn read(client: &Client, id: &SyncId) -> Result<BTreeSet<ObjectId>, Error> {
     let group = Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace)
         .get(&id.name)
         .await
         .context(|| format!("read ResourceGroup {}/{}", id.namespace, id.name))?;
-    Ok(keys(&group))
+    Ok(objects(&group))
 }
 
 /// The objects that an inventory lists.
-pub fn keys(group: &ResourceGroup) -> BTreeSet<Key> {
+pub fn objects(group: &ResourceGroup) -> BTreeSet<ObjectId> {
     let listed = group.spec.resources.iter().flatten();
-    listed.cloned().map(Key::from).collect()
+    listed
+        .map(|entry| ObjectId {
+            group: entry.group.as_str().into(),
+            kind: entry.kind.as_str().into(),
+            name: Name::new(entry.namespace.as_str(), entry.name.as_str()),
+        })
+        .collect()
 }
 
-/// Writes the inventory, and returns its version.
-pub async fn write(client: &Client, id: &SyncId, keys: &BTreeSet<Key>) -> Result<String, Error> {
-    let resources: Vec<ObjMetadata> = keys.iter().map(Key::inventory).collect();
+/// The entry of an object in an inventory.
+pub fn entry(id: &ObjectId) -> ObjMetadata {
+    ObjMetadata {
+        name: id.name.name.to_string(),
+        namespace: id.name.namespace.to_string(),
+        group: id.group.to_string(),
+        kind: id.kind.to_string(),
+    }
+}
+
+/// Writes the inventory, and returns its resource version.
+pub async fn write(client: &Client, id: &SyncId, objects: &BTreeSet<ObjectId>) -> Result<String, Error> {
+    let resources: Vec<ObjMetadata> = objects.iter().map(entry).collect();
     let params = PatchParams {
-        field_manager: Some(status::FIELD_MANAGER.into()),
+        field_manager: Some(REPORTER.into()),
         ..PatchParams::default()
     };
     let written = Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace)

@@ -1,7 +1,9 @@
-//! Applies one object, takes one away, or gives one up, as the sync's account.
+//! Writes one object with the account of a sync: applies it, deletes it, or gives it up.
 
 pub mod inventory;
-pub mod ownership;
+mod ownership;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -10,257 +12,232 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy},
 };
 use serde_json::{Map, Value, json};
-use writ_controller::error::status_code;
+use writ_controller::{
+    ObjectId, ServedKind,
+    error::{is_namespace_missing, status_code},
+    redact,
+};
 
-use self::ownership::Claims;
+pub use self::ownership::{ManagerView, Ownership};
 use super::{
-    error::{Code, Problem},
-    object::{DELETION, Declared, Key, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, may_take},
-    rest_mapper::Kind,
+    error::{Cause, Code, Failure, Problem},
+    object::{DELETION, Declared, MANAGER, OUR_ANNOTATIONS, OUR_LABELS, full_name, may_take_over},
 };
 use crate::{model::SyncId, names};
 
-/// How long one request may take.
-pub const TIMEOUT: Duration = Duration::from_secs(15);
+/// The field manager of a reconciler's inventory and status.
+pub const REPORTER: &str = "writ-reconciler";
+/// The time limit of one request.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Why something could not be done to an object.
-#[derive(Debug)]
-pub struct Failure {
-    /// For the status.
-    pub problem: Problem,
-    /// What it means for what comes next.
-    pub cause: Cause,
+/// Writes objects with the account of one sync.
+#[derive(Clone, Copy)]
+pub struct Writer<'a> {
+    /// The client of the account.
+    pub client: &'a Client,
+    /// Decides which objects belong to other syncs.
+    pub ownership: Ownership<'a>,
 }
 
-/// What a failure means for what comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// It was refused, or cannot be done.
-    Refused,
-    /// The account itself was refused: its token must be asked for again.
-    Unauthorized,
-    /// Nobody answered.
-    Unanswered,
-    /// The kind is not served in this version (any more).
-    Unserved,
-    /// There is no such namespace.
-    Homeless,
+/// The result of the removal of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// The object is gone, or does not belong to this sync.
+    Gone,
+    /// The deletion was requested.
+    Requested,
 }
 
-impl Failure {
-    /// Something that is refused here already.
-    pub fn refused(problem: Problem) -> Self {
-        Self {
-            problem,
-            cause: Cause::Refused,
-        }
-    }
-
-    /// What the API server said, or did not say.
-    pub fn of(problem: Problem, code: Option<u16>) -> Self {
-        let cause = match code {
-            Some(401) => Cause::Unauthorized,
-            Some(_) => Cause::Refused,
-            None => Cause::Unanswered,
-        };
-        Self { problem, cause }
-    }
-}
-
-/// The API for one object.
-pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
-    if kind.namespaced && !namespace.is_empty() {
-        Api::namespaced_with(client.clone(), namespace, &kind.resource)
-    } else {
-        Api::all_with(client.clone(), &kind.resource)
-    }
-}
-
-/// One field manager per sync: the API server itself sees when two syncs want one object.
+/// The field manager of a sync. There is one per sync, so the API server notices when two syncs apply one object.
 pub fn field_manager(id: &SyncId) -> String {
     format!("configsync.gke.io:{}", names::manager_value(id))
 }
 
-/// Applies an object; returns the version that the API server gave it.
-///
-/// The first try forces nothing. Where somebody else owns a field, what is there decides: another sync keeps its
-/// object and a conflict is reported, anybody else is overruled.
-pub async fn apply(
-    client: &Client,
-    id: &SyncId,
-    kind: &Kind,
-    declared: &Declared,
-    claims: &Claims<'_>,
-) -> Result<String, Failure> {
-    let api = api(client, kind, &declared.key.namespace);
-    let manager = field_manager(id);
-    let fail = |error: kube::Error| failure("patch", kind, &declared.key, Some(&declared.path), &error);
-    let params = PatchParams::apply(&manager);
-    let patch = Patch::Apply(&declared.value);
-    match limited(api.patch(&declared.key.name, &params, &patch)).await {
-        Ok(object) => return Ok(object.metadata.resource_version.unwrap_or_default()),
-        Err(error) if status_code(&error) == Some(409) => {}
-        Err(error) => return Err(fail(error)),
+impl Writer<'_> {
+    fn id(&self) -> &SyncId {
+        &self.ownership.sync.id
     }
-    let live = match limited(api.get_opt(&declared.key.name)).await {
-        Ok(live) => live,
-        Err(error) => return Err(failure("get", kind, &declared.key, Some(&declared.path), &error)),
-    };
-    let other = live.and_then(|live| live.metadata.annotations?.remove(MANAGER));
-    if !may_take(id, other.as_deref()) && claims.anothers(other.as_deref(), &declared.key).await? {
-        let other = other.as_deref().unwrap_or_default();
-        return Err(Failure::refused(conflict(id, declared, other)));
+
+    /// The API of an object. The inventory may hold one without a namespace, although its kind has namespaces by now.
+    fn api(&self, kind: &ServedKind, id: &ObjectId) -> Api<DynamicObject> {
+        if id.name.namespace.is_empty() {
+            Api::all_with(self.client.clone(), &kind.resource)
+        } else {
+            kind.api(self.client, &id.name.namespace)
+        }
     }
-    match limited(api.patch(&declared.key.name, &params.force(), &patch)).await {
-        Ok(object) => Ok(object.metadata.resource_version.unwrap_or_default()),
-        Err(error) => Err(fail(error)),
+
+    /// Applies an object, and returns it as the API server stored it.
+    ///
+    /// The first attempt forces nothing. On a conflict the live object decides: if another sync manages it, that sync keeps
+    /// it; any other field manager is overruled.
+    pub async fn apply(
+        &self,
+        kind: &ServedKind,
+        declared: &Declared,
+        is_known_ours: bool,
+    ) -> Result<DynamicObject, Failure> {
+        let name = &declared.id.name;
+        let api = self.api(kind, &declared.id);
+        let fail = |verb: &str, error: kube::Error| {
+            let mut failure = failure(verb, kind, &declared.id, &error);
+            failure.problem = failure.problem.at(&declared.path);
+            failure
+        };
+        let manager = field_manager(self.id());
+        let params = PatchParams::apply(&manager);
+        let patch = Patch::Apply(&declared.value);
+        match limited(api.patch(&name.name, &params, &patch)).await {
+            Err(error) if status_code(&error) == Some(409) => {}
+            applied => return applied.map_err(|error| fail("patch", error)),
+        }
+        let live = limited(api.get_opt(&name.name)).await;
+        let live = live.map_err(|error| fail("get", error))?;
+        let other = live.and_then(|live| live.metadata.annotations?.remove(MANAGER));
+        if !may_take_over(self.id(), other.as_deref())
+            && self
+                .is_of_another(other.as_deref(), &declared.id, is_known_ours)
+                .await?
+        {
+            return Err(Failure {
+                problem: conflict(self.id(), declared, other.as_deref().unwrap_or_default()),
+                cause: Cause::ManagementConflict,
+            });
+        }
+        let forced = limited(api.patch(&name.name, &params.force(), &patch)).await;
+        forced.map_err(|error| fail("patch", error))
+    }
+
+    async fn is_of_another(
+        &self,
+        manager: Option<&str>,
+        id: &ObjectId,
+        is_known_ours: bool,
+    ) -> Result<bool, Failure> {
+        let answer = self.ownership.is_of_another(manager, id, is_known_ours).await;
+        answer.map_err(|error| {
+            // The manager asks with its own account, so a refused token is not that of the sync.
+            let code = error.code().filter(|code| *code != 401);
+            Failure::of_code(Problem::new(Code::ApiServer, error.to_string()).about(id), code)
+        })
+    }
+
+    /// Deletes an object that this sync has created. An object that was taken over by another sync stays.
+    pub async fn delete(
+        &self,
+        kind: &ServedKind,
+        id: &ObjectId,
+        propagation: PropagationPolicy,
+    ) -> Result<Removal, Failure> {
+        let api = self.api(kind, id);
+        let Some(live) = self.find_ours(&api, kind, id).await? else {
+            return Ok(Removal::Gone);
+        };
+        let annotations = live.metadata.annotations.as_ref();
+        let deletion = annotations.and_then(|annotations| annotations.get(DELETION));
+        if deletion.is_some_and(|deletion| deletion == "detach") {
+            self.strip_metadata(&api, kind, id, &live).await?;
+            return Ok(Removal::Gone);
+        }
+        if live.metadata.deletion_timestamp.is_some() {
+            return Ok(Removal::Requested);
+        }
+        let params = DeleteParams {
+            propagation_policy: Some(propagation),
+            preconditions: Some(Preconditions {
+                uid: live.metadata.uid,
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match limited(api.delete(&id.name.name, &params)).await {
+            Ok(_) => Ok(Removal::Requested),
+            Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(Removal::Gone),
+            Err(error) => Err(failure("delete", kind, id, &error)),
+        }
+    }
+
+    /// Leaves an object on the cluster, without the metadata of a managed object.
+    pub async fn give_up(&self, kind: &ServedKind, id: &ObjectId) -> Result<(), Failure> {
+        let api = self.api(kind, id);
+        match self.find_ours(&api, kind, id).await? {
+            Some(live) => self.strip_metadata(&api, kind, id, &live).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The live object, if it exists and belongs to this sync. In doubt it does not.
+    async fn find_ours(
+        &self,
+        api: &Api<DynamicObject>,
+        kind: &ServedKind,
+        id: &ObjectId,
+    ) -> Result<Option<DynamicObject>, Failure> {
+        let live = match limited(api.get(&id.name.name)).await {
+            Ok(live) => live,
+            Err(error) if status_code(&error) == Some(404) && !is_kind_missing(&error) => return Ok(None),
+            // An object that cannot be requested, or of a kind that stores nothing, was never created.
+            Err(error) if is_unsendable(&error) || status_code(&error) == Some(405) => return Ok(None),
+            Err(error) => return Err(failure("get", kind, id, &error)),
+        };
+        let annotations = live.metadata.annotations.as_ref();
+        let manager = annotations
+            .and_then(|annotations| annotations.get(MANAGER))
+            .map(String::as_str);
+        let is_ours = manager.is_some() && !self.is_of_another(manager, id, false).await?;
+        Ok(is_ours.then_some(live))
+    }
+
+    async fn strip_metadata(
+        &self,
+        api: &Api<DynamicObject>,
+        kind: &ServedKind,
+        id: &ObjectId,
+        live: &DynamicObject,
+    ) -> Result<(), Failure> {
+        let nothing = |keys: &[&str]| -> Map<String, Value> {
+            keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect()
+        };
+        let patch = json!({ "metadata": {
+            "uid": live.metadata.uid,
+            "labels": nothing(&OUR_LABELS),
+            "annotations": nothing(&OUR_ANNOTATIONS),
+        }});
+        let params = PatchParams {
+            field_manager: Some(field_manager(self.id())),
+            ..PatchParams::default()
+        };
+        match limited(api.patch(&id.name.name, &params, &Patch::Merge(&patch))).await {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
+            Err(error) => Err(failure("patch", kind, id, &error)),
+        }
     }
 }
 
 fn conflict(id: &SyncId, declared: &Declared, other: &str) -> Problem {
-    Problem::new(
-        Code::ManagementConflict,
-        format!(
-            "{} is declared by two syncs: {id} and the one that calls itself {other:?}. Take it out of one of the two sources; if the other sync is gone, remove the annotation {MANAGER} from the object",
-            declared.key
-        ),
-    )
-    .at(&declared.path)
-    .about(&declared.key)
+    let message = format!(
+        "{} is declared by two syncs: {id} and the one whose manager annotation is {other:?}. Remove it from one of the two sources; if the other sync is gone, remove the annotation {MANAGER} from the object",
+        full_name(&declared.id)
+    );
+    Problem::new(Code::ManagementConflict, message)
+        .at(&declared.path)
+        .about(&declared.id)
 }
 
-impl Claims<'_> {
-    async fn anothers(&self, manager: Option<&str>, key: &Key) -> Result<bool, Failure> {
-        self.is_anothers(manager, key).await.map_err(|error| {
-            // Whom it asked is the manager, with an account of its own.
-            let code = error.code().filter(|code| *code != 401);
-            Failure::of(Problem::new(Code::ApiServer, error.to_string()).about(key), code)
-        })
-    }
-}
-
-/// What came of taking an object away.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// It is not there (any more), or is not ours.
-    Gone,
-    /// Its deletion was asked for.
-    Asked,
-}
-
-/// Deletes an object that this sync made. One that somebody else took over stays.
-pub async fn delete(
-    client: &Client,
-    id: &SyncId,
-    kind: &Kind,
-    key: &Key,
-    propagation: PropagationPolicy,
-    claims: &Claims<'_>,
-) -> Result<Removal, Failure> {
-    let api = api(client, kind, &key.namespace);
-    let Some(live) = find(&api, kind, key).await? else {
-        return Ok(Removal::Gone);
-    };
-    let annotations = live.metadata.annotations.unwrap_or_default();
-    let manager = annotations.get(MANAGER).map(String::as_str);
-    if manager.is_none() || claims.anothers(manager, key).await? {
-        return Ok(Removal::Gone);
-    }
-    if annotations.get(DELETION).is_some_and(|value| value == "detach") {
-        give_up(client, id, kind, key, claims).await?;
-        return Ok(Removal::Gone);
-    }
-    if live.metadata.deletion_timestamp.is_some() {
-        return Ok(Removal::Asked);
-    }
-    let params = DeleteParams {
-        propagation_policy: Some(propagation),
-        preconditions: Some(Preconditions {
-            uid: live.metadata.uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match limited(api.delete(&key.name, &params)).await {
-        Ok(_) => Ok(Removal::Asked),
-        Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(Removal::Gone),
-        Err(error) => Err(failure("delete", kind, key, None, &error)),
-    }
-}
-
-/// Leaves an object where it is, without anything that says it is ours.
-pub async fn give_up(
-    client: &Client,
-    id: &SyncId,
-    kind: &Kind,
-    key: &Key,
-    claims: &Claims<'_>,
-) -> Result<(), Failure> {
-    let api = api(client, kind, &key.namespace);
-    let Some(live) = find(&api, kind, key).await? else {
-        return Ok(());
-    };
-    let annotations = live.metadata.annotations.as_ref();
-    let manager = annotations
-        .and_then(|annotations| annotations.get(MANAGER))
-        .map(String::as_str);
-    if manager.is_none() || claims.anothers(manager, key).await? {
-        return Ok(());
-    }
-    let nothing = |keys: &[&str]| -> Map<String, Value> {
-        keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect()
-    };
-    let patch = json!({ "metadata": {
-        "uid": live.metadata.uid,
-        "labels": nothing(&OUR_LABELS),
-        "annotations": nothing(&OUR_ANNOTATIONS),
-    }});
-    let params = PatchParams {
-        field_manager: Some(field_manager(id)),
-        ..PatchParams::default()
-    };
-    match limited(api.patch(&key.name, &params, &Patch::Merge(&patch))).await {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(status_code(&error), Some(404 | 409)) => Ok(()),
-        Err(error) => Err(failure("patch", kind, key, None, &error)),
-    }
-}
-
-/// The object, if it is there.
-async fn find(api: &Api<DynamicObject>, kind: &Kind, key: &Key) -> Result<Option<DynamicObject>, Failure> {
-    match limited(api.get(&key.name)).await {
-        Ok(live) => Ok(Some(live)),
-        Err(error) if status_code(&error) == Some(404) && !unserved(&error) => Ok(None),
-        // What cannot be asked for, or is of a kind that keeps nothing, was never made.
-        Err(error) if unsendable(&error) || status_code(&error) == Some(405) => Ok(None),
-        Err(error) => Err(failure("get", kind, key, None, &error)),
-    }
-}
-
-/// Whether there can be no such request, as for a name with a space in it.
-fn unsendable(error: &kube::Error) -> bool {
+/// Whether such a request cannot be built, as for a name with a space in it.
+fn is_unsendable(error: &kube::Error) -> bool {
     matches!(error, kube::Error::BuildRequest(_) | kube::Error::HttpError(_))
 }
 
-/// Whether it is not the object that is not there, but its whole kind.
-fn unserved(error: &kube::Error) -> bool {
+/// Whether the whole kind is missing, and not an object of it.
+fn is_kind_missing(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else {
         return false;
     };
-    let named = status
-        .details
-        .as_ref()
-        .is_some_and(|details| !details.name.is_empty());
-    status.code == 404 && !(status.reason == "NotFound" && named)
-}
-
-/// Whether it is not the object that is not there, but its namespace.
-fn homeless(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else {
-        return false;
-    };
-    let about = status.details.as_ref().map(|details| details.kind.as_str());
-    status.code == 404 && about == Some("namespaces")
+    let details = status.details.as_ref();
+    let is_named = details.is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && !(status.reason == "NotFound" && is_named)
 }
 
 async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
@@ -272,83 +249,61 @@ async fn limited<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
     }
 }
 
-/// What the API server refused, with verb and resource, in the number that fits.
-pub fn failure(verb: &str, kind: &Kind, key: &Key, path: Option<&str>, error: &kube::Error) -> Failure {
+/// The failure of a request, with the verb and the resource of a right that is missing.
+fn failure(verb: &str, kind: &ServedKind, id: &ObjectId, error: &kube::Error) -> Failure {
     let code = status_code(error);
-    let said = match error {
-        // It quotes what it does not understand: a password without quotes around it, which YAML takes for a number.
-        kube::Error::Api(_)
-            if (key.group.as_str(), key.kind.as_str()) == ("", "Secret")
-                && !matches!(code, Some(401 | 403 | 404 | 409)) =>
-        {
-            "what the API server says of it may quote its values, so it is not shown here; `kubectl apply --dry-run=server` shows it".to_owned()
-        }
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    };
-    let dot = if kind.resource.group.is_empty() { "" } else { "." };
-    let resource = format!("{}{dot}{}", kind.resource.plural, kind.resource.group);
-    let place = if key.namespace.is_empty() {
-        "in the whole cluster".to_owned()
-    } else {
-        format!("in namespace {:?}", key.namespace)
-    };
+    let name = full_name(id);
+    let answer = answer(id, error);
     let problem = match code {
-        Some(403) => Problem::new(
-            Code::InsufficientPermission,
-            format!("the reconciler may not {verb} {resource} {place} ({key}): {said}"),
-        ),
-        Some(400 | 404 | 405 | 409 | 422) => Problem::new(Code::Resource, format!("{key} was refused: {said}")),
-        None if unsendable(error) => Problem::new(Code::Resource, format!("{key} cannot be asked for: {said}")),
-        _ => Problem::new(Code::ApiServer, format!("cannot {verb} {key}: {said}")),
+        Some(403) => {
+            let resource = &kind.resource;
+            let dot = if resource.group.is_empty() { "" } else { "." };
+            let place = if id.name.namespace.is_empty() {
+                "in the whole cluster".to_owned()
+            } else {
+                format!("in namespace {:?}", id.name.namespace)
+            };
+            Problem::new(
+                Code::InsufficientPermission,
+                format!(
+                    "the reconciler may not {verb} {}{dot}{} {place} ({name}): {answer}",
+                    resource.plural, resource.group
+                ),
+            )
+        }
+        Some(400 | 404 | 405 | 409 | 422) => {
+            Problem::new(Code::Resource, format!("{name} was refused: {answer}"))
+        }
+        None if is_unsendable(error) => {
+            Problem::new(Code::Resource, format!("{name} cannot be requested: {answer}"))
+        }
+        _ => Problem::new(Code::ApiServer, format!("cannot {verb} {name}: {answer}")),
     };
-    let problem = match path {
-        Some(path) => problem.at(path),
-        None => problem,
-    };
-    let problem = problem.about(key);
-    if unsendable(error) {
-        return Failure::refused(problem);
-    }
-    let cause = if unserved(error) {
-        Cause::Unserved
-    } else if homeless(error) && !key.namespace.is_empty() {
-        Cause::Homeless
+    let cause = if is_unsendable(error) {
+        Cause::Refused
+    } else if is_kind_missing(error) {
+        Cause::KindNotServed
+    } else if is_namespace_missing(error) && !id.name.namespace.is_empty() {
+        Cause::NamespaceMissing
     } else {
-        return Failure::of(problem, code);
+        Cause::of_code(code)
     };
-    Failure { problem, cause }
+    Failure {
+        problem: problem.about(id),
+        cause,
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use kube::core::{ApiResource, GroupVersionKind, Status};
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_missing_namespace_is_told_from_what_is_missing_in_it() {
-        let kind = Kind {
-            resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")),
-            namespaced: true,
-        };
-        let key = Key {
-            kind: "ConfigMap".into(),
-            namespace: "gone".into(),
-            name: "a".into(),
-            ..Key::default()
-        };
-        let cause = |code: u16, details: Value| {
-            let status = json!({ "status": "Failure", "code": code, "message": "no", "reason": "NotFound", "details": details });
-            let status: Status = serde_json::from_value(status).unwrap();
-            failure("patch", &kind, &key, None, &kube::Error::Api(Box::new(status))).cause
-        };
-        let named = |kind: &str, name: &str| json!({ "kind": kind, "name": name });
-        assert_eq!(cause(404, named("namespaces", "gone")), Cause::Homeless);
-        assert_eq!(cause(404, named("configmaps", "a")), Cause::Refused);
-        assert_eq!(cause(404, json!({})), Cause::Unserved);
-        // It is there, and goes away: what is in it is refused until it is gone.
-        assert_eq!(cause(403, named("namespaces", "gone")), Cause::Refused);
+/// The answer of the API server. It may quote the values of a Secret: a number without quotes in a field of strings, or
+/// whatever an admission webhook refuses.
+fn answer(id: &ObjectId, error: &kube::Error) -> String {
+    let kube::Error::Api(status) = error else {
+        return error.to_string();
+    };
+    let is_secret = id.group.is_empty() && &*id.kind == "Secret";
+    if is_secret && redact::quotable(status.code, &status.message, &id.name).is_none() {
+        return "the answer may quote its values and is withheld; `kubectl apply --dry-run=server` shows it"
+            .into();
     }
+    status.message.clone()
 }

@@ -1,116 +1,117 @@
-//! Whose an object is.
+//! Which sync an object belongs to.
 //!
-//! A managed object names its sync in an annotation, and whoever may change the object may change that. So it is
-//! believed only if that sync has the object in its inventory, which nobody else can write. A reconciler may not read
-//! the inventories of others: the manager, in whose process it runs, looks for it.
+//! A managed object names its sync in an annotation, which anybody who may change the object may change. The annotation
+//! therefore counts only if the named sync lists the object in its inventory, which nobody but its account and the manager
+//! can write. A reconciler may not read the inventories of other syncs; the manager in its process does that for it.
 
 use futures::future::BoxFuture;
-use writ_controller::Error;
+use writ_api::configsync::RoleRefState;
+use writ_controller::{Error, ObjectId};
 
 use crate::{
-    model::{SyncId, SyncKind},
+    model::{Sync, SyncKind},
     names,
-    reconciler::{engine::Engine, object::Key},
 };
 
-/// What the manager knows and a reconciler cannot ask for itself.
-pub trait Overview: Send + Sync {
-    /// Whether the sync that calls itself so exists and has that object in its inventory.
-    fn holds<'a>(&'a self, manager: &'a str, key: &'a Key) -> BoxFuture<'a, Result<bool, Error>>;
-    /// Whether there is no such namespace.
-    fn namespace_gone<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
+/// What the manager knows and a reconciler may not read.
+pub trait ManagerView: Send + std::marker::Sync {
+    /// Whether the sync with this manager annotation exists and lists the object in its inventory.
+    fn lists<'a>(&'a self, manager: &'a str, id: &'a ObjectId) -> BoxFuture<'a, Result<bool, Error>>;
+    /// Whether a namespace does not exist.
+    fn is_namespace_gone<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
 }
 
-/// What tells whose an object is.
-pub struct Claims<'a> {
-    /// The sync that wants to know.
-    pub id: &'a SyncId,
-    /// Nobody to ask, in a process of its own.
-    pub overview: Option<&'a dyn Overview>,
-    /// Whether the object was in this sync's own inventory before it was asked for.
-    pub held: bool,
+/// Decides for one sync which objects belong to others.
+#[derive(Clone, Copy)]
+pub struct Ownership<'a> {
+    /// The sync.
+    pub sync: &'a Sync,
+    /// The view of the manager; `None` in a process of its own.
+    pub view: Option<&'a dyn ManagerView>,
 }
 
-impl Claims<'_> {
-    /// Whether the object is another sync's, as its annotation says.
-    pub async fn is_anothers(&self, manager: Option<&str>, key: &Key) -> Result<bool, Error> {
-        let Some(other) = manager.filter(|other| *other != names::manager_value(self.id)) else {
+impl Ownership<'_> {
+    /// Whether an object belongs to another sync, given its manager annotation and whether it was in the inventory of this
+    /// sync before.
+    pub async fn is_of_another(
+        &self,
+        manager: Option<&str>,
+        id: &ObjectId,
+        is_known_ours: bool,
+    ) -> Result<bool, Error> {
+        let own = names::manager_value(&self.sync.id);
+        let Some(other) = manager.filter(|other| *other != own) else {
             return Ok(false);
         };
-        match self.overview {
-            Some(overview) => overview.holds(other, key).await,
-            // What this sync held it does not give away for a word; but a RootSync may take it from a RepoSync.
-            None => Ok(!self.held || (self.id.kind == SyncKind::Repo && other.starts_with(':'))),
-        }
-    }
-}
-
-impl Engine {
-    /// What tells whose an object is that shall be applied.
-    pub(in crate::reconciler) fn claims_of(&self, key: &Key) -> Claims<'_> {
-        let listed = self.inventory.as_ref().is_some_and(|all| all.contains(key));
-        Claims {
-            held: listed && !self.fresh.contains(key),
-            ..self.claims()
+        match self.view {
+            Some(view) => view.lists(other, id).await,
+            // An annotation alone takes no object away; but a RootSync may take one from a RepoSync.
+            None => {
+                let is_taken_by_root = self.sync.id.kind == SyncKind::Repo && other.starts_with(':');
+                Ok(!is_known_ours || is_taken_by_root)
+            }
         }
     }
 
-    /// What tells whose an object is that shall be taken away: in doubt, not ours.
-    pub(in crate::reconciler) fn claims(&self) -> Claims<'_> {
-        Claims {
-            id: &self.id,
-            overview: self.shared.overview(),
-            held: false,
-        }
-    }
-
-    /// Whether the place of an object is gone, and the object with it. Who had rights there only is refused instead of
-    /// being told.
-    pub(in crate::reconciler) async fn place_gone(&self, key: &Key) -> bool {
-        use writ_api::configsync::RoleRefState;
-        let namespace = match (key.group.as_str(), key.kind.as_str()) {
-            ("", "Namespace") => &key.name,
-            _ => &key.namespace,
+    /// Whether the namespace of an object is gone, and the object with it. An account whose rights were in that namespace
+    /// gets a refusal instead of that answer.
+    pub async fn is_gone_with_namespace(&self, id: &ObjectId) -> bool {
+        let namespace = match (&*id.group, &*id.kind) {
+            ("", "Namespace") => &id.name.name,
+            _ => &id.name.namespace,
         };
         if namespace.is_empty() {
             return false;
         }
-        if let Some(overview) = self.shared.overview() {
-            return overview.namespace_gone(namespace).await.unwrap_or_else(|error| {
-                tracing::debug!(sync = %self.id, %error, "nobody knows whether the namespace is there");
+        if let Some(view) = self.view {
+            return view.is_namespace_gone(namespace).await.unwrap_or_else(|error| {
+                tracing::debug!(sync = %self.sync.id, %namespace, %error, "cannot find out whether the namespace exists");
                 false
             });
         }
-        // The manager has told so, if a role is to be bound there.
-        self.sync.status.role_refs.iter().flatten().any(|role| {
-            role.state == RoleRefState::WaitingForNamespace && role.namespace.as_ref() == Some(namespace)
+        // The manager reports a missing namespace of a role.
+        let mut roles = self.sync.status.role_refs.iter().flatten();
+        roles.any(|role| {
+            role.state == RoleRefState::WaitingForNamespace && role.namespace.as_deref() == Some(&**namespace)
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use writ_api::configsync::{RootSyncSpec, SyncStatus};
+
     use super::*;
+    use crate::model::SyncId;
 
-    struct Listed(&'static str);
+    struct Lists(&'static str);
 
-    impl Overview for Listed {
-        fn holds<'a>(&'a self, manager: &'a str, _: &'a Key) -> BoxFuture<'a, Result<bool, Error>> {
+    impl ManagerView for Lists {
+        fn lists<'a>(&'a self, manager: &'a str, _: &'a ObjectId) -> BoxFuture<'a, Result<bool, Error>> {
             Box::pin(async move { Ok(manager == self.0) })
         }
 
-        fn namespace_gone<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
+        fn is_namespace_gone<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
             Box::pin(async { Ok(false) })
         }
     }
 
+    fn sync(kind: SyncKind, namespace: &str, name: &str) -> Sync {
+        Sync {
+            id: SyncId::new(kind, namespace, name),
+            metadata: kube::api::ObjectMeta::default(),
+            spec: Ok(RootSyncSpec::default()),
+            status: SyncStatus::default(),
+        }
+    }
+
     #[tokio::test]
-    async fn an_annotation_alone_is_not_believed() {
-        let root = SyncId::new(SyncKind::Root, "config-management-system", "a");
-        let repo = SyncId::new(SyncKind::Repo, "team", "repo-sync");
-        let listed = Listed(":root_b");
-        let some: Option<&dyn Overview> = Some(&listed);
-        // Who asks, whom it can ask, whether it held the object, what the object says, whose it is.
+    async fn annotation_counts_only_if_that_sync_lists_the_object() {
+        let root = sync(SyncKind::Root, "config-management-system", "a");
+        let repo = sync(SyncKind::Repo, "team", "repo-sync");
+        let lists = Lists(":root_b");
+        let some: Option<&dyn ManagerView> = Some(&lists);
+        // The sync, the view, whether the object was known as its own, the annotation, and whether it is of another sync.
         let cases = [
             (&root, some, true, None, false),
             (&root, some, true, Some(":root_a"), false),
@@ -125,10 +126,13 @@ mod tests {
             (&repo, None, true, Some("team_other"), false),
             (&repo, None, true, Some(":root_b"), true),
         ];
-        for (id, overview, held, says, wanted) in cases {
-            let claims = Claims { id, overview, held };
-            let found = claims.is_anothers(says, &Key::default()).await.unwrap();
-            assert_eq!(found, wanted, "{id} {held} {says:?}");
+        for (sync, view, is_known_ours, annotation, expected) in cases {
+            let ownership = Ownership { sync, view };
+            let found = ownership
+                .is_of_another(annotation, &ObjectId::default(), is_known_ours)
+                .await
+                .unwrap();
+            assert_eq!(found, expected, "{} {is_known_ours} {annotation:?}", sync.id);
         }
     }
 }

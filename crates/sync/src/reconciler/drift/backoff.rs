@@ -1,7 +1,7 @@
-//! Tells when somebody else changes an object again and again.
+//! Backs off from objects that another writer changes again and again.
 //!
-//! A reconciler that answers every change at once would keep two programs and an API server busy for ever. Such an
-//! object is corrected at the pace of other failures instead, and the sync says who the other one is.
+//! Correcting every change at once would keep two programs and an API server busy for ever. Such an object is corrected at
+//! the pace of failures instead, and the status names the other writer.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,129 +9,136 @@ use std::{
 };
 
 use tokio::time::Instant;
+use writ_controller::ObjectId;
 
-use crate::reconciler::{error::{Code, Problem}, object::Key};
+use crate::reconciler::{
+    error::{Code, Problem},
+    object::full_name,
+};
 
 /// More changes than this within [`WINDOW`] are a fight.
 const CHANGES: usize = 5;
 const WINDOW: Duration = Duration::from_mins(1);
-/// A fight is over when nobody has changed the object for this long: longer than the longest pause between corrections.
-const PEACE: Duration = Duration::from_mins(2);
+/// The time without a change after which a fight is over. It is longer than the longest pause between corrections.
+const CALM: Duration = Duration::from_mins(2);
 
-/// What others did to the objects of a sync lately.
+/// The recent changes by others to the objects of a sync.
 #[derive(Default)]
-pub struct Fights {
-    objects: BTreeMap<Key, Object>,
+pub struct DriftBackoff {
+    objects: BTreeMap<ObjectId, Changes>,
 }
 
-struct Object {
-    /// The last changes, one more than are allowed.
-    changes: VecDeque<Instant>,
+struct Changes {
+    /// The times of the last changes, at most one more than is tolerated.
+    times: VecDeque<Instant>,
     by: Option<String>,
-    fighting: bool,
+    is_fight: bool,
 }
 
-impl Fights {
-    /// Notes that somebody changed an object.
-    pub fn struck(&mut self, key: &Key, by: Option<String>, now: Instant) {
-        let object = self.objects.entry(key.clone()).or_insert_with(|| Object {
-            changes: VecDeque::new(),
+impl DriftBackoff {
+    /// Records that a change of another writer was corrected.
+    pub fn record(&mut self, id: &ObjectId, by: Option<String>, now: Instant) {
+        let changes = self.objects.entry(id.clone()).or_insert_with(|| Changes {
+            times: VecDeque::new(),
             by: None,
-            fighting: false,
+            is_fight: false,
         });
-        object.changes.push_back(now);
-        if object.changes.len() > CHANGES + 1 {
-            object.changes.pop_front();
+        changes.times.push_back(now);
+        if changes.times.len() > CHANGES + 1 {
+            changes.times.pop_front();
         }
-        object.by = by.or(object.by.take());
-        let many = object.changes.len() > CHANGES;
-        let quick = object.changes.front().is_some_and(|first| now - *first < WINDOW);
-        object.fighting |= many && quick;
+        changes.by = by.or(changes.by.take());
+        let many = changes.times.len() > CHANGES;
+        let quick = changes.times.front().is_some_and(|first| now - *first < WINDOW);
+        changes.is_fight |= many && quick;
     }
 
-    /// Whether somebody fights over an object.
-    pub fn fighting(&self, key: &Key) -> bool {
-        self.objects.get(key).is_some_and(|object| object.fighting)
+    /// Whether another writer fights over an object.
+    pub fn is_fight(&self, id: &ObjectId) -> bool {
+        self.objects.get(id).is_some_and(|changes| changes.is_fight)
     }
 
-    /// The fights that are not over, for the status.
-    pub fn going_on(&mut self, now: Instant) -> Vec<Problem> {
+    /// Whether there is any fight.
+    pub fn has_fights(&self) -> bool {
+        self.objects.values().any(|changes| changes.is_fight)
+    }
+
+    /// Forgets fights that are over.
+    pub fn forget_calm(&mut self, now: Instant) {
         self.objects
-            .retain(|_, object| object.changes.back().is_some_and(|last| now - *last < PEACE));
-        self.objects
-            .iter()
-            .filter(|(_, object)| object.fighting)
-            .map(|(key, object)| {
-                let who = object.by.as_deref().map_or_else(
-                    || "somebody else changes".to_owned(),
-                    |by| format!("the field manager {by:?} changes"),
-                );
-                Problem::new(
-                    Code::ResourceFight,
-                    format!(
-                        "{who} {key} again and again; it is corrected every half minute only. Stop that writer, or take what it writes out of the source"
-                    ),
-                )
-                .about(key)
-            })
-            .collect()
+            .retain(|_, changes| changes.times.back().is_some_and(|last| now - *last < CALM));
     }
 
-    /// Whether there are any.
-    pub fn any(&self) -> bool {
-        self.objects.values().any(|object| object.fighting)
+    /// Keeps only these objects.
+    pub fn retain(&mut self, keep: impl Fn(&ObjectId) -> bool) {
+        self.objects.retain(|id, _| keep(id));
     }
 
-    /// Keeps only objects that are still declared.
-    pub fn retain(&mut self, declared: impl Fn(&Key) -> bool) {
-        self.objects.retain(|key, _| declared(key));
+    /// The problems that fights are.
+    pub fn problems(&self) -> impl Iterator<Item = Problem> {
+        let fights = self.objects.iter().filter(|(_, changes)| changes.is_fight);
+        fights.map(|(id, changes)| {
+            let writer = changes.by.as_deref().map_or_else(
+                || "another writer changes".to_owned(),
+                |by| format!("the field manager {by:?} changes"),
+            );
+            let name = full_name(id);
+            let message = format!(
+                "{writer} {name} again and again; it is corrected only every half minute. Stop that writer, or remove the fields that it writes from the source"
+            );
+            Problem::new(Code::ResourceFight, message).about(id)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use writ_controller::Name;
+
     use super::*;
 
-    fn key(name: &str) -> Key {
-        Key {
+    fn id(name: &str) -> ObjectId {
+        ObjectId {
             kind: "ConfigMap".into(),
-            name: name.into(),
-            ..Key::default()
+            name: Name::global(name),
+            ..ObjectId::default()
         }
     }
 
     #[test]
-    fn six_changes_in_a_minute_are_a_fight_until_there_is_peace() {
+    fn six_changes_in_a_minute_are_a_fight() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut fights = Fights::default();
+        let mut drift = DriftBackoff::default();
         for second in 0..5 {
-            fights.struck(&key("a"), Some("mallory".into()), at(second));
+            drift.record(&id("a"), Some("mallory".into()), at(second));
         }
-        assert!(!fights.fighting(&key("a")) && fights.going_on(at(5)).is_empty());
-        fights.struck(&key("a"), None, at(6));
-        assert!(fights.fighting(&key("a")) && fights.any());
-        // Slow changes of another object are none.
+        assert!(!drift.is_fight(&id("a")) && drift.problems().next().is_none());
+        drift.record(&id("a"), None, at(6));
+        assert!(drift.is_fight(&id("a")) && drift.has_fights());
+        // Slow changes of another object are not a fight.
         for change in 0..20 {
-            fights.struck(&key("b"), None, at(change * 20));
+            drift.record(&id("b"), None, at(change * 20));
         }
-        assert!(!fights.fighting(&key("b")));
+        assert!(!drift.is_fight(&id("b")));
     }
 
     #[test]
-    fn corrected_slowly_it_is_still_the_same_fight() {
+    fn fight_that_is_corrected_slowly_lasts_until_it_is_calm() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut fights = Fights::default();
+        let mut drift = DriftBackoff::default();
         for second in 0..6 {
-            fights.struck(&key("a"), Some("mallory".into()), at(second));
+            drift.record(&id("a"), Some("mallory".into()), at(second));
         }
-        let problems = fights.going_on(at(6));
+        let problems: Vec<Problem> = drift.problems().collect();
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].code == Code::ResourceFight && problems[0].message.contains("\"mallory\""));
-        fights.struck(&key("a"), None, at(40));
-        assert_eq!(fights.going_on(at(100)).len(), 1);
-        assert!(fights.going_on(at(161)).is_empty());
-        assert!(!fights.any());
+        assert_eq!(problems[0].code, Code::ResourceFight);
+        assert!(problems[0].message.contains("\"mallory\""));
+        drift.record(&id("a"), None, at(40));
+        drift.forget_calm(at(100));
+        assert_eq!(drift.problems().count(), 1);
+        drift.forget_calm(at(161));
+        assert!(drift.problems().next().is_none() && !drift.has_fights());
     }
 }

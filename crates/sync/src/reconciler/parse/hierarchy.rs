@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::model::Parsed;
-use crate::reconciler::{error::{Code, Problem}, object::Raw};
+use crate::reconciler::{
+    error::{Code, Problem},
+    object::Raw,
+};
 
 /// The bytes of all inherited objects, counted once per inheriting namespace. A few files and many namespaces can multiply
 /// to more than any machine can hold.

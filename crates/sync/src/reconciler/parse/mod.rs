@@ -9,11 +9,12 @@ use std::{
 };
 
 use serde_json::Value;
+use writ_controller::ObjectId;
 use writ_runtime::yaml::{self, Aliases};
 
 use super::{
     error::{Code, Problem},
-    object::{Key, Raw},
+    object::{Raw, full_name},
     source::Files,
 };
 pub use model::{Format, Parsed};
@@ -169,7 +170,10 @@ fn problem_of(raw: &Raw) -> Option<Problem> {
                 .as_object()
                 .is_some_and(|map| map.values().all(Value::is_string))
         {
-            return problem(Code::InvalidAnnotationValue, "labels and annotations must be strings");
+            return problem(
+                Code::InvalidAnnotationValue,
+                "labels and annotations must be strings",
+            );
         }
     }
     // An object for selected clusters or namespaces must not be applied everywhere.
@@ -179,7 +183,10 @@ fn problem_of(raw: &Raw) -> Option<Problem> {
         "configmanagement.gke.io/namespace-selector",
     ] {
         if raw.annotation(key).is_some() {
-            return problem(Code::UnknownSelector, &format!("the annotation {key} is not supported"));
+            return problem(
+                Code::UnknownSelector,
+                &format!("the annotation {key} is not supported"),
+            );
         }
     }
     if raw.api_version().starts_with("configmanagement.gke.io/")
@@ -194,25 +201,28 @@ fn problem_of(raw: &Raw) -> Option<Problem> {
 }
 
 /// Finds objects that are declared more than once. None of their declarations is applied.
-pub fn duplicates(keys: &[(Key, Arc<str>)]) -> (Vec<Problem>, HashSet<Key>) {
-    let mut paths_of: HashMap<&Key, Vec<&str>> = HashMap::new();
-    for (key, path) in keys {
-        paths_of.entry(key).or_default().push(path);
+pub fn duplicates(declared: &[(ObjectId, Arc<str>)]) -> (Vec<Problem>, HashSet<ObjectId>) {
+    let mut paths_of: HashMap<&ObjectId, Vec<&str>> = HashMap::new();
+    for (id, path) in declared {
+        paths_of.entry(id).or_default().push(path);
     }
     let mut problems = Vec::new();
     let mut found = HashSet::new();
-    for (key, mut paths) in paths_of {
+    for (id, mut paths) in paths_of {
         if paths.len() > 1 {
             paths.sort_unstable();
             paths.dedup();
             let shown = paths.get(..MAX_PATHS).unwrap_or(&paths).join(", ");
             let more = if paths.len() > MAX_PATHS { ", ..." } else { "" };
             problems.push(
-                Problem::new(Code::NameCollision, format!("{key} is declared more than once: {shown}{more}"))
-                    .at(paths.first().copied().unwrap_or_default())
-                    .about(key),
+                Problem::new(
+                    Code::NameCollision,
+                    format!("{} is declared more than once: {shown}{more}", full_name(id)),
+                )
+                .at(paths.first().copied().unwrap_or_default())
+                .about(id),
             );
-            found.insert(key.clone());
+            found.insert(id.clone());
         }
     }
     (problems, found)

@@ -21,4 +21,3 @@ pub struct Parsed {
     /// Parts of the source that must be rendered first, which is not supported.
     pub rendering: Vec<Problem>,
 }
-

@@ -1,3 +1,5 @@
+use writ_controller::Name;
+
 use super::*;
 use crate::reconciler::source::File;
 
@@ -199,9 +201,9 @@ fn hierarchy_assigns_namespaces() {
 
 #[test]
 fn duplicate_object_is_reported_with_its_paths() {
-    let key = |name: &str| Key {
-        name: name.into(),
-        ..Key::default()
+    let key = |name: &str| ObjectId {
+        name: Name::global(name),
+        ..ObjectId::default()
     };
     let (problems, found) = duplicates(&[
         (key("a"), "x.yaml".into()),

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::reconciler::object::{Declared, Key};
+use writ_controller::ObjectId;
+
+use crate::reconciler::object::Declared;
 
 /// The rank of a kind. Objects that others need have a low rank; admission and aggregated APIs, which can break the
 /// requests of others, have the highest.
-pub fn rank(key: &Key) -> u8 {
-    match (key.group.as_str(), key.kind.as_str()) {
+pub fn rank(id: &ObjectId) -> u8 {
+    match (&*id.group, &*id.kind) {
         ("apiextensions.k8s.io", "CustomResourceDefinition") => 0,
         ("", "Namespace") => 1,
         (
@@ -31,14 +33,14 @@ pub fn rank(key: &Key) -> u8 {
 ///
 /// Returns the indices of each wave, and those of objects whose dependencies form a cycle.
 pub fn waves(objects: &[&Declared]) -> (Vec<Vec<usize>>, Vec<usize>) {
-    let at: HashMap<&Key, usize> = objects.iter().enumerate().map(|(i, o)| (&o.key, i)).collect();
-    let mut level: Vec<usize> = objects.iter().map(|o| usize::from(rank(&o.key))).collect();
+    let at: HashMap<&ObjectId, usize> = objects.iter().enumerate().map(|(i, o)| (&o.id, i)).collect();
+    let mut level: Vec<usize> = objects.iter().map(|o| usize::from(rank(&o.id))).collect();
     // Each object is visited once, when its last dependency has been placed. A long chain, or a cycle of as many objects
     // as a repository can hold, takes no more than linear time.
     let mut waits: Vec<usize> = vec![0; objects.len()];
     let mut after: HashMap<usize, Vec<usize>> = HashMap::new();
     for (index, object) in objects.iter().enumerate() {
-        for &before in object.depends_on.iter().filter_map(|key| at.get(key)) {
+        for &before in object.depends_on.iter().filter_map(|id| at.get(id)) {
             after.entry(before).or_default().push(index);
             if let Some(waits) = waits.get_mut(index) {
                 *waits += 1;
@@ -67,4 +69,3 @@ pub fn waves(objects: &[&Declared]) -> (Vec<Vec<usize>>, Vec<usize>) {
     let stuck = waits.iter().enumerate().filter(|(_, waits)| **waits > 0);
     (groups.into_values().collect(), stuck.map(|(i, _)| i).collect())
 }
-

@@ -100,7 +100,12 @@ mod tests {
         for n in 0..REMOTE_NAMESPACE {
             held.push(limits.acquire(&repo("greedy", n), host()).await);
         }
-        assert!(limits.acquire(&repo("greedy", 99), host()).now_or_never().is_none());
+        assert!(
+            limits
+                .acquire(&repo("greedy", 99), host())
+                .now_or_never()
+                .is_none()
+        );
         assert!(limits.acquire(&repo("other", 0), host()).now_or_never().is_some());
         // All namespaces together do not block RootSyncs.
         for n in 0..REMOTE_REPO {
@@ -111,7 +116,12 @@ mod tests {
         assert!(limits.acquire(&root, host()).now_or_never().is_some());
         // A dropped permit is available again.
         held.clear();
-        assert!(limits.acquire(&repo("greedy", 99), host()).now_or_never().is_some());
+        assert!(
+            limits
+                .acquire(&repo("greedy", 99), host())
+                .now_or_never()
+                .is_some()
+        );
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ pub(super) struct Bounds {
 }
 
 pub(super) const BOUNDS: Bounds = Bounds {
-    pub whole: Duration::from_mins(5),
+    whole: Duration::from_mins(5),
     answer: 1024 * 1024 * 1024,
     object: 128 * 1024 * 1024,
 };
@@ -263,4 +263,3 @@ pub(super) fn last_cause(error: &(dyn std::error::Error + 'static)) -> String {
     }
     text
 }
-

@@ -144,8 +144,7 @@ impl<'a> Reader<'a> {
                 // If it were skipped in silence, its objects would be pruned.
                 EntryKind::Commit => self.refuse(
                     &path,
-                    "submodules are not read: commit the files of the submodule instead"
-                        .into(),
+                    "submodules are not read: commit the files of the submodule instead".into(),
                 ),
             }
         }

@@ -1,4 +1,7 @@
-//! What a reconciler reports of its sync.
+//! The status of a sync, as far as its reconciler reports it.
+
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
@@ -6,58 +9,89 @@ use serde_json::json;
 use writ_api::configsync::{GitStatus, RenderingStatus, SourceStatus, SyncStatus};
 use writ_controller::Error;
 
-use super::error::{self, Problem};
+use super::{
+    apply::REPORTER,
+    desired::Desired,
+    error::{self, Problem},
+    fetch::SourceReader,
+    observed::Observed,
+    plan,
+    session::Session,
+};
 use crate::{
-    model::Sync,
+    model::{ABANDON, Sync},
     sync_status::{self, Wanted},
 };
 
-/// The field manager of a reconciler's reports.
-pub const FIELD_MANAGER: &str = "writ-reconciler";
-
-/// What is to be reported.
+/// What a reconciler reports.
 #[derive(Clone, Debug, Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each says one thing of its own, in any combination"
-)]
-pub struct State {
-    /// Which files of which repository.
+pub struct Report {
+    /// The source.
     pub git: Option<GitStatus>,
-    /// The commit that was read.
-    pub source_commit: Option<String>,
-    /// What is wrong with the repository or its files.
-    pub source: Vec<Problem>,
-    /// Whether that is why nothing was read, and not what was read.
-    pub unreadable: bool,
-    /// Whether a commit was read since this process began; until then what it reported before stands.
-    pub known: bool,
-    /// Whether the source is still to be read for this spec.
-    pub reading: bool,
-    /// What the source needs that is not built.
+    /// The commit that was read, and the problems of the repository or its files.
+    pub source: Part,
+    /// How far the source was read for the present spec.
+    pub reading: Reading,
+    /// Whether a commit was read since the process started. Until then the earlier report stands.
+    pub is_known: bool,
+    /// Why the source must be rendered first, which is not supported.
     pub rendering: Vec<Problem>,
-    /// The commit that was applied, errors or not.
-    pub sync_commit: Option<String>,
-    /// What is wrong with objects in the cluster.
-    pub sync: Vec<Problem>,
-    /// The commit that was applied without errors.
+    /// The commit that was applied, with or without problems, and the problems in the cluster.
+    pub sync: Part,
+    /// The commit that was last applied without problems.
     pub synced: Option<String>,
-    /// How many objects are managed.
+    /// The number of objects in the inventory.
     pub objects: usize,
     /// Whether a commit is being applied.
-    pub busy: bool,
-    /// How far the deletion is.
+    pub is_busy: bool,
+    /// How far the deletion of the sync is.
     pub finalizing: Option<Finalizing>,
 }
 
-impl State {
-    /// What was reported before a restart stands until it is known to be otherwise.
+/// A commit, and the problems with it.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// The commit.
+    pub commit: Option<String>,
+    /// The problems.
+    pub problems: Vec<Problem>,
+}
+
+/// How far the source was read for the present spec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// It is being read.
+    InProgress,
+    /// It could not be read.
+    Failed,
+    /// It was read.
+    #[default]
+    Done,
+}
+
+/// How far a deletion is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finalizing {
+    /// Objects are being removed.
+    Working,
+    /// Some objects cannot be removed.
+    Failed(Vec<Problem>),
+    /// No object is left to remove.
+    Done(String),
+}
+
+impl Report {
+    /// The report in a status. It stands until more is known.
     pub fn restored(status: &SyncStatus) -> Self {
         let (source, sync) = (status.source.as_ref(), status.sync.as_ref());
+        let part = |part: Option<&SourceStatus>| Part {
+            commit: part.and_then(|part| part.commit.clone()),
+            problems: Vec::new(),
+        };
         Self {
             git: source.and_then(|source| source.git_status.clone()),
-            source_commit: source.and_then(|source| source.commit.clone()),
-            sync_commit: sync.and_then(|sync| sync.commit.clone()),
+            source: part(source),
+            sync: part(sync),
             synced: status.last_synced_commit.clone(),
             objects: sync
                 .and_then(|sync| sync.object_count)
@@ -66,73 +100,75 @@ impl State {
             ..Self::default()
         }
     }
+
+    /// Reports what is known now, for this generation of the spec, and a `failure` of the whole pass.
+    pub fn update(
+        &mut self,
+        source: &SourceReader,
+        desired: &Desired,
+        observed: &Observed,
+        generation: i64,
+        failure: Option<Problem>,
+    ) {
+        self.git.clone_from(&source.git);
+        self.reading = match &source.problem {
+            _ if !source.has_read(generation) => Reading::InProgress,
+            Some(_) => Reading::Failed,
+            None => Reading::Done,
+        };
+        self.source.problems = match &source.problem {
+            Some(problem) => vec![problem.clone()],
+            None => desired.problems.clone(),
+        };
+        if desired.commit.is_some() {
+            self.is_known = true;
+            self.source.commit.clone_from(&desired.commit);
+        }
+        self.rendering.clone_from(&desired.rendering);
+        self.sync.problems = plan::problems(desired, observed);
+        self.sync.problems.extend(failure);
+        let is_clean =
+            self.source.problems.is_empty() && self.rendering.is_empty() && self.sync.problems.is_empty();
+        if is_clean && self.sync.commit.is_some() && self.sync.commit == desired.commit {
+            self.synced.clone_from(&desired.commit);
+        }
+    }
 }
 
-/// How far a deletion is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finalizing {
-    /// Objects are being deleted.
-    Working,
-    /// Some cannot be.
-    Failed(Vec<Problem>),
-    /// None is left.
-    Done(String),
+/// Writes the report if it differs from the status. Returns true if the status is as reported; a failure is logged.
+pub async fn send(session: &Session, observed: &mut Observed, report: &Report) -> bool {
+    match write(session.client(), &session.sync, report).await {
+        Ok(()) => true,
+        Err(error) => {
+            observed.is_unauthorized |= error.is_code(401);
+            tracing::warn!(sync = %session.id(), %error, "the status was not written, will try again");
+            false
+        }
+    }
 }
 
-/// Writes the report if it differs from the last one.
-pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Error> {
+async fn write(client: &Client, sync: &Sync, report: &Report) -> Result<(), Error> {
     let now = Time(sync_status::now());
     let old = &sync.status;
-    let (errors, error_summary) = error::report(&state.source);
-    let source = SourceStatus {
-        git_status: state.git.clone(),
-        commit: state.source_commit.clone(),
-        errors,
-        error_summary,
-        ..SourceStatus::default()
-    };
-    let (errors, error_summary) = error::report(&state.rendering);
-    let rendering = RenderingStatus {
-        git_status: state.git.clone(),
-        commit: state.source_commit.clone(),
-        message: Some(if state.rendering.is_empty() {
-            "Rendering skipped".into()
-        } else {
-            "Rendering failed".into()
-        }),
-        errors,
-        error_summary,
-        ..RenderingStatus::default()
-    };
-    let (errors, error_summary) = error::report(&state.sync);
-    let applied = SourceStatus {
-        git_status: state.git.clone(),
-        commit: state.sync_commit.clone(),
-        errors,
-        error_summary,
-        object_count: i64::try_from(state.objects).ok(),
-        ..SourceStatus::default()
-    };
-    // A part keeps its time as long as it says the same.
-    let mut source = Some(timed(source, old.source.as_ref(), &now));
-    let mut applied = Some(timed(applied, old.sync.as_ref(), &now));
-    let mut rendering = rendering;
-    rendering.last_update = match &old.rendering {
-        Some(old)
-            if RenderingStatus {
-                last_update: None,
-                ..old.clone()
-            } == rendering =>
-        {
-            old.last_update.clone()
+    let part = |part: &Part, object_count| {
+        let (errors, error_summary) = error::list(&part.problems);
+        SourceStatus {
+            git_status: report.git.clone(),
+            commit: part.commit.clone(),
+            errors,
+            error_summary,
+            object_count,
+            ..SourceStatus::default()
         }
-        _ => Some(now.clone()),
     };
-    let mut rendering = Some(rendering);
-    if !state.known {
+    let mut source = Some(timed(part(&report.source, None), old.source.as_ref(), &now));
+    let applied = part(&report.sync, i64::try_from(report.objects).ok());
+    let mut applied = Some(timed(applied, old.sync.as_ref(), &now));
+    let mut rendering = Some(rendering(report, old.rendering.as_ref(), &now));
+    if !report.is_known {
         rendering.clone_from(&old.rendering);
         applied.clone_from(&old.sync);
-        if state.source.is_empty() {
+        if report.source.problems.is_empty() {
             source.clone_from(&old.source);
         }
     }
@@ -140,56 +176,74 @@ pub async fn write(client: &Client, sync: &Sync, state: &State) -> Result<(), Er
         "source": source,
         "rendering": rendering,
         "sync": applied,
-        "lastSyncedCommit": state.synced,
+        "lastSyncedCommit": report.synced,
     });
-    sync_status::write(client, sync, FIELD_MANAGER, fields, &conditions(state, sync)).await
+    sync_status::write(client, sync, REPORTER, fields, &conditions(report, sync)).await
 }
 
+/// Sets the time of a part; it moves only when the part changes.
 fn timed(mut part: SourceStatus, old: Option<&SourceStatus>, now: &Time) -> SourceStatus {
-    part.last_update = match old {
-        Some(old)
-            if SourceStatus {
-                last_update: None,
-                ..old.clone()
-            } == part =>
-        {
-            old.last_update.clone()
+    let unchanged = old.filter(|old| {
+        part == SourceStatus {
+            last_update: None,
+            ..(*old).clone()
         }
-        _ => Some(now.clone()),
-    };
+    });
+    part.last_update = unchanged.map_or_else(|| Some(now.clone()), |old| old.last_update.clone());
     part
 }
 
-fn conditions(state: &State, sync: &Sync) -> Vec<Wanted> {
-    let mut conditions = vec![syncing(state, sync)];
-    match &state.finalizing {
-        None => {}
-        Some(Finalizing::Working) => conditions.push(Wanted::new(
+fn rendering(report: &Report, old: Option<&RenderingStatus>, now: &Time) -> RenderingStatus {
+    let (errors, error_summary) = error::list(&report.rendering);
+    let message = if report.rendering.is_empty() {
+        "Rendering skipped"
+    } else {
+        "Rendering failed"
+    };
+    let mut part = RenderingStatus {
+        git_status: report.git.clone(),
+        commit: report.source.commit.clone(),
+        message: Some(message.into()),
+        errors,
+        error_summary,
+        ..RenderingStatus::default()
+    };
+    let unchanged = old.filter(|old| {
+        part == RenderingStatus {
+            last_update: None,
+            ..(*old).clone()
+        }
+    });
+    part.last_update = unchanged.map_or_else(|| Some(now.clone()), |old| old.last_update.clone());
+    part
+}
+
+fn conditions(report: &Report, sync: &Sync) -> Vec<Wanted> {
+    let deleting = || {
+        Wanted::new(
             "ReconcilerFinalizing",
             "True",
             "ResourcesDeleting",
             "Deleting managed resource objects",
-        )),
+        )
+    };
+    let mut conditions = vec![syncing(report, sync)];
+    match &report.finalizing {
+        None => {}
+        Some(Finalizing::Working) => conditions.push(deleting()),
         Some(Finalizing::Failed(problems)) => {
-            conditions.push(Wanted::new(
-                "ReconcilerFinalizing",
-                "True",
-                "ResourcesDeleting",
-                "Deleting managed resource objects",
-            ));
-            let text: Vec<&str> = problems.iter().map(|p| p.message.as_str()).collect();
+            let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
             let mut failure = Wanted::new(
                 "ReconcilerFinalizerFailure",
                 "True",
                 "DestroyFailure",
                 &format!(
-                    "Failed to delete managed resource objects: {}. Give the rights back, or set the annotation {}=true to leave these objects behind",
-                    text.join("; "),
-                    crate::model::ABANDON
+                    "Failed to delete managed resource objects: {}. Give the rights back, or set the annotation {ABANDON}=true to leave these objects behind",
+                    messages.join("; ")
                 ),
             );
-            failure.errors = error::report(problems).1;
-            conditions.push(failure);
+            failure.errors = error::list(problems).1;
+            conditions.extend([deleting(), failure]);
         }
         Some(Finalizing::Done(message)) => {
             conditions.push(Wanted::new(
@@ -203,23 +257,24 @@ fn conditions(state: &State, sync: &Sync) -> Vec<Wanted> {
     conditions
 }
 
-/// Whether a commit is being applied, or how that ended.
-fn syncing(state: &State, sync: &Sync) -> Wanted {
-    let reported = sync.status.conditions.iter().flatten();
-    let reported = reported
-        .into_iter()
-        .find(|condition| condition.type_ == "Syncing");
-    let stands = match &state.finalizing {
-        Some(_) => !state.known,
-        None => state.reading && reported.and_then(|c| c.observed_generation) == Some(sync.generation()),
+/// The condition `Syncing`: whether a commit is being applied, or the result.
+fn syncing(report: &Report, sync: &Sync) -> Wanted {
+    let mut reported = sync.status.conditions.iter().flatten();
+    let reported = reported.find(|condition| condition.type_ == "Syncing");
+    let stands = match &report.finalizing {
+        Some(_) => !report.is_known,
+        None => {
+            let observed = reported.and_then(|condition| condition.observed_generation);
+            report.reading == Reading::InProgress && observed == Some(sync.generation())
+        }
     };
     if let Some(reported) = reported.filter(|_| stands) {
         return Wanted::like(reported);
     }
     let parts = [
-        ("status.source.errors", &state.source),
-        ("status.rendering.errors", &state.rendering),
-        ("status.sync.errors", &state.sync),
+        ("status.source.errors", &report.source.problems),
+        ("status.rendering.errors", &report.rendering),
+        ("status.sync.errors", &report.sync.problems),
     ];
     let all: Vec<Problem> = parts
         .iter()
@@ -227,162 +282,21 @@ fn syncing(state: &State, sync: &Sync) -> Wanted {
         .cloned()
         .collect();
     let first = |problems: &[Problem]| problems.iter().min().map(Problem::text).unwrap_or_default();
-    let (busy, reason, message) = if state.reading {
-        (true, "Source", "the source is being read".to_owned())
-    } else if state.unreadable {
-        (false, "Source", first(&state.source))
-    } else if !state.rendering.is_empty() {
-        (false, "Rendering", first(&state.rendering))
-    } else if state.busy {
-        (true, "Sync", "Syncing".to_owned())
-    } else if all.is_empty() {
-        (false, "Sync", "Sync Completed".to_owned())
-    } else {
-        (false, "Sync", "Sync Completed with errors".to_owned())
+    let (is_busy, reason, message) = match report.reading {
+        Reading::InProgress => (true, "Source", "the source is being read".to_owned()),
+        Reading::Failed => (false, "Source", first(&report.source.problems)),
+        Reading::Done if !report.rendering.is_empty() => (false, "Rendering", first(&report.rendering)),
+        Reading::Done if report.is_busy => (true, "Sync", "Syncing".to_owned()),
+        Reading::Done if all.is_empty() => (false, "Sync", "Sync Completed".to_owned()),
+        Reading::Done => (false, "Sync", "Sync Completed with errors".to_owned()),
     };
-    let mut syncing = Wanted::new("Syncing", if busy { "True" } else { "False" }, reason, &message);
-    syncing.commit.clone_from(&state.source_commit);
+    let status = if is_busy { "True" } else { "False" };
+    let mut syncing = Wanted::new("Syncing", status, reason, &message);
+    syncing.commit.clone_from(&report.source.commit);
     if !all.is_empty() {
-        syncing.errors = error::report(&all).1;
+        syncing.errors = error::list(&all).1;
         let named = parts.iter().filter(|(_, problems)| !problems.is_empty());
         syncing.error_refs = Some(named.map(|(name, _)| (*name).to_owned()).collect());
     }
     syncing
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::model::{SyncId, SyncKind};
-
-    fn sync(generation: i64, status: Value) -> Sync {
-        Sync {
-            id: SyncId::new(SyncKind::Root, "config-management-system", "a"),
-            metadata: kube::api::ObjectMeta {
-                generation: Some(generation),
-                ..Default::default()
-            },
-            spec: Ok(writ_api::configsync::RootSyncSpec::default()),
-            status: serde_json::from_value(status).unwrap(),
-        }
-    }
-
-    #[test]
-    fn done_is_said_of_what_was_read_only() {
-        let reported = |generation| {
-            let syncing = json!({ "type": "Syncing", "status": "False", "reason": "Sync", "message": "as before", "observedGeneration": generation });
-            json!({ "conditions": [syncing] })
-        };
-        let problem = || vec![Problem::new(Code::InvalidSync, "no such source")];
-        let base = || State {
-            known: true,
-            sync_commit: Some("c".into()),
-            ..State::default()
-        };
-        let cases = [
-            (
-                "nothing is known",
-                State {
-                    reading: true,
-                    ..State::default()
-                },
-                json!({}),
-                "True Source the source is being read",
-            ),
-            (
-                "a restart",
-                State {
-                    reading: true,
-                    ..State::default()
-                },
-                reported(2),
-                "False Sync as before",
-            ),
-            (
-                "a new spec",
-                State {
-                    reading: true,
-                    ..base()
-                },
-                reported(1),
-                "True Source the source is being read",
-            ),
-            (
-                "an old error and a new spec",
-                State {
-                    reading: true,
-                    unreadable: true,
-                    source: problem(),
-                    ..base()
-                },
-                reported(1),
-                "True Source the source is being read",
-            ),
-            (
-                "synced, then unreadable",
-                State {
-                    unreadable: true,
-                    source: problem(),
-                    ..base()
-                },
-                reported(2),
-                "False Source KNV1061: no such source",
-            ),
-            (
-                "not rendered",
-                State {
-                    rendering: problem(),
-                    ..base()
-                },
-                reported(2),
-                "False Rendering KNV1061: no such source",
-            ),
-            (
-                "one bad file",
-                State {
-                    source: problem(),
-                    ..base()
-                },
-                reported(2),
-                "False Sync Sync Completed with errors",
-            ),
-            (
-                "applying",
-                State { busy: true, ..base() },
-                reported(2),
-                "True Sync Syncing",
-            ),
-            ("done", base(), reported(2), "False Sync Sync Completed"),
-            (
-                "deleted after a restart",
-                State {
-                    finalizing: Some(Finalizing::Working),
-                    ..State::default()
-                },
-                reported(1),
-                "False Sync as before",
-            ),
-        ];
-        for (case, state, status, wanted) in cases {
-            let syncing = serde_json::to_value(syncing(&state, &sync(2, status)).condition()).unwrap();
-            let text = |field: &str| syncing[field].as_str().unwrap_or_default().to_owned();
-            let found = format!("{} {} {}", text("status"), text("reason"), text("message"));
-            assert_eq!(found, wanted, "{case}");
-        }
-    }
-
-    #[test]
-    fn what_was_reported_is_taken_up_again() {
-        let status = json!({
-            "lastSyncedCommit": "old",
-            "source": { "commit": "new", "gitStatus": { "repo": "r", "revision": "HEAD", "branch": "main", "dir": "" }},
-            "sync": { "commit": "new", "objectCount": 7 },
-        });
-        let state = State::restored(&sync(1, status).status);
-        assert_eq!(state.source_commit.as_deref(), Some("new"));
-        assert_eq!((state.synced.as_deref(), state.objects), (Some("old"), 7));
-        assert!(state.git.is_some() && !state.known);
-    }
 }

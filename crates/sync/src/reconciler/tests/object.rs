@@ -1,126 +1,79 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     model::{SyncId, SyncKind},
     reconciler::object::*,
 };
 
-fn declared(kind: &str, name: &str, depends_on: &str) -> Declared {
+fn declared(commit: &str, value: Value) -> Declared {
     let raw = Raw {
         path: "a.yaml".into(),
-        value: json!({
-            "apiVersion": "v1", "kind": kind,
-            "metadata": { "name": name, "uid": "x", "annotations": { "config.kubernetes.io/depends-on": depends_on }},
-            "data": { "a": "1" }, "status": {},
-        }),
+        value,
     };
     let id = SyncId::new(SyncKind::Root, "config-management-system", "root-sync");
     let origin = Origin {
         id: &id,
-        commit: "c1",
+        commit,
         context: "{}",
     };
-    let key = raw.key("ns");
-    Declared::new(raw, key, &origin)
+    let object_id = raw.id("ns");
+    Declared::new(raw, object_id, &origin)
+}
+
+fn config_map(data: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "a", "uid": "x" }, "data": data, "status": {},
+    })
 }
 
 #[test]
-fn dependencies_come_first_and_circles_are_found() {
-    let all = [
-        declared("Pod", "late", "/namespaces/ns/Pod/middle"),
-        declared("Pod", "middle", "/namespaces/ns/ConfigMap/early"),
-        declared("ConfigMap", "early", ""),
-        declared("Namespace", "first", ""),
-        declared("Pod", "one", "/namespaces/ns/Pod/two"),
-        declared("Pod", "two", "/namespaces/ns/Pod/one"),
-    ];
-    let objects: Vec<&Declared> = all.iter().collect();
-    let (groups, circle) = waves(&objects);
-    let at = |name: &str| {
-        groups
-            .iter()
-            .position(|group| group.iter().any(|index| objects[*index].key.name == name))
-    };
-    assert!(at("first") < at("early") && at("early") < at("middle") && at("middle") < at("late"));
-    let mut names: Vec<_> = circle
-        .iter()
-        .map(|index| objects[*index].key.name.as_str())
-        .collect();
-    names.sort_unstable();
-    assert_eq!(names, ["one", "two"]);
-}
-
-/// A tenant can declare sixty thousand objects that wait for each other; all others wait for whoever sorts them.
-#[test]
-fn long_chains_and_large_circles_are_sorted_in_one_go() {
-    let many = 30_000;
-    let chain: Vec<Declared> = (0..many)
-        .map(|n| {
-            declared(
-                "ConfigMap",
-                &format!("c{n}"),
-                &format!("/namespaces/ns/ConfigMap/c{}", n + 1),
-            )
-        })
-        .collect();
-    let objects: Vec<&Declared> = chain.iter().collect();
-    let (groups, circle) = waves(&objects);
-    assert_eq!((groups.len(), circle.len()), (many, 0));
-    assert_eq!(groups[0], [many - 1]);
-    let last = declared("ConfigMap", &format!("c{many}"), "/namespaces/ns/ConfigMap/c0");
-    let closed: Vec<&Declared> = chain.iter().chain([&last]).collect();
-    let (groups, circle) = waves(&closed);
-    assert_eq!((groups.len(), circle.len()), (0, many + 1));
-}
-
-#[test]
-fn what_others_add_is_no_drift_and_what_they_change_is() {
-    let object = declared("ConfigMap", "a", "");
+fn live_object_with_additions_of_others_is_as_declared() {
+    let object = declared("c1", config_map(&json!({ "a": "1" })));
     assert!(object.value.pointer("/metadata/uid").is_none() && object.value.get("status").is_none());
     let mut live = object.value.clone();
     live["metadata"]["labels"]["theirs"] = json!("x");
     live["data"]["more"] = json!("x");
-    // A later commit that leaves the object alone writes nothing.
+    // A later commit that does not change the object writes nothing.
     live["metadata"]["annotations"]["configmanagement.gke.io/token"] = json!("c0");
-    assert!(settled(&live, &object));
-    // Objects in a list do not say what they are.
+    assert!(is_as_declared(&live, &object));
+    // Objects of a list lack kind and version.
     live.as_object_mut().unwrap().remove("kind");
     live.as_object_mut().unwrap().remove("apiVersion");
-    assert!(settled(&live, &object));
+    assert!(is_as_declared(&live, &object));
     live["data"]["a"] = json!("2");
-    assert!(!settled(&live, &object));
-    assert!(covers(
-        &json!({"l": [{"a": 1, "b": 2}]}),
-        &json!({"l": [{"a": 1}]})
-    ));
-    assert!(!covers(&json!({"l": [1, 2]}), &json!({"l": [1]})));
-    assert!(covers(&json!({}), &json!({"a": {}, "b": null})));
+    assert!(!is_as_declared(&live, &object));
 }
 
 #[test]
-fn a_field_taken_out_of_the_source_changes_the_digest() {
-    let (one, mut two) = (declared("ConfigMap", "a", ""), declared("ConfigMap", "a", ""));
-    assert_eq!(one.hash, two.hash);
-    let raw = Raw {
-        path: "a.yaml".into(),
-        value: json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }}),
-    };
-    let id = SyncId::new(SyncKind::Root, "config-management-system", "root-sync");
-    let key = raw.key("ns");
-    two = Declared::new(
-        raw,
-        key,
-        &Origin {
-            id: &id,
-            commit: "c2",
-            context: "{}",
-        },
-    );
-    assert_ne!(one.hash, two.hash);
+fn covers_ignores_additions_and_empty_values_only() {
+    for (have, want, expected) in [
+        (json!({"l": [{"a": 1, "b": 2}]}), json!({"l": [{"a": 1}]}), true),
+        (json!({"l": [1, 2]}), json!({"l": [1]}), false),
+        (json!({}), json!({"a": {}, "b": null}), true),
+        (json!({}), json!({"a": {"b": 1}}), false),
+    ] {
+        assert_eq!(covers(&have, &want), expected, "{have} {want}");
+    }
 }
 
 #[test]
-fn a_root_sync_wins_over_a_repo_sync_and_over_nobody_else() {
+fn digest_changes_with_a_removed_field_and_not_with_the_commit() {
+    let one = declared("c1", config_map(&json!({ "a": "1" })));
+    assert_eq!(one.hash, declared("c2", config_map(&json!({ "a": "1" }))).hash);
+    assert_ne!(one.hash, declared("c1", config_map(&json!({}))).hash);
+}
+
+#[test]
+fn dependencies_are_parsed_with_and_without_namespace() {
+    let mut value = config_map(&json!({}));
+    value["metadata"]["annotations"] = json!({ "config.kubernetes.io/depends-on": "apps/namespaces/b/Deployment/web, /Namespace/b, nonsense" });
+    let names: Vec<String> = declared("c1", value).depends_on.iter().map(full_name).collect();
+    assert_eq!(names, ["Deployment.apps b/web", "Namespace b"]);
+}
+
+#[test]
+fn object_of_a_repo_sync_may_be_taken_over_by_a_root_sync_only() {
     let root = SyncId::new(SyncKind::Root, "config-management-system", "a");
     let repo = SyncId::new(SyncKind::Repo, "team", "repo-sync");
     for (id, other, may) in [
@@ -132,6 +85,6 @@ fn a_root_sync_wins_over_a_repo_sync_and_over_nobody_else() {
         (&repo, Some(":root"), false),
         (&repo, Some("team_other"), false),
     ] {
-        assert_eq!(may_take(id, other), may, "{id} {other:?}");
+        assert_eq!(may_take_over(id, other), may, "{id} {other:?}");
     }
 }
