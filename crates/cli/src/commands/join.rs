@@ -10,7 +10,7 @@ use serde::Serialize;
 use writ_agent::registration::{Driver, Joining, join, store};
 use writ_api::cluster::managed_cluster::ClientConfig;
 use writ_controller::clock::Clock;
-use writ_hub::admission::managed_cluster::{is_namespace_name, reserved};
+use writ_hub::names::{is_namespace_name, reserved};
 
 use super::agent::duration;
 use crate::{
