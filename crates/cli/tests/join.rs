@@ -65,7 +65,7 @@ async fn whole_life(kind: Kind) -> Result<()> {
         "{}",
         String::from_utf8(early.stderr)?
     );
-    ensure!(String::from_utf8(early.stderr)?.contains("nobody accepted cluster1 in time"));
+    ensure!(String::from_utf8(early.stderr)?.contains("cluster1 was not accepted in time"));
     let mut joining = spawn(&join, ground.folder.path().join("join.log"))?;
     let pending = wait::until("the request", || async {
         Ok(operator_actions::pending(&ground.admin, "cluster1").await?.pop())
@@ -206,7 +206,7 @@ async fn explain(ground: &Ground) -> Result<()> {
         Ok(answer.code == Some(0)
             && answer.out.contains("chooses from the sets global")
             && line("cluster1").contains("yes")
-            && line("other").contains("nobody has accepted it"))
+            && line("other").contains("it is not accepted"))
     })
     .await?;
     let missing = ground.writ(&["placement", "explain", "nothing"]).await?;

@@ -24,7 +24,7 @@ use x509_parser::{
     certification_request::X509CertificationRequest, prelude::FromDer as _, x509::AttributeTypeAndValue,
 };
 
-use crate::admission::access::Requester;
+use crate::agent_identity::Requester;
 
 /// The signer of client certificates.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

@@ -1,4 +1,4 @@
-//! `writ accept`: somebody who may lets a cluster in.
+//! `writ accept`: an administrator lets a cluster join.
 
 use std::{
     path::{Path, PathBuf},
@@ -65,7 +65,7 @@ impl From<Pending> for Request {
     }
 }
 
-/// How long the first token lives: time enough to carry it to the cluster.
+/// How long the first token is valid: enough to carry it to the cluster.
 const FIRST_TOKEN_SECONDS: i64 = 3600;
 
 impl Accept {
@@ -73,7 +73,7 @@ impl Accept {
         let client = self.connection.client().await?;
         let accepted = operator_actions::accept(&client, &self.name, self.csr.as_deref()).await?;
         let (text, code, requests) = match accepted {
-            // The token that is handed over lets an agent in, and no request does.
+            // With the token driver the token lets the agent in; there is no certificate request.
             Accepted::Waiting | Accepted::Again(_) if self.hub_kubeconfig_out.is_some() => (
                 format!("{} is accepted", self.name),
                 ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `writ deny`: a cluster's agent loses every right at once.
+//! `writ deny`: the agent of a cluster loses every right at once.
 
 use std::process::ExitCode;
 

@@ -34,7 +34,8 @@ use writ_controller::{
 use super::observe::{Caches, cluster_of};
 use crate::{
     Context, MANAGER,
-    admission::{access::AGENT_ACCOUNT, managed_cluster::reserved},
+    agent_identity::AGENT_ACCOUNT,
+    names::reserved,
     options::Options,
     registration::{
         model::{CLUSTER_UID_ANNOTATION, Delete, FINALIZER, LABEL, LEASE, Level, TAKEN_OVER_ANNOTATION},

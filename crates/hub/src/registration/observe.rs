@@ -28,7 +28,7 @@ use super::{
     model::{LABEL, LEASE, Observation},
     plan::cluster::grace,
 };
-use crate::{Context, admission::access::AGENT_ACCOUNT};
+use crate::{Context, agent_identity::AGENT_ACCOUNT};
 
 /// The caches that this controller reads.
 pub struct Caches {

@@ -15,7 +15,7 @@ use super::{
     plan::agent_requests::{has_agent, read_agent_request},
 };
 use crate::{
-    admission::access::{AGENT_ACCOUNT, cluster_identity},
+    agent_identity::{AGENT_ACCOUNT, cluster_identity},
     csr::is_pending,
 };
 

@@ -9,7 +9,7 @@ use super::{
     plan::{agent_requests, cluster::plan, rights},
 };
 use crate::{
-    admission::managed_cluster::reserved,
+    names::reserved,
     options::{AgentRights, RegistrationDriver},
 };
 
@@ -224,7 +224,11 @@ fn a_clusters_own_role_is_nobody_elses() {
             name.strip_prefix("open-cluster-management:managedcluster:")
         })
         .collect();
-    assert_eq!(shared.len(), rights::SHARED.len(), "{shared:?}");
+    assert_eq!(
+        shared.len(),
+        crate::agent_identity::SHARED_ROLES.len(),
+        "{shared:?}"
+    );
     for name in shared {
         assert!(reserved(name).is_some(), "{name}");
         let mut accepted = cluster(json!({"hubAcceptsClient": true}), json!({}));

@@ -13,7 +13,7 @@ use kube::{ResourceExt, api::ObjectMeta};
 use writ_api::authentication::{ANNOTATION_API_SERVER_CA, ANNOTATION_API_SERVER_URL, GROUP};
 
 use crate::{
-    admission::access::AGENT_ACCOUNT,
+    agent_identity::AGENT_ACCOUNT,
     csr::cluster_group,
     managed_service_account::model::{ADDON, ADDON_ACCOUNT, AGENT_ROLE, Granted},
     options::RegistrationDriver,

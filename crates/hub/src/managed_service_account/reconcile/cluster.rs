@@ -13,12 +13,12 @@ use writ_controller::{Error, Name, Next, error::Context as _, write};
 use super::Reconciler;
 use crate::{
     MANAGER,
-    admission::managed_cluster::reserved,
     managed_service_account::{
         foreign_secrets::RECHECK,
         model::{ADDON, ADDON_ACCOUNT, ADDON_WORK, AGENT_ROLE, Credential, Granted},
         plan::{addon, addon_work, rights},
     },
+    names::reserved,
     options::RegistrationDriver,
     registration::plan::agent_requests::agent_user,
 };

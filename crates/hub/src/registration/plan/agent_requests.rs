@@ -6,7 +6,7 @@ use writ_api::cluster::{ManagedCluster, managed_cluster::CONDITION_JOINED};
 use writ_controller::condition;
 
 use crate::{
-    admission::access::cluster_identity,
+    agent_identity::cluster_identity,
     csr::{self, ClientRequest, is_pending},
     registration::model::{
         ACCEPT_CSR_ANNOTATION, AGENT_USER_ANNOTATION, Choice, ISSUED_ANNOTATION, TAKEN_OVER_ANNOTATION,

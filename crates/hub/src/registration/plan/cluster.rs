@@ -13,7 +13,7 @@ use writ_api::cluster::{
 use writ_controller::condition::{self, Status, Wanted};
 
 use crate::{
-    admission::managed_cluster::reserved,
+    names::reserved,
     registration::model::{
         CONDITION_CLOCK, CONDITION_DELETING, Delete, FINALIZER, FORCE_ANNOTATION, ISSUED_ANNOTATION, Level,
         Observation, Plan, TAKEN_OVER_ANNOTATION,

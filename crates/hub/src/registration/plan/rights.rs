@@ -13,18 +13,15 @@ use kube::{ResourceExt, api::ObjectMeta};
 use writ_api::cluster::{CLUSTER_NAME_LABEL, GROUP, ManagedCluster};
 
 use crate::{
-    admission::access::AGENT_ACCOUNT,
+    agent_identity::AGENT_ACCOUNT,
     csr::cluster_group,
     options::{AgentRights, RegistrationDriver},
     registration::model::{CLUSTER_UID_ANNOTATION, LABEL, Level, Rights},
 };
 
 /// How the names of the roles and bindings of agents begin. A cluster's own role ends in its name, those that all
-/// clusters share in one of [`SHARED`].
+/// clusters share in one of [`SHARED_ROLES`](crate::agent_identity::SHARED_ROLES).
 const PREFIX: &str = "open-cluster-management:managedcluster:";
-/// The roles that `deploy/hub` ships and that every cluster's agent is bound to in its own namespace. No cluster can have
-/// such a name: its own role would take the place of the shared one.
-pub const SHARED: [&str; 4] = ["registration", "work", "ocm", "token"];
 
 /// Every name that a cluster-wide object of ours for this cluster can have.
 pub fn names(cluster: &str) -> [String; 2] {

@@ -181,7 +181,7 @@ fn asked(id: &str, requester: &str) -> ClientRequest {
         id: id.into(),
         cluster: "prod".into(),
         user: format!("{PREFIX}:prod:agent"),
-        requester: crate::admission::access::Requester {
+        requester: crate::agent_identity::Requester {
             name: requester.into(),
             groups: vec![],
         },
