@@ -11,8 +11,8 @@ use kube::CustomResourceExt;
 pub use cluster_management_addon::{ClusterManagementAddOn, ClusterManagementAddOnSpec, InstallStrategy};
 pub use config::{AddOnConfig, AddOnMeta, ConfigCoordinates};
 pub use managed_cluster_addon::{
-    HealthCheck, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus,
-    Registration, RegistrationSubject,
+    HealthCheck, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus, Registration,
+    RegistrationSubject,
 };
 pub use reports::{
     ConfigAsOf, ConfigKind, ConfigReference, DefaultConfigReference, InstallConfigReference,
