@@ -15,7 +15,7 @@ use kube::{
 use writ_api::{addon::ManagedClusterAddOn, authentication::ManagedServiceAccount, cluster::ManagedCluster};
 use writ_controller::tolerant;
 use writ_fleet::fleet::context_name;
-use writ_hub::managed_service_account::addon;
+use writ_hub::managed_service_account::ADDON;
 
 use crate::{
     connect::{Connection, explain, words},
@@ -129,7 +129,7 @@ where
 pub async fn account_namespace(hub: &Client, cluster: &str) -> Result<String> {
     let what = format!("find out where {cluster} keeps its accounts");
     let found = Api::<ManagedClusterAddOn>::namespaced(hub.clone(), cluster)
-        .get(addon::NAME)
+        .get(ADDON)
         .await
         .map_err(|e| explain(&what, &e))?;
     let told = found.status.and_then(|status| status.namespace);
@@ -140,8 +140,8 @@ pub async fn account_namespace(hub: &Client, cluster: &str) -> Result<String> {
         .with_context(|| {
             format!(
                 "{what}: ManagedClusterAddOn {cluster}/{} tells no namespace yet; `writ describe addon {} -n {cluster}` says why",
-                addon::NAME,
-                addon::NAME
+                ADDON,
+                ADDON
             )
         })
 }

@@ -16,6 +16,7 @@ pub mod packed {
     pub use crate::compressed::{compress as pack, decompress as unpack};
 }
 pub mod queue;
+pub mod renewal;
 pub mod schedule;
 pub mod tolerant;
 pub mod watch;

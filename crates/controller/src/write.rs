@@ -22,7 +22,7 @@ use crate::{
 
 pub use self::{
     difference::{difference, replacement},
-    ensure::Ensure,
+    ensure::{Ensure, patch},
 };
 
 /// How often others may be faster.

@@ -4,13 +4,15 @@
 //! they meet through objects in the hub's API server.
 
 pub mod admission;
+mod advice;
+pub mod agent_identity;
 pub mod caches;
 pub mod cluster_permission;
 pub mod cluster_set;
-mod install;
+mod csr;
 pub mod managed_service_account;
+pub mod names;
 pub mod options;
-mod pem;
 pub mod placement;
 pub mod registration;
 pub mod replica_set;
@@ -123,7 +125,7 @@ pub async fn run(
             identity,
             Timing::default(),
         )
-        .advise(install::ADVICE)
+        .advise(advice::NAMESPACE_MISSING)
         .run(shutdown, |lost| {
             let context = Context {
                 // A leader starts from what the server shows, not from what it knew the last time.

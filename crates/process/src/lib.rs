@@ -8,6 +8,7 @@
 //! health::serve ── /livez, /readyz, /metrics of `writ_controller::health::Health`
 //! ```
 //!
+//! * [`admission`]: the framework of admission webhooks: one table, one handler type, one decision.
 //! * [`client`]: clients of API servers with a timeout on every request; [`whoami`] and [`token`] are single requests.
 //! * [`crds`]: compares the installed definitions with ours, and names the features that do not work because of a gap.
 //! * [`lease`]: leader election on a Lease, by compare-and-swap and a monotonic clock.
@@ -17,6 +18,7 @@
 //!
 //! Nothing here knows a kind of writ. What a controller is made of is in `writ-controller`.
 
+pub mod admission;
 pub mod client;
 pub mod crds;
 pub mod health;

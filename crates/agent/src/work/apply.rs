@@ -25,7 +25,7 @@ use super::{
     strangers::not_foreign,
     takeover, untyped,
 };
-use crate::Replacements;
+use crate::RecreateLock;
 
 /// The owner of a work's objects.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> 
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// What cannot be changed is made anew only if it may be deleted.
-    pub may_replace: Option<&'a Replacements>,
+    pub may_replace: Option<&'a RecreateLock>,
     /// What the work did with it.
     pub past: Past,
 }
@@ -242,7 +242,7 @@ async fn update(
         (Err(error), _) if untyped::cannot_be_applied(&error, target) => {
             untyped::write(client, api, target, &object, &manager).await?
         }
-        (Err(error), Some(replacements))
+        (Err(error), Some(recreate_lock))
             if status_code(&error) == Some(422)
                 && matches!(
                     (
@@ -254,7 +254,7 @@ async fn update(
         {
             // A Secret's type, the data of an immutable one, and the role of a binding cannot be changed: it is
             // made anew.
-            let made = replace(api, target, &params, &object, replacements).await?;
+            let made = replace(api, target, &params, &object, recreate_lock).await?;
             take_over(api, target, &params, &object, made).await?
         }
         (applied, _) => take_over(api, target, &params, &object, applied?).await?,

@@ -73,7 +73,7 @@ use self::{
     unseen::Unseen,
     watch::Watches,
 };
-use crate::{Context, Options, Replacements};
+use crate::{Context, Options, RecreateLock};
 
 /// How many works are looked at side by side.
 const WORKERS: usize = 10;
@@ -125,7 +125,7 @@ pub(crate) struct Agent {
     well_known: WellKnown,
     /// Whose turn it is to write an object.
     turns: Semaphore,
-    replacements: Replacements,
+    recreate_lock: RecreateLock,
 }
 
 /// Kinds that others wait for.
@@ -264,7 +264,7 @@ impl Agent {
             applied_listed: AtomicBool::new(false),
             well_known,
             turns: Semaphore::new(TURNS),
-            replacements: context.replacements.clone(),
+            recreate_lock: context.recreate_lock.clone(),
             options,
         }
     }

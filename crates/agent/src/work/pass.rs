@@ -280,7 +280,7 @@ impl Pass<'_> {
         };
         let known = Known {
             // An executor was asked about the deletion of what is owned, and of nothing else.
-            may_replace: (target.owned || !self.for_executor).then_some(&self.agent.replacements),
+            may_replace: (target.owned || !self.for_executor).then_some(&self.agent.recreate_lock),
             past,
         };
         apply::write(&self.agent.spoke, target, self.owner, known).await

@@ -8,7 +8,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{apply::Failure, plan::Target, read::WITHIN};
-use crate::Replacements;
+use crate::RecreateLock;
 
 /// Deletes and makes it back to back. If nothing in it keeps it from being changed, it is applied as it is.
 pub async fn replace(
@@ -16,7 +16,7 @@ pub async fn replace(
     target: &Target,
     params: &PatchParams,
     object: &Value,
-    replacements: &Replacements,
+    recreate_lock: &RecreateLock,
 ) -> Result<DynamicObject, Failure> {
     let patch = Patch::Apply(object);
     let apply = || api.patch(&target.name, params, &patch);
@@ -44,7 +44,7 @@ pub async fn replace(
     let made = async {
         let shared = target.kind.resource.kind == "RoleBinding";
         let _alone = if shared {
-            Some(replacements.write().await)
+            Some(recreate_lock.write().await)
         } else {
             None
         };

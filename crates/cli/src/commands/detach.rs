@@ -15,7 +15,7 @@ use kube::{
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
 use writ_controller::condition;
-use writ_hub::registration::{people, plan::CONDITION_DELETING};
+use writ_hub::registration::{CONDITION_DELETING, operator_actions};
 
 use crate::{
     connect::{Connection, explain},
@@ -50,7 +50,7 @@ const QUIET: Duration = Duration::from_secs(3);
 impl Detach {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        people::detach(&client, &self.name, self.force).await?;
+        operator_actions::detach(&client, &self.name, self.force).await?;
         let api: Api<ManagedCluster> = Api::all(client);
         let waited = tokio::time::timeout(self.timeout, self.wait(&api)).await;
         let left = match waited {

@@ -145,7 +145,7 @@ pub fn members(set: &ManagedClusterSet, clusters: &[ManagedCluster]) -> Vec<Repo
         match view.membership(cluster.labels(), joined) {
             Membership::Member => Some("member"),
             Membership::Unconfirmed => Some("label only, not a member"),
-            Membership::Stranger => None,
+            Membership::NotMember => None,
         }
     };
     clusters
