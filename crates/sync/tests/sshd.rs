@@ -21,7 +21,7 @@ use writ_api::configsync::{Git, GitAuth};
 use writ_fleet::git::Repository;
 use writ_sync::{
     model::SyncKind,
-    reconciler::source::{self, Budget, Credentials, Request, Room},
+    reconciler::source::{self, Budget, Credentials, MemoryPool, Request},
 };
 use writ_testenv::harness;
 
@@ -151,7 +151,7 @@ fn fetched(program: &Path) -> Result<()> {
             known_hosts: host.map(|host| server.known_hosts(host)).transpose()?,
             ..Credentials::default()
         };
-        let budget = Budget::new(Room::default(), SyncKind::Root);
+        let budget = Budget::new(MemoryPool::default(), SyncKind::Root);
         let clone = clones.path().join("clone");
         Ok(source::read(&request, &credentials, &clone, None, &budget)?)
     };

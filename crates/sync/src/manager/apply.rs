@@ -20,9 +20,9 @@ use writ_controller::{
 };
 
 use super::{
-    legacy,
+    config_sync_bindings,
+    observe::Stores,
     plan::{self, Plan, PlannedRole},
-    watches::Stores,
 };
 use crate::{
     FIELD_MANAGER,
@@ -185,7 +185,7 @@ async fn revoke(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> R
 /// of a RepoSync's account are the tenant's own, copied from ours as they may be.
 async fn unbind<K>(api: &Api<K>, id: &SyncId, binding: &K) -> Result<bool, Error>
 where
-    K: legacy::Shared + Debug + Serialize + DeserializeOwned,
+    K: config_sync_bindings::Shared + Debug + Serialize + DeserializeOwned,
 {
     let name = binding.name_any();
     if names::is_binding(id, &name) {
@@ -193,7 +193,7 @@ where
         return Ok(true);
     }
     match id.kind {
-        SyncKind::Root => legacy::without(api, &mut binding.clone(), &plan::subject(id)).await,
+        SyncKind::Root => config_sync_bindings::without(api, &mut binding.clone(), &plan::subject(id)).await,
         SyncKind::Repo => Ok(false),
     }
 }

@@ -6,8 +6,10 @@ use kube::{Api, Client, api::ListParams};
 use writ_api::kpt::ResourceGroup;
 use writ_controller::{Error, error::Context as _};
 
-use super::watches::Stores;
-use crate::reconciler::{self, object::Key};
+use super::observe::Stores;
+use writ_controller::ObjectId;
+
+use crate::reconciler::{ManagerView, inventory};
 
 /// The manager's copies, and its client for what they may not have yet.
 #[derive(Clone)]
@@ -35,32 +37,32 @@ impl Overview {
         Ok(there.map(|namespace| namespace.metadata.deletion_timestamp.is_some()))
     }
 
-    async fn lists(&self, manager: &str, key: &Key) -> Result<bool, Error> {
-        let Some(id) = self.stores.sync_called(manager) else {
+    async fn find_in_inventory(&self, manager: &str, id: &ObjectId) -> Result<bool, Error> {
+        let Some(sync) = self.stores.sync_called(manager) else {
             return Ok(false);
         };
         let lists = |group: &ResourceGroup| {
             let mut all = group.spec.resources.iter().flatten();
-            all.any(|object| *object == key.inventory())
+            all.any(|object| *object == inventory::entry(id))
         };
-        if self.stores.inventory(&id).is_some_and(|group| lists(&group)) {
+        if self.stores.inventory(&sync).is_some_and(|group| lists(&group)) {
             return Ok(true);
         }
         // It may have been written a moment ago, and the object after it.
-        let live = Api::<ResourceGroup>::namespaced(self.client.clone(), &id.namespace)
-            .get_opt(&id.name)
+        let live = Api::<ResourceGroup>::namespaced(self.client.clone(), &sync.namespace)
+            .get_opt(&sync.name)
             .await
-            .context(|| format!("read ResourceGroup {}/{}", id.namespace, id.name))?;
+            .context(|| format!("read ResourceGroup {}/{}", sync.namespace, sync.name))?;
         Ok(live.is_some_and(|group| lists(&group)))
     }
 }
 
-impl reconciler::Overview for Overview {
-    fn holds<'a>(&'a self, manager: &'a str, key: &'a Key) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.lists(manager, key))
+impl ManagerView for Overview {
+    fn lists<'a>(&'a self, manager: &'a str, id: &'a ObjectId) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.find_in_inventory(manager, id))
     }
 
-    fn namespace_gone<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
+    fn is_namespace_gone<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move { Ok(self.terminating(name).await?.is_none()) })
     }
 }

@@ -1,4 +1,4 @@
-//! Where clones are kept, for nobody else to see or change.
+//! The folders of clones, which only this process may read or change.
 
 use std::{
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
@@ -11,13 +11,13 @@ use writ_controller::Error;
 
 use crate::{model::SyncId, names};
 
-/// Where all clones are kept, in a folder that may be everybody's.
+/// The folder of all clones, below a folder that others may be able to write to.
 fn clones(cache: &Path) -> PathBuf {
     cache.join("clones")
 }
 
-/// Makes the folder of the clones, for nobody else to read or write: they may be of private repositories, and whoever
-/// could change one would decide what is applied.
+/// Makes the folder of all clones accessible to this user only: clones may be of private repositories, and a change of a
+/// clone would be a change of what is applied.
 pub fn private_clones(cache: &Path) -> Result<(), Error> {
     let folder = clones(cache);
     let failed = |reason: String| {
@@ -26,33 +26,34 @@ pub fn private_clones(cache: &Path) -> Result<(), Error> {
             "clones cannot be kept in {folder}: {reason}; choose another folder with --cache"
         ))
     };
-    let told = |error: std::io::Error| failed(error.to_string());
-    let own = |path: &Path| gix::sec::identity::is_path_owned_by_current_user(path).map_err(told);
+    let io = |error: std::io::Error| failed(error.to_string());
+    let own = |path: &Path| gix::sec::identity::is_path_owned_by_current_user(path).map_err(io);
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&folder)
-        .map_err(told)?;
-    // The owner of the folder around it could put another one in its place.
-    if !own(cache)? && std::fs::symlink_metadata(cache).map_err(told)?.uid() != 0 {
-        return Err(failed("the folder around it is somebody else's".into()));
+        .map_err(io)?;
+    // The owner of the parent folder could replace the folder.
+    if !own(cache)? && std::fs::symlink_metadata(cache).map_err(io)?.uid() != 0 {
+        return Err(failed("its parent folder belongs to another user".into()));
     }
-    let found = std::fs::symlink_metadata(&folder).map_err(told)?;
+    let found = std::fs::symlink_metadata(&folder).map_err(io)?;
     if !found.is_dir() || !own(&folder)? {
-        return Err(failed("it is somebody else's".into()));
+        return Err(failed("it belongs to another user".into()));
     }
-    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).map_err(told)
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).map_err(io)
 }
 
-/// Where the clones of a sync are kept. Its uid tells it from a namesake in another cluster, and from an earlier one.
+/// The folder of the clones of a sync. The uid distinguishes it from a sync of the same name in another cluster, and from
+/// an earlier one.
 pub fn clones_of(cache: &Path, id: &SyncId, uid: &str) -> PathBuf {
     clones(cache).join(digest(&[&id.to_string(), uid]))
 }
 
-/// The folder of the clone of a repository, among those of its sync; the other ones are removed.
+/// The folder of the clone of a repository. Other clones of the sync are removed.
 ///
-/// A commit that is in a clone is not asked for again, so a clone is good only for who reached the same repository in the
-/// same way: whoever changes the address or drops the credentials must not read what was fetched before.
+/// A commit that is in a clone is not fetched again, so a clone is valid only for one address and one set of credentials:
+/// after a change of either, nothing that was fetched before may be read.
 pub fn clone_folder(clones: &Path, git: &Git) -> PathBuf {
     let secret = git.secret_ref.as_ref().and_then(|secret| secret.name.as_deref());
     let name = digest(&[&git.repo, git.auth.as_str(), secret.unwrap_or_default()]);
@@ -64,7 +65,7 @@ pub fn clone_folder(clones: &Path, git: &Git) -> PathBuf {
     clones.join(name)
 }
 
-/// One name for several parts, none of which can pass for two.
+/// One name for several parts. They are encoded as JSON, so no two lists of parts have the same name.
 fn digest(parts: &[&str]) -> String {
     names::hex(&Sha256::digest(serde_json::json!(parts).to_string()), 16)
 }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_is_for_one_cluster_one_repository_and_one_way_to_reach_it() {
+    fn clone_belongs_to_one_cluster_one_repository_and_one_way_to_sign_in() {
         let folder = tempfile::tempdir().unwrap();
         let id: SyncId = "RootSync/config-management-system/root-sync".parse().unwrap();
         let of = |uid: &str| clones_of(folder.path(), &id, uid);
@@ -101,17 +102,17 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_change_is_refused() {
+    fn folder_that_others_can_change_is_closed_or_refused() {
         let folder = tempfile::tempdir().unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let cache = folder.path().join("cache");
         private_clones(&cache).unwrap();
         assert_eq!(mode(&clones(&cache)), 0o700);
-        // Opened to others by somebody: closed again.
+        // Opened to others: closed again.
         std::fs::set_permissions(clones(&cache), std::fs::Permissions::from_mode(0o777)).unwrap();
         private_clones(&cache).unwrap();
         assert_eq!(mode(&clones(&cache)), 0o700);
-        // Put there by somebody, to lead elsewhere.
+        // A link to another folder.
         let other = folder.path().join("other");
         std::fs::create_dir_all(folder.path().join("elsewhere")).unwrap();
         std::fs::create_dir(&other).unwrap();

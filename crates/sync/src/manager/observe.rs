@@ -32,14 +32,15 @@ use writ_controller::{
 };
 
 use super::{
-    legacy::{Legacy, Shared as _},
-    plan::{World, roles_asked},
+    config_sync_bindings::{Legacy, Shared as _},
+    plan::World,
 };
 use crate::{
     INSTALL,
     model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
     names::{self, MANAGED_BY, MANAGED_BY_VALUE},
     reconciler::Tasks,
+    spec::roles_asked,
 };
 
 /// Every sync, read once.

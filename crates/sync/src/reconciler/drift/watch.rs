@@ -1,58 +1,23 @@
-//! Watches on the objects of one sync: only its own, only where it has some.
+//! One watch on the objects of a sync: those of one kind, in one namespace or in all.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::DynamicObject,
     runtime::watcher::{self, Event, watcher},
 };
-use serde_json::Value;
 use tokio::{sync::mpsc, task::AbortHandle};
-use writ_controller::backoff::Backoff;
+use writ_controller::{Name, ObjectId, ServedKind, backoff::Backoff};
 
-use super::{discovery::Kind, object::Key};
+use super::model::{Scope, Seen};
 use crate::names;
 
-/// So many failures in a row are told.
-const MANY: u32 = 3;
+/// The number of consecutive failures that are reported. A watch that ends now and then is normal.
+const REPORTED_FAILURES: u32 = 3;
 
-/// What is watched: a kind, in one namespace or in all.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Scope {
-    /// The API group.
-    pub group: String,
-    /// The version.
-    pub version: String,
-    /// The kind.
-    pub kind: String,
-    /// The namespace; all of them, or none, if empty.
-    pub namespace: String,
-}
-
-/// What a watch saw.
-pub enum Seen {
-    /// An object as it is now.
-    Live {
-        /// Which one.
-        key: Key,
-        /// What it looks like.
-        object: Box<Value>,
-        /// Who wrote to it last, as far as field managers tell.
-        by: Option<String>,
-    },
-    /// An object that is gone, or does not carry our label any more.
-    Gone(Key),
-    /// Everything that is there was sent.
-    Ready(Scope),
-    /// The account may not watch here.
-    Refused(Scope, String),
-    /// The watch fails again and again, with what was said last.
-    Failing(Scope, String),
-}
-
-/// A watch that ends when it is dropped.
+/// A running watch. It ends when this value is dropped.
 pub struct Watch {
     task: AbortHandle,
 }
@@ -63,8 +28,8 @@ impl Drop for Watch {
     }
 }
 
-/// Starts a watch on the objects of the set.
-pub fn start(client: &Client, kind: &Kind, scope: Scope, set: &str, seen: mpsc::Sender<Seen>) -> Watch {
+/// Starts a watch on the objects with the label of the sync.
+pub fn start(client: &Client, kind: &ServedKind, scope: Scope, set: &str, seen: mpsc::Sender<Seen>) -> Watch {
     let api: Api<DynamicObject> = if scope.namespace.is_empty() {
         Api::all_with(client.clone(), &kind.resource)
     } else {
@@ -78,50 +43,45 @@ pub fn start(client: &Client, kind: &Kind, scope: Scope, set: &str, seen: mpsc::
 }
 
 async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, seen: mpsc::Sender<Seen>) {
-    let key = |object: &DynamicObject| Key {
-        group: scope.group.clone(),
-        kind: scope.kind.clone(),
-        namespace: object.namespace().unwrap_or_default(),
-        name: object.name_any(),
+    let (group, kind): (Arc<str>, Arc<str>) = (scope.group.as_str().into(), scope.kind.as_str().into());
+    let id = |name: Name| ObjectId {
+        group: group.clone(),
+        kind: kind.clone(),
+        name,
     };
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
     let mut events = watcher(api.clone(), config.clone()).boxed();
-    let mut there: HashSet<(String, String)> = HashSet::new();
-    let mut vanished: HashSet<(String, String)> = HashSet::new();
+    let mut present: HashSet<Name> = HashSet::new();
+    // Objects of the list before that the running list has not shown yet.
+    let mut vanished: HashSet<Name> = HashSet::new();
     let mut failures = 0;
     while let Some(event) = events.next().await {
         let sent = match event {
             Ok(Event::Init) => {
-                vanished = std::mem::take(&mut there);
+                vanished = std::mem::take(&mut present);
                 Ok(())
             }
             Ok(Event::InitApply(mut object) | Event::Apply(mut object)) => {
                 backoff.reset();
                 let by = last_writer(&object);
                 object.metadata.managed_fields = None;
-                let key = key(&object);
-                let place = (key.namespace.clone(), key.name.clone());
-                vanished.remove(&place);
-                there.insert(place);
+                let name = Name::of(&object);
+                vanished.remove(&name);
+                present.insert(name.clone());
                 let object = Box::new(serde_json::to_value(&object).unwrap_or_default());
-                seen.send(Seen::Live { key, object, by }).await
+                let id = id(name);
+                seen.send(Seen::Live { id, object, by }).await
             }
             Ok(Event::Delete(object)) => {
-                let key = key(&object);
-                there.remove(&(key.namespace.clone(), key.name.clone()));
-                seen.send(Seen::Gone(key)).await
+                let name = Name::of(&object);
+                present.remove(&name);
+                seen.send(Seen::Gone(id(name))).await
             }
             Ok(Event::InitDone) => {
                 backoff.reset();
                 failures = 0;
-                for (namespace, name) in vanished.drain() {
-                    let gone = Key {
-                        group: scope.group.clone(),
-                        kind: scope.kind.clone(),
-                        namespace,
-                        name,
-                    };
-                    if seen.send(Seen::Gone(gone)).await.is_err() {
+                for name in vanished.drain() {
+                    if seen.send(Seen::Gone(id(name))).await.is_err() {
                         return;
                     }
                 }
@@ -134,13 +94,12 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
                 }
                 tracing::debug!(kind = %scope.kind, namespace = %scope.namespace, %error, "the watch failed, will try again");
                 failures += 1;
-                // A watch that ends now and then is nothing to tell.
-                if failures == MANY {
+                if failures == REPORTED_FAILURES {
                     let failing = Seen::Failing(scope.clone(), error.to_string());
                     if seen.send(failing).await.is_err() {
                         return;
                     }
-                    // From the beginning: only a new list tells that it works again.
+                    // A new watch begins with a list, whose end shows that the watch works again.
                     events = watcher(api.clone(), config.clone()).boxed();
                 }
                 tokio::time::sleep(backoff.next_delay()).await;
@@ -153,12 +112,7 @@ async fn follow(api: Api<DynamicObject>, config: watcher::Config, scope: Scope, 
     }
 }
 
-/// Whether a version is older than one that is known. Where they are no numbers, nobody can tell.
-pub fn older(seen: &str, known: &str) -> bool {
-    matches!((seen.parse::<u64>(), known.parse::<u64>()), (Ok(seen), Ok(known)) if seen < known)
-}
-
-/// The field manager with the newest entry.
+/// The field manager of the newest entry.
 fn last_writer(object: &DynamicObject) -> Option<String> {
     let fields = object.metadata.managed_fields.as_ref()?;
     let newest = fields
@@ -167,7 +121,7 @@ fn last_writer(object: &DynamicObject) -> Option<String> {
     newest.manager.clone()
 }
 
-/// What the API server said if it will say so again: the account may not, or the kind is not there.
+/// The message of the API server if a retry would get the same answer: the account lacks the right, or the kind is gone.
 fn refusal(error: &watcher::Error) -> Option<String> {
     let status = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -180,10 +134,7 @@ fn refusal(error: &watcher::Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    };
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use http::{Request, Response};
     use kube::{client::Body, core::ApiResource};
@@ -191,11 +142,11 @@ mod tests {
 
     use super::*;
 
-    /// Refuses that many requests, then has nothing to show.
-    fn unhealthy(refusals: u32) -> Client {
+    /// An API server that fails that many requests, and then has no objects.
+    fn failing_at_first(failures: u32) -> Client {
         let asked = Arc::new(AtomicU32::new(0));
         let service = tower::service_fn(move |request: Request<Body>| {
-            let refused = asked.fetch_add(1, Ordering::SeqCst) < refusals;
+            let refused = asked.fetch_add(1, Ordering::SeqCst) < failures;
             async move {
                 if !refused
                     && request
@@ -226,8 +177,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_watch_that_fails_again_and_again_is_told_and_so_is_its_recovery() {
-        let kind = Kind {
+    async fn watch_that_keeps_failing_is_reported_and_so_is_its_recovery() {
+        let kind = ServedKind {
             resource: ApiResource {
                 group: String::new(),
                 version: "v1".into(),
@@ -243,10 +194,10 @@ mod tests {
             kind: "ConfigMap".into(),
             namespace: "a".into(),
         };
-        for (refusals, told) in [(1, false), (MANY + 1, true)] {
+        for (failures, reported) in [(1, false), (REPORTED_FAILURES + 1, true)] {
             let (sender, mut seen) = mpsc::channel(8);
-            let _watch = start(&unhealthy(refusals), &kind, scope.clone(), "set", sender);
-            if told {
+            let _watch = start(&failing_at_first(failures), &kind, scope.clone(), "set", sender);
+            if reported {
                 let first = seen.recv().await;
                 assert!(
                     matches!(first, Some(Seen::Failing(at, said)) if at == scope && said.contains("not now"))
