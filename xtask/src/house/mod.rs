@@ -7,6 +7,7 @@ mod imports;
 mod lexer;
 mod manifests;
 mod map;
+mod places;
 mod prose;
 mod syntax;
 mod tree;
@@ -76,6 +77,9 @@ pub fn check() -> Result<()> {
     let mut findings = house.findings(&root)?;
     let page = fs::read_to_string(root.join(map::PAGE)).with_context(|| format!("read {}", map::PAGE))?;
     findings.extend(map::check(&page, &house.map())?);
+    findings.extend(places::check(&page, |path| {
+        fs::read_to_string(root.join(path)).ok()
+    }));
     for finding in &findings {
         println!("{finding}");
     }
