@@ -9,9 +9,11 @@ pub mod health;
 pub mod metrics;
 pub mod packed;
 pub mod queue;
+pub mod rest_mapper;
 pub mod schedule;
 pub mod tolerant;
 pub mod watching;
 pub mod write;
 
 pub use error::Error;
+pub use rest_mapper::{RestMapper, ServedKind};
