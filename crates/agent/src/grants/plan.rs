@@ -18,7 +18,7 @@ use super::{
     live::{Live, delivers, work_names},
     object::Object,
 };
-use crate::work::apply::is_grant;
+use crate::work::is_grant;
 
 /// The API group of roles.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";

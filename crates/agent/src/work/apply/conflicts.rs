@@ -1,4 +1,5 @@
-//! What is not ours: it is not overwritten, and what somebody else wrote into a role is not given to the subjects of ours.
+//! Conflicts with objects that no work wrote: they are not overwritten, and a foreign role is not bound to the subjects of
+//! a permission.
 
 use std::collections::HashSet;
 
@@ -7,57 +8,60 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client};
-use writ_api::writ::{
-    ADOPT_ANNOTATION, BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE,
-};
+use writ_api::writ::ADOPT_ANNOTATION;
 use writ_authz::Kind;
 
-use super::{
-    apply::{self, Failure, is_delivered},
-    executor::{Place, bound_role, is_role, place},
-    plan::{Item, Target},
-    records::{Recorded, key},
-    takeover,
+use super::managed_fields;
+use crate::work::{
+    model::{ApplyFailure, PlannedManifest, RbacId, RecordedUids, TargetObject},
+    owner::is_delivered,
+    plan::rbac::{binds_own_role, bound_role, refuses_foreign, roles_made},
 };
 
-/// Looks for strangers' objects in the way of one work.
-pub struct Strangers<'a> {
+/// Checks the objects of one work for conflicts.
+pub struct ConflictCheck<'a> {
     client: &'a Client,
     /// The field manager of the work.
     manager: String,
     /// What the work has written before.
-    recorded: &'a Recorded<'a>,
-    /// The roles that the work itself makes: what binds them waits for them anyway.
-    roles: HashSet<Place>,
+    recorded: &'a RecordedUids<'a>,
+    /// The roles that the work itself makes: the pass holds back what binds one that was not written.
+    own_roles: HashSet<RbacId>,
 }
 
-impl<'a> Strangers<'a> {
-    /// For a work with these manifests, which writes by this field manager and has written this before.
-    pub fn new(client: &'a Client, manager: String, items: &[Item], recorded: &'a Recorded<'a>) -> Self {
+impl<'a> ConflictCheck<'a> {
+    /// A check for a work with these manifests, with this field manager and record.
+    pub fn new(
+        client: &'a Client,
+        manager: String,
+        manifests: &[PlannedManifest],
+        recorded: &'a RecordedUids<'a>,
+    ) -> Self {
         Self {
             client,
             manager,
             recorded,
-            roles: roles(items),
+            own_roles: roles_made(manifests),
         }
     }
 
-    /// Fails if the manifest says that somebody else's object is not to be overwritten, and it is; or that it binds a role
-    /// of its own permission, and that is somebody else's.
-    pub async fn none(&self, target: &Target) -> Result<(), Failure> {
-        let recorded = self.recorded.get(&key(target)).copied();
-        not_foreign(self.client, target, &self.manager, recorded).await?;
-        let elsewhere = bound_role(target).filter(|role| binds_own(target) && !self.roles.contains(role));
-        match elsewhere {
-            Some(role) => self.own_role(&role).await,
+    /// Fails if the manifest must not overwrite a foreign object, and would; or if it binds a role of its own permission, and
+    /// that role is foreign.
+    pub async fn check(&self, target: &TargetObject) -> Result<(), ApplyFailure> {
+        let recorded = self.recorded.get(&target.identity()).copied();
+        check_not_foreign(self.client, target, &self.manager, recorded).await?;
+        let other_role =
+            bound_role(target).filter(|role| binds_own_role(target) && !self.own_roles.contains(role));
+        match other_role {
+            Some(role) => self.check_bound_role(&role).await,
             None => Ok(()),
         }
     }
 
-    /// A role that another work of the permission delivers, or a grant. One that is not there yet grants nothing.
-    async fn own_role(&self, (kind, namespace, name): &Place) -> Result<(), Failure> {
+    /// The role is delivered by another work of the permission, or by a grant. A missing role grants nothing.
+    async fn check_bound_role(&self, (kind, namespace, name): &RbacId) -> Result<(), ApplyFailure> {
         let live: Option<ObjectMeta> = match (kind, namespace.as_str()) {
-            // Of a grant: whoever expands it knows the namespaces, and looks there.
+            // Of a grant: the controller that expands it checks each namespace.
             (Kind::Role, "") => None,
             (Kind::Role, namespace) => {
                 let api: Api<Role> = Api::namespaced(self.client.clone(), namespace);
@@ -68,84 +72,48 @@ impl<'a> Strangers<'a> {
                 api.get_metadata_opt(name).await?.map(|live| live.metadata)
             }
         };
-        let foreign = live.is_some_and(|live| !live.owner_references.iter().flatten().any(is_delivered));
-        if !foreign {
+        let is_foreign = live.is_some_and(|live| !live.owner_references.iter().flatten().any(is_delivered));
+        if !is_foreign {
             return Ok(());
         }
-        Err(Failure::Held(format!(
-            "held back: the {kind:?} {name} that it binds exists and was not put there by a work, so it would grant what somebody else wrote: remove that role, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)"
+        Err(ApplyFailure::HeldBack(format!(
+            "held back: the {kind:?} {name} that it binds exists and was not put there by a work, so binding it would \
+             grant rules that the permission does not have: remove that role, or let it be adopted (annotation \
+             {ADOPT_ANNOTATION}=true on the ClusterPermission)"
         )))
     }
 }
 
-/// The roles that the manifests of a work make.
-fn roles(items: &[Item]) -> HashSet<Place> {
-    let targets = items.iter().filter_map(|item| item.target.as_ref().ok());
-    targets
-        .filter(|target| is_role(target))
-        .filter_map(place)
-        .collect()
-}
-
-/// The roles that decide whether something of a work is held back, and that others make: their coming and going matters.
-pub fn awaited_roles(items: &[Item]) -> HashSet<Place> {
-    let own = roles(items);
-    let targets = items.iter().filter_map(|item| item.target.as_ref().ok());
-    targets
-        .filter(|target| binds_own(target))
-        .filter_map(bound_role)
-        .filter(|role| {
-            !own.contains(role) && !matches!(role, (Kind::Role, namespace, _) if namespace.is_empty())
-        })
-        .collect()
-}
-
-fn says(target: &Target, annotation: &str, value: &str) -> bool {
-    let annotations = target.object.pointer("/metadata/annotations");
-    annotations
-        .and_then(|annotations| annotations.get(annotation))
-        .is_some_and(|said| said == value)
-}
-
-/// Whether the manifest says that an object of somebody else is not to be overwritten.
-pub fn refuses(target: &Target) -> bool {
-    says(target, ON_CONFLICT_ANNOTATION, ON_CONFLICT_REFUSE)
-}
-
-/// Whether the manifest says that the role which it binds is one of its own permission.
-fn binds_own(target: &Target) -> bool {
-    says(target, BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN)
-}
-
-/// What is not ours is not overwritten, if the manifest says so. An object that this work has written stays ours when
-/// somebody takes the owner reference off it: who wrote its fields is known to the server, by `manager`. He may take that
-/// off as well; then the uid that is `recorded` still tells.
-pub async fn not_foreign(
+/// Fails if a foreign object would be overwritten against the manifest. Removing the owner reference does not make an object
+/// of the work foreign: the server still knows that `manager` wrote its fields. Those entries can be removed as
+/// well; then the `recorded` uid still identifies it.
+pub async fn check_not_foreign(
     client: &Client,
-    target: &Target,
+    target: &TargetObject,
     manager: &str,
     recorded: Option<&str>,
-) -> Result<(), Failure> {
-    if !refuses(target) {
+) -> Result<(), ApplyFailure> {
+    if !refuses_foreign(target) {
         return Ok(());
     }
-    let api = apply::api(client, &target.kind, &target.namespace);
+    let api = target.kind.api(client, &target.namespace);
     let Some(live) = api.get_metadata_opt(&target.name).await? else {
         return Ok(());
     };
-    let delivered = live.metadata.owner_references.iter().flatten().any(is_delivered);
-    if delivered || wrote(&live.metadata, manager, recorded) {
+    let is_delivered = live.metadata.owner_references.iter().flatten().any(is_delivered);
+    if is_delivered || was_written(&live.metadata, manager, recorded) {
         return Ok(());
     }
-    Err(Failure::Foreign(format!(
-        "{} {} exists and was not put there by a work, so it is left alone: remove it, or let it be adopted (annotation {ADOPT_ANNOTATION}=true on the ClusterPermission)",
+    Err(ApplyFailure::Foreign(format!(
+        "{} {} exists and was not put there by a work, so it is left alone: remove it, or let it be adopted (annotation \
+         {ADOPT_ANNOTATION}=true on the ClusterPermission)",
         target.kind.resource.kind, target.name
     )))
 }
 
-/// Whether a work has written an object: the server knows it by the field manager, or the work's record by the uid.
-pub fn wrote(live: &ObjectMeta, manager: &str, recorded: Option<&str>) -> bool {
+/// Whether the work wrote an object: the server knows that by its field manager, or the record by the uid.
+pub fn was_written(live: &ObjectMeta, manager: &str, recorded: Option<&str>) -> bool {
     let fields = live.managed_fields.as_deref().unwrap_or_default();
-    takeover::written_by(fields, manager).is_some()
+    managed_fields::written_by(fields, manager).is_some()
         || recorded.is_some_and(|uid| !uid.is_empty() && live.uid.as_deref() == Some(uid))
 }

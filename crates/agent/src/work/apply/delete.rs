@@ -1,8 +1,8 @@
-//! Deletes objects that a work applied: only ours, never somebody else's, never twice.
+//! Deletes objects of a work: only those that belong to it and to no other work.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use kube::{
-    Api, Client, Resource as _,
+    Api, Client,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     core::DynamicObject,
 };
@@ -12,52 +12,58 @@ use writ_api::{
     writ::NamespaceGrant,
 };
 use writ_controller::{
-    Error,
+    Error, ServedKind,
     error::{Context as _, status_code},
 };
 
 use super::{
-    Agent, Key,
-    apply::{Owner, api, is_applied_work, is_grant, owners},
-    mapper::Kind,
-    objects::Own,
-    records::{named, recorded},
-    takeover::{as_applied, written_by},
+    managed_fields::{as_applied, written_by},
+    strategies::owners,
+};
+use crate::work::{
+    model::{Key, Name, ObjectIdentity, OwnedObject},
+    owner::{Owner, is_applied_work, is_grant},
+    plan::{
+        rbac::{GRANT_GROUP, RBAC_GROUP},
+        records::recorded,
+    },
+    state::Agent,
+    status::redact::redact_error,
 };
 
-/// What became of one object.
+/// The outcome of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
-    /// It is not ours any more: deleted, orphaned, or left to another work.
-    Yes,
-    /// It is on its way out; an event will tell.
+pub enum Deletion {
+    /// The object does not belong to the work any more: it was deleted, orphaned, or left to another work.
+    Done,
+    /// It is terminating; an event will show its end.
     Pending,
 }
 
-/// Why an object is its work's. Its owner reference says so; whoever may write the object may take that off, and does not
-/// make it his own by that.
+/// Why a recorded object belongs to its work, beside the owner reference: every writer of the object can remove that, and must
+/// not keep the object by doing so.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
-    /// It was the work's when this agent last wrote or read it.
-    Own(&'a Own),
-    /// The work owns what it delivers: what the server knows to be written for it is its own.
+    /// It belonged to the work when this agent last wrote or read it.
+    Owned(&'a OwnedObject),
+    /// The work owns what it delivers: an object that its field manager wrote belongs to it.
     Written,
-    /// The manifest guards it against strangers: what is recorded was written, and is the work's as long as it lives.
-    Guarded,
-    /// Nothing but the reference counts: nobody can tell what the work says of it.
+    /// The manifest refuses foreign objects: the recorded object was written by the work, whatever was changed since.
+    RefusesForeign,
+    /// Only the owner reference counts: it is not known what the work says of the object.
     Reference,
-    /// It is not the work's to delete: the work leaves it behind, and only the reference has to go.
-    Left,
+    /// The work orphans the object: only the owner reference is removed.
+    Orphaned,
 }
 
 impl Claim<'_> {
-    /// Whether the recorded object is the one that is there, and the work's.
-    fn holds(self, live: &ObjectMeta, resource: &AppliedResource, owner: &Owner) -> bool {
-        if matches!(self, Self::Left) {
+    /// Whether the live object is the recorded one, and belongs to the work.
+    fn holds(self, live: &ObjectMeta, record: &AppliedResource, owner: &Owner) -> bool {
+        if matches!(self, Self::Orphaned) {
             return false;
         }
         let uid = live.uid.as_deref().unwrap_or_default();
-        if !resource.uid.is_empty() && resource.uid != uid {
+        if !record.uid.is_empty() && record.uid != uid {
             return false;
         }
         let mut references = live.owner_references.iter().flatten();
@@ -65,36 +71,46 @@ impl Claim<'_> {
             return true;
         }
         match self {
-            Self::Own(own) => own.uid == uid,
-            Self::Written => !resource.uid.is_empty() && written(live, &owner.manager()).is_some(),
-            Self::Guarded => !resource.uid.is_empty(),
-            Self::Reference | Self::Left => false,
+            Self::Owned(object) => object.uid == uid,
+            Self::Written => !record.uid.is_empty() && fields_of(live, &owner.manager()).is_some(),
+            Self::RefusesForeign => !record.uid.is_empty(),
+            Self::Reference | Self::Orphaned => false,
         }
     }
 }
 
-/// What a field manager has written of an object.
-fn written<'a>(live: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
+/// The fields of an object that a manager has written.
+fn fields_of<'a>(live: &'a ObjectMeta, manager: &str) -> Option<&'a ManagedFieldsEntry> {
     written_by(live.managed_fields.as_deref().unwrap_or_default(), manager)
 }
 
-/// Deletes one object, unless somebody else still needs it or it is left behind. Where its exact version is known to be
-/// nobody else's, one request is enough.
+/// Deletes one recorded object, unless another work needs it or it is orphaned. One request is enough where the exact version
+/// is known to belong to no other work.
 pub async fn delete(
     agent: &Agent,
-    resource: &AppliedResource,
+    record: &AppliedResource,
     owner: &Owner,
     claim: Claim<'_>,
-) -> Result<Gone, Error> {
-    let Some(kind) = agent.recorded_kind(resource).await? else {
-        // Nothing of a kind that is not served can exist, and nothing of a name that no server takes.
-        return Ok(Gone::Yes);
+) -> Result<Deletion, Error> {
+    let Some(kind) = agent.recorded_kind(record).await? else {
+        // An object of a kind that is not served, or of a name that no server accepts, cannot exist.
+        return Ok(Deletion::Done);
     };
-    if matches!(claim, Claim::Left) {
-        let left = leave(agent, &kind, resource, owner).await;
-        return left.map_err(|error| withheld(&kind, resource, error));
+    let deletion = delete_of_kind(agent, &kind, record, owner, claim).await;
+    deletion.map_err(|error| redact_error(&kind, &record.namespace, &record.name, error))
+}
+
+async fn delete_of_kind(
+    agent: &Agent,
+    kind: &ServedKind,
+    record: &AppliedResource,
+    owner: &Owner,
+    claim: Claim<'_>,
+) -> Result<Deletion, Error> {
+    if matches!(claim, Claim::Orphaned) {
+        return orphan(agent, kind, record, owner).await;
     }
-    if let Claim::Own(Own {
+    if let Claim::Owned(OwnedObject {
         uid,
         version: Some(version),
     }) = claim
@@ -103,108 +119,106 @@ pub async fn delete(
             uid: Some(uid.clone()),
             resource_version: Some(version.clone()),
         };
-        let api = api(&agent.spoke, &kind, &resource.namespace);
-        // Whatever else is said, the long way says it better.
-        if let Ok(gone) = remove(&api, &kind, &resource.name, same).await {
-            return Ok(gone);
+        let api = kind.api(&agent.spoke, &record.namespace);
+        // If that fails, the general way reports why.
+        if let Ok(deletion) = send_delete(&api, kind, &record.name, same).await {
+            return Ok(deletion);
         }
     }
     for _ in 0..5 {
-        match attempt(agent, &kind, resource, owner, claim).await {
+        match attempt(agent, kind, record, owner, claim).await {
             Err(error) if error.is_code(409) => {}
-            other => return other.map_err(|error| withheld(&kind, resource, error)),
+            other => return other,
         }
     }
-    Ok(Gone::Pending)
-}
-
-/// A server's words about a Secret can hold what is in it, as admission may quote what it refuses.
-fn withheld(kind: &Kind, resource: &AppliedResource, error: Error) -> Error {
-    let is_secret = kind.resource.group.is_empty() && kind.resource.plural == "secrets";
-    match error {
-        Error::Api { source, .. } if is_secret => Error::Invalid(format!(
-            "delete Secret {}/{}: the server refused it with code {}; its words are withheld, as they may hold secrets",
-            resource.namespace,
-            resource.name,
-            status_code(&source).unwrap_or_default()
-        )),
-        error => error,
-    }
+    Ok(Deletion::Pending)
 }
 
 async fn attempt(
     agent: &Agent,
-    kind: &Kind,
-    resource: &AppliedResource,
+    kind: &ServedKind,
+    record: &AppliedResource,
     owner: &Owner,
     claim: Claim<'_>,
-) -> Result<Gone, Error> {
+) -> Result<Deletion, Error> {
     let what = || {
         format!(
             "delete {} {}/{}",
-            kind.resource.kind, resource.namespace, resource.name
+            kind.resource.kind, record.namespace, record.name
         )
     };
-    let api = api(&agent.spoke, kind, &resource.namespace);
-    let live = match api.get_metadata(&resource.name).await {
-        // There is no such object, or no such kind any more, and so no object of it.
-        Err(error) if status_code(&error) == Some(404) => return Ok(Gone::Yes),
+    let api = kind.api(&agent.spoke, &record.namespace);
+    let live = match api.get_metadata(&record.name).await {
+        // The object does not exist, or its kind is not served any more.
+        Err(error) if status_code(&error) == Some(404) => return Ok(Deletion::Done),
         live => live.context(what)?,
     };
-    if !claim.holds(&live.metadata, resource, owner) {
-        return Ok(Gone::Yes);
+    if !claim.holds(&live.metadata, record, owner) {
+        return Ok(Deletion::Done);
     }
     let uid = live.metadata.uid.clone().unwrap_or_default();
     let references = live.metadata.owner_references.as_deref().unwrap_or_default();
-    let mut shared = false;
+    let mut is_shared = false;
     for reference in references.iter().filter(|reference| reference.uid != owner.uid) {
         if is_applied_work(reference) {
-            shared |= holds(agent, reference, kind, resource).await.context(what)?;
+            is_shared |= is_delivered_by_work(agent, reference, kind, record)
+                .await
+                .context(what)?;
         } else if is_grant(reference) {
-            shared |= makes(&agent.spoke, reference, resource).await.context(what)?;
+            is_shared |= is_made_by_grant(&agent.spoke, reference, record)
+                .await
+                .context(what)?;
         }
     }
-    if shared {
-        release(&api, kind, resource, &live.metadata, owner)
+    if is_shared {
+        release_fields(&api, kind, record, &live.metadata, owner)
             .await
             .context(what)?;
-        let Some(live) = api.get_metadata_opt(&resource.name).await.context(what)? else {
-            return Ok(Gone::Yes);
+        let Some(live) = api.get_metadata_opt(&record.name).await.context(what)? else {
+            return Ok(Deletion::Done);
         };
-        disown(&api, &resource.name, &live.metadata, owner)
+        remove_owner(&api, &record.name, &live.metadata, owner)
             .await
             .context(what)?;
-        return Ok(Gone::Yes);
+        return Ok(Deletion::Done);
     }
     if live.metadata.deletion_timestamp.is_some() {
-        empty(&api, kind, resource, &live.metadata).await.context(what)?;
-        return Ok(Gone::Pending);
+        empty_terminating(&api, kind, record, &live.metadata)
+            .await
+            .context(what)?;
+        return Ok(Deletion::Pending);
     }
     let same = Preconditions {
         uid: Some(uid),
         resource_version: None,
     };
-    remove(&api, kind, &resource.name, same).await.context(what)
+    send_delete(&api, kind, &record.name, same).await.context(what)
 }
 
-/// Takes the work's reference off an object that stays. With it, the object would go when the record of the work goes.
-async fn leave(agent: &Agent, kind: &Kind, resource: &AppliedResource, owner: &Owner) -> Result<Gone, Error> {
-    let api = api(&agent.spoke, kind, &resource.namespace);
+/// Removes the work's owner reference from an object that stays. With it, the object would be garbage-collected with the
+/// AppliedManifestWork.
+async fn orphan(
+    agent: &Agent,
+    kind: &ServedKind,
+    record: &AppliedResource,
+    owner: &Owner,
+) -> Result<Deletion, Error> {
+    let api = kind.api(&agent.spoke, &record.namespace);
     let mut attempts = 0;
     loop {
-        let left = match api.get_metadata(&resource.name).await {
-            Ok(live) => disown(&api, &resource.name, &live.metadata, owner).await,
+        let orphaned = match api.get_metadata(&record.name).await {
+            Ok(live) => remove_owner(&api, &record.name, &live.metadata, owner).await,
             Err(error) => Err(error),
         };
         attempts += 1;
-        match left {
-            Err(error) if status_code(&error) == Some(404) => return Ok(Gone::Yes),
+        match orphaned {
+            Err(error) if status_code(&error) == Some(404) => return Ok(Deletion::Done),
             Err(error) if status_code(&error) == Some(409) && attempts < 5 => {}
-            left => {
-                return left.map(|()| Gone::Yes).context(|| {
+            orphaned => {
+                return orphaned.map(|()| Deletion::Done).context(|| {
                     format!(
-                        "leave {} {}/{} behind",
-                        kind.resource.kind, resource.namespace, resource.name
+                        "orphan {} {}/{}",
+                        kind.resource.kind, record.namespace, record.name
                     )
                 });
             }
@@ -212,8 +226,8 @@ async fn leave(agent: &Agent, kind: &Kind, resource: &AppliedResource, owner: &O
     }
 }
 
-/// Takes the work's reference off an object, as it was seen, if it is there.
-async fn disown(
+/// Removes the work's owner reference from an object, if that is still as it was seen.
+async fn remove_owner(
     api: &Api<DynamicObject>,
     name: &str,
     seen: &ObjectMeta,
@@ -233,12 +247,12 @@ async fn disown(
         .map(drop)
 }
 
-/// Whether another work delivers this object: its record says so, or it is a work of this agent that is about to.
-async fn holds(
+/// Whether another work delivers this object: by its record, or because it is a work of this agent that is about to.
+async fn is_delivered_by_work(
     agent: &Agent,
     reference: &OwnerReference,
-    kind: &Kind,
-    resource: &AppliedResource,
+    kind: &ServedKind,
+    record: &AppliedResource,
 ) -> Result<bool, kube::Error> {
     let works: Api<AppliedManifestWork> = Api::all(agent.spoke.clone());
     let Some(other) = works.get_opt(&reference.name).await? else {
@@ -249,49 +263,50 @@ async fn holds(
     }
     let is_recorded = recorded(&other)
         .iter()
-        .any(|known| named(known) == named(resource));
-    let name = (resource.namespace.as_str().into(), resource.name.as_str().into());
+        .any(|known| ObjectIdentity::of_record(known) == ObjectIdentity::of_record(record));
+    let name = Name::new(record.namespace.as_str(), record.name.as_str());
     let work = Key::work(&other.spec.manifest_work_name);
-    Ok(is_recorded
-        || (other.spec.hub_hash == agent.hub_hash && agent.objects.matters_to(&work, &kind.resource, &name)))
+    let is_wanted =
+        || other.spec.hub_hash == agent.hub_hash && agent.drift.is_interested(&work, &kind.resource, &name);
+    Ok(is_recorded || is_wanted())
 }
 
-/// Whether there is a grant that makes this object. Whoever may write the object may also write an owner reference: one
-/// to a grant that knows nothing of it must not keep it.
-async fn makes(
+/// Whether the referenced grant makes this object. Every writer of the object can add an owner reference: a reference to a
+/// grant that does not make it must not keep it.
+async fn is_made_by_grant(
     client: &Client,
     reference: &OwnerReference,
-    resource: &AppliedResource,
+    record: &AppliedResource,
 ) -> Result<bool, kube::Error> {
     let grants: Api<NamespaceGrant> = Api::all(client.clone());
     let grant = match grants.get_opt(&reference.name).await {
-        // Where the kind is not known there are no grants.
+        // Where the kind is not served there are no grants.
         Err(error) if status_code(&error) == Some(404) => None,
         grant => grant?,
     };
     Ok(grant.is_some_and(|grant| {
         grant.metadata.uid.as_ref() == Some(&reference.uid)
             && grant.metadata.deletion_timestamp.is_none()
-            && grant.spec.name == resource.name
+            && grant.spec.name == record.name
     }))
 }
 
-/// What somebody's finalizer keeps from going would grant what it did until it goes. It can be made to grant nothing.
-async fn empty(
+/// Empties a role or binding that a finalizer keeps: otherwise it would grant its rights until it is gone.
+async fn empty_terminating(
     api: &Api<DynamicObject>,
-    kind: &Kind,
-    resource: &AppliedResource,
+    kind: &ServedKind,
+    record: &AppliedResource,
     seen: &ObjectMeta,
 ) -> Result<(), kube::Error> {
-    let Some(content) = granting(kind).filter(|_| seen.finalizers.is_some()) else {
+    let Some(field) = granting_field(kind).filter(|_| seen.finalizers.is_some()) else {
         return Ok(());
     };
     let nothing = json!({
         "metadata": {"uid": seen.uid, "resourceVersion": seen.resource_version},
-        content: [],
+        field: [],
     });
     let params = PatchParams::apply(writ_api::work::DEFAULT_FIELD_MANAGER);
-    let emptied = api.patch(&resource.name, &params, &Patch::Merge(&nothing)).await;
+    let emptied = api.patch(&record.name, &params, &Patch::Merge(&nothing)).await;
     match emptied {
         Err(error) if status_code(&error) == Some(404) => Ok(()),
         emptied => emptied.map(drop),
@@ -299,22 +314,22 @@ async fn empty(
 }
 
 /// The field by which objects of a kind grant something, if they do.
-fn granting(kind: &Kind) -> Option<&'static str> {
+fn granting_field(kind: &ServedKind) -> Option<&'static str> {
     match (&*kind.resource.group, &*kind.resource.kind) {
-        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => Some("rules"),
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => Some("subjects"),
+        (RBAC_GROUP, "Role" | "ClusterRole") => Some("rules"),
+        (RBAC_GROUP, "RoleBinding" | "ClusterRoleBinding") => Some("subjects"),
         _ => None,
     }
 }
 
-async fn remove(
+async fn send_delete(
     api: &Api<DynamicObject>,
-    kind: &Kind,
+    kind: &ServedKind,
     name: &str,
     same: Preconditions,
-) -> Result<Gone, kube::Error> {
-    // A grant is gone when what it granted is: until then the work tells that something is left.
-    let params = if kind.resource.group == NamespaceGrant::group(&()) {
+) -> Result<Deletion, kube::Error> {
+    // A grant goes after its roles and bindings: until then the work reports that it still exists.
+    let params = if kind.resource.group == GRANT_GROUP {
         DeleteParams::foreground()
     } else {
         DeleteParams::background()
@@ -322,19 +337,19 @@ async fn remove(
     let params = params.preconditions(same);
     match api.delete(name, &params).await {
         Ok(answer) => Ok(match answer.right() {
-            Some(_) => Gone::Yes,
-            None => Gone::Pending,
+            Some(_) => Deletion::Done,
+            None => Deletion::Pending,
         }),
-        Err(error) if status_code(&error) == Some(404) => Ok(Gone::Yes),
+        Err(error) if status_code(&error) == Some(404) => Ok(Deletion::Done),
         Err(error) => Err(error),
     }
 }
 
-/// Gives up the fields of this work's own field manager, so that the works that stay decide about them.
-async fn release(
+/// Gives up the fields of this work's own field manager, so that the remaining works decide about them.
+async fn release_fields(
     api: &Api<DynamicObject>,
-    kind: &Kind,
-    resource: &AppliedResource,
+    kind: &ServedKind,
+    record: &AppliedResource,
     seen: &ObjectMeta,
     owner: &Owner,
 ) -> Result<(), kube::Error> {
@@ -344,59 +359,39 @@ async fn release(
         return Ok(());
     };
     let mut version = seen.resource_version.clone();
-    // What was created and never applied is only given up once it counts as applied.
+    // Fields that were created and never applied can only be given up once they count as applied.
     if let Some(entries) = as_applied(entries, &name) {
         let patch =
             json!({"metadata": {"uid": seen.uid, "resourceVersion": version, "managedFields": entries}});
         let patched = api
-            .patch_metadata(&resource.name, &PatchParams::apply(&name), &Patch::Merge(&patch))
+            .patch_metadata(&record.name, &PatchParams::apply(&name), &Patch::Merge(&patch))
             .await?;
         version = patched.metadata.resource_version;
     }
-    // Applying nothing but the identity removes the manager and what only it owned. Only as it was seen: if the other
-    // owner lets go in the same moment, somebody has to delete the object.
+    // Applying only the identity removes the manager and the fields that only it owned. Only as the object was seen: if the
+    // other owner gives it up in the same moment, one of the two has to delete it.
     let mut nothing = json!({
         "apiVersion": entry.api_version,
         "kind": kind.resource.kind,
-        "metadata": {"name": resource.name, "resourceVersion": version},
+        "metadata": {"name": record.name, "resourceVersion": version},
     });
     if kind.namespaced
         && let Some(metadata) = nothing.get_mut("metadata").and_then(Value::as_object_mut)
     {
-        metadata.insert("namespace".into(), resource.namespace.clone().into());
+        metadata.insert("namespace".into(), record.namespace.clone().into());
     }
     let params = PatchParams::apply(&name).force();
-    api.patch_metadata(&resource.name, &params, &Patch::Apply(&nothing))
+    api.patch_metadata(&record.name, &params, &Patch::Apply(&nothing))
         .await?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use kube::core::{ApiResource, GroupVersionKind};
-
     use super::*;
 
     #[test]
-    fn nothing_that_may_quote_a_secret_is_told() {
-        for (name, plural, told) in [("Secret", "secrets", false), ("ConfigMap", "configmaps", true)] {
-            let gvk = GroupVersionKind::gvk("", "v1", name);
-            let kind = Kind {
-                resource: ApiResource::from_gvk_with_plural(&gvk, plural),
-                namespaced: true,
-            };
-            let said = json!({"kind": "Status", "status": "Failure", "code": 403, "message": "hunter2", "reason": "R"});
-            let error = Error::Api {
-                what: "delete".into(),
-                source: Box::new(kube::Error::Api(serde_json::from_value(said).unwrap())),
-            };
-            let error = withheld(&kind, &AppliedResource::default(), error).to_string();
-            assert_eq!(error.contains("hunter2"), told, "{error}");
-        }
-    }
-
-    #[test]
-    fn an_object_stays_its_works_without_the_owner_reference() {
+    fn object_without_owner_reference_still_belongs_to_its_work() {
         let owner = Owner {
             name: "hub-work".into(),
             uid: "me".into(),
@@ -407,15 +402,15 @@ mod tests {
         let referred = json!([{"apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
             "name": "hub-work", "uid": "me"}]);
         let none = json!([]);
-        let own = Own {
+        let object = OwnedObject {
             uid: "1".into(),
             version: None,
         };
-        let (claims, reference) = (Claim::Own(&own), Claim::Reference);
+        let (owned, reference) = (Claim::Owned(&object), Claim::Reference);
         for (what, claim, recorded, references, fields, wanted) in [
             ("as it was left", reference, "1", &referred, &written, true),
             ("referred to no more", reference, "1", &none, &written, false),
-            ("left behind", Claim::Left, "1", &referred, &written, false),
+            ("orphaned", Claim::Orphaned, "1", &referred, &written, false),
             ("stripped", Claim::Written, "1", &none, &written, true),
             (
                 "created, and stripped",
@@ -425,26 +420,33 @@ mod tests {
                 &created,
                 true,
             ),
-            ("remembered, and stripped of all", claims, "1", &none, &none, true),
             (
-                "guarded, and stripped of all",
-                Claim::Guarded,
+                "known as owned, and stripped of all",
+                owned,
                 "1",
                 &none,
                 &none,
                 true,
             ),
             (
-                "guarded, and made anew",
-                Claim::Guarded,
+                "refuses foreign, and stripped of all",
+                Claim::RefusesForeign,
+                "1",
+                &none,
+                &none,
+                true,
+            ),
+            (
+                "refuses foreign, and recreated",
+                Claim::RefusesForeign,
                 "2",
                 &none,
                 &written,
                 false,
             ),
             (
-                "guarded, and never recorded",
-                Claim::Guarded,
+                "refuses foreign, and never recorded",
+                Claim::RefusesForeign,
                 "",
                 &none,
                 &written,
@@ -452,9 +454,9 @@ mod tests {
             ),
             ("never written", Claim::Written, "1", &none, &others, false),
             ("no record of it", Claim::Written, "", &none, &written, false),
-            ("another one of the name", claims, "2", &none, &written, false),
+            ("another object of the name", owned, "2", &none, &written, false),
             (
-                "another one that claims it",
+                "another object with the reference",
                 Claim::Written,
                 "2",
                 &referred,
@@ -466,12 +468,12 @@ mod tests {
                 json!({"name": "x", "uid": "1", "ownerReferences": references, "managedFields": fields}),
             )
             .unwrap();
-            let resource = AppliedResource {
+            let record = AppliedResource {
                 name: "x".into(),
                 uid: recorded.into(),
                 ..AppliedResource::default()
             };
-            assert_eq!(claim.holds(&live, &resource, &owner), wanted, "{what}");
+            assert_eq!(claim.holds(&live, &record, &owner), wanted, "{what}");
         }
     }
 }

@@ -1,40 +1,40 @@
-//! Takes over fields that are owned by a plain write: OCM's agent owns what it wrote as `work-agent`, and a work owns so
-//! what it created. As long as that is so, the server keeps a field that left the manifest. Ownership goes to what the
-//! work's own manager applied, then applying again decides.
+//! Pure: takes over fields that are owned by a plain write, as those that OCM's agent wrote as `work-agent`, or that a work
+//! created. While they are, the server keeps a field that left the manifest. They are moved to what the work's
+//! own manager applied; applying again then removes them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value};
 use writ_api::work::DEFAULT_FIELD_MANAGER;
 
-/// Who owns what after the take-over, once this manager has applied; `None` if there is nothing to take over.
+/// The managedFields after the take-over, once this manager has applied; `None` if there is nothing to take over.
 ///
-/// Owner references alone are none: our own patches of them carry the name of OCM's agent. Neither is what was created
-/// and is applied now, all of it: that costs requests and changes nothing.
+/// Owner references alone are not taken over: our own patches of them carry the name of OCM's agent. Nor is an entry that
+/// is applied completely now: that would cost requests and change nothing.
 pub fn merged(entries: &[ManagedFieldsEntry], manager: &str) -> Option<Vec<ManagedFieldsEntry>> {
     let applied = entries.iter().find(|entry| is_applied(entry, manager))?;
-    let covered = |entry: &ManagedFieldsEntry| {
+    let is_covered = |entry: &ManagedFieldsEntry| {
         fields(applied).is_some_and(|all| fields(entry).is_none_or(|some| covers(all, some)))
     };
     let taken = entries.iter().find(|entry| {
         entry.api_version == applied.api_version
-            && ((is_created(entry, DEFAULT_FIELD_MANAGER) && fields(entry).is_some_and(says_something))
-                || (is_created(entry, manager) && !covered(entry)))
+            && ((is_created(entry, DEFAULT_FIELD_MANAGER) && fields(entry).is_some_and(has_more_than_owners))
+                || (is_created(entry, manager) && !is_covered(entry)))
     })?;
     Some(united(entries, taken, manager))
 }
 
-/// Who owns what once all that this manager has created counts as applied; `None` if it has not created anything.
+/// The managedFields once everything that this manager created counts as applied; `None` if it created nothing.
 pub fn as_applied(entries: &[ManagedFieldsEntry], manager: &str) -> Option<Vec<ManagedFieldsEntry>> {
     let created = entries.iter().find(|entry| is_created(entry, manager))?;
     Some(united(entries, created, manager))
 }
 
-/// What a manager has written of an object, by applying it or by creating it.
+/// The fields of an object that a manager has written, by applying or creating it.
 pub fn written_by<'a>(entries: &'a [ManagedFieldsEntry], manager: &str) -> Option<&'a ManagedFieldsEntry> {
     entries.iter().find(|entry| is_written_by(entry, manager))
 }
 
-/// Whether an entry says what a manager has applied or created.
+/// Whether an entry is of what a manager has applied or created.
 pub fn is_written_by(entry: &ManagedFieldsEntry, manager: &str) -> bool {
     is_applied(entry, manager) || is_created(entry, manager)
 }
@@ -53,7 +53,7 @@ fn fields(entry: &ManagedFieldsEntry) -> Option<&Value> {
     entry.fields_v1.as_ref().map(|fields| &fields.0)
 }
 
-/// The entries, with one of them made part of what the manager applied.
+/// The entries, with one of them merged into what the manager applied.
 fn united(
     entries: &[ManagedFieldsEntry],
     taken: &ManagedFieldsEntry,
@@ -77,8 +77,8 @@ fn united(
     kept
 }
 
-/// Whether a set of fields holds all of another. That a map is there (`.`) is said by who creates it, and not by who
-/// applies what is in it.
+/// Whether a set of fields includes all of another. The existence of a map (`.`) is owned by its creator, and not by a
+/// manager that applies its entries.
 fn covers(all: &Value, some: &Value) -> bool {
     let Some(some) = some.as_object() else { return true };
     some.iter()
@@ -87,7 +87,7 @@ fn covers(all: &Value, some: &Value) -> bool {
 }
 
 /// Whether the fields are more than owner references.
-fn says_something(fields: &Value) -> bool {
+fn has_more_than_owners(fields: &Value) -> bool {
     let Some(fields) = fields.as_object() else {
         return false;
     };
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ocms_agent_owns_becomes_ours() {
+    fn fields_of_ocms_agent_are_taken_over() {
         let before = entries(json!([
             {"manager": "work-agent-1", "operation": "Apply", "apiVersion": "v1", "fieldsV1": {"f:data": {"f:a": {}}}},
             {"manager": "work-agent", "operation": "Update", "apiVersion": "v1",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_created_is_taken_over_when_the_manifest_says_less() {
+    fn created_fields_are_taken_over_when_the_manifest_omits_some() {
         let created = json!({"manager": "work-agent-1", "operation": "Update", "apiVersion": "v1",
             "fieldsV1": {"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:ownerReferences": {".": {}, "k:{}": {}}}}});
         let applied = |data: Value| {
@@ -161,9 +161,9 @@ mod tests {
             after[0].fields_v1.as_ref().unwrap().0,
             json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:ownerReferences": {".": {}, "k:{}": {}}}})
         );
-        // Others, and those of a similar name, keep what is theirs.
+        // Other managers, also of a similar name, keep their fields.
         assert_eq!(merged(&entries(json!([created, less])), "work-agent"), None);
-        // Who goes gives up what he created: it counts as applied first.
+        // A work that goes gives up what it created: it counts as applied first.
         let mut alone = created.clone();
         alone["operation"] = json!("Apply");
         assert_eq!(
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_references_a_status_and_applied_fields_are_left_alone() {
+    fn owner_references_status_and_applied_fields_are_not_taken_over() {
         let ours =
             json!({"manager": "work-agent-1", "operation": "Apply", "apiVersion": "v1", "fieldsV1": {}});
         for entry in [

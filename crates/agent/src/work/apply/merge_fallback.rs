@@ -1,6 +1,6 @@
-//! Writes what Kubernetes takes and cannot apply: applying knows every element of a list by its keys, and every field by
-//! its type, so it refuses a name that is there twice and a field that nobody knows. Such an object is created, or changed
-//! by a patch that is made here; the server drops what it does not know.
+//! Writes objects that the server accepts and cannot apply: server-side apply needs the keys of every list element and the
+//! type of every field, so it refuses duplicate keys and unknown fields. Such an object is created, or changed by a
+//! merge patch that is computed here; the server drops the unknown fields.
 
 use kube::{
     Api, Client,
@@ -10,9 +10,13 @@ use kube::{
 use serde_json::{Map, Value, json};
 use writ_controller::{error::status_code, write::replacement};
 
-use super::{apply::Failure, plan::Target, read::read, takeover::is_written_by};
+use super::{managed_fields::is_written_by, read::read};
+use crate::work::{
+    model::{ApplyFailure, TargetObject},
+    plan::rbac::{GRANT_GROUP, RBAC_GROUP},
+};
 
-/// The maps of an object whose keys nobody but people choose: what leaves them was not put there by the server.
+/// The maps of an object in which the server sets no keys: a key that we own there and that left the manifest can go.
 const MAPS: [&str; 4] = [
     "/metadata/labels",
     "/metadata/annotations",
@@ -20,13 +24,10 @@ const MAPS: [&str; 4] = [
     "/binaryData",
 ];
 
-/// Whether the server could not apply an object that it may take otherwise. What grants something is not written so: the
-/// gate judged what applying makes of it.
-pub fn cannot_be_applied(error: &kube::Error, target: &Target) -> bool {
-    let grants = matches!(
-        target.kind.resource.group.as_str(),
-        "rbac.authorization.k8s.io" | "writ.dev"
-    );
+/// Whether the server could not apply an object that it may accept otherwise. Objects that grant something are not written
+/// this way: the gate judged the result of applying them.
+pub fn cannot_be_applied(error: &kube::Error, target: &TargetObject) -> bool {
+    let grants = matches!(target.kind.resource.group.as_str(), RBAC_GROUP | GRANT_GROUP);
     match error {
         kube::Error::Api(status) => {
             !grants
@@ -37,20 +38,20 @@ pub fn cannot_be_applied(error: &kube::Error, target: &Target) -> bool {
     }
 }
 
-/// Creates the object, or writes what it says over what is there. Writing the same again changes nothing.
-pub async fn write(
+/// Creates the object, or merges it into the live one. Writing the same again changes nothing.
+pub async fn create_or_merge(
     client: &Client,
     api: &Api<DynamicObject>,
-    target: &Target,
+    target: &TargetObject,
     object: &Value,
     manager: &str,
-) -> Result<DynamicObject, Failure> {
+) -> Result<DynamicObject, ApplyFailure> {
     let params = PostParams {
         field_manager: Some(manager.into()),
         ..PostParams::default()
     };
     let created: DynamicObject = serde_json::from_value(object.clone())
-        .map_err(|error| Failure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
+        .map_err(|error| ApplyFailure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
     let mut attempts = 0;
     loop {
         let written = match read(client, target).await? {
@@ -70,15 +71,15 @@ pub async fn write(
         };
         attempts += 1;
         match written {
-            // Somebody else was faster.
+            // Another writer was faster.
             Err(error) if status_code(&error) == Some(409) && attempts < 5 => {}
             written => return Ok(written?),
         }
     }
 }
 
-/// What is there, with all that the manifest says: its lists as a whole, its maps key by key. What this manager wrote into a
-/// map of texts, and the manifest no longer says, goes.
+/// The live object with the manifest merged into it: lists as a whole, maps key by key. Keys that this manager wrote into one
+/// of [`MAPS`], and that left the manifest, are removed.
 fn merged(live: &Value, object: &Value, manager: &str) -> Value {
     let mut wanted = live.clone();
     let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -93,8 +94,8 @@ fn merged(live: &Value, object: &Value, manager: &str) -> Value {
                 .and_then(Value::as_object);
             let map = wanted.pointer_mut(pointer).and_then(Value::as_object_mut);
             if let (Some(owned), Some(map)) = (owned, map) {
-                let said = object.pointer(pointer).and_then(Value::as_object);
-                drop_unsaid(map, owned, said);
+                let in_manifest = object.pointer(pointer).and_then(Value::as_object);
+                remove_omitted(map, owned, in_manifest);
             }
         }
     }
@@ -102,13 +103,18 @@ fn merged(live: &Value, object: &Value, manager: &str) -> Value {
     wanted
 }
 
-fn drop_unsaid(map: &mut Map<String, Value>, owned: &Map<String, Value>, said: Option<&Map<String, Value>>) {
+fn remove_omitted(
+    map: &mut Map<String, Value>,
+    owned: &Map<String, Value>,
+    in_manifest: Option<&Map<String, Value>>,
+) {
     map.retain(|key, _| {
-        !owned.contains_key(&format!("f:{key}")) || said.is_some_and(|said| said.contains_key(key))
+        let is_in_manifest = in_manifest.is_some_and(|map| map.contains_key(key));
+        is_in_manifest || !owned.contains_key(&format!("f:{key}"))
     });
 }
 
-/// Puts a value over another.
+/// Merges a value into another.
 fn overlay(into: &mut Value, value: &Value) {
     let (Value::Object(into), Value::Object(value)) = (&mut *into, value) else {
         *into = value.clone();
@@ -119,7 +125,7 @@ fn overlay(into: &mut Value, value: &Value) {
             (Some(Value::Array(have)), Value::Array(more))
                 if matches!(key.as_str(), "ownerReferences" | "finalizers") =>
             {
-                // Others put theirs there too.
+                // Other writers add theirs.
                 for more in more {
                     let same = |have: &&mut Value| match more.get("uid") {
                         Some(uid) => have.get("uid") == Some(uid),
@@ -144,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_manifest_says_is_put_over_what_is_there() {
+    fn manifest_is_merged_into_the_live_object() {
         let object = json!({"metadata": {"labels": {"a": "2"}, "ownerReferences": [{"uid": "me"}]},
             "spec": {"env": [{"name": "x", "value": "1"}, {"name": "x", "value": "2"}], "replicas": 2}});
         let live = json!({"metadata": {"labels": {"a": "1", "old": "1", "theirs": "1"}, "uid": "u",
@@ -158,14 +164,18 @@ mod tests {
             wanted["metadata"]["ownerReferences"],
             json!([{"uid": "me", "name": "n"}, {"uid": "other"}])
         );
-        // What the server added stays, whoever it counts it for.
+        // Fields that the server defaulted stay, whichever manager they count for.
         assert_eq!(
             wanted["spec"],
             json!({"env": [{"name": "x", "value": "1"}, {"name": "x", "value": "2"}], "replicas": 2,
                 "class": "default", "theirs": true})
         );
         assert_eq!(wanted["status"], json!({"ready": 1}));
-        assert_eq!(merged(&wanted, &object, "me"), wanted, "twice is once");
+        assert_eq!(
+            merged(&wanted, &object, "me"),
+            wanted,
+            "a second merge changes nothing"
+        );
         assert_eq!(merged(&live, &object, "you")["metadata"]["labels"]["old"], "1");
     }
 }

@@ -1,4 +1,4 @@
-//! One pass over the manifests of a work: rank after rank, the objects of one rank side by side.
+//! One pass over the manifests of a work: wave after wave, the objects of one wave side by side.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,70 +14,50 @@ use kube::{
     core::{DynamicObject, GroupVersionKind},
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
-use writ_api::work::{AppliedResource, ManifestCondition, ManifestResourceMeta, ManifestWorkStatus};
+use writ_api::work::{ManifestCondition, ManifestResourceMeta, ManifestWorkStatus};
 use writ_controller::{
+    ServedKind,
     backoff::Backoff,
     condition::{self, Wanted},
 };
 
 use super::{
-    Agent, Key,
-    apply::{self, Failure, Known, Owner, Past},
-    content,
-    executor::{Place, Verdict, bound_role, is_role, place},
-    mapper::Kind,
-    objects::{Mark, Need},
-    plan::{Item, Target},
+    conflicts::ConflictCheck,
     read::read,
-    records::{Recorded, key},
-    status::{self, Report},
-    strangers::{Strangers, refuses},
+    strategies::{self, History, WriteContext},
+};
+use crate::work::{
+    drift::{LastSeen, Need},
+    model::{
+        ApplyFailure, Key, ManifestOutcome, ManifestReport, PlannedManifest, RbacId, RecordedUids,
+        TargetObject, Verdict,
+    },
+    owner::Owner,
+    plan::{
+        definitions::definition_name,
+        rbac::{bound_role, is_role, rbac_id, refuses_foreign},
+    },
+    state::Agent,
+    status::{self, content::read_content},
 };
 
-/// How many objects of one rank are written at once.
+/// How many objects of one wave are written at once.
 pub const CONCURRENCY: usize = 16;
 
-/// How many objects of all works are written or read at once: each request under way is a connection with its buffers.
-pub const TURNS: usize = 24;
-
-/// How long the definition of a kind may take to be served.
+/// How long a new definition may take to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
 
-/// What one pass found out about one manifest.
-pub struct Done {
-    /// The manifest's index.
-    pub ordinal: usize,
-    /// What the status says about it.
-    pub report: Report,
-    /// The object that exists now, as the AppliedManifestWork records it.
-    pub applied: Option<AppliedResource>,
-    /// Whether it is certain that there is no such object of the work: none at all, or somebody else's.
-    pub lacking: bool,
-    /// Whether another attempt is needed.
-    pub failed: bool,
-    /// What that attempt needs first.
-    pub wait: Option<Wait>,
-}
+/// The roles of a work that were not written in this pass, and whether it is certain that they do not exist as the work's.
+type MissingRoles = HashMap<RbacId, bool>;
 
-/// What has to happen before another attempt can succeed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Wait {
-    /// A namespace appears.
-    Namespace(String),
-    /// A kind is defined.
-    Kind,
-    /// A permission of the agent is granted.
-    Permission,
-}
+/// The manifests, by index, whose objects were checked for conflicts.
+pub type CheckedConflicts = HashMap<usize, Result<(), ApplyFailure>>;
 
-/// The roles of a work that are not there, or are not the work's; whether that is certain.
-pub type Missing = HashMap<Place, bool>;
+/// The reports of a status, by what identifies a manifest.
+pub type ReportedManifests<'a> = HashMap<[&'a str; 4], &'a ManifestCondition>;
 
-/// What was reported before, by what names a manifest.
-pub type Reported<'a> = HashMap<[&'a str; 4], &'a ManifestCondition>;
-
-/// The reports of a status, ready to be looked up.
-pub fn reported(status: &ManifestWorkStatus) -> Reported<'_> {
+/// The reports of a status, by what identifies a manifest.
+pub fn reported_manifests(status: &ManifestWorkStatus) -> ReportedManifests<'_> {
     let manifests = &status.resource_status.manifests;
     manifests
         .iter()
@@ -91,270 +71,287 @@ fn identity(meta: &ManifestResourceMeta) -> [&str; 4] {
 
 /// One pass over the manifests of a work.
 pub struct Pass<'a> {
-    /// The agent that makes it.
+    /// The agent.
     pub agent: &'a Agent,
     /// The work.
     pub key: &'a Key,
     /// The owner of the work's objects.
     pub owner: &'a Owner,
     /// What was reported before about each manifest.
-    pub reported: Reported<'a>,
+    pub reported: ReportedManifests<'a>,
     /// Whether the work is complete, so that nothing is written any more.
-    pub complete: bool,
-    /// What the gate said.
+    pub is_complete: bool,
+    /// The verdict of the gate.
     pub verdict: &'a Verdict,
-    /// Whether the work is written for an executor.
-    pub for_executor: bool,
-    /// Whether objects that are to be made are somebody else's, as far as it was looked.
-    pub looked: &'a Looked,
-    /// Tells what is somebody else's, where it was not looked.
-    pub strangers: &'a Strangers<'a>,
+    /// Whether the work has an executor.
+    pub has_executor: bool,
+    /// The conflicts that were checked already.
+    pub checked: &'a CheckedConflicts,
+    /// Checks the others.
+    pub conflicts: &'a ConflictCheck<'a>,
     /// What the work has written before.
-    pub recorded: &'a Recorded<'a>,
+    pub recorded: &'a RecordedUids<'a>,
 }
 
-/// The manifests, by index, for which it was looked whether the object is there and is somebody else's.
-pub type Looked = HashMap<usize, Result<(), Failure>>;
-
 impl Pass<'_> {
-    /// Rank after rank, the objects of one rank side by side; the results in the order of the manifests.
-    pub async fn run(&self, items: &[Item]) -> Vec<Done> {
-        let mut order: Vec<&Item> = items.iter().collect();
-        order.sort_by_key(|item| item.rank);
-        let mut done = Vec::with_capacity(items.len());
-        let mut missing = Missing::new();
-        for rank in order.chunk_by(|a, b| a.rank == b.rank) {
-            self.await_kinds(rank, items, &done).await;
-            let writes: Vec<_> = rank.iter().map(|item| self.one(item, &missing)).collect();
-            let ready: Vec<Done> = stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
-            let absent = ready.iter().filter(|done| done.applied.is_none());
-            missing.extend(
-                absent.filter_map(|done| Some((self.guarded_role(items.get(done.ordinal)?)?, done.lacking))),
-            );
-            done.extend(ready);
+    /// Delivers wave after wave. The outcomes are in the order of the manifests.
+    pub async fn run(
+        &self,
+        manifests: &[PlannedManifest],
+        waves: &[Vec<&PlannedManifest>],
+    ) -> Vec<ManifestOutcome> {
+        let mut outcomes = Vec::with_capacity(manifests.len());
+        let mut missing = MissingRoles::new();
+        for wave in waves {
+            self.await_kinds(wave, manifests, &outcomes).await;
+            let deliveries: Vec<_> = wave
+                .iter()
+                .map(|manifest| self.deliver(manifest, &missing))
+                .collect();
+            let delivered: Vec<ManifestOutcome> = stream::iter(deliveries)
+                .buffer_unordered(CONCURRENCY)
+                .collect()
+                .await;
+            let unwritten = delivered.iter().filter(|outcome| outcome.recorded.is_none());
+            missing.extend(unwritten.filter_map(|outcome| {
+                let role = self.guarded_role(manifests.get(outcome.ordinal)?)?;
+                Some((role, outcome.is_absent))
+            }));
+            outcomes.extend(delivered);
         }
-        done.sort_by_key(|done| done.ordinal);
-        done
+        outcomes.sort_by_key(|outcome| outcome.ordinal);
+        outcomes
     }
 
-    /// The place of the role that a manifest makes, if it makes one that nobody else's may stand for: then what binds it
-    /// waits for it. A work that does not say so is applied as far as it can be.
-    fn guarded_role(&self, item: &Item) -> Option<Place> {
-        let target = item.target.as_ref().ok()?;
-        let guarded = is_role(target) && (self.for_executor || refuses(target));
-        place(target).filter(|_| guarded)
+    /// The role that a manifest makes, if a foreign role must not take its place: then its bindings are held back while it is
+    /// missing. Other works are applied as far as possible.
+    fn guarded_role(&self, manifest: &PlannedManifest) -> Option<RbacId> {
+        let target = manifest.target.as_ref().ok()?;
+        let is_guarded = is_role(target) && (self.has_executor || refuses_foreign(target));
+        rbac_id(target).filter(|_| is_guarded)
     }
 
-    /// One manifest.
-    async fn one(&self, item: &Item, missing: &Missing) -> Done {
-        let mut done = self.attempt(item, missing).await;
-        if self.is_complete(item) {
-            // Nothing was written: what was said of the last write still holds, and of what never was there is none.
-            done.report.applied = self.unwritten(item);
-            if done.report.applied.is_some() {
-                done.applied = None;
+    async fn deliver(&self, manifest: &PlannedManifest, missing: &MissingRoles) -> ManifestOutcome {
+        let mut outcome = self.attempt(manifest, missing).await;
+        if self.is_complete(manifest) {
+            // Not written in this pass: the last reported condition still holds; a manifest never written has none.
+            outcome.report.applied = self.applied_while_complete(manifest);
+            if outcome.report.applied.is_some() {
+                outcome.recorded = None;
             }
         }
-        done
+        outcome
     }
 
-    async fn attempt(&self, item: &Item, missing: &Missing) -> Done {
-        let target = match &item.target {
+    async fn attempt(&self, manifest: &PlannedManifest, missing: &MissingRoles) -> ManifestOutcome {
+        let target = match &manifest.target {
             Ok(target) => target,
-            Err(problem) => return Self::unmapped(item, problem),
+            Err(problem) => return Self::report_unmapped(manifest, problem),
         };
-        if let Some(refused) = self.verdict.of(item.ordinal) {
-            let readable = self.verdict.readable.contains(&item.ordinal);
-            return self.refused(item, target, refused, readable).await;
+        if let Some(refused) = self.verdict.refusal_of(manifest.ordinal) {
+            let is_readable = self.verdict.readable.contains(&manifest.ordinal);
+            return self.report_refused(manifest, target, refused, is_readable).await;
         }
-        if let Some(lacking) = bound_role(target).and_then(|role| missing.get(&role)) {
-            return self.held_back(item, target, *lacking).await;
+        if let Some(is_absent) = bound_role(target).and_then(|role| missing.get(&role)) {
+            return self.hold_back(manifest, target, *is_absent).await;
         }
-        let name = target.place();
-        let resource = &target.kind.resource;
-        let objects = &self.agent.objects;
-        let complete = self.is_complete(item);
-        let wanted = self.wanted(target, complete);
-        let mut need = objects.need(self.key, resource, &name, wanted);
-        if need != Need::Nothing && complete {
-            need = Need::Read;
-        }
-        let _turn = if need == Need::Nothing {
-            None
+        let (name, resource) = (target.full_name(), &target.kind.resource);
+        let drift = &self.agent.drift;
+        let is_complete = self.is_complete(manifest);
+        let wanted = self.wanted_hash(target, is_complete);
+        let need = match drift.need(self.key, resource, &name, wanted) {
+            Need::Nothing => return self.report_unchanged(manifest, target),
+            _ if is_complete => Need::Read,
+            need => need,
+        };
+        let _turn = self.agent.turns.acquire().await.ok();
+        drift.begin_request(self.key, resource, &name);
+        let answer = if need == Need::Read {
+            read(&self.agent.spoke, target).await.map_err(ApplyFailure::from)
         } else {
-            let turn = self.agent.turns.acquire().await.ok();
-            objects.begin(self.key, resource, &name);
-            turn
+            self.write(manifest.ordinal, target).await
         };
-        let outcome = match need {
-            Need::Nothing => {
-                let mark = objects.get(self.key, resource, &name);
-                return Done {
-                    ordinal: item.ordinal,
-                    report: Report {
-                        meta: item.meta.clone(),
-                        applied: Some(status::applied()),
-                        available: None,
-                        content: None,
-                    },
-                    applied: mark.map(|mark| target.applied(&mark.uid.to_string())),
-                    lacking: false,
-                    failed: false,
-                    wait: None,
-                };
-            }
-            Need::Read => read(&self.agent.spoke, target).await.map_err(Failure::from),
-            Need::Write => self.write(item.ordinal, target).await,
-        };
-        let mark = match &outcome {
-            Ok(Some(live)) => Some(Mark::of(
-                &live.metadata,
-                wanted,
-                target.config.reads_content(),
-                &self.owner.uid,
-            )),
-            Ok(None) | Err(_) => None,
-        };
-        if objects.mark(self.key, resource, &name, mark) {
+        let live = answer.as_ref().ok().and_then(Option::as_ref);
+        let last_seen = live.map(|live| {
+            let reads_content = target.config.reads_content();
+            LastSeen::of(&live.metadata, wanted, reads_content, &self.owner.uid)
+        });
+        if drift.end_request(self.key, resource, &name, last_seen) {
             self.agent.queue.add(self.key.clone());
         }
-        match outcome {
-            Ok(live) => found(item, target, live.as_ref()),
-            Err(failure) => self.failed(item, target, &failure).await,
+        match answer {
+            Ok(live) => report_live(manifest, target, live.as_ref()),
+            Err(failure) => self.report_failure(manifest, target, &failure).await,
         }
     }
 
-    /// Waits once for each kind that this rank needs and that this very pass has defined, without holding a turn: the
-    /// turns are shared by all works. What was defined by an earlier pass, and is not served yet, comes by a watch.
-    async fn await_kinds(&self, rank: &[&Item], items: &[Item], done: &[Done]) {
-        let to_come: Vec<&Target> = rank
+    /// Waits once for each kind that this wave needs and that this very pass has defined. That takes no turn, as the turns are
+    /// shared by all works. A kind that was defined by an earlier pass, and is not served yet, is awaited by a watch.
+    async fn await_kinds(
+        &self,
+        wave: &[&PlannedManifest],
+        manifests: &[PlannedManifest],
+        outcomes: &[ManifestOutcome],
+    ) {
+        let to_come: Vec<&TargetObject> = wave
             .iter()
-            .filter(|item| self.verdict.of(item.ordinal).is_none())
-            .filter_map(|item| item.target.as_ref().ok())
+            .filter(|manifest| self.verdict.refusal_of(manifest.ordinal).is_none())
+            .filter_map(|manifest| manifest.target.as_ref().ok())
             .filter(|target| target.kind_to_come)
             .collect();
         if to_come.is_empty() {
             return;
         }
-        let defined: HashSet<&str> = done
+        let defined: HashSet<&str> = outcomes
             .iter()
-            .filter(|done| !done.failed && done.applied.is_some() && done.report.available.is_some())
-            .filter_map(|done| items.get(done.ordinal)?.target.as_ref().ok())
+            .filter(|outcome| {
+                !outcome.failed && outcome.recorded.is_some() && outcome.report.available.is_some()
+            })
+            .filter_map(|outcome| manifests.get(outcome.ordinal)?.target.as_ref().ok())
             .filter(|target| target.kind.resource.kind == "CustomResourceDefinition")
             .map(|target| target.name.as_str())
             .collect();
-        let kinds: HashSet<&Arc<Kind>> = to_come
+        let kinds: HashSet<&Arc<ServedKind>> = to_come
             .iter()
             .map(|target| &target.kind)
-            .filter(|kind| defined.contains(definition(kind).as_str()))
+            .filter(|kind| defined.contains(definition_name(kind).as_str()))
             .collect();
         let waits = kinds.into_iter().map(|kind| async move {
-            let served = self.served(kind).await;
-            served.then_some(kind)
+            let is_served = self.await_served(kind).await;
+            is_served.then_some(kind)
         });
-        let served: HashSet<&Arc<Kind>> = join_all(waits).await.into_iter().flatten().collect();
+        let served: HashSet<&Arc<ServedKind>> = join_all(waits).await.into_iter().flatten().collect();
         for target in to_come {
             if served.contains(&target.kind) {
-                self.agent.declare_served(self.key, target);
+                self.agent.watch_served(self.key, target);
             }
         }
     }
 
-    async fn write(&self, ordinal: usize, target: &Target) -> Result<Option<DynamicObject>, Failure> {
-        match self.looked.get(&ordinal) {
-            Some(Ok(())) => {}
-            Some(Err(Failure::Foreign(why))) => return Err(Failure::Foreign(why.clone())),
-            Some(Err(Failure::Held(why))) => return Err(Failure::Held(why.clone())),
-            Some(Err(_)) | None => {
-                self.strangers.none(target).await?;
-            }
-        }
-        let mark = self
-            .agent
-            .objects
-            .get(self.key, &target.kind.resource, &target.place());
-        let past = match (self.recorded.contains_key(&key(target)), mark) {
-            (false, _) => Past::Nothing,
-            (true, None) => Past::Written,
-            (true, Some(_)) => Past::Changes,
-        };
-        let known = Known {
-            // An executor was asked about the deletion of what is owned, and of nothing else.
-            may_replace: (target.owned || !self.for_executor).then_some(&self.agent.replacements),
-            past,
-        };
-        apply::write(&self.agent.spoke, target, self.owner, known).await
-    }
-
-    /// Waits until a kind that this very work defines is served; whether it is. If not, the write says so.
-    async fn served(&self, kind: &Kind) -> bool {
+    /// Waits until a kind is served that this work defines. Returns true if it is; if not, the write reports why.
+    async fn await_served(&self, kind: &ServedKind) -> bool {
         let resource = &kind.resource;
         let gvk = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
         let definitions: Api<CustomResourceDefinition> = Api::all(self.agent.spoke.clone());
-        let name = definition(kind);
+        let name = definition_name(kind);
         let wait = async {
-            // A definition that cannot be watched can still be served: discovery tells.
+            // A definition that may not be watched can still be served.
             let _ = await_condition(definitions, &name, is_crd_established()).await;
-            // Discovery follows the condition with a lag that no event tells of.
+            // Discovery follows the condition with a lag that no event shows.
             let mut lag = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
-            while !matches!(self.agent.mapper.find(&gvk).await, Ok(Some(_))) {
+            loop {
+                self.agent.mapper.expect_new_kinds();
+                if matches!(self.agent.mapper.find(&self.agent.spoke, &gvk).await, Ok(Some(_))) {
+                    return;
+                }
                 tokio::time::sleep(lag.next_delay()).await;
             }
         };
         tokio::time::timeout(SERVED_WITHIN, wait).await.is_ok()
     }
 
-    /// Whether a manifest that would be written is not, because it or the work is complete.
-    fn is_complete(&self, item: &Item) -> bool {
-        let of_manifest = || {
-            self.reported(item)
-                .is_some_and(|manifest| condition::is_true(&manifest.conditions, status::COMPLETE))
+    async fn write(
+        &self,
+        ordinal: usize,
+        target: &TargetObject,
+    ) -> Result<Option<DynamicObject>, ApplyFailure> {
+        match self.checked.get(&ordinal) {
+            Some(Ok(())) => {}
+            Some(Err(ApplyFailure::Foreign(why))) => return Err(ApplyFailure::Foreign(why.clone())),
+            Some(Err(ApplyFailure::HeldBack(why))) => return Err(ApplyFailure::HeldBack(why.clone())),
+            Some(Err(_)) | None => self.conflicts.check(target).await?,
+        }
+        let last_seen = self
+            .agent
+            .drift
+            .last_seen(self.key, &target.kind.resource, &target.full_name());
+        let history = match (self.recorded.contains_key(&target.identity()), last_seen) {
+            (false, _) => History::NeverWritten,
+            (true, None) => History::WrittenBefore,
+            (true, Some(_)) => History::Changed,
         };
-        item.target.as_ref().is_ok_and(Target::written) && (self.complete || of_manifest())
+        let context = WriteContext {
+            // The executor was asked for the right to delete objects that the work owns, and of no others.
+            may_recreate: (target.owned || !self.has_executor).then_some(&self.agent.replacements),
+            history,
+        };
+        strategies::write(&self.agent.spoke, target, self.owner, context).await
     }
 
-    /// What is said of a manifest that is not written any more; `None` if it was written and its status says so.
-    fn unwritten(&self, item: &Item) -> Option<Wanted> {
-        let written = self
-            .reported(item)
-            .is_some_and(|manifest| condition::is_true(&manifest.conditions, status::APPLIED));
-        let of = if self.complete { "work" } else { "manifest" };
-        (!written).then(|| status::held(&format!("Not written: the {of} is complete")))
+    /// Whether a manifest that would be written is not, because it or the work is complete.
+    fn is_complete(&self, manifest: &PlannedManifest) -> bool {
+        let is_manifest_complete = || {
+            self.reported(manifest)
+                .is_some_and(|reported| condition::is_true(&reported.conditions, status::COMPLETE))
+        };
+        manifest.target.as_ref().is_ok_and(TargetObject::is_written)
+            && (self.is_complete || is_manifest_complete())
+    }
+
+    /// The condition of a manifest that is not written because it or the work is complete; `None` if it was written before
+    /// and its status says so.
+    fn applied_while_complete(&self, manifest: &PlannedManifest) -> Option<Wanted> {
+        let was_written = self
+            .reported(manifest)
+            .is_some_and(|reported| condition::is_true(&reported.conditions, status::APPLIED));
+        let complete = if self.is_complete { "work" } else { "manifest" };
+        (!was_written).then(|| status::held_back(&format!("Not written: the {complete} is complete")))
     }
 
     /// What was reported about this manifest before.
-    fn reported(&self, item: &Item) -> Option<&ManifestCondition> {
-        self.reported.get(&identity(&item.meta)).copied()
+    fn reported(&self, manifest: &PlannedManifest) -> Option<&ManifestCondition> {
+        self.reported.get(&identity(&manifest.meta)).copied()
     }
 
-    /// What is wanted of an object: what the manifest says, owned by this very AppliedManifestWork. What was only read
-    /// because it is complete has to be written once it is not.
-    fn wanted(&self, target: &Target, complete: bool) -> u64 {
+    /// The hash of what the work asks of an object: the manifest, owned by this very AppliedManifestWork. An object that was
+    /// only read because it is complete has to be written once it is not.
+    fn wanted_hash(&self, target: &TargetObject, is_complete: bool) -> u64 {
         let mut hasher = DefaultHasher::new();
         target.hash.hash(&mut hasher);
-        complete.hash(&mut hasher);
+        is_complete.hash(&mut hasher);
         self.owner.uid.hash(&mut hasher);
         hasher.finish()
     }
+
+    /// The outcome for an object that is as it was left.
+    fn report_unchanged(&self, manifest: &PlannedManifest, target: &TargetObject) -> ManifestOutcome {
+        let last_seen = self
+            .agent
+            .drift
+            .last_seen(self.key, &target.kind.resource, &target.full_name());
+        ManifestOutcome {
+            ordinal: manifest.ordinal,
+            report: ManifestReport {
+                meta: manifest.meta.clone(),
+                applied: Some(status::applied()),
+                available: None,
+                content: None,
+            },
+            recorded: last_seen.map(|last_seen| target.to_record(&last_seen.uid.to_string())),
+            is_absent: false,
+            failed: false,
+            waits_for: None,
+        }
+    }
 }
 
-/// The name of the definition of a kind.
-fn definition(kind: &Kind) -> String {
-    format!("{}.{}", kind.resource.plural, kind.resource.group)
-}
-
-fn found(item: &Item, target: &Target, live: Option<&DynamicObject>) -> Done {
-    Done {
-        ordinal: item.ordinal,
-        report: Report {
-            meta: item.meta.clone(),
+/// The outcome for an object that was written or read.
+fn report_live(
+    manifest: &PlannedManifest,
+    target: &TargetObject,
+    live: Option<&DynamicObject>,
+) -> ManifestOutcome {
+    ManifestOutcome {
+        ordinal: manifest.ordinal,
+        report: ManifestReport {
+            meta: manifest.meta.clone(),
             applied: Some(status::applied()),
             available: Some(live.map_or_else(status::not_available, |_| status::available())),
-            content: live.map(|live| content::read(live, &target.config)),
+            content: live.map(|live| read_content(live, &target.config)),
         },
-        applied: live.map(|live| target.applied(live.metadata.uid.as_deref().unwrap_or_default())),
-        lacking: false,
+        recorded: live.map(|live| target.to_record(live.metadata.uid.as_deref().unwrap_or_default())),
+        is_absent: false,
         failed: false,
-        wait: None,
+        waits_for: None,
     }
 }

@@ -1,34 +1,34 @@
-//! Reads one object, and makes sure that it is the one that was asked for.
+//! Reads one object, and makes sure that the server answered with that object.
 
 use std::time::Duration;
 
 use kube::{Client, core::DynamicObject};
 
-use super::{apply::api, plan::Target};
+use crate::work::model::TargetObject;
 
-/// How long a read, or a replacement, may take: it holds one of the turns that all works share.
+/// How long a read, or a recreation, may take: it holds one of the turns that all works share.
 pub const WITHIN: Duration = Duration::from_secs(30);
 
-/// The object that a manifest names, if it is there. Any other answer is an error: the gate judged this object.
-pub async fn read(client: &Client, target: &Target) -> Result<Option<DynamicObject>, kube::Error> {
-    let problem = |problem: String| {
+/// The object that a manifest names, if it exists. Any other answer is an error: the gate judged this object.
+pub async fn read(client: &Client, target: &TargetObject) -> Result<Option<DynamicObject>, kube::Error> {
+    let error = |problem: String| {
         let resource = &target.kind.resource;
         let what = format!("read {} {}: {problem}", resource.kind, target.name);
         kube::Error::Service(what.into())
     };
-    let api = api(client, &target.kind, &target.namespace);
+    let api = target.kind.api(client, &target.namespace);
     let live = match tokio::time::timeout(WITHIN, api.get_opt(&target.name)).await {
         Ok(live) => live?,
-        Err(_) => return Err(problem(format!("no answer within {} s", WITHIN.as_secs()))),
+        Err(_) => return Err(error(format!("no answer within {} s", WITHIN.as_secs()))),
     };
-    if live.as_ref().is_some_and(|live| !is(target, live)) {
-        return Err(problem("the server answered with another object".into()));
+    if live.as_ref().is_some_and(|live| !is_target(target, live)) {
+        return Err(error("the server answered with another object".into()));
     }
     Ok(live)
 }
 
 /// Whether an object is the one that the manifest names.
-fn is(target: &Target, live: &DynamicObject) -> bool {
+fn is_target(target: &TargetObject, live: &DynamicObject) -> bool {
     let kind = live.types.as_ref().map(|types| types.kind.as_str());
     let namespace = live.metadata.namespace.as_deref().unwrap_or_default();
     kind.is_none_or(|kind| kind == target.kind.resource.kind)
@@ -38,25 +38,26 @@ fn is(target: &Target, live: &DynamicObject) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::GroupVersionKind;
+    use kube::core::{ApiResource, GroupVersionKind};
     use serde_json::{Value, json};
+    use writ_controller::ServedKind;
 
     use super::*;
-    use crate::work::{mapper::Kind, plan};
+    use crate::work::plan;
 
     #[test]
-    fn only_the_object_that_was_asked_for_counts() {
+    fn answer_with_another_object_is_refused() {
         let gvk = GroupVersionKind::gvk("", "v1", "Secret");
-        let kind = Kind {
-            resource: kube::core::ApiResource::from_gvk_with_plural(&gvk, "secrets"),
+        let kind = ServedKind {
+            resource: ApiResource::from_gvk_with_plural(&gvk, "secrets"),
             namespaced: true,
         };
         let wanted =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "n"}});
         let spec = serde_json::from_value(json!({"workload": {"manifests": [wanted]}})).unwrap();
-        let items = plan::items(&spec, &[(gvk, Ok(Some(kind.into())))].into());
-        let target = items[0].target.as_ref().unwrap();
-        for (change, same) in [
+        let manifests = plan::manifests(&spec, &[(gvk, Ok(Some(kind.into())))].into());
+        let target = manifests[0].target.as_ref().unwrap();
+        for (change, is_same) in [
             (json!({}), true),
             (json!({"data": {"k": "v"}}), true),
             (
@@ -70,7 +71,7 @@ mod tests {
             let mut live = wanted.clone();
             merge(&mut live, &change);
             let live: DynamicObject = serde_json::from_value(live).unwrap();
-            assert_eq!(is(target, &live), same, "{change}");
+            assert_eq!(is_target(target, &live), is_same, "{change}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Makes an object anew that cannot be changed into what is wanted, and only if it can be made.
+//! Deletes and recreates an object with an immutable field that has to change, and only if the new one can be created.
 
 use kube::{
     Api,
@@ -7,43 +7,46 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{apply::Failure, plan::Target, read::WITHIN};
-use crate::Replacements;
+use super::read::WITHIN;
+use crate::{
+    Replacements,
+    work::model::{ApplyFailure, TargetObject},
+};
 
-/// Deletes and makes it back to back. If nothing in it keeps it from being changed, it is applied as it is.
-pub async fn replace(
+/// Deletes and recreates it back to back. It is only applied if no immutable field differs.
+pub async fn recreate(
     api: &Api<DynamicObject>,
-    target: &Target,
+    target: &TargetObject,
     params: &PatchParams,
     object: &Value,
     replacements: &Replacements,
-) -> Result<DynamicObject, Failure> {
+) -> Result<DynamicObject, ApplyFailure> {
     let patch = Patch::Apply(object);
     let apply = || api.patch(&target.name, params, &patch);
     let live = api.get(&target.name).await?;
-    let immutable = live.data.get("immutable") == Some(&Value::Bool(true));
-    let other_type = target
+    let is_immutable = live.data.get("immutable") == Some(&Value::Bool(true));
+    let has_other_type = target
         .object
         .get("type")
         .is_some_and(|wanted| live.data.get("type") != Some(wanted));
-    let other_role = target.object.get("roleRef").is_some_and(|wanted| {
+    let has_other_role = target.object.get("roleRef").is_some_and(|wanted| {
         let live = live.data.get("roleRef");
         ["kind", "name"]
             .iter()
             .any(|field| live.and_then(|role| role.get(field)) != wanted.get(field))
     });
-    if !immutable && !other_type && !other_role {
-        // There is another reason, which it tells again, or somebody has made it anew meanwhile.
+    if !is_immutable && !has_other_type && !has_other_role {
+        // It was refused for another reason, which the server names again, or it was recreated meanwhile.
         return Ok(apply().await?);
     }
-    would_be_made(api, object).await?;
+    check_can_be_created(api, object).await?;
     let exact = DeleteParams::background().preconditions(Preconditions {
         uid: live.metadata.uid,
         resource_version: live.metadata.resource_version,
     });
-    let made = async {
-        let shared = target.kind.resource.kind == "RoleBinding";
-        let _alone = if shared {
+    let recreated = async {
+        // The controller of NamespaceGrants creates RoleBindings where none exists.
+        let _guard = if target.kind.resource.kind == "RoleBinding" {
             Some(replacements.write().await)
         } else {
             None
@@ -52,24 +55,25 @@ pub async fn replace(
         apply().await
     };
     let late = |_| kube::Error::Service(format!("no answer within {} s", WITHIN.as_secs()).into());
-    Ok(tokio::time::timeout(WITHIN, made).await.map_err(late)??)
+    Ok(tokio::time::timeout(WITHIN, recreated).await.map_err(late)??)
 }
 
-/// Nothing is deleted for something that cannot be made: the server is asked first, under another name.
-async fn would_be_made(api: &Api<DynamicObject>, object: &Value) -> Result<(), Failure> {
+/// Asks the server by a dry run, under another name, whether it would create the object: nothing is deleted for an object
+/// that it would refuse.
+async fn check_can_be_created(api: &Api<DynamicObject>, object: &Value) -> Result<(), ApplyFailure> {
     let mut object = object.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("name");
         metadata.insert("generateName".into(), "writ-trial-".into());
     }
     let trial: DynamicObject = serde_json::from_value(object)
-        .map_err(|error| Failure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
+        .map_err(|error| ApplyFailure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
     let params = PostParams {
         dry_run: true,
         ..PostParams::default()
     };
     match api.create(&params, &trial).await {
-        // A webhook that cannot try says nothing about the object.
+        // A webhook that supports no dry run has not judged the object.
         Err(kube::Error::Api(status)) if status.code == 400 && status.message.contains("dry run") => Ok(()),
         other => Ok(other.map(drop)?),
     }

@@ -1,37 +1,33 @@
-//! What a pass says, and does, about manifests that it does not write: refused, held back, failed.
+//! What a pass reports, and does, about manifests that it does not write: unmapped, refused, held back, failed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use writ_api::work::AppliedResource;
 use writ_controller::{
     condition::{self, Wanted},
-    error::status_code,
+    error::{is_namespace_missing, is_namespace_terminating, status_code},
 };
 
 use super::{
-    apply::{self, Failure},
-    cache::version,
-    content,
-    delete::{Claim, Gone, delete},
-    executor::Refused,
-    pass::{Done, Pass, Wait},
-    plan::{Item, Target},
+    conflicts::was_written,
+    delete::{Claim, Deletion, delete},
+    pass::Pass,
     read::read,
-    records::key,
-    status::{self, Content, Report},
-    strangers::{refuses, wrote},
-    words,
+};
+use crate::work::{
+    drift::resource_version,
+    model::{
+        ApplyFailure, ManifestOutcome, ManifestReport, ObjectContent, PlannedManifest, Prerequisite, Refused,
+        TargetObject,
+    },
+    plan::rbac::refuses_foreign,
+    status::{self, content::read_content, redact::describe_failure},
 };
 
-/// What the server says of a namespace that is on its way out. It may come back.
-const TERMINATING: &str = "unable to create new content in namespace";
-
 impl Pass<'_> {
-    pub(super) fn unmapped(item: &Item, problem: &str) -> Done {
-        let wait = (!item.meta.kind.is_empty()).then_some(Wait::Kind);
-        Done {
-            ordinal: item.ordinal,
-            report: Report {
-                meta: item.meta.clone(),
+    pub(super) fn report_unmapped(manifest: &PlannedManifest, problem: &str) -> ManifestOutcome {
+        ManifestOutcome {
+            ordinal: manifest.ordinal,
+            report: ManifestReport {
+                meta: manifest.meta.clone(),
                 applied: Some(status::failed(problem)),
                 available: Some(Wanted::new(
                     status::AVAILABLE,
@@ -41,52 +37,56 @@ impl Pass<'_> {
                 )),
                 content: None,
             },
-            applied: None,
-            lacking: false,
+            recorded: None,
+            is_absent: false,
             failed: true,
-            wait,
+            waits_for: (!manifest.meta.kind.is_empty()).then_some(Prerequisite::Kind),
         }
     }
 
-    /// Nothing is written. What is there is told if the executor may read it; what happens to it meanwhile is
-    /// remembered, and looked at once it is allowed.
-    pub(super) async fn refused(
+    /// Reports the live object if the executor may read it. Changes of the object meanwhile are remembered, and count once it
+    /// is allowed.
+    pub(super) async fn report_refused(
         &self,
-        item: &Item,
-        target: &Target,
+        manifest: &PlannedManifest,
+        target: &TargetObject,
         refused: &Refused,
-        readable: bool,
-    ) -> Done {
-        let (available, content) = self.tell(target, readable).await;
-        Done {
-            ordinal: item.ordinal,
-            report: Report {
-                meta: item.meta.clone(),
+        is_readable: bool,
+    ) -> ManifestOutcome {
+        let (available, content) = self.read_unwritten(target, is_readable).await;
+        ManifestOutcome {
+            ordinal: manifest.ordinal,
+            report: ManifestReport {
+                meta: manifest.meta.clone(),
                 applied: Some(match refused {
                     Refused::Denied(reason) => status::failed(reason),
-                    Refused::Held(reason) => status::held(reason),
+                    Refused::HeldBack(reason) => status::held_back(reason),
                 }),
                 available,
                 content,
             },
-            applied: None,
-            lacking: false,
-            // RBAC heals it, and that comes by a watch.
+            recorded: None,
+            is_absent: false,
+            // A change of RBAC heals it, and that is watched.
             failed: false,
-            wait: None,
+            waits_for: None,
         }
     }
 
-    /// What is there of an object that is not written; nothing if that is known already.
-    async fn tell(&self, target: &Target, readable: bool) -> (Option<Wanted>, Option<Content>) {
-        let (objects, resource, name) = (&self.agent.objects, &target.kind.resource, target.place());
-        if !readable {
-            objects.tell(self.key, resource, &name, None);
+    /// The state of an object that is not written; nothing if it was reported already.
+    async fn read_unwritten(
+        &self,
+        target: &TargetObject,
+        is_readable: bool,
+    ) -> (Option<Wanted>, Option<ObjectContent>) {
+        let (drift, resource, name) = (&self.agent.drift, &target.kind.resource, target.full_name());
+        if !is_readable {
+            drift.mark_reported(self.key, resource, &name, None);
             let unknown =
                 status::availability_unknown("not read: it is not known that the executor may get it");
             return (Some(unknown), None);
         }
-        let Some(before) = objects.untold(self.key, resource, &name) else {
+        let Some(newest) = drift.unreported_version(self.key, resource, &name) else {
             return (None, None);
         };
         let _turn = self.agent.turns.acquire().await.ok();
@@ -97,120 +97,125 @@ impl Pass<'_> {
                 (status::not_available(), None)
             }
             Err(error) => {
-                objects.tell(self.key, resource, &name, None);
+                drift.mark_reported(self.key, resource, &name, None);
                 return (Some(status::availability_unknown(&error.to_string())), None);
             }
         };
-        let shown = live
+        let version = live
             .as_ref()
-            .map(|live| version(live.metadata.resource_version.as_deref()));
-        objects.tell(
-            self.key,
-            resource,
-            &name,
-            Some(shown.unwrap_or_default().max(before)),
-        );
-        let content = live.map(|live| content::read(&live, &target.config));
+            .map(|live| resource_version(live.metadata.resource_version.as_deref()));
+        let reported = version.unwrap_or_default().max(newest);
+        drift.mark_reported(self.key, resource, &name, Some(reported));
+        let content = live.map(|live| read_content(&live, &target.config));
         (Some(available), content)
     }
 
-    pub(super) async fn failed(&self, item: &Item, target: &Target, failure: &Failure) -> Done {
-        let message = words::shown(failure, target);
-        let wait = waits_for(failure, &target.namespace);
-        if wait == Some(Wait::Kind) {
+    pub(super) async fn report_failure(
+        &self,
+        manifest: &PlannedManifest,
+        target: &TargetObject,
+        failure: &ApplyFailure,
+    ) -> ManifestOutcome {
+        let message = describe_failure(failure, target);
+        let waits_for = prerequisite(failure, &target.namespace);
+        if waits_for == Some(Prerequisite::Kind) {
             self.agent.mapper.forget(&target.kind.resource.group);
         }
         let applied = match failure {
-            Failure::IgnoreFields(message) => Wanted::new(
+            ApplyFailure::IgnoreFields(message) => Wanted::new(
                 status::APPLIED,
                 false,
                 "AppliedManifestSSAIgnoreFieldError",
                 format!("Failed to process ignoreFields: {message}"),
             ),
-            Failure::Conflict(_) | Failure::Foreign(_) | Failure::Held(_) | Failure::Server(_) => {
-                status::failed(&message)
-            }
+            ApplyFailure::Conflict(_)
+            | ApplyFailure::Foreign(_)
+            | ApplyFailure::HeldBack(_)
+            | ApplyFailure::Server(_) => status::failed(&message),
         };
-        let mut retry = !matches!(
-            failure,
-            Failure::Conflict(_) | Failure::Foreign(_) | Failure::Held(_)
-        );
-        if matches!(failure, Failure::Held(_)) {
-            retry = !self.take_back(target).await;
-        }
-        let api = apply::api(&self.agent.spoke, &target.kind, &target.namespace);
+        // Time does not heal a conflict; that the other object is removed comes by a watch.
+        let failed = match failure {
+            ApplyFailure::Conflict(_) | ApplyFailure::Foreign(_) => false,
+            ApplyFailure::HeldBack(_) => !self.take_back(target).await,
+            ApplyFailure::IgnoreFields(_) | ApplyFailure::Server(_) => true,
+        };
+        let api = target.kind.api(&self.agent.spoke, &target.namespace);
         let (available, live) = match api.get_metadata_opt(&target.name).await {
             Ok(Some(live)) => (status::available(), Some(live.metadata)),
             Ok(None) => (status::not_available(), None),
             Err(error) => (status::availability_unknown(&error.to_string()), None),
         };
-        let own = live.filter(|live| self.is_own(target, live));
-        let lacking = own.is_none() && available.status != condition::Status::Unknown;
-        Done {
-            ordinal: item.ordinal,
-            report: Report {
-                meta: item.meta.clone(),
+        let own = live.filter(|live| self.belongs_to_work(target, live));
+        let is_absent = own.is_none() && available.status != condition::Status::Unknown;
+        ManifestOutcome {
+            ordinal: manifest.ordinal,
+            report: ManifestReport {
+                meta: manifest.meta.clone(),
                 applied: Some(applied),
                 available: Some(available),
                 content: None,
             },
-            // What is not ours is not recorded as ours.
-            applied: own.and_then(|live| live.uid).map(|uid| target.applied(&uid)),
-            lacking,
-            // A conflict is not a failure that time heals; that somebody removes the object comes by a watch.
-            failed: retry,
-            wait,
+            // A foreign object is not recorded as the work's.
+            recorded: own.and_then(|live| live.uid).map(|uid| target.to_record(&uid)),
+            is_absent,
+            failed,
+            waits_for,
         }
     }
 
-    /// A manifest whose role could not be written: whoever made, or makes later, a role of that name would decide what it
-    /// grants. Where the role is certainly not the work's, what an earlier revision granted by it goes.
-    pub(super) async fn held_back(&self, item: &Item, target: &Target, lacking: bool) -> Done {
-        let held = Refused::Held("Held back: the role that it binds could not be written".into());
-        let taken = !lacking || !refuses(target) || self.take_back(target).await;
-        let done = self.refused(item, target, &held, true).await;
-        Done {
-            failed: !taken,
-            ..done
+    /// A manifest whose role was not written: a foreign role of that name, now or later, would decide what it grants. If the
+    /// role is certainly not the work's, the object of an earlier revision is deleted.
+    pub(super) async fn hold_back(
+        &self,
+        manifest: &PlannedManifest,
+        target: &TargetObject,
+        is_role_absent: bool,
+    ) -> ManifestOutcome {
+        let held_back = Refused::HeldBack("Held back: the role that it binds could not be written".into());
+        let is_safe = !is_role_absent || !refuses_foreign(target) || self.take_back(target).await;
+        let outcome = self.report_refused(manifest, target, &held_back, true).await;
+        ManifestOutcome {
+            failed: !is_safe,
+            ..outcome
         }
     }
 
-    /// Deletes what the work made of a manifest, if it did; whether that is done.
-    async fn take_back(&self, target: &Target) -> bool {
+    /// Deletes the object of a manifest if the work wrote it. Returns true if it is gone.
+    async fn take_back(&self, target: &TargetObject) -> bool {
         if !target.owned {
             return true;
         }
-        let recorded = self.recorded.get(&key(target)).copied().unwrap_or_default();
-        let resource: AppliedResource = target.applied(recorded);
-        match delete(self.agent, &resource, self.owner, Claim::Guarded).await {
-            Ok(gone) => gone == Gone::Yes,
+        let uid = self.recorded.get(&target.identity()).copied().unwrap_or_default();
+        let record = target.to_record(uid);
+        match delete(self.agent, &record, self.owner, Claim::RefusesForeign).await {
+            Ok(deletion) => deletion == Deletion::Done,
             Err(error) => {
-                tracing::warn!(?resource, %error, "cannot take back what is held back, will try again");
+                tracing::warn!(?record, %error, "cannot delete an object that is held back, will try again");
                 false
             }
         }
     }
 
-    /// Whether an object is the work's.
-    fn is_own(&self, target: &Target, live: &ObjectMeta) -> bool {
+    /// Whether an object belongs to the work.
+    fn belongs_to_work(&self, target: &TargetObject, live: &ObjectMeta) -> bool {
         let mut references = live.owner_references.iter().flatten();
+        let uid = self.recorded.get(&target.identity()).copied();
         references.any(|reference| reference.uid == self.owner.uid)
-            || wrote(
-                live,
-                &self.owner.manager(),
-                self.recorded.get(&key(target)).copied(),
-            )
+            || was_written(live, &self.owner.manager(), uid)
     }
 }
 
-/// What has to come before a write can succeed that failed so.
-fn waits_for(failure: &Failure, namespace: &str) -> Option<Wait> {
-    let says = |words: &str| failure.message().contains(words);
-    match failure.code()? {
-        404 if says("namespaces \"") => Some(Wait::Namespace(namespace.into())),
-        404 => Some(Wait::Kind),
-        403 if says(TERMINATING) => Some(Wait::Namespace(namespace.into())),
-        403 => Some(Wait::Permission),
+/// What has to happen before a write can succeed that failed so.
+fn prerequisite(failure: &ApplyFailure, namespace: &str) -> Option<Prerequisite> {
+    let ApplyFailure::Server(error) = failure else {
+        return None;
+    };
+    if is_namespace_missing(error) || is_namespace_terminating(error) {
+        return Some(Prerequisite::Namespace(namespace.into()));
+    }
+    match status_code(error)? {
+        404 => Some(Prerequisite::Kind),
+        403 => Some(Prerequisite::Permission),
         _ => None,
     }
 }
@@ -222,30 +227,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_waited_for() {
-        let namespace = Some(Wait::Namespace("web".into()));
-        for (code, message, wanted) in [
-            (404, "namespaces \"web\" not found", namespace.clone()),
+    fn failed_write_waits_for_what_is_missing() {
+        let namespace = Some(Prerequisite::Namespace("web".into()));
+        for (code, details, wanted) in [
             (
                 404,
-                "the server could not find the requested resource",
-                Some(Wait::Kind),
+                json!({"kind": "namespaces", "name": "web"}),
+                namespace.clone(),
             ),
             (
+                404,
+                json!({"kind": "configmaps", "name": "web"}),
+                Some(Prerequisite::Kind),
+            ),
+            (404, json!({}), Some(Prerequisite::Kind)),
+            (
                 403,
-                "configmaps \"a\" is forbidden: unable to create new content in namespace web because it is being terminated",
+                json!({"kind": "configmaps", "causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}),
                 namespace,
             ),
-            (
-                403,
-                "configmaps \"a\" is forbidden: User \"x\" cannot patch",
-                Some(Wait::Permission),
-            ),
-            (500, "no", None),
+            (403, json!({"kind": "configmaps"}), Some(Prerequisite::Permission)),
+            (500, json!({}), None),
         ] {
-            let said = json!({"kind": "Status", "status": "Failure", "code": code, "message": message, "reason": "R"});
-            let failure = Failure::from(kube::Error::Api(serde_json::from_value(said).unwrap()));
-            assert_eq!(waits_for(&failure, "web"), wanted, "{message}");
+            // Whatever the message says.
+            let message = "namespaces \"web\": unable to create new content in namespace";
+            let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": message,
+                "reason": "R", "details": details});
+            let failure = ApplyFailure::from(kube::Error::Api(serde_json::from_value(status).unwrap()));
+            assert_eq!(prerequisite(&failure, "web"), wanted, "{code} {details}");
         }
+        assert_eq!(prerequisite(&ApplyFailure::Conflict("no".into()), "web"), None);
     }
 }

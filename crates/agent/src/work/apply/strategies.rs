@@ -1,4 +1,4 @@
-//! Writes one object as its strategy says, with as few requests as that takes.
+//! Writes one object by its update strategy, with as few requests as possible.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
@@ -6,182 +6,64 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     core::DynamicObject,
 };
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use serde_json::{Map, Value, json};
 use writ_api::work::{
-    AppliedManifestWork, CONFIG_SPEC_HASH_ANNOTATION, IgnoreFieldCondition, ServerSideApply,
-    UpdateStrategyType,
+    CONFIG_SPEC_HASH_ANNOTATION, IgnoreFieldCondition, ServerSideApply, UpdateStrategyType,
 };
 use writ_controller::error::status_code;
-use writ_runtime::segment;
 
 use super::{
-    create, hex, ignore,
-    mapper::Kind,
-    plan::{Target, removal_patch, take_removals},
+    conflicts::check_not_foreign,
+    create,
+    ignored_fields::{applied_by, remove_ignored, replace_ignored},
+    managed_fields,
+    merge_fallback::{cannot_be_applied, create_or_merge},
     read::read,
-    replace::replace,
-    settle,
-    strangers::not_foreign,
-    takeover, untyped,
+    recreate::recreate,
 };
-use crate::Replacements;
-
-/// The owner of a work's objects.
-#[derive(Clone, Debug)]
-pub struct Owner {
-    /// The name of the AppliedManifestWork.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-}
-
-impl Owner {
-    /// The reference on an object.
-    pub fn reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: "work.open-cluster-management.io/v1".into(),
-            kind: "AppliedManifestWork".into(),
-            name: self.name.clone(),
-            uid: self.uid.clone(),
-            controller: None,
-            block_owner_deletion: None,
-        }
-    }
-
-    /// The field manager of strategy `Update`: one per work, so that works that share an object keep their own
-    /// fields and their own owner reference.
-    pub fn manager(&self) -> String {
-        Self::manager_of(&self.name)
-    }
-
-    /// The same, from the name of the AppliedManifestWork, which may not be there yet.
-    pub fn manager_of(name: &str) -> String {
-        let digest = hex(&Sha256::digest(name.as_bytes()));
-        format!("work-agent-{}", digest.get(..10).unwrap_or_default())
-    }
-}
-
-/// Whether a reference says that an object belongs to a work. Anybody may write a reference, and its name is looked up.
-pub fn is_applied_work(reference: &OwnerReference) -> bool {
-    reference.kind == "AppliedManifestWork"
-        && segment::is_subdomain(&reference.name)
-        && reference
-            .api_version
-            .starts_with("work.open-cluster-management.io/")
-}
-
-/// Whether a reference says that an object belongs to a NamespaceGrant.
-pub fn is_grant(reference: &OwnerReference) -> bool {
-    reference.kind == "NamespaceGrant"
-        && segment::is_subdomain(&reference.name)
-        && reference.api_version.starts_with("writ.dev/")
-}
-
-/// Whether a reference says that this agent put an object there, for a work or for a grant that a work brought.
-pub fn is_delivered(reference: &OwnerReference) -> bool {
-    is_applied_work(reference) || is_grant(reference)
-}
-
-impl From<&AppliedManifestWork> for Owner {
-    fn from(applied: &AppliedManifestWork) -> Self {
-        Self {
-            name: applied.metadata.name.clone().unwrap_or_default(),
-            uid: applied.metadata.uid.clone().unwrap_or_default(),
-        }
-    }
-}
-
-/// Why an object could not be written.
-#[derive(Debug)]
-pub enum Failure {
-    /// The ignored fields could not be found.
-    IgnoreFields(String),
-    /// Another manager owns a field; trying again does not help.
-    Conflict(String),
-    /// The object is there, no work put it there, and the manifest says not to take it over.
-    Foreign(String),
-    /// What it binds is there, no work put it there, and the manifest says that it binds its own permission's.
-    Held(String),
-    /// The server said no, or nothing.
-    Server(Box<kube::Error>),
-}
-
-impl From<kube::Error> for Failure {
-    fn from(error: kube::Error) -> Self {
-        Self::Server(Box::new(error))
-    }
-}
-
-impl Failure {
-    /// What a person reads.
-    pub fn message(&self) -> String {
-        match self {
-            Self::IgnoreFields(message)
-            | Self::Conflict(message)
-            | Self::Foreign(message)
-            | Self::Held(message) => message.clone(),
-            Self::Server(error) => match &**error {
-                kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-                other => other.to_string(),
-            },
-        }
-    }
-
-    /// The HTTP status code of the server's answer.
-    pub fn code(&self) -> Option<u16> {
-        match self {
-            Self::Server(error) => status_code(error),
-            Self::Conflict(_) => Some(409),
-            Self::IgnoreFields(_) | Self::Foreign(_) | Self::Held(_) => None,
-        }
-    }
-}
-
-/// The API of a kind in one namespace (empty for a cluster-scoped kind).
-pub fn api(client: &Client, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
-    if kind.namespaced {
-        Api::namespaced_with(client.clone(), namespace, &kind.resource)
-    } else {
-        Api::all_with(client.clone(), &kind.resource)
-    }
-}
+use crate::{
+    Replacements,
+    work::{
+        model::{ApplyFailure, TargetObject},
+        owner::{Owner, hex_sha256},
+    },
+};
 
 /// What is known of an object before it is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
-    /// What cannot be changed is made anew only if it may be deleted.
-    pub may_replace: Option<&'a Replacements>,
-    /// What the work did with it.
-    pub past: Past,
+pub struct WriteContext<'a> {
+    /// The lock under which it is recreated where an immutable field has to change; `None` if it may not be deleted.
+    pub may_recreate: Option<&'a Replacements>,
+    /// What the work did with it before.
+    pub history: History,
 }
 
 /// What a work did with an object before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Past {
-    /// Nothing, so that most likely it is not there.
-    Nothing,
-    /// It was written, by an agent that has ended since: most likely it is as it should be.
-    Written,
-    /// It was written, and now something is to be changed.
-    Changes,
+pub enum History {
+    /// Nothing: most likely it does not exist.
+    NeverWritten,
+    /// It was written by an agent process that has ended since: most likely it is as wanted.
+    WrittenBefore,
+    /// It was written by this process, and has to change.
+    Changed,
 }
 
-/// Writes the object; returns it as the server has it now. `None` if it is only to be read and is not there.
+/// Writes the object. Returns it as the server has it now; `None` if it is only read and does not exist.
 pub async fn write(
     client: &Client,
-    target: &Target,
+    target: &TargetObject,
     owner: &Owner,
-    known: Known<'_>,
-) -> Result<Option<DynamicObject>, Failure> {
-    let api = api(client, &target.kind, &target.namespace);
+    context: WriteContext<'_>,
+) -> Result<Option<DynamicObject>, ApplyFailure> {
+    let api = target.kind.api(client, &target.namespace);
     let written = match target.config.strategy.type_ {
-        // One that was written before belongs to the work no more.
+        // An object that was written before no longer belongs to the work.
         UpdateStrategyType::ReadOnly => match read(client, target).await? {
             Some(live) => live,
             None => return Ok(None),
         },
-        UpdateStrategyType::Update => update(client, &api, target, owner, known).await?,
+        UpdateStrategyType::Update => update(client, &api, target, owner, context).await?,
         UpdateStrategyType::CreateOnly => create_only(client, &api, target, owner).await?,
         UpdateStrategyType::ServerSideApply => {
             let options = target
@@ -193,18 +75,18 @@ pub async fn write(
             server_side_apply(client, &api, target, &options).await?
         }
     };
-    own(&api, target, owner, written).await.map(Some)
+    set_owner(&api, target, owner, written).await.map(Some)
 }
 
-/// Everything in the manifest is enforced by the server's own merge: fields of others stay, fields that left the
-/// manifest go, and an unchanged object is not written.
+/// The server's own merge enforces everything in the manifest: fields of other managers stay, fields that left the manifest
+/// are removed, and an unchanged object is not written.
 async fn update(
     client: &Client,
     api: &Api<DynamicObject>,
-    target: &Target,
+    target: &TargetObject,
     owner: &Owner,
-    known: Known<'_>,
-) -> Result<DynamicObject, Failure> {
+    context: WriteContext<'_>,
+) -> Result<DynamicObject, ApplyFailure> {
     let mut object = target.object.clone();
     if let Some(map) = object.as_object_mut() {
         map.remove("status");
@@ -217,32 +99,32 @@ async fn update(
     }
     let manager = owner.manager();
     if removals.is_empty() && create::is_plain(target, &object) {
-        match known.past {
-            Past::Nothing => {
+        match context.history {
+            History::NeverWritten => {
                 if let Some(created) = create::create(client, api, &object, &manager).await? {
                     return Ok(created);
                 }
-                // It is there, and came after it was looked for.
-                not_foreign(client, target, &manager, None).await?;
+                // It was created since it was checked for conflicts.
+                check_not_foreign(client, target, &manager, None).await?;
             }
-            Past::Written => {
+            History::WrittenBefore => {
                 let live = read(client, target).await?;
                 if let Some(live) = live.filter(|live| create::is_as_wanted(live, &object, &manager)) {
                     return Ok(live);
                 }
             }
-            Past::Changes => {}
+            History::Changed => {}
         }
     }
     let params = PatchParams::apply(&manager).force();
     let applied = match (
         api.patch(&target.name, &params, &Patch::Apply(&object)).await,
-        known.may_replace,
+        context.may_recreate,
     ) {
-        (Err(error), _) if untyped::cannot_be_applied(&error, target) => {
-            untyped::write(client, api, target, &object, &manager).await?
+        (Err(error), _) if cannot_be_applied(&error, target) => {
+            create_or_merge(client, api, target, &object, &manager).await?
         }
-        (Err(error), Some(replacements))
+        (Err(error), Some(lock))
             if status_code(&error) == Some(422)
                 && matches!(
                     (
@@ -252,10 +134,9 @@ async fn update(
                     ("", "Secret") | ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
                 ) =>
         {
-            // A Secret's type, the data of an immutable one, and the role of a binding cannot be changed: it is
-            // made anew.
-            let made = replace(api, target, &params, &object, replacements).await?;
-            take_over(api, target, &params, &object, made).await?
+            // The type of a Secret, the data of an immutable one, and the role of a binding cannot be changed.
+            let recreated = recreate(api, target, &params, &object, lock).await?;
+            take_over(api, target, &params, &object, recreated).await?
         }
         (applied, _) => take_over(api, target, &params, &object, applied?).await?,
     };
@@ -271,17 +152,17 @@ async fn update(
     }
 }
 
-/// What OCM's agent wrote before becomes ours, and what of it the manifest does not say goes.
+/// Takes over the fields that OCM's agent wrote before; those that the manifest omits are removed.
 async fn take_over(
     api: &Api<DynamicObject>,
-    target: &Target,
+    target: &TargetObject,
     params: &PatchParams,
     object: &Value,
     applied: DynamicObject,
-) -> Result<DynamicObject, Failure> {
+) -> Result<DynamicObject, ApplyFailure> {
     let manager = params.field_manager.as_deref().unwrap_or_default();
     let entries = applied.metadata.managed_fields.as_deref().unwrap_or_default();
-    let Some(merged) = takeover::merged(entries, manager) else {
+    let Some(merged) = managed_fields::merged(entries, manager) else {
         return Ok(applied);
     };
     let patch = json!({"metadata": {
@@ -298,9 +179,9 @@ async fn take_over(
 async fn create_only(
     client: &Client,
     api: &Api<DynamicObject>,
-    target: &Target,
+    target: &TargetObject,
     owner: &Owner,
-) -> Result<DynamicObject, Failure> {
+) -> Result<DynamicObject, ApplyFailure> {
     if let Some(live) = read(client, target).await? {
         return Ok(live);
     }
@@ -312,13 +193,13 @@ async fn create_only(
         metadata.insert("ownerReferences".into(), json!([owner.reference()]));
     }
     let object: DynamicObject = serde_json::from_value(object)
-        .map_err(|error| Failure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
+        .map_err(|error| ApplyFailure::IgnoreFields(format!("the manifest is not an object: {error}")))?;
     let params = PostParams {
         field_manager: Some(owner.manager()),
         ..PostParams::default()
     };
     match api.create(&params, &object).await {
-        // Somebody else was faster.
+        // Another writer was faster.
         Err(error) if status_code(&error) == Some(409) => Ok(api.get(&target.name).await?),
         other => Ok(other?),
     }
@@ -327,9 +208,9 @@ async fn create_only(
 async fn server_side_apply(
     client: &Client,
     api: &Api<DynamicObject>,
-    target: &Target,
+    target: &TargetObject,
     options: &ServerSideApply,
-) -> Result<DynamicObject, Failure> {
+) -> Result<DynamicObject, ApplyFailure> {
     let mut params = PatchParams::apply(&options.field_manager);
     params.force = options.force;
     let mut attempts = 0;
@@ -344,31 +225,31 @@ async fn server_side_apply(
             Err(kube::Error::Api(status))
                 if status.code == 409 && status.message.starts_with("Apply failed with ") =>
             {
-                return Err(Failure::Conflict(status.message.clone()));
+                return Err(ApplyFailure::Conflict(status.message.clone()));
             }
-            // Somebody changed it since it was read.
+            // It was changed since it was read.
             Err(error) if status_code(&error) == Some(409) && attempts < 5 => {}
             other => return Ok(other?),
         }
     }
 }
 
-/// What is applied of a manifest of which some fields are ignored once the object is there.
+/// The manifest as it is applied, if some of its fields are ignored once the object exists.
 async fn without_ignored(
     client: &Client,
-    target: &Target,
+    target: &TargetObject,
     options: &ServerSideApply,
     mut object: Value,
-) -> Result<Value, Failure> {
-    // What is always ignored does not count as a change of the manifest.
+) -> Result<Value, ApplyFailure> {
+    // A change of a field that is always ignored does not count as a change of the manifest.
     let mut counted = object.clone();
-    ignore::remove(
+    remove_ignored(
         &mut counted,
         &options.ignore_fields,
         IgnoreFieldCondition::OnSpokePresent,
     )
-    .map_err(Failure::IgnoreFields)?;
-    let hash = digest(&counted);
+    .map_err(ApplyFailure::IgnoreFields)?;
+    let hash = hex_sha256(counted.to_string().as_bytes());
     let live = read(client, target).await?;
     if let Some(live) = &live {
         let annotations = live.metadata.annotations.as_ref();
@@ -382,17 +263,17 @@ async fn without_ignored(
             &[IgnoreFieldCondition::OnSpokePresent]
         };
         let entries = live.metadata.managed_fields.as_deref().unwrap_or_default();
-        let ours = settle::applied_by(entries, &options.field_manager);
-        let there = serde_json::to_value(live).map_err(kube::Error::SerdeError)?;
-        object = settle::settle(&object, &there, ours, &options.ignore_fields, conditions)
-            .map_err(Failure::IgnoreFields)?;
+        let owned = applied_by(entries, &options.field_manager);
+        let live = serde_json::to_value(live).map_err(kube::Error::SerdeError)?;
+        object = replace_ignored(&object, &live, owned, &options.ignore_fields, conditions)
+            .map_err(ApplyFailure::IgnoreFields)?;
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
         if let Some(annotations) = annotations.as_object_mut() {
             annotations.insert(CONFIG_SPEC_HASH_ANNOTATION.into(), hash.into());
         }
-        // Only over what was read: a field that somebody changes in this moment is his.
+        // Only over the version that was read: a field that is changed in this moment belongs to its writer.
         if let Some(version) = live.and_then(|live| live.metadata.resource_version) {
             metadata.insert("resourceVersion".into(), version.into());
         }
@@ -400,17 +281,13 @@ async fn without_ignored(
     Ok(object)
 }
 
-fn digest(object: &Value) -> String {
-    hex(&Sha256::digest(object.to_string().as_bytes()))
-}
-
-/// Puts our owner reference on the object, or takes it off.
-async fn own(
+/// Adds our owner reference to the object, or removes it.
+async fn set_owner(
     api: &Api<DynamicObject>,
-    target: &Target,
+    target: &TargetObject,
     owner: &Owner,
     mut live: DynamicObject,
-) -> Result<DynamicObject, Failure> {
+) -> Result<DynamicObject, ApplyFailure> {
     for attempt in 0..5 {
         let Some(owners) = owners(live.metadata.owner_references.as_deref(), owner, target.owned) else {
             return Ok(live);
@@ -431,18 +308,62 @@ async fn own(
     Ok(live)
 }
 
-/// The owner references that an object should have; `None` if it has them.
-pub fn owners(current: Option<&[OwnerReference]>, owner: &Owner, ours: bool) -> Option<Vec<OwnerReference>> {
+/// The owner references of an object with or without this owner; `None` if they are so already.
+pub fn owners(
+    current: Option<&[OwnerReference]>,
+    owner: &Owner,
+    is_owned: bool,
+) -> Option<Vec<OwnerReference>> {
     let current = current.unwrap_or_default();
-    let has = current.iter().any(|reference| reference.uid == owner.uid);
-    if has == ours {
+    let has_owner = current.iter().any(|reference| reference.uid == owner.uid);
+    if has_owner == is_owned {
         return None;
     }
     let mut wanted = current.to_vec();
-    if ours {
+    if is_owned {
         wanted.push(owner.reference());
     } else {
         wanted.retain(|reference| reference.uid != owner.uid);
     }
     Some(wanted)
+}
+
+/// Takes the label and annotation keys out of a manifest that it asks to remove, by a `-` at their end.
+fn take_removals(object: &mut Value) -> Vec<(&'static str, String)> {
+    let mut removals = Vec::new();
+    for field in ["labels", "annotations"] {
+        let Some(map) = object
+            .get_mut("metadata")
+            .and_then(|metadata| metadata.get_mut(field))
+            .and_then(Value::as_object_mut)
+        else {
+            continue;
+        };
+        let marked: Vec<String> = map.keys().filter(|key| key.ends_with('-')).cloned().collect();
+        for key in marked {
+            map.remove(&key);
+            removals.push((field, key.trim_end_matches('-').to_owned()));
+        }
+    }
+    removals
+}
+
+/// A merge patch that removes those keys where the live object still has them.
+fn removal_patch(live: &Value, removals: &[(&'static str, String)]) -> Option<Value> {
+    let mut metadata = Map::new();
+    for (field, key) in removals {
+        let has = live
+            .get("metadata")
+            .and_then(|metadata| metadata.get(*field))
+            .is_some_and(|map| map.get(key).is_some());
+        if has {
+            let entry = metadata
+                .entry((*field).to_owned())
+                .or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(map) = entry {
+                map.insert(key.clone(), Value::Null);
+            }
+        }
+    }
+    (!metadata.is_empty()).then(|| json!({ "metadata": metadata }))
 }

@@ -1,15 +1,7 @@
 //! Which objects on the managed cluster matter to which work, and what was last seen of them.
 //!
-//! Nothing of an object's content is kept: a version, a generation and two hashes are enough to tell whether a
-//! change is ours, whether it can be drift, and whether it can change what is reported.
-
-mod fights;
-mod mark;
-mod scope;
-#[cfg(test)]
-mod tests;
-mod uid;
-mod unwatched;
+//! No content is kept: a version, a generation and two hashes tell whether a change is our own, whether it can be drift,
+//! and whether it can change what is reported.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -19,34 +11,41 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
+use writ_controller::ServedKind;
 
-use self::{
-    fights::Fights,
-    mark::{Seen, hash_of},
+use super::{
+    backoff::DriftBackoff,
+    last_seen::{Fingerprint, LastSeen, hash_uid, resource_version},
+    watch_scope::WatchScope,
 };
-pub use self::{mark::Mark, scope::Scope};
-use super::{Key, mapper::Kind};
+use crate::work::model::{Key, Name, OwnedObject};
 
-/// Who has to look, and after which delay.
-pub type Wake = (Key, Duration);
-
-/// Namespace (empty for a cluster-scoped object) and name. An object's name is held by everybody who asks about it.
-pub type Name = (Arc<str>, Arc<str>);
-
-/// An object that a work owned when it was last written or read.
+/// A work that has to run because an object changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Own {
-    /// Its uid.
-    pub uid: String,
-    /// Its resource version, if that is known to be nobody else's. Whoever names it in a request need not look first: if
-    /// anything has changed since, the server says so.
-    pub version: Option<String>,
+pub struct Wake {
+    /// The work.
+    pub key: Key,
+    /// When it runs: later for an object that another writer changes again and again.
+    pub delay: Duration,
+    /// Whether the work waits for objects of this kind, and this one is new: its retries start over, because it may take
+    /// the server a moment to act on the object.
+    pub is_awaited: bool,
 }
 
-/// What an object needs.
+impl Wake {
+    fn at_once(key: &Key) -> Self {
+        Self {
+            key: key.clone(),
+            delay: Duration::ZERO,
+            is_awaited: false,
+        }
+    }
+}
+
+/// The request that brings an object in line with its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// Nothing: it is as it was left.
+    /// None: it is as it was left.
     Nothing,
     /// Its status may have changed: read it.
     Read,
@@ -54,42 +53,41 @@ pub enum Need {
     Write,
 }
 
+/// What is known of one object for one work.
 #[derive(Debug, Default)]
-struct Watched {
-    mark: Option<Mark>,
-    need: Option<Need>,
+pub(super) struct WatchedObject {
+    pub(super) last_seen: Option<LastSeen>,
+    pub(super) need: Option<Need>,
     /// The newest version that an event showed.
-    latest: u64,
-    /// The version up to which the work's status tells what is there; `None` if nothing was told.
-    told: Option<u64>,
-    /// Whether a request about it is under way; its answer tells more than events meanwhile, our own echo included.
-    busy: bool,
+    pub(super) newest: u64,
+    /// The version up to which the work's status reports the object; `None` if nothing was reported.
+    pub(super) reported: Option<u64>,
+    /// Whether a request about it is under way. Its answer supersedes events that come meanwhile, our own echo included.
+    is_busy: bool,
     /// The newest version that was known when that request began.
-    begun: u64,
-    fights: Fights,
+    newest_at_begin: u64,
+    backoff: DriftBackoff,
 }
 
-/// Those to whom one object matters. It is nearly always one, and a map of one takes five times the room.
+/// The works interested in one object. Usually one, so a Vec is smaller than a map.
 #[derive(Debug, Default)]
-struct Keys(Vec<(Key, Watched)>);
+pub(super) struct InterestedWorks(pub(super) Vec<(Key, WatchedObject)>);
 
-impl Keys {
-    fn get(&self, key: &Key) -> Option<&Watched> {
-        self.0
-            .iter()
-            .find(|(known, _)| known == key)
-            .map(|(_, watched)| watched)
+impl InterestedWorks {
+    fn get(&self, key: &Key) -> Option<&WatchedObject> {
+        let mut works = self.0.iter();
+        works.find(|(known, _)| known == key).map(|(_, object)| object)
     }
 
-    fn get_mut(&mut self, key: &Key) -> Option<&mut Watched> {
-        let mut keys = self.0.iter_mut();
-        keys.find(|(known, _)| known == key).map(|(_, watched)| watched)
+    fn get_mut(&mut self, key: &Key) -> Option<&mut WatchedObject> {
+        let mut works = self.0.iter_mut();
+        works.find(|(known, _)| known == key).map(|(_, object)| object)
     }
 
     fn add(&mut self, key: &Key) {
         if self.get(key).is_none() {
             self.0.reserve_exact(1);
-            self.0.push((key.clone(), Watched::default()));
+            self.0.push((key.clone(), WatchedObject::default()));
         }
     }
 
@@ -99,355 +97,360 @@ impl Keys {
 }
 
 #[derive(Debug, Default)]
-struct OfKind {
-    objects: HashMap<Name, Keys>,
-    /// Those who wait for any change of this kind.
-    any: HashSet<Key>,
-    /// The namespace that was named last: the next one is mostly the same.
+pub(super) struct KindIndex {
+    pub(super) objects: HashMap<Name, InterestedWorks>,
+    /// The works that wait for any new object of this kind.
+    pub(super) awaited_by: HashSet<Key>,
+    /// The newest version that an event of this kind showed.
+    newest: u64,
+    /// The namespace that was named last: most objects share it with the one before, and then its text too.
     namespace: Option<Arc<str>>,
 }
 
-/// What matters to one key.
+/// What matters to one work.
 #[derive(Debug, Default, PartialEq)]
-struct Interest {
-    objects: HashSet<(Arc<Kind>, Name)>,
-    any: HashSet<Arc<Kind>>,
+pub(super) struct Interest {
+    pub(super) objects: HashSet<(Arc<ServedKind>, Name)>,
+    awaited: HashSet<Arc<ServedKind>>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    kinds: HashMap<ApiResource, OfKind>,
-    interests: HashMap<Key, Interest>,
+pub(super) struct Index {
+    pub(super) kinds: HashMap<ApiResource, KindIndex>,
+    pub(super) interests: HashMap<Key, Interest>,
 }
 
 /// The index. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Objects {
-    known: Arc<Mutex<Known>>,
+pub struct DriftIndex {
+    index: Arc<Mutex<Index>>,
 }
 
-impl Objects {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+impl DriftIndex {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says which objects matter to a key; those that mattered before and are not named any more are forgotten.
-    /// Returns whether anything changed.
-    pub fn interest(&self, key: &Key, wanted: &[(Arc<Kind>, Name)], any: &[Arc<Kind>]) -> bool {
+    /// Sets which objects matter to a work, and of which kinds it awaits any new object. What is known of an object is
+    /// forgotten with the interest in it. Returns true if anything changed.
+    pub fn set_interest(
+        &self,
+        key: &Key,
+        objects: &[(Arc<ServedKind>, Name)],
+        awaited: &[Arc<ServedKind>],
+    ) -> bool {
         let new = Interest {
-            objects: wanted.iter().cloned().collect(),
-            any: any.iter().cloned().collect(),
+            objects: objects.iter().cloned().collect(),
+            awaited: awaited.iter().cloned().collect(),
         };
-        let mut known = self.lock();
-        let mut interest = known.interests.remove(key).unwrap_or_default();
-        let changed = interest != new;
-        if changed {
+        let mut index = self.lock();
+        let mut interest = index.interests.remove(key).unwrap_or_default();
+        let has_changed = interest != new;
+        if has_changed {
             for (kind, name) in interest.objects.difference(&new.objects) {
-                known.drop_object(key, &kind.resource, name);
+                index.remove_object(key, &kind.resource, name);
             }
-            for kind in interest.any.difference(&new.any) {
-                known.drop_any(key, &kind.resource);
+            for kind in interest.awaited.difference(&new.awaited) {
+                index.stop_awaiting(key, &kind.resource);
             }
-            // What is known stays as it is: a name is kept once, however often it is named.
+            // What is known stays as it is: the text of a name is kept once, however often the object is named.
             interest.objects.retain(|object| new.objects.contains(object));
             for (kind, name) in new.objects {
                 if interest.objects.contains(&(kind.clone(), name.clone())) {
                     continue;
                 }
-                let name = known.shared(&kind.resource, name);
-                let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
+                let name = index.share_name(&kind.resource, name);
+                let of_kind = index.kinds.entry(kind.resource.clone()).or_default();
                 of_kind.objects.entry(name.clone()).or_default().add(key);
                 interest.objects.insert((kind, name));
             }
             interest.objects.shrink_to_fit();
-            for kind in &new.any {
-                let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
-                of_kind.any.insert(key.clone());
+            for kind in &new.awaited {
+                let of_kind = index.kinds.entry(kind.resource.clone()).or_default();
+                of_kind.awaited_by.insert(key.clone());
             }
-            interest.any = new.any;
+            interest.awaited = new.awaited;
         }
         if interest != Interest::default() {
-            known.interests.insert(key.clone(), interest);
+            index.interests.insert(key.clone(), interest);
         }
-        changed
+        has_changed
     }
 
-    /// One more object matters to a key. Returns whether that is new.
-    pub fn also(&self, key: &Key, kind: &Arc<Kind>, name: Name) -> bool {
-        let mut known = self.lock();
-        let name = known.shared(&kind.resource, name);
-        let interest = known.interests.entry(key.clone()).or_default();
+    /// Adds an object to those that matter to a work. Returns true if it is new.
+    pub fn add_interest(&self, key: &Key, kind: &Arc<ServedKind>, name: Name) -> bool {
+        let mut index = self.lock();
+        let name = index.share_name(&kind.resource, name);
+        let interest = index.interests.entry(key.clone()).or_default();
         if !interest.objects.insert((kind.clone(), name.clone())) {
             return false;
         }
-        let of_kind = known.kinds.entry(kind.resource.clone()).or_default();
+        let of_kind = index.kinds.entry(kind.resource.clone()).or_default();
         of_kind.objects.entry(name).or_default().add(key);
         true
     }
 
     /// The part of each kind that has to be watched.
-    pub fn scopes(&self) -> Vec<(ApiResource, Scope)> {
+    pub fn scopes(&self) -> Vec<(ApiResource, WatchScope)> {
         self.lock()
             .kinds
             .iter()
             .filter_map(|(resource, of_kind)| {
-                let scope = if of_kind.any.is_empty() {
-                    Scope::around(of_kind.objects.keys())
+                let scope = if of_kind.awaited_by.is_empty() {
+                    WatchScope::around(of_kind.objects.keys())
                 } else {
-                    Some(Scope::All)
+                    Some(WatchScope::All)
                 };
                 Some((resource.clone(), scope?))
             })
             .collect()
     }
 
-    /// A request about an object begins; [`Self::mark`] ends it.
-    pub fn begin(&self, key: &Key, resource: &ApiResource, name: &Name) {
-        if let Some(watched) = self.lock().watched(key, resource, name) {
-            watched.busy = true;
-            watched.begun = watched.latest;
+    /// A request about an object begins; [`Self::end_request`] ends it.
+    pub fn begin_request(&self, key: &Key, resource: &ApiResource, name: &Name) {
+        if let Some(object) = self.lock().object_mut(key, resource, name) {
+            object.is_busy = true;
+            object.newest_at_begin = object.newest;
         }
     }
 
-    /// Remembers what a write or a read left behind; `None` if it failed. Returns whether somebody changed the object
-    /// meanwhile, so that it has to be looked at again.
-    pub fn mark(&self, key: &Key, resource: &ApiResource, name: &Name, mark: Option<Mark>) -> bool {
-        let mut known = self.lock();
-        let Some(watched) = known.watched(key, resource, name) else {
+    /// Remembers the object as the server answered; `None` if the request failed. Returns true if another writer changed
+    /// the object meanwhile, so that the work has to run again.
+    pub fn end_request(
+        &self,
+        key: &Key,
+        resource: &ApiResource,
+        name: &Name,
+        last_seen: Option<LastSeen>,
+    ) -> bool {
+        let mut index = self.lock();
+        let Some(object) = index.object_mut(key, resource, name) else {
             return false;
         };
-        watched.busy = false;
-        let undone = watched.need == Some(Need::Write)
-            && watched.mark.is_some()
-            && mark
-                .as_ref()
-                .is_some_and(|mark| mark.seen.version > watched.begun);
-        if undone {
-            watched.fights.one_more();
+        object.is_busy = false;
+        let version = last_seen.as_ref().map(|last_seen| last_seen.fingerprint.version);
+        let was_corrected = object.need == Some(Need::Write)
+            && object.last_seen.is_some()
+            && version.is_some_and(|version| version > object.newest_at_begin);
+        if was_corrected {
+            object.backoff.count_correction();
         }
-        let newer = mark
-            .as_ref()
-            .is_some_and(|mark| watched.latest > mark.seen.version);
-        watched.need = newer.then_some(Need::Write);
-        watched.told = mark.as_ref().map(|mark| mark.seen.version);
-        watched.mark = mark;
-        newer
+        let has_changed = version.is_some_and(|version| object.newest > version);
+        object.need = has_changed.then_some(Need::Write);
+        object.reported = version;
+        object.last_seen = last_seen;
+        has_changed
     }
 
-    /// The mark, if there is one.
-    pub fn get(&self, key: &Key, resource: &ApiResource, name: &Name) -> Option<Mark> {
-        self.lock()
-            .kinds
-            .get(resource)?
-            .objects
-            .get(name)?
-            .get(key)?
-            .mark
-            .clone()
+    /// The object as it was last written or read.
+    pub fn last_seen(&self, key: &Key, resource: &ApiResource, name: &Name) -> Option<LastSeen> {
+        self.lock().object(key, resource, name)?.last_seen.clone()
     }
 
-    /// The newest version of an object that an event showed, if that is more than was told of it.
-    pub fn untold(&self, key: &Key, resource: &ApiResource, name: &Name) -> Option<u64> {
-        let mut known = self.lock();
-        let Some(watched) = known.watched(key, resource, name) else {
+    /// The newest version of an object that an event showed, if that is newer than what was reported.
+    pub fn unreported_version(&self, key: &Key, resource: &ApiResource, name: &Name) -> Option<u64> {
+        let index = self.lock();
+        let Some(object) = index.object(key, resource, name) else {
             return Some(0);
         };
-        let news = watched.told.is_none_or(|told| told < watched.latest);
-        news.then_some(watched.latest)
+        let is_newer = object.reported.is_none_or(|reported| reported < object.newest);
+        is_newer.then_some(object.newest)
     }
 
-    /// Remembers up to which version it was told what is there, without a claim on the object; `None` if nothing is.
-    pub fn tell(&self, key: &Key, resource: &ApiResource, name: &Name, version: Option<u64>) {
-        if let Some(watched) = self.lock().watched(key, resource, name) {
-            watched.told = version;
+    /// Remembers up to which version the object was reported without being written; `None` if it was not.
+    pub fn mark_reported(&self, key: &Key, resource: &ApiResource, name: &Name, version: Option<u64>) {
+        if let Some(object) = self.lock().object_mut(key, resource, name) {
+            object.reported = version;
         }
     }
 
     /// The object, if it belonged to this AppliedManifestWork when it was last written or read.
-    pub fn own(&self, key: &Key, resource: &ApiResource, name: &Name, owner: &str) -> Option<Own> {
-        let known = self.lock();
-        let watched = known.kinds.get(resource)?.objects.get(name)?.get(key)?;
-        let mark = watched.mark.as_ref().filter(|mark| mark.owned)?;
-        let current = mark.seen.version != 0 && watched.latest <= mark.seen.version;
-        let exact = current && mark.sole_owner == Some(hash_of(owner));
-        Some(Own {
-            uid: mark.uid.to_string(),
-            version: exact.then(|| mark.seen.version.to_string()),
+    pub fn owned_object(
+        &self,
+        key: &Key,
+        resource: &ApiResource,
+        name: &Name,
+        owner_uid: &str,
+    ) -> Option<OwnedObject> {
+        let index = self.lock();
+        let object = index.object(key, resource, name)?;
+        let last_seen = object.last_seen.as_ref().filter(|last_seen| last_seen.is_owned)?;
+        let version = last_seen.fingerprint.version;
+        let is_current = version != 0 && object.newest <= version;
+        let is_exact = is_current && last_seen.sole_owner == Some(hash_uid(owner_uid));
+        Some(OwnedObject {
+            uid: last_seen.uid.to_string(),
+            version: is_exact.then(|| version.to_string()),
         })
     }
 
-    /// What the object needs, if the work wants it as this hash says.
+    /// What an object needs, if the work asks for what this is the hash of.
     pub fn need(&self, key: &Key, resource: &ApiResource, name: &Name, wanted: u64) -> Need {
-        let known = self.lock();
-        let watched = known
-            .kinds
-            .get(resource)
-            .and_then(|of_kind| of_kind.objects.get(name))
-            .and_then(|keys| keys.get(key));
-        match watched {
-            Some(Watched {
-                mark: Some(mark),
+        match self.lock().object(key, resource, name) {
+            Some(WatchedObject {
+                last_seen: Some(last_seen),
                 need,
                 ..
-            }) if mark.wanted == wanted => need.unwrap_or(Need::Nothing),
+            }) if last_seen.wanted == wanted => need.unwrap_or(Need::Nothing),
             _ => Need::Write,
         }
     }
 
-    /// Takes in that an object was seen; returns who has to look.
-    pub fn seen(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Wake> {
-        self.event(resource, metadata, false)
+    /// Takes in a new or changed object.
+    pub fn object_changed(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Wake> {
+        self.take_event(resource, metadata, false)
     }
 
-    /// Takes in that an object was deleted; returns who has to look.
-    pub fn deleted(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Wake> {
-        self.event(resource, metadata, true)
+    /// Takes in that an object was deleted.
+    pub fn object_deleted(&self, resource: &ApiResource, metadata: &ObjectMeta) -> Vec<Wake> {
+        self.take_event(resource, metadata, true)
     }
 
-    fn event(&self, resource: &ApiResource, metadata: &ObjectMeta, deleted: bool) -> Vec<Wake> {
-        let mut known = self.lock();
-        let Some(of_kind) = known.kinds.get_mut(resource) else {
+    fn take_event(&self, resource: &ApiResource, metadata: &ObjectMeta, is_deleted: bool) -> Vec<Wake> {
+        let mut index = self.lock();
+        let Some(of_kind) = index.kinds.get_mut(resource) else {
             return Vec::new();
         };
-        let now = |key: &Key| (key.clone(), Duration::ZERO);
-        let mut wake: Vec<Wake> = of_kind.any.iter().map(now).collect();
-        let name = name_of(metadata);
-        let seen = Seen::of(metadata);
-        let keys = of_kind.objects.get_mut(&name).map(|keys| &mut keys.0);
-        for (key, watched) in keys.into_iter().flatten() {
-            watched.latest = watched.latest.max(seen.version);
-            if watched.busy && seen.version != 0 {
+        let version = resource_version(metadata.resource_version.as_deref());
+        let is_news = version > of_kind.newest;
+        of_kind.newest = of_kind.newest.max(version);
+        let awaiting = of_kind.awaited_by.iter().map(|key| Wake {
+            is_awaited: is_news,
+            ..Wake::at_once(key)
+        });
+        let mut wake: Vec<Wake> = awaiting.collect();
+        let Some(works) = of_kind.objects.get_mut(&name_of(metadata)) else {
+            return wake;
+        };
+        let seen = Fingerprint::of(metadata);
+        for (key, object) in &mut works.0 {
+            object.newest = object.newest.max(version);
+            if object.is_busy && version != 0 {
                 continue;
             }
-            let need = match &watched.mark {
-                // Nothing is known of it: whoever waits for it to appear or to go wants to know.
+            let need = match &object.last_seen {
+                // Not written yet: the work may wait for it to appear, or to go.
                 None => Need::Write,
-                Some(mark) if !deleted && seen.version <= mark.seen.version && seen.version != 0 => continue,
-                Some(mark) if deleted || !mark.seen.same_spec(&seen) => Need::Write,
-                Some(mark) if mark.reads_content => Need::Read,
+                Some(last) if !is_deleted && version <= last.fingerprint.version && version != 0 => continue,
+                Some(last) if is_deleted || !last.fingerprint.has_same_spec(&seen) => Need::Write,
+                Some(last) if last.reads_content => Need::Read,
                 Some(_) => {
-                    if let Some(mark) = &mut watched.mark {
-                        mark.seen = seen;
+                    if let Some(last) = &mut object.last_seen {
+                        last.fingerprint = seen;
                     }
                     continue;
                 }
             };
-            watched.need = watched.need.max(Some(need));
-            let delay = match (need, &watched.mark) {
-                (Need::Write, Some(_)) => watched.fights.delay(),
+            object.need = object.need.max(Some(need));
+            let delay = match (need, &object.last_seen) {
+                (Need::Write, Some(_)) => object.backoff.delay(),
                 _ => Duration::ZERO,
             };
-            wake.push((key.clone(), delay));
+            wake.push(Wake {
+                delay,
+                ..Wake::at_once(key)
+            });
         }
         wake
     }
 
-    /// After a complete listing of a scope: whatever was not in it is gone; returns who has to look.
-    pub fn listed(&self, resource: &ApiResource, scope: &Scope, present: &BTreeSet<Name>) -> Vec<Wake> {
-        let mut known = self.lock();
-        let Some(of_kind) = known.kinds.get_mut(resource) else {
+    /// Takes in that a scope was listed completely: what is not among `present` is gone.
+    pub fn listing_completed(
+        &self,
+        resource: &ApiResource,
+        scope: &WatchScope,
+        present: &BTreeSet<Name>,
+    ) -> Vec<Wake> {
+        let mut index = self.lock();
+        let Some(of_kind) = index.kinds.get_mut(resource) else {
             return Vec::new();
         };
         let mut wake = Vec::new();
-        for (name, keys) in &mut of_kind.objects {
-            if !scope.contains(name) || present.contains(name) {
-                continue;
-            }
-            for (key, watched) in &mut keys.0 {
-                if watched.mark.is_some() {
-                    watched.need = Some(Need::Write);
-                    wake.push((key.clone(), Duration::ZERO));
-                }
+        let gone = of_kind
+            .objects
+            .iter_mut()
+            .filter(|(name, _)| scope.contains(name) && !present.contains(*name));
+        for (key, object) in gone.flat_map(|(_, works)| &mut works.0) {
+            if object.last_seen.is_some() {
+                object.need = Some(Need::Write);
+                wake.push(Wake::at_once(key));
             }
         }
         wake
     }
 
-    /// Whether a key waits for any change of this kind.
-    pub fn awaits(&self, key: &Key, resource: &ApiResource) -> bool {
-        let known = self.lock();
-        known
-            .kinds
-            .get(resource)
-            .is_some_and(|of_kind| of_kind.any.contains(key))
+    /// Whether the object matters to this work.
+    pub fn is_interested(&self, key: &Key, resource: &ApiResource, name: &Name) -> bool {
+        self.lock().object(key, resource, name).is_some()
     }
 
-    /// Whether the object matters to this key.
-    pub fn matters_to(&self, key: &Key, resource: &ApiResource, name: &Name) -> bool {
-        let known = self.lock();
-        let of_kind = known.kinds.get(resource);
-        of_kind.is_some_and(|of_kind| {
-            of_kind
-                .objects
-                .get(name)
-                .is_some_and(|keys| keys.get(key).is_some())
-        })
-    }
-
-    /// Whether anybody knows this object.
-    pub fn knows(&self, resource: &ApiResource, name: &Name) -> bool {
-        self.lock()
-            .kinds
-            .get(resource)
-            .is_some_and(|of_kind| of_kind.objects.contains_key(name))
+    /// Whether the object matters to any work.
+    pub fn is_known(&self, resource: &ApiResource, name: &Name) -> bool {
+        let index = self.lock();
+        let of_kind = index.kinds.get(resource);
+        of_kind.is_some_and(|of_kind| of_kind.objects.contains_key(name))
     }
 }
 
-impl Known {
-    /// The same name, as far as it is kept already: by whoever else the object matters to, or for its namespace by the
-    /// last one of the kind that was named.
-    fn shared(&mut self, resource: &ApiResource, name: Name) -> Name {
+impl Index {
+    /// The same name, with its text shared: with other works interested in the object, or with the last namespace of the
+    /// kind that was named.
+    fn share_name(&mut self, resource: &ApiResource, name: Name) -> Name {
         let Some(of_kind) = self.kinds.get_mut(resource) else {
             return name;
         };
-        if let Some((kept, _)) = of_kind.objects.get_key_value(&name) {
-            return kept.clone();
+        if let Some((known, _)) = of_kind.objects.get_key_value(&name) {
+            return known.clone();
         }
         match &of_kind.namespace {
-            Some(namespace) if *namespace == name.0 => (namespace.clone(), name.1),
+            Some(namespace) if *namespace == name.namespace => Name::new(namespace.clone(), name.name),
             _ => {
-                of_kind.namespace = Some(name.0.clone());
+                of_kind.namespace = Some(name.namespace.clone());
                 name
             }
         }
     }
 
-    fn watched(&mut self, key: &Key, resource: &ApiResource, name: &Name) -> Option<&mut Watched> {
+    fn object(&self, key: &Key, resource: &ApiResource, name: &Name) -> Option<&WatchedObject> {
+        self.kinds.get(resource)?.objects.get(name)?.get(key)
+    }
+
+    fn object_mut(&mut self, key: &Key, resource: &ApiResource, name: &Name) -> Option<&mut WatchedObject> {
         self.kinds.get_mut(resource)?.objects.get_mut(name)?.get_mut(key)
     }
 
-    fn drop_object(&mut self, key: &Key, resource: &ApiResource, name: &Name) {
+    fn remove_object(&mut self, key: &Key, resource: &ApiResource, name: &Name) {
         let Some(of_kind) = self.kinds.get_mut(resource) else {
             return;
         };
-        if let Some(keys) = of_kind.objects.get_mut(name) {
-            keys.remove(key);
-            if keys.0.is_empty() {
+        if let Some(works) = of_kind.objects.get_mut(name) {
+            works.remove(key);
+            if works.0.is_empty() {
                 of_kind.objects.remove(name);
             }
         }
-        self.drop_kind(resource);
+        self.remove_unused_kind(resource);
     }
 
-    fn drop_any(&mut self, key: &Key, resource: &ApiResource) {
+    fn stop_awaiting(&mut self, key: &Key, resource: &ApiResource) {
         if let Some(of_kind) = self.kinds.get_mut(resource) {
-            of_kind.any.remove(key);
+            of_kind.awaited_by.remove(key);
         }
-        self.drop_kind(resource);
+        self.remove_unused_kind(resource);
     }
 
-    fn drop_kind(&mut self, resource: &ApiResource) {
-        let unused = |of_kind: &OfKind| of_kind.objects.is_empty() && of_kind.any.is_empty();
-        if self.kinds.get(resource).is_some_and(unused) {
+    fn remove_unused_kind(&mut self, resource: &ApiResource) {
+        let is_unused = |of_kind: &KindIndex| of_kind.objects.is_empty() && of_kind.awaited_by.is_empty();
+        if self.kinds.get(resource).is_some_and(is_unused) {
             self.kinds.remove(resource);
         }
     }
 }
 
-/// Namespace and name of an object.
+/// The name in an object's metadata.
 pub fn name_of(metadata: &ObjectMeta) -> Name {
-    (
-        metadata.namespace.clone().unwrap_or_default().into(),
-        metadata.name.clone().unwrap_or_default().into(),
+    Name::new(
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
     )
 }

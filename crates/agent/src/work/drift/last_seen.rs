@@ -1,37 +1,42 @@
-//! What is remembered of an object: enough to tell whether a change is ours and can matter.
+//! What is remembered of an object: enough to tell whether a change is our own write, and whether it can matter.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::uid::Uid;
-use crate::work::{apply::is_delivered, cache::version};
+use super::uid::PackedUid;
+use crate::work::owner::is_delivered;
 
-/// What was last written or read of an object.
+/// A resource version as a number; servers count upwards, so a larger one is newer. 0 if it is none.
+pub fn resource_version(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// An object as it was last written or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The hash of what the work wants.
+pub struct LastSeen {
+    /// The hash of what the work asked for.
     pub wanted: u64,
     /// The object's uid.
-    pub uid: Uid,
-    pub(super) seen: Seen,
-    /// The hash of the uid of its AppliedManifestWork, if it belongs to exactly one.
+    pub uid: PackedUid,
+    pub(super) fingerprint: Fingerprint,
+    /// The hash of the uid of its AppliedManifestWork, if it has exactly one.
     pub(super) sole_owner: Option<u64>,
-    /// Whether it belonged to the work's own AppliedManifestWork.
-    pub(super) owned: bool,
-    /// Whether any change of the content matters, not only one that can be drift.
+    /// Whether the work's own AppliedManifestWork owned it.
+    pub(super) is_owned: bool,
+    /// Whether any change of its content matters, not only one that can be drift.
     pub(super) reads_content: bool,
 }
 
-/// What a version of an object looks like from outside.
+/// The metadata of one version of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Fingerprint {
     pub(super) version: u64,
     generation: Option<i64>,
     metadata: u64,
 }
 
-impl Seen {
+impl Fingerprint {
     pub(super) fn of(metadata: &ObjectMeta) -> Self {
         let mut hasher = DefaultHasher::new();
         metadata.labels.hash(&mut hasher);
@@ -43,28 +48,28 @@ impl Seen {
             owner.uid.hash(&mut hasher);
         }
         Self {
-            version: version(metadata.resource_version.as_deref()),
+            version: resource_version(metadata.resource_version.as_deref()),
             generation: metadata.generation,
             metadata: hasher.finish(),
         }
     }
 
-    /// Whether only the status can differ: the server counts changes of anything else.
-    pub(super) fn same_spec(&self, other: &Self) -> bool {
+    /// Whether only the status can differ: any other change raises the generation or changes the metadata.
+    pub(super) fn has_same_spec(&self, other: &Self) -> bool {
         self.generation.is_some() && self.generation == other.generation && self.metadata == other.metadata
     }
 }
 
-impl Mark {
-    /// What the server answered to a write or a read.
-    pub fn of(metadata: &ObjectMeta, wanted: u64, reads_content: bool, owner: &str) -> Self {
+impl LastSeen {
+    /// The server's answer to a write or a read for this owner.
+    pub fn of(metadata: &ObjectMeta, wanted: u64, reads_content: bool, owner_uid: &str) -> Self {
         let mut references = metadata.owner_references.iter().flatten();
         Self {
             wanted,
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
-            seen: Seen::of(metadata),
+            fingerprint: Fingerprint::of(metadata),
             sole_owner: sole_owner(metadata),
-            owned: references.any(|reference| reference.uid == owner),
+            is_owned: references.any(|reference| reference.uid == owner_uid),
             reads_content,
         }
     }
@@ -74,10 +79,10 @@ fn sole_owner(metadata: &ObjectMeta) -> Option<u64> {
     let references = metadata.owner_references.iter().flatten();
     let mut works = references.filter(|reference| is_delivered(reference));
     let only = works.next()?;
-    works.next().is_none().then(|| hash_of(&only.uid))
+    works.next().is_none().then(|| hash_uid(&only.uid))
 }
 
-pub(super) fn hash_of(uid: &str) -> u64 {
+pub(super) fn hash_uid(uid: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);
     hasher.finish()

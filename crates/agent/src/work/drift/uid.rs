@@ -1,26 +1,26 @@
-//! Uids, packed: an agent keeps one for each object that it delivers.
+//! Uids as 16 bytes: an agent keeps one for each object that it delivers.
 
 use std::fmt;
 
-/// The uid of an object. What servers make takes no room of its own.
+/// The uid of an object. A uid in the usual form needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uid(Result<[u8; 16], Box<str>>);
+pub struct PackedUid(Result<[u8; 16], Box<str>>);
 
-impl From<&str> for Uid {
+impl From<&str> for PackedUid {
     fn from(text: &str) -> Self {
         Self(packed(text).ok_or_else(|| text.into()))
     }
 }
 
-/// The bytes of a uid that is written as all are: lower-case hexadecimal digits in five groups.
+/// The bytes of a uid in the usual form: lower-case hexadecimal digits in five groups.
 fn packed(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let number = u128::from_str_radix(&digits, 16).ok()?;
-    let uid = Uid(Ok(number.to_be_bytes()));
+    let uid = PackedUid(Ok(number.to_be_bytes()));
     (uid.to_string() == text).then(|| number.to_be_bytes())
 }
 
-impl fmt::Display for Uid {
+impl fmt::Display for PackedUid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = match &self.0 {
             Ok(bytes) => bytes,
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_uid_is_kept_as_it_is_written() {
+    fn packed_uid_prints_as_it_was_given() {
         for (text, packed) in [
             ("0c3f7a52-8f0e-4b7e-9d0a-00ff10a0b0c0", true),
             ("00000000-0000-0000-0000-000000000000", true),
@@ -52,10 +52,10 @@ mod tests {
             ("u1", false),
             ("", false),
         ] {
-            let uid = Uid::from(text);
+            let uid = PackedUid::from(text);
             assert_eq!(uid.to_string(), text);
             assert_eq!(uid.0.is_ok(), packed, "{text}");
         }
-        assert_eq!(size_of::<Uid>(), 24);
+        assert_eq!(size_of::<PackedUid>(), 24);
     }
 }

@@ -1,4 +1,4 @@
-//! What has to be known of objects where the agent may not watch a whole kind.
+//! What the index knows of objects where the agent may not watch a whole kind.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -7,60 +7,64 @@ use std::{
 
 use kube::core::ApiResource;
 
-use super::{Key, Name, Need, Objects, Scope};
+use super::{
+    index::{DriftIndex, Need},
+    watch_scope::WatchScope,
+};
+use crate::work::model::{Key, Name};
 
-impl Objects {
-    /// Whether objects of this kind matter to anybody.
-    pub fn has(&self, resource: &ApiResource) -> bool {
-        let known = self.lock();
-        let of_kind = known.kinds.get(resource);
+impl DriftIndex {
+    /// Whether any work has objects of this kind.
+    pub fn has_objects(&self, resource: &ApiResource) -> bool {
+        let index = self.lock();
+        let of_kind = index.kinds.get(resource);
         of_kind.is_some_and(|of_kind| !of_kind.objects.is_empty())
     }
 
     /// For each namespace with objects of this kind, the part of it that has to be watched; the namespace of
     /// cluster-scoped objects is empty.
-    pub fn parts(&self, resource: &ApiResource) -> BTreeMap<Arc<str>, Scope> {
-        let known = self.lock();
+    pub fn scopes_by_namespace(&self, resource: &ApiResource) -> BTreeMap<Arc<str>, WatchScope> {
+        let index = self.lock();
         let mut by_namespace: BTreeMap<Arc<str>, Vec<&Name>> = BTreeMap::new();
-        let of_kind = known.kinds.get(resource);
+        let of_kind = index.kinds.get(resource);
         for name in of_kind.into_iter().flat_map(|of_kind| of_kind.objects.keys()) {
-            by_namespace.entry(name.0.clone()).or_default().push(name);
+            by_namespace.entry(name.namespace.clone()).or_default().push(name);
         }
         by_namespace
             .into_iter()
-            .filter_map(|(namespace, names)| Some((namespace, Scope::around(names.into_iter())?)))
+            .filter_map(|(namespace, names)| Some((namespace, WatchScope::around(names.into_iter())?)))
             .collect()
     }
 
-    /// Those to whom such objects of a kind matter.
-    pub fn holders(&self, resource: &ApiResource, such: impl Fn(&Name) -> bool) -> HashSet<Key> {
-        let known = self.lock();
-        let of_kind = known.kinds.get(resource);
+    /// The works with objects of a kind that have such names.
+    pub fn keys_for(&self, resource: &ApiResource, is_meant: impl Fn(&Name) -> bool) -> HashSet<Key> {
+        let index = self.lock();
+        let of_kind = index.kinds.get(resource);
         let objects = of_kind.into_iter().flat_map(|of_kind| &of_kind.objects);
         objects
-            .filter(|(name, _)| such(name))
-            .flat_map(|(_, keys)| keys.0.iter().map(|(key, _)| key.clone()))
+            .filter(|(name, _)| is_meant(name))
+            .flat_map(|(_, works)| works.0.iter().map(|(key, _)| key.clone()))
             .collect()
     }
 
-    /// Such objects of a kind may have changed, as nobody watches them; returns who has to look.
-    pub fn doubt(&self, resource: &ApiResource, such: impl Fn(&Name) -> bool) -> HashSet<Key> {
-        let mut known = self.lock();
-        let of_kind = known.kinds.get_mut(resource);
+    /// Objects of a kind that are not watched may have changed: they are written and reported anew. Returns their works.
+    pub fn distrust(&self, resource: &ApiResource, is_meant: impl Fn(&Name) -> bool) -> HashSet<Key> {
+        let mut index = self.lock();
+        let of_kind = index.kinds.get_mut(resource);
         let objects = of_kind.into_iter().flat_map(|of_kind| &mut of_kind.objects);
-        let mut wake = HashSet::new();
-        for (key, watched) in objects
-            .filter(|(name, _)| such(name))
-            .flat_map(|(_, keys)| &mut keys.0)
+        let mut keys = HashSet::new();
+        for (key, object) in objects
+            .filter(|(name, _)| is_meant(name))
+            .flat_map(|(_, works)| &mut works.0)
         {
-            if let Some(mark) = &watched.mark {
-                watched.need = Some(Need::Write);
-                // A write that changes nothing undoes nothing.
-                watched.latest = watched.latest.max(mark.seen.version);
+            if let Some(last_seen) = &object.last_seen {
+                object.need = Some(Need::Write);
+                // A write that changes nothing corrects no drift.
+                object.newest = object.newest.max(last_seen.fingerprint.version);
             }
-            watched.told = None;
-            wake.insert(key.clone());
+            object.reported = None;
+            keys.insert(key.clone());
         }
-        wake
+        keys
     }
 }

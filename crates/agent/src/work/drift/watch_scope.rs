@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::Name;
+use crate::work::model::Name;
 
-/// The part of a kind that is watched; wider is larger.
+/// The part of a kind that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum WatchScope {
     /// One object.
     Object(Name),
     /// One namespace.
@@ -15,35 +15,35 @@ pub enum Scope {
     All,
 }
 
-impl Scope {
+impl WatchScope {
     /// Whether an object is in this part.
     pub fn contains(&self, name: &Name) -> bool {
         match self {
             Self::Object(only) => only == name,
-            Self::Namespace(namespace) => namespace == &name.0,
+            Self::Namespace(namespace) => namespace == &name.namespace,
             Self::All => true,
         }
     }
 
-    /// Whether this part holds all of the other.
+    /// Whether this part includes all of the other.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) => true,
-            (Self::Namespace(a), Self::Namespace(b) | Self::Object((b, _))) => a == b,
+            (Self::Namespace(a), Self::Namespace(b) | Self::Object(Name { namespace: b, .. })) => a == b,
             (Self::Object(a), Self::Object(b)) => a == b,
             (Self::Object(_), _) | (Self::Namespace(_), Self::All) => false,
         }
     }
 
-    /// The smallest part that holds these objects.
-    pub(super) fn around<'a>(mut names: impl Iterator<Item = &'a Name>) -> Option<Self> {
+    /// The smallest part that includes these objects; `None` if there are none.
+    pub fn around<'a>(mut names: impl Iterator<Item = &'a Name>) -> Option<Self> {
         let first = names.next()?;
         let mut scope = Self::Object(first.clone());
         for name in names {
-            if name.0.is_empty() || name.0 != first.0 {
+            if name.namespace.is_empty() || name.namespace != first.namespace {
                 return Some(Self::All);
             }
-            scope = Self::Namespace(first.0.clone());
+            scope = Self::Namespace(first.namespace.clone());
         }
         Some(scope)
     }

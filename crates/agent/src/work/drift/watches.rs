@@ -1,144 +1,155 @@
-//! Metadata-only watches on the kinds that were applied. They hold no cache: an event is compared and dropped.
+//! Which watches run on the kinds of which works have objects.
 //!
-//! There is one watch per kind, as wide as it must be. While the agent may not watch that much, there is one for each
-//! namespace in which works have objects of the kind. What it may not watch there either is looked at from time to
-//! time, and the works say so. A change of RBAC lets it try again.
-
-pub mod blind;
-mod part;
-#[cfg(test)]
-mod tests;
+//! One watch per kind, as wide as needed. While the agent may not watch that much, one for each namespace in which works
+//! have objects of the kind. Objects that it may not watch there either are polled, and their works report that. A
+//! change of RBAC lets every refused watch try again.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
     time::Duration,
 };
 
 use kube::{Client, core::ApiResource};
-use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
-use writ_controller::queue::Queue;
+use writ_controller::{ServedKind, queue::Queue};
 
-use self::{
-    blind::{Blind, Why},
-    part::Part,
-};
 use super::{
-    Key,
-    mapper::Kind,
-    objects::{Name, Objects, Scope},
+    index::DriftIndex,
+    watch_scope::WatchScope,
+    watch_stream::{StreamOwner, StreamState, WatchStream},
 };
+use crate::work::model::{Key, Name};
 
-/// How long a watch that nobody needs is kept: what was just taken away often comes back, and a watch that starts
-/// costs a connection and a list.
+/// How long a watch that is no longer needed is kept: an object that was just removed often comes back, and a watch that
+/// starts costs a connection and a list.
 const LINGERS: Duration = Duration::from_mins(1);
 
 /// In how many namespaces a kind is watched one by one: each watch is a request that stays open.
 pub const MAX_NAMESPACES: usize = 100;
 
-/// How often what may not be watched is looked at, unless the agent is told otherwise. OCM's agents look at everything
-/// about as often.
-pub const LOOKS: Duration = Duration::from_mins(5);
+/// How often unwatched objects are polled, unless an option says otherwise. OCM's agents poll every object about as often.
+pub const POLL: Duration = Duration::from_mins(5);
 
-/// And at most so often.
-pub const MIN_LOOKS: Duration = Duration::from_secs(1);
+/// The shortest period of polling.
+pub const MIN_POLL: Duration = Duration::from_secs(1);
 
-/// What a watch says of itself.
-#[derive(Default)]
-struct State {
-    /// Whether its last attempt failed.
-    fails: AtomicBool,
-    /// Whether the agent has not the right to watch this.
-    refused: AtomicBool,
-    /// Whether that is because nobody can.
-    unwatchable: AtomicBool,
-    /// Rights have changed.
-    again: Notify,
+/// Why changes of an object are not watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnwatchedReason {
+    /// The agent may not.
+    Refused,
+    /// It may not in all namespaces at once, and there are too many to watch them one by one.
+    TooMany,
+    /// The server offers no watch on this kind.
+    Unwatchable,
 }
 
-struct Running {
-    scope: Scope,
-    state: Arc<State>,
+/// Objects of one kind in one namespace that are not watched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnwatchedObjects {
+    /// Why not.
+    pub reason: UnwatchedReason,
+    /// The resource, with its group.
+    pub resource: String,
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+}
+
+impl UnwatchedObjects {
+    /// The objects of a kind in the namespace of one of them.
+    pub fn beside(resource: &ApiResource, name: &Name, reason: UnwatchedReason) -> Self {
+        let dot = if resource.group.is_empty() { "" } else { "." };
+        Self {
+            reason,
+            resource: format!("{}{dot}{}", resource.plural, resource.group),
+            namespace: name.namespace.to_string(),
+        }
+    }
+}
+
+struct RunningWatch {
+    scope: WatchScope,
+    state: Arc<StreamState>,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Running {
+impl RunningWatch {
     fn is_refused(&self) -> bool {
-        self.state.refused.load(Ordering::Relaxed)
+        self.state.is_refused.load(Ordering::Relaxed)
     }
 }
 
 /// The watches on one kind.
-struct OfKind {
-    /// The one that shows everything that matters.
-    wide: Running,
-    /// What stands in for it while it is refused, by namespace.
-    narrow: HashMap<Arc<str>, Running>,
-    /// Ends them in a while, if nobody needs them.
+struct KindWatches {
+    /// The watch that shows everything that matters.
+    wide: RunningWatch,
+    /// Its substitutes while it is refused, by namespace.
+    narrow: HashMap<Arc<str>, RunningWatch>,
+    /// Ends them once they have not been needed for a while.
     ending: Option<AbortOnDropHandle<()>>,
 }
 
-impl OfKind {
-    /// Why changes of an object are not seen, if so.
-    fn blind(&self, name: &Name) -> Option<Why> {
+impl KindWatches {
+    /// Why an object is not watched, if it is not.
+    fn unwatched_reason(&self, name: &Name) -> Option<UnwatchedReason> {
         if !self.wide.is_refused() {
             return None;
         }
-        if self.wide.state.unwatchable.load(Ordering::Relaxed) {
-            return Some(Why::Unwatchable);
+        if self.wide.state.is_unwatchable.load(Ordering::Relaxed) {
+            return Some(UnwatchedReason::Unwatchable);
         }
-        match self.narrow.get(&name.0) {
-            Some(narrow) => (narrow.is_refused() || !narrow.scope.contains(name)).then_some(Why::Refused),
-            None if self.narrow.len() >= MAX_NAMESPACES => Some(Why::TooMany),
-            None => Some(Why::Refused),
+        match self.narrow.get(&name.namespace) {
+            Some(narrow) => {
+                let is_shown = !narrow.is_refused() && narrow.scope.contains(name);
+                (!is_shown).then_some(UnwatchedReason::Refused)
+            }
+            None if self.narrow.len() >= MAX_NAMESPACES => Some(UnwatchedReason::TooMany),
+            None => Some(UnwatchedReason::Refused),
         }
     }
 }
 
-/// Which parts of a kind, by their namespaces, are watched while the watch on all of `wide` is refused. Those that run
-/// go on.
-fn stand_ins(
-    wide: &Scope,
-    parts: BTreeMap<Arc<str>, Scope>,
-    runs: impl Fn(&str) -> bool,
-) -> BTreeMap<Arc<str>, Scope> {
-    let narrower = parts.into_iter().filter(|(_, part)| part != wide);
-    let (old, new): (Vec<_>, Vec<_>) = narrower.partition(|(namespace, _)| runs(namespace));
+/// Which namespaces of a kind are watched one by one while the watch on all of `wide` is refused. Watches that run are
+/// kept.
+pub(super) fn substitutes(
+    wide: &WatchScope,
+    namespaces: BTreeMap<Arc<str>, WatchScope>,
+    is_running: impl Fn(&str) -> bool,
+) -> BTreeMap<Arc<str>, WatchScope> {
+    let narrower = namespaces.into_iter().filter(|(_, scope)| scope != wide);
+    let (old, new): (Vec<_>, Vec<_>) = narrower.partition(|(namespace, _)| is_running(namespace));
     old.into_iter().chain(new).take(MAX_NAMESPACES).collect()
 }
 
 /// All watches.
-pub struct Watches(Arc<Shared>);
+pub struct DriftWatches(Arc<Shared>);
 
 struct Shared {
     client: Client,
-    objects: Objects,
+    index: DriftIndex,
     queue: Queue<Key>,
-    /// How often what may not be watched is looked at.
-    looks: Duration,
-    /// The kinds whose changes tell that the agent's rights may have changed.
-    rbac: Vec<Arc<Kind>>,
-    running: Mutex<HashMap<ApiResource, OfKind>>,
+    /// How often unwatched objects are polled.
+    poll_every: Duration,
+    /// The kinds whose changes may change the agent's rights.
+    rbac: Vec<Arc<ServedKind>>,
+    running: Mutex<HashMap<ApiResource, KindWatches>>,
 }
 
-impl Watches {
+impl DriftWatches {
     /// No watch yet.
     pub fn new(
         client: Client,
-        objects: Objects,
+        index: DriftIndex,
         queue: Queue<Key>,
-        looks: Duration,
-        rbac: Vec<Arc<Kind>>,
+        poll_every: Duration,
+        rbac: Vec<Arc<ServedKind>>,
     ) -> Self {
         Self(Arc::new(Shared {
             client,
-            objects,
+            index,
             queue,
-            looks,
+            poll_every,
             rbac,
             running: Mutex::default(),
         }))
@@ -149,156 +160,173 @@ impl Watches {
         self.0.refresh();
     }
 
-    /// Rights have changed: what was refused may be allowed now.
-    pub fn try_again(&self) {
-        for of_kind in self.0.running().values() {
-            for running in std::iter::once(&of_kind.wide).chain(of_kind.narrow.values()) {
-                if running.is_refused() {
-                    running.state.again.notify_one();
+    /// The rights of the agent may have changed: every refused watch is tried again.
+    pub fn retry_refused(&self) {
+        for watches in self.0.running().values() {
+            for watch in std::iter::once(&watches.wide).chain(watches.narrow.values()) {
+                if watch.is_refused() {
+                    watch.state.retry.notify_one();
                 }
             }
         }
     }
 
-    /// Of which of these objects changes are not seen.
-    pub fn blind<'a>(&self, objects: impl Iterator<Item = (&'a ApiResource, Name)>) -> BTreeSet<Blind> {
+    /// Which of these objects are not watched.
+    pub fn unwatched<'a>(
+        &self,
+        objects: impl Iterator<Item = (&'a ApiResource, Name)>,
+    ) -> BTreeSet<UnwatchedObjects> {
         let running = self.0.running();
-        if !running.values().any(|of_kind| of_kind.wide.is_refused()) {
+        if !running.values().any(|watches| watches.wide.is_refused()) {
             return BTreeSet::new();
         }
         objects
             .filter_map(|(resource, name)| {
-                let why = running.get(resource)?.blind(&name)?;
-                Some(Blind::new(resource, &name, why))
+                let reason = running.get(resource)?.unwatched_reason(&name)?;
+                Some(UnwatchedObjects::beside(resource, &name, reason))
             })
             .collect()
     }
 
-    /// How often what may not be watched is looked at.
-    pub fn looks(&self) -> Duration {
-        self.0.looks
+    /// How often unwatched objects are polled.
+    pub fn poll_every(&self) -> Duration {
+        self.0.poll_every
+    }
+
+    /// Whether only the wide watch of a kind runs.
+    #[cfg(test)]
+    pub(super) fn has_no_substitutes(&self, resource: &ApiResource) -> bool {
+        self.0.running()[resource].narrow.is_empty()
     }
 }
 
 impl Shared {
-    fn running(&self) -> MutexGuard<'_, HashMap<ApiResource, OfKind>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<ApiResource, KindWatches>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refresh(self: &Arc<Self>) {
         let mut running = self.running();
-        // Asked for under the lock: two that refresh at once must not undo each other.
-        let narrowed = running
+        // Read under the lock: two refreshes at once must not undo each other.
+        let is_narrowed = running
             .iter()
-            .any(|(resource, of_kind)| of_kind.wide.is_refused() && self.objects.has(resource));
-        let rights: &[Arc<Kind>] = if narrowed { &self.rbac } else { &[] };
-        self.objects.interest(&Key::Rights, &[], rights);
-        let wanted: HashMap<ApiResource, Scope> = self.objects.scopes().into_iter().collect();
-        running.retain(|resource, of_kind| {
+            .any(|(resource, watches)| watches.wide.is_refused() && self.index.has_objects(resource));
+        let rbac: &[Arc<ServedKind>] = if is_narrowed { &self.rbac } else { &[] };
+        self.index.set_interest(&Key::AgentRights, &[], rbac);
+        let wanted: HashMap<ApiResource, WatchScope> = self.index.scopes().into_iter().collect();
+        running.retain(|resource, watches| {
             if wanted.contains_key(resource) {
-                // One that waits to try again, because its kind was gone, is started anew.
-                let ending = of_kind.ending.take();
-                return ending.is_none() || !of_kind.wide.state.fails.load(Ordering::Relaxed);
+                // A watch that waits to try again, because its kind was gone, is started anew.
+                let ending = watches.ending.take();
+                return ending.is_none() || !watches.wide.state.is_failing.load(Ordering::Relaxed);
             }
-            of_kind.ending.get_or_insert_with(|| {
-                let end = end(Arc::downgrade(self), resource.clone());
+            watches.ending.get_or_insert_with(|| {
+                let end = end_later(Arc::downgrade(self), resource.clone());
                 AbortOnDropHandle::new(tokio::spawn(end))
             });
             true
         });
         for (resource, scope) in wanted {
             let old = running.get(&resource);
-            if !old.is_some_and(|of_kind| of_kind.wide.scope.covers(&scope)) {
-                let refused = old.is_some_and(|of_kind| of_kind.wide.is_refused());
-                let new = OfKind {
-                    wide: self.start(&resource, scope, refused, true),
+            if !old.is_some_and(|watches| watches.wide.scope.covers(&scope)) {
+                let was_refused = old.is_some_and(|watches| watches.wide.is_refused());
+                let new = KindWatches {
+                    wide: self.start(&resource, scope, was_refused, true),
                     narrow: HashMap::new(),
                     ending: None,
                 };
                 running.insert(resource.clone(), new);
             }
-            if let Some(of_kind) = running.get_mut(&resource) {
-                self.stand_in(&resource, of_kind);
+            if let Some(watches) = running.get_mut(&resource) {
+                self.refresh_substitutes(&resource, watches);
             }
         }
     }
 
-    /// Starts and ends what stands in for a watch that is refused.
-    fn stand_in(self: &Arc<Self>, resource: &ApiResource, of_kind: &mut OfKind) {
-        if !of_kind.wide.is_refused() {
-            of_kind.narrow.clear();
+    /// Starts and ends the substitutes for a watch that is refused.
+    fn refresh_substitutes(self: &Arc<Self>, resource: &ApiResource, watches: &mut KindWatches) {
+        if !watches.wide.is_refused() {
+            watches.narrow.clear();
             return;
         }
-        let parts = self.objects.parts(resource);
-        let narrow = &mut of_kind.narrow;
-        let wanted = stand_ins(&of_kind.wide.scope, parts, |namespace| {
+        let namespaces = self.index.scopes_by_namespace(resource);
+        let narrow = &mut watches.narrow;
+        let wanted = substitutes(&watches.wide.scope, namespaces, |namespace| {
             narrow.contains_key(namespace)
         });
         narrow.retain(|namespace, _| wanted.contains_key(namespace));
         for (namespace, scope) in wanted {
             let old = narrow.get(&namespace);
-            if old.is_some_and(|running| running.scope.covers(&scope)) {
+            if old.is_some_and(|watch| watch.scope.covers(&scope)) {
                 continue;
             }
-            let refused = old.is_some_and(Running::is_refused);
-            // One that had no place among those that are watched says so no longer.
-            for key in self.objects.holders(resource, |name| name.0 == namespace) {
+            let was_refused = old.is_some_and(RunningWatch::is_refused);
+            // Works that reported that this namespace is not watched have to report that it is.
+            for key in self.index.keys_for(resource, |name| name.namespace == namespace) {
                 self.queue.add(key);
             }
-            narrow.insert(namespace, self.start(resource, scope, refused, false));
+            narrow.insert(namespace, self.start(resource, scope, was_refused, false));
         }
     }
 
-    fn start(self: &Arc<Self>, resource: &ApiResource, scope: Scope, refused: bool, wide: bool) -> Running {
-        let state = Arc::new(State {
-            refused: AtomicBool::new(refused),
-            ..State::default()
+    fn start(
+        self: &Arc<Self>,
+        resource: &ApiResource,
+        scope: WatchScope,
+        was_refused: bool,
+        is_wide: bool,
+    ) -> RunningWatch {
+        let state = Arc::new(StreamState {
+            is_refused: was_refused.into(),
+            ..StreamState::default()
         });
-        let part = Part {
+        let owner: Arc<dyn StreamOwner> = self.clone();
+        let stream = WatchStream {
             client: self.client.clone(),
             resource: resource.clone(),
             scope: scope.clone(),
-            objects: self.objects.clone(),
+            index: self.index.clone(),
             queue: self.queue.clone(),
             state: state.clone(),
-            looks: self.looks,
-            wide,
-            all: Arc::downgrade(self),
+            poll_every: self.poll_every,
+            is_wide,
+            owner: Arc::downgrade(&owner),
         };
-        Running {
+        RunningWatch {
             scope,
             state,
-            _task: AbortOnDropHandle::new(tokio::spawn(part.watch())),
+            _task: AbortOnDropHandle::new(tokio::spawn(stream.run())),
         }
     }
+}
 
-    /// A watch was refused, or is allowed again.
-    fn changed(self: &Arc<Self>, resource: &ApiResource, scope: &Scope) {
+impl StreamOwner for Shared {
+    fn access_changed(self: Arc<Self>, resource: &ApiResource, scope: &WatchScope) {
         self.refresh();
-        for key in self.objects.holders(resource, |name| scope.contains(name)) {
+        for key in self.index.keys_for(resource, |name| scope.contains(name)) {
             self.queue.add(key);
         }
     }
 
-    /// Looks at the objects of a kind whose changes are not seen.
-    fn look(&self, resource: &ApiResource) {
+    fn poll_unwatched(&self, resource: &ApiResource) {
         let running = self.running();
-        let Some(of_kind) = running.get(resource) else {
+        let Some(watches) = running.get(resource) else {
             return;
         };
-        let doubted = self.objects.doubt(resource, |name| of_kind.blind(name).is_some());
+        let keys = self
+            .index
+            .distrust(resource, |name| watches.unwatched_reason(name).is_some());
         drop(running);
-        for key in doubted {
+        for key in keys {
             self.queue.add(key);
         }
     }
 }
 
-/// Ends the watches on a kind in a while.
-async fn end(all: Weak<Shared>, resource: ApiResource) {
+/// Ends the watches on a kind after a while. It is dropped if they are needed again.
+async fn end_later(watches: Weak<Shared>, resource: ApiResource) {
     tokio::time::sleep(LINGERS).await;
-    if let Some(all) = all.upgrade() {
-        // Whoever needed them meanwhile has stopped this.
-        all.running().remove(&resource);
+    if let Some(watches) = watches.upgrade() {
+        watches.running().remove(&resource);
     }
 }

@@ -1,4 +1,4 @@
-//! What is the agent's own: nobody touches it under a named executor, whatever RBAC says.
+//! The agent's own objects: no executor may touch them, whatever RBAC says.
 
 use k8s_openapi::api::rbac::v1::Subject;
 use kube::core::{Selector, SelectorExt as _};
@@ -7,15 +7,18 @@ use writ_api::writ::NamespaceGrant;
 use writ_authz::Kind;
 use writ_runtime::segment;
 
-use super::{escalation, plan::Inputs, rbac::Place};
-use crate::work::plan::Target;
+use super::lookup::EvaluationInput;
+use crate::work::{
+    model::{RbacId, TargetObject},
+    plan::rbac::{is_namespace_grant, rbac_id},
+};
 
 /// The label that every namespace has.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Why this object is the agent's own, if it is.
-pub fn reason(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
-    let agent = inputs.agent;
+pub fn why_protected(target: &TargetObject, input: &EvaluationInput<'_>) -> Option<String> {
+    let agent = input.agent;
     let resource = &target.kind.resource;
     // On OpenShift a Project is another view of a Namespace, and a ProjectRequest makes one.
     let is_namespace = matches!(
@@ -30,30 +33,30 @@ pub fn reason(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
     if agent.namespaces.contains(namespace) {
         return Some(format!("namespace {namespace} is the agent's own"));
     }
-    if escalation::is_namespace_grant(target) {
-        return namespace_grant(target, inputs);
+    if is_namespace_grant(target) {
+        return why_grant_is_protected(target, input);
     }
-    let place = escalation::place(target)?;
-    if inputs.rbac.belongs_to(&place, agent) {
+    let id = rbac_id(target)?;
+    if input.rbac.belongs_to(&id, agent) {
         return Some(format!(
             "{} {} is what the agent's own rights rest on",
             resource.kind, target.name
         ));
     }
-    names_agent(target, inputs, &place, target.object.get("subjects"))
+    why_subjects_are_protected(target, input, &id, target.object.get("subjects"))
 }
 
-fn names_agent(
-    target: &Target,
-    inputs: &Inputs<'_>,
-    place: &Place,
+fn why_subjects_are_protected(
+    target: &TargetObject,
+    input: &EvaluationInput<'_>,
+    binding: &RbacId,
     subjects: Option<&Value>,
 ) -> Option<String> {
     let subjects: Vec<Subject> = subjects
         .cloned()
         .and_then(|subjects| serde_json::from_value(subjects).ok())
         .unwrap_or_default();
-    inputs.agent.is_named(place, &subjects).then(|| {
+    input.agent.is_named(binding, &subjects).then(|| {
         format!(
             "{} {} names the agent itself",
             target.kind.resource.kind, target.name
@@ -61,10 +64,10 @@ fn names_agent(
     })
 }
 
-/// A grant makes roles or bindings wherever its selector selects: not in the agent's namespace, not to the agent, and
-/// not in place of what the agent's rights rest on.
-fn namespace_grant(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
-    let agent = inputs.agent;
+/// A grant makes roles or bindings wherever its selector selects. It may not select the agent's namespace, name the agent,
+/// or replace what the agent's rights rest on.
+fn why_grant_is_protected(target: &TargetObject, input: &EvaluationInput<'_>) -> Option<String> {
+    let agent = input.agent;
     let grant: NamespaceGrant = match serde_json::from_value(target.object.clone()) {
         Ok(grant) => grant,
         Err(error) => return Some(format!("the NamespaceGrant cannot be understood: {error}")),
@@ -77,7 +80,7 @@ fn namespace_grant(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
         Err(error) => return Some(format!("spec.namespaceSelector cannot be understood: {error}")),
     };
     for own in &agent.namespaces {
-        let mut labels = inputs.rbac.own_labels(own);
+        let mut labels = input.rbac.own_labels(own);
         labels.insert(NAME_LABEL.into(), own.clone());
         if selector.matches(&labels) {
             return Some(format!(
@@ -91,12 +94,12 @@ fn namespace_grant(target: &Target, inputs: &Inputs<'_>) -> Option<String> {
     } else {
         Kind::RoleBinding
     };
-    if inputs.rbac.name_belongs_to(kind, &grant.spec.name, agent) {
+    if input.rbac.name_belongs_to(kind, &grant.spec.name, agent) {
         return Some(format!(
             "a {kind} {:?} is what the agent's own rights rest on",
             grant.spec.name
         ));
     }
-    let place = (Kind::RoleBinding, String::new(), grant.spec.name);
-    names_agent(target, inputs, &place, target.object.pointer("/spec/subjects"))
+    let binding = (Kind::RoleBinding, String::new(), grant.spec.name);
+    why_subjects_are_protected(target, input, &binding, target.object.pointer("/spec/subjects"))
 }

@@ -1,7 +1,7 @@
-//! Writing RBAC may not grant more than the writer holds: Kubernetes' own check, made for the executor.
+//! Pure: writing RBAC may not grant more than the executor holds. Kubernetes' own check, made for the executor.
 //!
-//! What the executor holds is decided by the live objects alone. The roles of the same work count only for what a
-//! binding in it would grant, never for what the executor holds: otherwise a work could grant itself anything.
+//! Live objects alone decide what the executor holds. The roles of the same work count only for what a binding in it would
+//! grant: otherwise a work could grant itself anything.
 
 use std::collections::HashMap;
 
@@ -9,345 +9,276 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Ro
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use writ_api::writ::NamespaceGrant;
-use writ_authz::{Budget, Escalation, Key, Kind};
+use writ_authz::{Escalation, Key, Kind};
 
 use super::{
-    plan::Lookup,
-    question::Question,
-    rbac::{Place, role_place},
+    lookup::{GrantedRules, Lookup},
+    model::AccessQuestion,
+    rbac_index::is_aggregated,
 };
-use crate::work::plan::{Item, Target};
+use crate::work::{
+    model::{PlannedManifest, RbacId, TargetObject},
+    plan::rbac::{RBAC_GROUP, is_namespace_grant, is_role, rbac_id, referenced_role},
+};
 
-const GROUP: &str = "rbac.authorization.k8s.io";
-
-/// OpenShift's other door to the same roles and bindings: its server writes them with the rights of whoever sends them,
-/// and that is the agent.
+/// OpenShift's other API of the same roles and bindings: its server writes them with the rights of the client, and that is
+/// the agent.
 const OPENSHIFT_GROUP: &str = "authorization.openshift.io";
 
-const TOO_MANY: &str = "it cannot be told, as the rules of this work are more than are compared for one work: name \
+const TOO_MANY: &str = "it cannot be compared, as the rules of this work are more than are compared for one work: name \
                         fewer API groups, resources, verbs and names in a rule, or split the work";
 
-/// What was found out about one work by one state of RBAC: what is asked about is compared once, and all comparisons
-/// for the work come out of one budget.
-#[derive(Default)]
-pub struct Compared {
-    budget: Budget,
-    held: HashMap<Granted, Result<(), String>>,
-}
-
-impl Compared {
-    /// Whether the executor holds something of what is granted.
-    pub fn allows(&self) -> bool {
-        self.held.values().any(Result::is_ok)
-    }
-
-    /// Nothing yet, with another budget than the usual one.
-    #[cfg(test)]
-    pub fn within(budget: Budget) -> Self {
-        Self {
-            budget,
-            held: HashMap::new(),
-        }
-    }
-}
-
-/// What somebody would be granted, and where.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Granted {
-    /// The namespace; empty for all.
-    namespace: String,
-    /// The rules of this role that is there.
-    live: Option<Place>,
-    /// The rules that these manifests of the work have, by ordinal.
-    manifests: Vec<usize>,
-    /// Anything at all, beyond that.
-    everything: bool,
-}
-
-/// The rules of a role, or why they cannot be understood.
+/// The rules of a role, or why they cannot be parsed.
 type Rules = Result<Vec<PolicyRule>, String>;
 
-/// The roles that a work will write, by their place: the manifests, and their rules.
+/// The roles that a work will write: their manifests, by ordinal, and their rules.
 #[derive(Default)]
-pub struct Coming(HashMap<Place, (Vec<usize>, Rules)>);
+pub struct RolesOfWork(HashMap<RbacId, (Vec<usize>, Rules)>);
 
-impl Coming {
+impl RolesOfWork {
     /// The roles among these manifests.
-    pub fn new<'a>(items: impl Iterator<Item = &'a Item>) -> Self {
-        let mut coming = Self::default();
-        for item in items {
-            let Ok(target) = &item.target else { continue };
-            let Some(place) = place(target).filter(|_| target.written() && is_role(target)) else {
+    pub fn new<'a>(manifests: impl Iterator<Item = &'a PlannedManifest>) -> Self {
+        let mut roles = Self::default();
+        for manifest in manifests {
+            let Ok(target) = &manifest.target else { continue };
+            let Some(id) = rbac_id(target).filter(|_| target.is_written() && is_role(target)) else {
                 continue;
             };
-            let rules = rules_of(target, place.0);
-            let (ordinals, all) = coming.0.entry(place).or_insert((Vec::new(), Ok(Vec::new())));
-            ordinals.push(item.ordinal);
+            let rules = rules_of(target, id.0);
+            let (ordinals, all) = roles.0.entry(id).or_insert((Vec::new(), Ok(Vec::new())));
+            ordinals.push(manifest.ordinal);
             match (all.as_mut(), rules) {
                 (Ok(all), Ok(rules)) => all.extend(rules),
                 (Ok(_), Err(problem)) => *all = Err(problem),
                 (Err(_), _) => {}
             }
         }
-        coming
+        roles
     }
 }
 
-/// The rules that the manifest of a role asks for.
-fn rules_of(target: &Target, kind: Kind) -> Rules {
+/// The rules in the manifest of a role.
+fn rules_of(target: &TargetObject, kind: Kind) -> Rules {
     if kind == Kind::Role {
         let role: Role = parse(&target.object)?;
         return Ok(role.rules.unwrap_or_default());
     }
     let role: ClusterRole = parse(&target.object)?;
     let mut rules = Vec::new();
-    if selects(&role) {
+    if is_aggregated(&role) {
         rules.extend(everything());
     }
     rules.extend(role.rules.unwrap_or_default());
     Ok(rules)
 }
 
-/// The place of an RBAC object, if the manifest is one.
-pub fn place(target: &Target) -> Option<Place> {
-    let resource = &target.kind.resource;
-    if resource.group != GROUP {
-        return None;
-    }
-    let kind = match resource.plural.as_str() {
-        "roles" => Kind::Role,
-        "clusterroles" => Kind::ClusterRole,
-        "rolebindings" => Kind::RoleBinding,
-        "clusterrolebindings" => Kind::ClusterRoleBinding,
-        _ => return None,
-    };
-    Some((kind, target.namespace.clone(), target.name.clone()))
-}
-
-/// Whether the manifest makes roles or bindings in many namespaces.
-pub fn is_namespace_grant(target: &Target) -> bool {
-    let resource = &target.kind.resource;
-    resource.group == "writ.dev" && resource.plural == "namespacegrants"
-}
-
-/// Whether the manifest makes a role.
-pub fn is_role(target: &Target) -> bool {
-    place(target).is_some_and(|place| matches!(place.0, Kind::Role | Kind::ClusterRole))
-}
-
-/// The role that a manifest lets others hold, if it does and can be understood.
-pub fn bound_role(target: &Target) -> Option<Place> {
-    let (namespace, role) = match place(target) {
-        Some((Kind::RoleBinding | Kind::ClusterRoleBinding, namespace, _)) => {
-            (namespace, target.object.get("roleRef"))
-        }
-        None if is_namespace_grant(target) => (String::new(), target.object.pointer("/spec/roleRef")),
-        _ => return None,
-    };
-    let role: RoleRef = parse(role?).ok()?;
-    Some(role_place(&namespace, &role))
-}
-
-/// Whether the executor may grant what is granted once this manifest is written. The roles of the same work that will
-/// be written are in `coming`.
+/// Whether the executor holds what is granted once this manifest is written. `roles` are those of the same work that will
+/// be written.
 ///
-/// A manifest is merged into the object that is there. What counts is what results: the manifest must say all that
-/// grants something, or what the live object says instead counts.
-pub fn check(item: &Item, target: &Target, coming: &Coming, lookup: &mut Lookup<'_>) -> Result<(), String> {
-    if let Some(problem) = side_door(target) {
+/// A manifest is merged into the live object, and what results counts: where the manifest omits a field that grants
+/// something, the live one is judged.
+pub fn check(
+    manifest: &PlannedManifest,
+    target: &TargetObject,
+    roles: &RolesOfWork,
+    lookup: &mut Lookup<'_>,
+) -> Result<(), String> {
+    if let Some(problem) = why_unjudgeable(target) {
         return Err(problem);
     }
-    let Some(place) = place(target) else {
+    let Some(id) = rbac_id(target) else {
         return if is_namespace_grant(target) {
-            complete(target)?;
-            namespace_grant(item, target, coming, lookup)
+            check_is_complete(target)?;
+            check_namespace_grant(manifest, target, roles, lookup)
         } else {
             Ok(())
         };
     };
-    complete(target)?;
-    let (kind, namespace, name) = &place;
+    check_is_complete(target)?;
+    let (kind, namespace, name) = &id;
     match kind {
         Kind::Role => {
             let role: Role = parse(&target.object)?;
-            let granted = Granted::by_role(item, &place, role.rules.is_some());
-            writes_rules(lookup, "roles", name, &granted, role.rules.as_deref())
+            let granted = granted_by_role(manifest, &id, role.rules.is_some());
+            check_rules(lookup, "roles", name, &granted, role.rules.as_deref())
         }
         Kind::ClusterRole => {
             let role: ClusterRole = parse(&target.object)?;
-            let granted = Granted {
-                // It can become anything, so only those who hold everything may write it.
-                everything: selects(&role) || lookup.rbac().is_aggregated(name),
-                ..Granted::by_role(item, &place, role.rules.is_some())
+            let granted = GrantedRules {
+                // An aggregated role can come to hold any rule.
+                everything: is_aggregated(&role) || lookup.rbac().is_aggregated(name),
+                ..granted_by_role(manifest, &id, role.rules.is_some())
             };
-            writes_rules(lookup, "clusterroles", name, &granted, role.rules.as_deref())
+            check_rules(lookup, "clusterroles", name, &granted, role.rules.as_deref())
         }
         Kind::RoleBinding => {
             let binding: RoleBinding = parse(&target.object)?;
-            binds(lookup, coming, namespace, &binding.role_ref)
+            check_bound_role(lookup, roles, namespace, &binding.role_ref)
         }
         Kind::ClusterRoleBinding => {
             let binding: ClusterRoleBinding = parse(&target.object)?;
-            binds(lookup, coming, "", &binding.role_ref)
+            check_bound_role(lookup, roles, "", &binding.role_ref)
         }
     }
 }
 
-/// Why this manifest cannot be judged, though it can grant something. Of OpenShift's kinds only the restriction of
-/// bindings is known to grant nothing.
-fn side_door(target: &Target) -> Option<String> {
+/// Why this manifest cannot be judged though it may grant something. Of OpenShift's kinds only the restriction of bindings
+/// is known to grant nothing.
+fn why_unjudgeable(target: &TargetObject) -> Option<String> {
     let resource = &target.kind.resource;
     let grants = resource.group == OPENSHIFT_GROUP && resource.plural != "rolebindingrestrictions";
     grants.then(|| {
         format!(
-            "a {} of {OPENSHIFT_GROUP} is not delivered for an executor: write it as {GROUP}/v1",
+            "a {} of {OPENSHIFT_GROUP} is not delivered for an executor: write it as {RBAC_GROUP}/v1",
             resource.kind
         )
     })
 }
 
-impl Granted {
-    /// What a role grants once it is written: the rules of the manifest, or, if it has none, those that are there.
-    fn by_role(item: &Item, place: &Place, has_rules: bool) -> Self {
-        Self {
-            namespace: place.1.clone(),
-            live: (!has_rules).then(|| place.clone()),
-            manifests: vec![item.ordinal],
-            everything: false,
-        }
+/// What a role grants once it is written: the rules of the manifest, or those of the live role if the manifest has none.
+fn granted_by_role(manifest: &PlannedManifest, id: &RbacId, has_rules: bool) -> GrantedRules {
+    GrantedRules {
+        namespace: id.1.clone(),
+        live: (!has_rules).then(|| id.clone()),
+        manifests: vec![manifest.ordinal],
+        everything: false,
     }
 }
 
-/// A field that is left out of what is written keeps what the live object grants, unseen.
-fn complete(target: &Target) -> Result<(), String> {
+/// A field that is ignored keeps what the live object grants, and that is not judged.
+fn check_is_complete(target: &TargetObject) -> Result<(), String> {
     let options = target.config.strategy.server_side_apply.as_ref();
     if options.is_some_and(|options| !options.ignore_fields.is_empty()) {
         return Err(format!(
-            "serverSideApply.ignoreFields would leave parts of a {} to whoever wrote them: remove ignoreFields",
+            "serverSideApply.ignoreFields would keep parts of a {} that other writers set: remove ignoreFields",
             target.kind.resource.kind
         ));
     }
     Ok(())
 }
 
-/// Whether other roles are folded into this one.
-pub fn selects(role: &ClusterRole) -> bool {
-    let aggregation = role.aggregation_rule.as_ref();
-    let selectors = aggregation.and_then(|aggregation| aggregation.cluster_role_selectors.as_ref());
-    selectors.is_some_and(|selectors| !selectors.is_empty())
-}
-
 /// A NamespaceGrant reaches namespaces that do not exist yet: what it grants must be held in all of them.
-fn namespace_grant(
-    item: &Item,
-    target: &Target,
-    coming: &Coming,
+fn check_namespace_grant(
+    manifest: &PlannedManifest,
+    target: &TargetObject,
+    roles: &RolesOfWork,
     lookup: &mut Lookup<'_>,
 ) -> Result<(), String> {
     let grant: NamespaceGrant = parse(&target.object)?;
     match (grant.spec.rules, &grant.spec.role_ref) {
         (Some(rules), None) => {
-            let granted = Granted {
+            let granted = GrantedRules {
                 namespace: String::new(),
                 live: None,
-                manifests: vec![item.ordinal],
+                manifests: vec![manifest.ordinal],
                 everything: false,
             };
-            writes_rules(lookup, "roles", "", &granted, Some(&rules))
+            check_rules(lookup, "roles", "", &granted, Some(&rules))
         }
-        // Which rules a Role of that name has differs from namespace to namespace.
+        // A Role of that name has different rules in each namespace.
         (None, Some(role)) if role.kind == "Role" && !role.name.is_empty() => {
-            may(lookup, "bind", "roles", "", &role.name)
+            is_rbac_verb_allowed(lookup, "bind", "roles", "", &role.name)
                 .then_some(())
                 .ok_or_else(|| format!("{} may not bind roles in all namespaces", lookup.user))
         }
-        (None, Some(role)) => binds(lookup, coming, "", role),
-        // With neither, what a live grant says would reach where this one points.
+        (None, Some(role)) => check_bound_role(lookup, roles, "", role),
+        // With neither, the rules of a live grant would reach the namespaces that this one selects.
         (None, None) | (Some(_), Some(_)) => {
             Err("it needs exactly one of spec.rules and spec.roleRef".into())
         }
     }
 }
 
-fn writes_rules(
+fn check_rules(
     lookup: &mut Lookup<'_>,
     resource: &str,
     name: &str,
-    granted: &Granted,
+    granted: &GrantedRules,
     rules: Option<&[PolicyRule]>,
 ) -> Result<(), String> {
-    let held = holds(lookup, granted, rules.unwrap_or_default());
-    if held.is_ok() || may(lookup, "escalate", resource, &granted.namespace, name) {
+    let held = check_held(lookup, granted, rules.unwrap_or_default());
+    if held.is_ok() || is_rbac_verb_allowed(lookup, "escalate", resource, &granted.namespace, name) {
         return Ok(());
     }
     held
 }
 
-fn binds(lookup: &mut Lookup<'_>, coming: &Coming, namespace: &str, role: &RoleRef) -> Result<(), String> {
+fn check_bound_role(
+    lookup: &mut Lookup<'_>,
+    roles: &RolesOfWork,
+    namespace: &str,
+    role: &RoleRef,
+) -> Result<(), String> {
     if role.name.is_empty() || !matches!(role.kind.as_str(), "Role" | "ClusterRole") {
         return Err("roleRef must name a Role or a ClusterRole: set kind and name".into());
     }
-    let place = role_place(namespace, role);
-    let resource = if place.0 == Kind::Role {
+    let id = referenced_role(namespace, role);
+    let resource = if id.0 == Kind::Role {
         "roles"
     } else {
         "clusterroles"
     };
-    let is_there = lookup.rbac().has_role(&place);
-    let held = match coming.0.get(&place) {
-        None if !is_there => Err(format!("{} {:?} not found", role.kind, role.name)),
+    let exists = lookup.rbac().has_role(&id);
+    let held = match roles.0.get(&id) {
+        None if !exists => Err(format!("{} {:?} not found", role.kind, role.name)),
         Some((_, Err(problem))) => return Err(problem.clone()),
-        // The binding grants what the role says before this work, and what it says after.
-        coming => {
-            let (manifests, rules) = match coming {
+        // The binding grants the rules that the role has before this work, and those that it has after it.
+        of_work => {
+            let (manifests, rules) = match of_work {
                 Some((manifests, Ok(rules))) => (manifests.clone(), rules.as_slice()),
                 _ => Default::default(),
             };
-            let granted = Granted {
+            let granted = GrantedRules {
                 namespace: namespace.into(),
-                live: is_there.then(|| place.clone()),
+                live: exists.then(|| id.clone()),
                 manifests,
                 everything: false,
             };
-            holds(lookup, &granted, rules)
+            check_held(lookup, &granted, rules)
         }
     };
-    if held.is_ok() || may(lookup, "bind", resource, namespace, &role.name) {
+    if held.is_ok() || is_rbac_verb_allowed(lookup, "bind", resource, namespace, &role.name) {
         return Ok(());
     }
     held
 }
 
-/// Whether the executor holds what is granted: these rules of the work, and those of the role that is there.
-fn holds(lookup: &mut Lookup<'_>, granted: &Granted, rules: &[PolicyRule]) -> Result<(), String> {
-    if let Some(held) = lookup.compared.held.get(granted) {
+/// Whether the executor holds what is granted: these rules of the work, and those of the live role.
+fn check_held(lookup: &mut Lookup<'_>, granted: &GrantedRules, rules: &[PolicyRule]) -> Result<(), String> {
+    if let Some(held) = lookup.comparisons.held.get(granted) {
         return held.clone();
     }
     let index = lookup.rbac().index();
     let live = granted.live.as_ref();
     let mut all = live
-        .and_then(|place| index.role_rules(Key::new(place.0, &place.1, &place.2)))
+        .and_then(|id| index.role_rules(Key::new(id.0, &id.1, &id.2)))
         .unwrap_or_default();
     all.extend_from_slice(rules);
     if granted.everything {
         all.extend(everything());
     }
     let (user, groups) = (lookup.user.as_str(), lookup.groups.as_slice());
-    let budget = &mut lookup.compared.budget;
+    let budget = &mut lookup.comparisons.budget;
     let held = index
         .holds_within(user, groups, &granted.namespace, &all, budget)
         .map_err(|escalation| match escalation {
             Escalation::TooMany { .. } => TOO_MANY.to_owned(),
             other => other.to_string(),
         });
-    lookup.compared.held.insert(granted.clone(), held.clone());
+    lookup.comparisons.held.insert(granted.clone(), held.clone());
     held
 }
 
-fn may(lookup: &mut Lookup<'_>, verb: &'static str, resource: &str, namespace: &str, name: &str) -> bool {
-    lookup.allowed(&Question {
+fn is_rbac_verb_allowed(
+    lookup: &mut Lookup<'_>,
+    verb: &'static str,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> bool {
+    lookup.is_allowed(&AccessQuestion {
         verb,
-        group: GROUP.into(),
+        group: RBAC_GROUP.into(),
         version: "v1".into(),
         resource: resource.into(),
         namespace: namespace.into(),
@@ -373,5 +304,5 @@ fn everything() -> [PolicyRule; 2] {
 }
 
 fn parse<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
-    T::deserialize(object).map_err(|error| format!("the manifest cannot be understood: {error}"))
+    T::deserialize(object).map_err(|error| format!("the manifest cannot be parsed: {error}"))
 }

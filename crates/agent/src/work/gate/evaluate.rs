@@ -1,300 +1,152 @@
 //! Pure: from a work's manifests, the RBAC of the cluster and the answers so far to a verdict, or to the questions
 //! that are still open.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use writ_api::work::ExecutorServiceAccount;
 
 use super::{
-    escalation::{self, Coming, Compared},
-    protected,
-    question::{Question, verbs},
-    rbac::{Myself, Rbac},
+    access_review::needed_verbs,
+    agent_objects,
+    escalation::{self, RolesOfWork},
+    lookup::{Comparisons, Evaluation, EvaluationInput, Lookup},
+    model::AccessQuestion,
 };
 use crate::{
-    options::{Authorizers, ExecutorGranularity},
-    work::plan::Item,
+    options::ExecutorGranularity,
+    work::{
+        model::{PlannedManifest, Refused, Verdict},
+        plan::rbac::bound_role,
+    },
 };
 
-/// How many names a message gives before it counts.
+/// How many names a message lists; of the others it gives the number.
 const NAMES: usize = 10;
-
-/// Everything that a verdict rests on.
-pub struct Inputs<'a> {
-    /// The executor.
-    pub executor: &'a ExecutorServiceAccount,
-    /// The agent itself: nobody but it may touch what is its own.
-    pub agent: &'a Myself,
-    /// The manifests.
-    pub items: &'a [Item],
-    /// The RBAC objects of the cluster.
-    pub rbac: &'a Rbac,
-    /// What the API server answered.
-    pub answers: &'a HashMap<Question, bool>,
-    /// What decides about requests.
-    pub authorizers: Authorizers,
-    /// What a refused manifest means for the others.
-    pub granularity: ExecutorGranularity,
-}
-
-/// What can be said with the answers so far.
-#[derive(Debug)]
-pub enum Outcome {
-    /// These questions have to be asked first.
-    Ask(BTreeSet<Question>),
-    /// This is the verdict.
-    Verdict(Verdict),
-}
-
-/// What the gate says about one revision of a work.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// What the work's condition says, if anything is refused.
-    pub refusal: Option<String>,
-    /// What the condition of each refused manifest says, by ordinal.
-    pub refused: BTreeMap<usize, Refused>,
-    /// The refused manifests whose objects the executor may read, so that their state may be told.
-    pub readable: BTreeSet<usize>,
-    /// Whether RBAC grants something that the API server does not know yet, or the other way round.
-    pub unsettled: bool,
-}
-
-/// Why one manifest is not written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The executor may not hold it.
-    Denied(String),
-    /// It would be allowed, but others of the same work are not.
-    Held(String),
-}
-
-impl Verdict {
-    /// Why this manifest must not be written, if so.
-    pub fn of(&self, ordinal: usize) -> Option<&Refused> {
-        self.refused.get(&ordinal)
-    }
-
-    /// Nothing may be written, for one reason.
-    pub fn refuse_all(items: &[Item], reason: &str) -> Self {
-        Self {
-            refusal: Some(reason.into()),
-            refused: items
-                .iter()
-                .map(|item| (item.ordinal, Refused::Denied(reason.into())))
-                .collect(),
-            readable: BTreeSet::new(),
-            unsettled: false,
-        }
-    }
-
-    /// Nobody could be asked: nothing may be written, and asking again can help.
-    pub fn unanswered(items: &[Item], reason: &str) -> Self {
-        Self {
-            unsettled: true,
-            ..Self::refuse_all(items, reason)
-        }
-    }
-}
 
 /// Why a manifest is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Denial {
     /// These verbs are not allowed.
     Verbs(Vec<&'static str>),
-    /// Its object is none of the executor's business, or cannot be named.
+    /// The executor may not learn anything about its object either.
     Closed(String),
-    /// Anything else, in words.
+    /// Any other reason.
     Other(String),
 }
 
-/// Looks up answers, and notes what is missing.
-pub struct Lookup<'a> {
-    inputs: &'a Inputs<'a>,
-    /// The executor's user name.
-    pub user: String,
-    /// The executor's groups.
-    pub groups: Vec<String>,
-    /// What was compared for this work.
-    pub compared: &'a mut Compared,
-    open: BTreeSet<Question>,
-    unsettled: bool,
-    /// What was said about all names of a kind in a namespace: a work often has a thousand of them.
-    broadly: HashMap<Question, Option<bool>>,
-}
-
-impl<'a> Lookup<'a> {
-    fn new(inputs: &'a Inputs<'a>, compared: &'a mut Compared) -> Self {
-        Self {
-            inputs,
-            compared,
-            user: inputs.executor.user(),
-            groups: inputs.executor.groups(),
-            open: BTreeSet::new(),
-            unsettled: false,
-            broadly: HashMap::new(),
-        }
-    }
-
-    /// The RBAC objects.
-    pub fn rbac(&self) -> &'a Rbac {
-        self.inputs.rbac
-    }
-
-    fn by_rbac(&self, question: &Question) -> bool {
-        let attributes = question.attributes().into();
-        self.inputs
-            .rbac
-            .index()
-            .allows(&self.user, &self.groups, &attributes)
-            .allowed()
-    }
-
-    /// Whether exactly this is allowed. Where RBAC decides, both the RBAC objects and the API server must say so.
-    pub fn allowed(&mut self, question: &Question) -> bool {
-        if self.inputs.authorizers == Authorizers::Rbac && !self.by_rbac(question) {
-            return false;
-        }
-        let Some(answer) = self.inputs.answers.get(question) else {
-            self.open.insert(question.clone());
-            // Nothing is decided before all is answered.
-            return true;
-        };
-        if !answer && self.inputs.authorizers == Authorizers::Rbac {
-            self.unsettled = true;
-        }
-        *answer
-    }
-
-    /// Whether this is allowed for all names there; `None` if that does not answer for single names.
-    fn allowed_broadly(&mut self, question: &Question) -> Option<bool> {
-        if self.inputs.authorizers != Authorizers::Rbac {
-            return None;
-        }
-        let broad = question.broad();
-        if let Some(said) = self.broadly.get(&broad) {
-            return *said;
-        }
-        let said = self.by_rbac(&broad).then(|| self.allowed(&broad));
-        self.broadly.insert(broad, said);
-        said
-    }
-}
-
-/// The verdict, or what has to be asked before there is one. What was compared before is given along, if it was for the
-/// same work and the same RBAC objects.
-pub fn evaluate(inputs: &Inputs<'_>, compared: &mut Compared) -> Outcome {
-    let mut lookup = Lookup::new(inputs, compared);
+/// The verdict, or what has to be asked first. `comparisons` may hold those of an earlier evaluation of the same work
+/// with the same RBAC objects.
+pub fn evaluate(input: &EvaluationInput<'_>, comparisons: &mut Comparisons) -> Evaluation {
+    let mut lookup = Lookup::new(input, comparisons);
     let mut denials: BTreeMap<usize, Denial> = BTreeMap::new();
-    // What binds a role comes last: of the work's roles only those that will be written count for it.
-    let binds = |item: &&Item| {
-        let target = item.target.as_ref();
-        target.is_ok_and(|target| escalation::bound_role(target).is_some())
+    // Bindings come last: of the work's roles only those that will be written count for them.
+    let binds = |manifest: &&PlannedManifest| {
+        let target = manifest.target.as_ref();
+        target.is_ok_and(|target| bound_role(target).is_some())
     };
-    let (bindings, others): (Vec<&Item>, Vec<&Item>) = inputs.items.iter().partition(binds);
-    for item in others {
-        if let Some(denial) = deny(item, &Coming::default(), inputs, &mut lookup) {
-            denials.insert(item.ordinal, denial);
+    let (bindings, others): (Vec<&PlannedManifest>, Vec<&PlannedManifest>) =
+        input.manifests.iter().partition(binds);
+    for manifest in others {
+        if let Some(denial) = deny(manifest, &RolesOfWork::default(), &mut lookup) {
+            denials.insert(manifest.ordinal, denial);
         }
     }
-    let accepted = |item: &&Item| !denials.contains_key(&item.ordinal);
-    let coming = if bindings.is_empty() {
-        Coming::default()
+    let is_accepted = |manifest: &&PlannedManifest| !denials.contains_key(&manifest.ordinal);
+    let roles = if bindings.is_empty() {
+        RolesOfWork::default()
     } else {
-        Coming::new(inputs.items.iter().filter(accepted))
+        RolesOfWork::new(input.manifests.iter().filter(is_accepted))
     };
-    for item in bindings {
-        if let Some(denial) = deny(item, &coming, inputs, &mut lookup) {
-            denials.insert(item.ordinal, denial);
+    for manifest in bindings {
+        if let Some(denial) = deny(manifest, &roles, &mut lookup) {
+            denials.insert(manifest.ordinal, denial);
         }
     }
     if !lookup.open.is_empty() {
-        return Outcome::Ask(lookup.open);
+        return Evaluation::Ask(lookup.open);
     }
     if denials.is_empty() {
-        return Outcome::Verdict(Verdict::default());
+        return Evaluation::Verdict(Verdict::default());
     }
-    Outcome::Verdict(verdict(inputs, &denials, lookup.unsettled))
+    Evaluation::Verdict(verdict(input, &denials, lookup.is_unsettled))
 }
 
-fn deny(item: &Item, coming: &Coming, inputs: &Inputs<'_>, lookup: &mut Lookup<'_>) -> Option<Denial> {
-    let target = match &item.target {
+fn deny(manifest: &PlannedManifest, roles: &RolesOfWork, lookup: &mut Lookup<'_>) -> Option<Denial> {
+    let target = match &manifest.target {
         Ok(target) => target,
         Err(problem) => return Some(Denial::Closed(problem.clone())),
     };
-    if let Some(reason) = protected::reason(target, inputs) {
+    if let Some(reason) = agent_objects::why_protected(target, lookup.input) {
         return Some(Denial::Closed(reason));
     }
-    let missing: Vec<&'static str> = verbs(target)
+    let missing: Vec<&'static str> = needed_verbs(target)
         .into_iter()
         .filter(|verb| {
-            let question = Question::about(verb, target);
-            let allowed = match lookup.allowed_broadly(&question) {
-                Some(true) => true,
-                // The server does not know yet what RBAC says: single names would not tell more.
-                Some(false) => false,
-                None => lookup.allowed(&question),
-            };
-            !allowed
+            let question = AccessQuestion::about(verb, target);
+            // If RBAC allows all names and the server does not, it lags behind: single names would not tell more.
+            !lookup
+                .is_allowed_for_all_names(&question)
+                .unwrap_or_else(|| lookup.is_allowed(&question))
         })
         .collect();
     if !missing.is_empty() {
         return Some(Denial::Verbs(missing));
     }
-    if !target.written() {
+    if !target.is_written() {
         return None;
     }
-    escalation::check(item, target, coming, lookup)
+    escalation::check(manifest, target, roles, lookup)
         .err()
         .map(|reason| Denial::Other(format!("permission escalation: {reason}")))
 }
 
-fn verdict(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>, unsettled: bool) -> Verdict {
+fn verdict(input: &EvaluationInput<'_>, denials: &BTreeMap<usize, Denial>, is_unsettled: bool) -> Verdict {
     let mut refused = BTreeMap::new();
     let mut readable = BTreeSet::new();
-    for item in inputs.items {
-        let closed = match denials.get(&item.ordinal) {
+    for manifest in input.manifests {
+        let is_closed = match denials.get(&manifest.ordinal) {
             Some(Denial::Verbs(verbs)) => verbs.contains(&"get"),
             Some(Denial::Closed(_)) => true,
             Some(Denial::Other(_)) | None => false,
         };
-        if !closed {
-            readable.insert(item.ordinal);
+        if !is_closed {
+            readable.insert(manifest.ordinal);
         }
-        let refusal = match denials.get(&item.ordinal) {
-            Some(denial) => Refused::Denied(explain(item, denial, inputs.executor)),
-            None if inputs.granularity == ExecutorGranularity::Work => Refused::Held(
+        let refusal = match denials.get(&manifest.ordinal) {
+            Some(denial) => Refused::Denied(explain(manifest, denial, input.executor)),
+            None if input.granularity == ExecutorGranularity::Work => Refused::HeldBack(
                 "Held back: other manifests of this work are refused, see the condition of the work".into(),
             ),
             None => continue,
         };
-        refused.insert(item.ordinal, refusal);
+        refused.insert(manifest.ordinal, refusal);
     }
     Verdict {
-        refusal: Some(summary(inputs, denials)),
+        refusal: Some(summarize(input, denials)),
         refused,
         readable,
-        unsettled,
+        unsettled: is_unsettled,
     }
 }
 
-fn explain(item: &Item, denial: &Denial, executor: &ExecutorServiceAccount) -> String {
-    let meta = &item.meta;
+fn explain(manifest: &PlannedManifest, denial: &Denial, executor: &ExecutorServiceAccount) -> String {
+    let meta = &manifest.meta;
     let object = format!(
         "not allowed to apply the resource {} {}, {} {}",
         meta.group, meta.resource, meta.namespace, meta.name
     );
     match denial {
         Denial::Verbs(verbs) => format!("{object}: {} may not {}", executor.user(), verbs.join(", ")),
-        Denial::Closed(reason) if item.target.is_err() => reason.clone(),
+        Denial::Closed(reason) if manifest.target.is_err() => reason.clone(),
         Denial::Closed(reason) | Denial::Other(reason) => format!("{object}, error: {reason}"),
     }
 }
 
 /// The denials, grouped by verb, resource and namespace.
-fn summary(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>) -> String {
+fn summarize(input: &EvaluationInput<'_>, denials: &BTreeMap<usize, Denial>) -> String {
     let mut groups: BTreeMap<(String, String, String), Vec<&str>> = BTreeMap::new();
-    for item in inputs.items {
-        let meta = &item.meta;
+    for manifest in input.manifests {
+        let meta = &manifest.meta;
         let resource = match (meta.resource.is_empty(), meta.group.is_empty()) {
             (true, _) => meta.kind.clone(),
             (false, true) => meta.resource.clone(),
@@ -306,9 +158,9 @@ fn summary(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>) -> String {
                 .or_default()
                 .push(&meta.name);
         };
-        match denials.get(&item.ordinal) {
+        match denials.get(&manifest.ordinal) {
             Some(Denial::Verbs(verbs)) => verbs.iter().for_each(|verb| add(format!("may not {verb}"))),
-            Some(Denial::Closed(reason)) if item.target.is_err() => add(format!("cannot map ({reason})")),
+            Some(Denial::Closed(reason)) if manifest.target.is_err() => add(format!("cannot map ({reason})")),
             Some(Denial::Closed(reason) | Denial::Other(reason)) => add(format!("may not write ({reason})")),
             None => {}
         }
@@ -316,8 +168,8 @@ fn summary(inputs: &Inputs<'_>, denials: &BTreeMap<usize, Denial>) -> String {
     let mut lines = vec![format!(
         "Failed to apply manifest work: {} of {} manifests are refused for executor {}",
         denials.len(),
-        inputs.items.len(),
-        inputs.executor.user()
+        input.manifests.len(),
+        input.executor.user()
     )];
     for ((what, resource, namespace), names) in groups {
         let place = if namespace.is_empty() {

@@ -1,90 +1,41 @@
-//! The RBAC objects of the managed cluster, as far as the gate needs them: compiled, and who is bound to what.
+//! The RBAC objects of the managed cluster, as far as the gate needs them: compiled roles, and who is bound to which.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, Subject};
 use writ_api::work::ExecutorServiceAccount;
 use writ_authz::{Aggregation, Index, Key, Kind};
 
-use super::escalation::selects;
+use super::model::{AgentIdentity, subject_namespace};
+use crate::work::{model::RbacId, plan::rbac::referenced_role};
 
-/// The place of an RBAC object.
-pub type Place = (Kind, String, String);
-
-/// Who is bound to which role.
+/// The role and the subjects of a binding.
 #[derive(Clone, Debug, PartialEq)]
-struct Bound {
-    role: Place,
+struct BoundRole {
+    role: RbacId,
     subjects: Vec<Subject>,
 }
 
 /// All RBAC objects that the watches showed. A clone shares them.
 #[derive(Clone, Debug)]
-pub struct Rbac {
+pub struct RbacIndex {
     /// Counts the changes.
     pub version: u64,
     index: Index,
-    bindings: HashMap<Arc<Place>, Arc<Bound>>,
-    /// The ClusterRoles that others are folded into.
+    bindings: HashMap<Arc<RbacId>, Arc<BoundRole>>,
+    /// The ClusterRoles with an aggregation rule.
     aggregated: BTreeSet<String>,
     /// The labels of the agent's own namespaces.
     own_labels: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// Who the agent is, and where it lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Myself {
-    /// Its user name.
-    pub user: String,
-    /// The groups that are it and those like it; not those that everybody is in.
-    pub groups: Vec<String>,
-    /// The namespace that it was told is its own, and that of its ServiceAccount.
-    pub namespaces: BTreeSet<String>,
-}
-
-impl Myself {
-    /// From what the API server says about the agent's credentials.
-    pub fn new(namespace: &str, user: &str, groups: &[String]) -> Self {
-        let mut namespaces = BTreeSet::from([namespace.to_owned()]);
-        if let Some((namespace, _)) = writ_authz::split_service_account(user) {
-            namespaces.insert(namespace.to_owned());
-        }
-        let everybody = ["system:authenticated", "system:serviceaccounts"];
-        let narrow = groups.iter().filter(|group| !everybody.contains(&group.as_str()));
-        Self {
-            user: user.to_owned(),
-            groups: narrow.cloned().collect(),
-            namespaces,
-        }
-    }
-
-    /// Whether subjects of a binding at this place name the agent.
-    pub fn is_named(&self, place: &Place, subjects: &[Subject]) -> bool {
-        subjects.iter().any(|subject| match subject.kind.as_str() {
-            "ServiceAccount" => {
-                let namespace = namespace_of(subject, place);
-                writ_authz::service_account_user(namespace, &subject.name) == self.user
-            }
-            "User" => subject.name == self.user,
-            "Group" => self.groups.contains(&subject.name),
-            _ => false,
-        })
-    }
-}
-
-/// The namespace of a subject: without one, it is in the binding's own.
-fn namespace_of<'a>(subject: &'a Subject, place: &'a Place) -> &'a str {
-    let namespace = subject.namespace.as_deref();
-    namespace.filter(|name| !name.is_empty()).unwrap_or(&place.1)
-}
-
-impl Default for Rbac {
+impl Default for RbacIndex {
     fn default() -> Self {
         Self {
-            // What is stored is what the API server decides by.
+            // The API server decides by the stored rules of an aggregated role.
             index: Index::new(Aggregation::Stored),
             version: 0,
             bindings: HashMap::new(),
@@ -94,9 +45,9 @@ impl Default for Rbac {
     }
 }
 
-/// An RBAC object of any kind, as a watch shows it.
+/// An RBAC object of any kind.
 #[derive(Clone, Debug)]
-pub enum Object {
+pub enum RbacObject {
     /// A Role.
     Role(Role),
     /// A ClusterRole.
@@ -109,15 +60,15 @@ pub enum Object {
 
 macro_rules! object {
     ($($kind:ident),*) => {
-        $(impl From<$kind> for Object {
+        $(impl From<$kind> for RbacObject {
             fn from(object: $kind) -> Self {
                 Self::$kind(object)
             }
         })*
 
-        impl Object {
-            /// The object's place.
-            pub fn place(&self) -> Place {
+        impl RbacObject {
+            /// The object's id.
+            pub fn id(&self) -> RbacId {
                 let (kind, metadata) = match self {
                     $(Self::$kind(object) => (Kind::$kind, &object.metadata),)*
                 };
@@ -138,9 +89,9 @@ macro_rules! object {
 }
 object!(Role, ClusterRole, RoleBinding, ClusterRoleBinding);
 
-impl Object {
+impl RbacObject {
     /// Role and subjects, if it is a binding.
-    fn bound(&self) -> Option<Bound> {
+    fn bound_role(&self) -> Option<BoundRole> {
         let (namespace, role, subjects) = match self {
             Self::RoleBinding(binding) => (
                 binding.metadata.namespace.clone().unwrap_or_default(),
@@ -150,37 +101,28 @@ impl Object {
             Self::ClusterRoleBinding(binding) => (String::new(), &binding.role_ref, &binding.subjects),
             Self::Role(_) | Self::ClusterRole(_) => return None,
         };
-        Some(Bound {
-            role: role_place(&namespace, role),
+        Some(BoundRole {
+            role: referenced_role(&namespace, role),
             subjects: subjects.clone().unwrap_or_default(),
         })
     }
 }
 
-/// The role that a binding in this namespace refers to.
-pub fn role_place(namespace: &str, role: &RoleRef) -> Place {
-    if role.kind == "Role" {
-        (Kind::Role, namespace.into(), role.name.clone())
-    } else {
-        (Kind::ClusterRole, String::new(), role.name.clone())
-    }
-}
-
-/// Those who a change of RBAC can touch.
+/// The subjects whose rights a change of RBAC can affect: kind, namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched(BTreeSet<(String, String, String)>);
+pub struct AffectedSubjects(BTreeSet<(String, String, String)>);
 
-impl Touched {
-    fn add(&mut self, place: &Place, bound: &Bound) {
+impl AffectedSubjects {
+    fn add(&mut self, binding: &RbacId, bound: &BoundRole) {
         for subject in &bound.subjects {
-            let namespace = namespace_of(subject, place).to_owned();
+            let namespace = subject_namespace(subject, binding).to_owned();
             self.0
                 .insert((subject.kind.clone(), namespace, subject.name.clone()));
         }
     }
 
     /// Whether this account is among them: by name, as a user, or through a group.
-    pub fn includes(&self, account: &ExecutorServiceAccount) -> bool {
+    pub fn include(&self, account: &ExecutorServiceAccount) -> bool {
         let (user, groups) = (account.user(), account.groups());
         self.0.iter().any(|(kind, namespace, name)| match kind.as_str() {
             "ServiceAccount" => *namespace == account.namespace && *name == account.name,
@@ -191,118 +133,123 @@ impl Touched {
     }
 }
 
-impl Rbac {
+impl RbacIndex {
     /// The compiled objects.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Whether this role is there.
-    pub fn has_role(&self, place: &Place) -> bool {
-        self.index.has_role(key(place))
+    /// Whether this role exists.
+    pub fn has_role(&self, id: &RbacId) -> bool {
+        self.index.has_role(key(id))
     }
 
-    /// The labels of a namespace of the agent's own.
+    /// The labels of one of the agent's own namespaces.
     pub fn own_labels(&self, namespace: &str) -> BTreeMap<String, String> {
         self.own_labels.get(namespace).cloned().unwrap_or_default()
     }
 
-    /// Takes in the labels of a namespace of the agent's own; returns whether they changed.
+    /// Sets the labels of one of the agent's own namespaces. Returns true if they changed.
     pub fn set_own_labels(&mut self, namespace: &str, labels: BTreeMap<String, String>) -> bool {
         let old = self.own_labels.insert(namespace.to_owned(), labels);
         old.as_ref() != self.own_labels.get(namespace)
     }
 
-    /// Whether other roles are folded into this ClusterRole.
+    /// Whether this ClusterRole has an aggregation rule.
     pub fn is_aggregated(&self, name: &str) -> bool {
         self.aggregated.contains(name)
     }
 
-    /// Takes in an object; returns who that can touch, those it does not name any more included.
-    pub fn put(&mut self, object: &Object) -> Touched {
-        let place = object.place();
-        let mut touched = self.holders(&place);
-        // An object that makes no sense grants nothing, whatever it said before.
+    /// Adds or changes an object. Returns the subjects that this affects, those that it no longer names included.
+    pub fn put(&mut self, object: &RbacObject) -> AffectedSubjects {
+        let id = object.id();
+        let mut affected = self.holders(&id);
+        // An invalid object grants nothing, whatever it granted before.
         if self.index.apply(object.borrowed()).is_err() {
-            self.index.remove(key(&place));
+            self.index.remove(key(&id));
         }
-        if let Object::ClusterRole(role) = object {
-            if selects(role) {
-                self.aggregated.insert(place.2.clone());
+        if let RbacObject::ClusterRole(role) = object {
+            if is_aggregated(role) {
+                self.aggregated.insert(id.2.clone());
             } else {
-                self.aggregated.remove(&place.2);
+                self.aggregated.remove(&id.2);
             }
         }
-        match object.bound() {
+        match object.bound_role() {
             Some(bound) => {
-                touched.add(&place, &bound);
-                self.bindings.insert(Arc::new(place), Arc::new(bound));
+                affected.add(&id, &bound);
+                self.bindings.insert(Arc::new(id), Arc::new(bound));
             }
             None => {
-                self.bindings.remove(&place);
+                self.bindings.remove(&id);
             }
         }
-        touched
+        affected
     }
 
-    /// Takes an object out; returns who that can touch.
-    pub fn remove(&mut self, place: &Place) -> Touched {
-        let touched = self.holders(place);
-        self.index.remove(key(place));
-        self.bindings.remove(place);
-        if place.0 == Kind::ClusterRole {
-            self.aggregated.remove(&place.2);
+    /// Removes an object. Returns the subjects that this affects.
+    pub fn remove(&mut self, id: &RbacId) -> AffectedSubjects {
+        let affected = self.holders(id);
+        self.index.remove(key(id));
+        self.bindings.remove(id);
+        if id.0 == Kind::ClusterRole {
+            self.aggregated.remove(&id.2);
         }
-        touched
+        affected
     }
 
-    /// The places of all objects of a kind are those in `present`; the others are taken out.
-    pub fn retain(&mut self, kind: Kind, present: &BTreeSet<Place>, known: &BTreeSet<Place>) -> Touched {
-        let mut touched = Touched::default();
-        for place in known
-            .iter()
-            .filter(|place| place.0 == kind && !present.contains(*place))
-        {
-            touched.0.extend(self.remove(place).0);
+    /// Removes the known objects of a kind that are not present any more. Returns the subjects that this affects.
+    pub fn retain(
+        &mut self,
+        kind: Kind,
+        present: &BTreeSet<RbacId>,
+        known: &BTreeSet<RbacId>,
+    ) -> AffectedSubjects {
+        let mut affected = AffectedSubjects::default();
+        for id in known.iter().filter(|id| id.0 == kind && !present.contains(*id)) {
+            affected.0.extend(self.remove(id).0);
         }
-        touched
+        affected
     }
 
     /// The bindings that name an account, by name, as a user or through a group, and their roles.
-    pub fn rights_of(&self, account: &ExecutorServiceAccount) -> BTreeSet<Place> {
-        let named = |place: &Place, bound: &Bound| {
-            let mut touched = Touched::default();
-            touched.add(place, bound);
-            touched.includes(account)
+    pub fn rights_of(&self, account: &ExecutorServiceAccount) -> BTreeSet<RbacId> {
+        let names_account = |id: &RbacId, bound: &BoundRole| {
+            let mut subjects = AffectedSubjects::default();
+            subjects.add(id, bound);
+            subjects.include(account)
         };
-        let rights = self.bindings.iter().filter(|(place, bound)| named(place, bound));
+        let rights = self
+            .bindings
+            .iter()
+            .filter(|(id, bound)| names_account(id, bound));
         rights
-            .flat_map(|(place, bound)| [(**place).clone(), bound.role.clone()])
+            .flat_map(|(id, bound)| [(**id).clone(), bound.role.clone()])
             .collect()
     }
 
-    /// Whether an object is known as it is.
-    pub fn shows(&self, place: &Place, live: Option<&Object>) -> bool {
+    /// Whether the index has an object as it is on the cluster; `None` if it does not exist there.
+    pub fn agrees_with(&self, id: &RbacId, live: Option<&RbacObject>) -> bool {
         let mut alone = Self::default();
         if let Some(object) = live {
             alone.put(object);
         }
-        self.bindings.get(place) == alone.bindings.get(place)
-            && self.rules_of(place) == alone.rules_of(place)
-            && (place.0 != Kind::ClusterRole
-                || self.aggregated.contains(&place.2) == alone.aggregated.contains(&place.2))
+        self.bindings.get(id) == alone.bindings.get(id)
+            && self.rules_of(id) == alone.rules_of(id)
+            && (id.0 != Kind::ClusterRole
+                || self.aggregated.contains(&id.2) == alone.aggregated.contains(&id.2))
     }
 
-    /// What a role says, whatever the order.
-    fn rules_of(&self, place: &Place) -> Option<BTreeSet<[Vec<String>; 5]>> {
+    /// The rules of a role, without their order.
+    fn rules_of(&self, id: &RbacId) -> Option<BTreeSet<[Vec<String>; 5]>> {
         let sorted = |words: Option<Vec<String>>| {
             let mut words = words.unwrap_or_default();
             words.sort();
             words
         };
-        // The index knows roles by their names alone, and a binding may have the same.
-        let is_role = matches!(place.0, Kind::Role | Kind::ClusterRole);
-        let rules = self.index.role_rules(key(place)).filter(|_| is_role)?.into_iter();
+        // The index finds roles by name alone, and a binding may have the same name.
+        let is_role = matches!(id.0, Kind::Role | Kind::ClusterRole);
+        let rules = self.index.role_rules(key(id)).filter(|_| is_role)?.into_iter();
         let rules = rules.map(|rule| {
             [
                 Some(rule.verbs),
@@ -316,37 +263,44 @@ impl Rbac {
         Some(rules.collect())
     }
 
-    /// Who holds something through this role or binding now.
-    fn holders(&self, place: &Place) -> Touched {
-        let mut touched = Touched::default();
+    /// The subjects that hold rights through this role or binding.
+    fn holders(&self, id: &RbacId) -> AffectedSubjects {
+        let mut holders = AffectedSubjects::default();
         for (binding, bound) in &self.bindings {
-            if **binding == *place || bound.role == *place {
-                touched.add(binding, bound);
+            if **binding == *id || bound.role == *id {
+                holders.add(binding, bound);
             }
         }
-        touched
+        holders
     }
 
-    /// Whether this role or binding is one that the agent's own rights rest on.
-    pub fn belongs_to(&self, place: &Place, me: &Myself) -> bool {
+    /// Whether the agent's own rights rest on this role or binding.
+    pub fn belongs_to(&self, id: &RbacId, agent: &AgentIdentity) -> bool {
         self.bindings.iter().any(|(binding, bound)| {
-            (**binding == *place || bound.role == *place) && me.is_named(binding, &bound.subjects)
+            (**binding == *id || bound.role == *id) && agent.is_named(binding, &bound.subjects)
         })
     }
 
-    /// Whether a Role or RoleBinding of this name, in any namespace, is one that the agent's rights rest on.
-    pub fn name_belongs_to(&self, kind: Kind, name: &str, me: &Myself) -> bool {
+    /// Whether the agent's own rights rest on a Role or RoleBinding of this name, in any namespace.
+    pub fn name_belongs_to(&self, kind: Kind, name: &str, agent: &AgentIdentity) -> bool {
         self.bindings.iter().any(|(binding, bound)| {
             [&**binding, &bound.role]
                 .iter()
-                .any(|place| place.0 == kind && place.2 == name)
-                && me.is_named(binding, &bound.subjects)
+                .any(|id| id.0 == kind && id.2 == name)
+                && agent.is_named(binding, &bound.subjects)
         })
     }
 }
 
-fn key(place: &Place) -> Key<'_> {
-    Key::new(place.0, &place.1, &place.2)
+fn key(id: &RbacId) -> Key<'_> {
+    Key::new(id.0, &id.1, &id.2)
+}
+
+/// Whether a ClusterRole is aggregated from others.
+pub fn is_aggregated(role: &ClusterRole) -> bool {
+    let aggregation = role.aggregation_rule.as_ref();
+    let selectors = aggregation.and_then(|aggregation| aggregation.cluster_role_selectors.as_ref());
+    selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
 #[cfg(test)]
@@ -362,7 +316,7 @@ mod tests {
         }
     }
 
-    fn binding(subjects: &Value) -> Object {
+    fn binding(subjects: &Value) -> RbacObject {
         let binding: RoleBinding = serde_json::from_value(json!({
             "metadata": {"name": "b", "namespace": "shop"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
@@ -373,47 +327,47 @@ mod tests {
     }
 
     #[test]
-    fn a_change_touches_all_that_it_named_or_names() {
-        let mut rbac = Rbac::default();
+    fn change_affects_subjects_named_before_and_after() {
+        let mut rbac = RbacIndex::default();
         let (a, b) = (account("shop", "a"), account("other", "b"));
-        let touched = rbac.put(&binding(&json!([{"kind": "ServiceAccount", "name": "a"}])));
-        assert!(touched.includes(&a) && !touched.includes(&b));
-        assert!(!touched.includes(&account("other", "a")));
-        // The edit removes a and adds b: both are touched.
-        let touched = rbac.put(&binding(
+        let affected = rbac.put(&binding(&json!([{"kind": "ServiceAccount", "name": "a"}])));
+        assert!(affected.include(&a) && !affected.include(&b));
+        assert!(!affected.include(&account("other", "a")));
+        // The edit removes a and adds b: both are affected.
+        let affected = rbac.put(&binding(
             &json!([{"kind": "User", "name": "system:serviceaccount:other:b"}]),
         ));
-        assert!(touched.includes(&a) && touched.includes(&b));
-        // The role touches whoever is bound to it.
+        assert!(affected.include(&a) && affected.include(&b));
+        // The role affects all that are bound to it.
         let role: Role =
             serde_json::from_value(json!({"metadata": {"name": "r", "namespace": "shop"}})).unwrap();
-        assert!(rbac.put(&role.into()).includes(&b));
-        let touched = rbac.put(&binding(
+        assert!(rbac.put(&role.into()).include(&b));
+        let affected = rbac.put(&binding(
             &json!([{"kind": "Group", "name": "system:serviceaccounts:shop"}]),
         ));
-        assert!(touched.includes(&a) && touched.includes(&account("shop", "zzz")));
-        let place = (Kind::RoleBinding, "shop".into(), "b".into());
-        assert!(rbac.remove(&place).includes(&a));
-        assert_eq!(rbac.remove(&place), Touched::default());
+        assert!(affected.include(&a) && affected.include(&account("shop", "zzz")));
+        let id = (Kind::RoleBinding, "shop".into(), "b".into());
+        assert!(rbac.remove(&id).include(&a));
+        assert_eq!(rbac.remove(&id), AffectedSubjects::default());
     }
 
     #[test]
-    fn what_differs_from_what_was_shown_is_noticed() {
-        let role = |verb: &str| -> Object {
+    fn index_agrees_only_with_the_live_object() {
+        let role = |verb: &str| -> RbacObject {
             let role: Role = serde_json::from_value(json!({"metadata": {"name": "r", "namespace": "shop"},
                 "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]}))
             .unwrap();
             role.into()
         };
         let subject = |name: &str| json!([{"kind": "ServiceAccount", "name": name}]);
-        let mut rbac = Rbac::default();
+        let mut rbac = RbacIndex::default();
         rbac.put(&role("get"));
         rbac.put(&binding(&subject("a")));
         let rights = rbac.rights_of(&account("shop", "a"));
-        let [of_role, of_binding] = [role("get").place(), binding(&subject("a")).place()];
+        let [of_role, of_binding] = [role("get").id(), binding(&subject("a")).id()];
         assert_eq!(rights, BTreeSet::from([of_role.clone(), of_binding.clone()]));
         assert!(rbac.rights_of(&account("shop", "b")).is_empty());
-        for (place, live, same) in [
+        for (id, live, agrees) in [
             (&of_role, Some(role("get")), true),
             (&of_role, Some(role("list")), false),
             (&of_role, None, false),
@@ -421,8 +375,8 @@ mod tests {
             (&of_binding, Some(binding(&subject("b"))), false),
             (&of_binding, None, false),
         ] {
-            assert_eq!(rbac.shows(place, live.as_ref()), same, "{place:?} {live:?}");
+            assert_eq!(rbac.agrees_with(id, live.as_ref()), agrees, "{id:?} {live:?}");
         }
-        assert!(rbac.shows(&(Kind::ClusterRole, String::new(), "none".into()), None));
+        assert!(rbac.agrees_with(&(Kind::ClusterRole, String::new(), "none".into()), None));
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the gate's view of RBAC in step with the cluster.
+//! Keeps the gate's RBAC index in step with the cluster, by watches.
 
 use std::{collections::BTreeSet, fmt::Debug, sync::Arc, time::Duration};
 
@@ -14,110 +14,111 @@ use writ_authz::Kind;
 use writ_controller::backoff::Backoff;
 
 use super::{
-    Shared,
-    rbac::{Object, Place, Touched},
+    answers::GateState,
+    rbac_index::{AffectedSubjects, RbacObject},
 };
+use crate::work::model::RbacId;
 
-/// How soon a watch that failed is started anew.
+/// How soon a watch that failed is started again.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
-/// And how long it waits at most, once it failed again and again.
+/// The longest pause, after many failures.
 const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Starts one watch per kind of RBAC object, and one on each of the agent's own namespaces.
-pub fn start(client: &Client, shared: &Arc<Shared>, own: &BTreeSet<String>) -> Vec<AbortOnDropHandle<()>> {
+pub fn start(client: &Client, state: &Arc<GateState>, own: &BTreeSet<String>) -> Vec<AbortOnDropHandle<()>> {
     const KINDS: usize = 4;
-    shared.unknown(KINDS + own.len());
+    state.expect_lists(KINDS + own.len());
     let namespaces = own.iter().map(|own| {
-        let follow = follow_own(Api::all(client.clone()), shared.clone(), own.clone());
-        AbortOnDropHandle::new(tokio::spawn(follow))
+        let watch = watch_own_namespace(Api::all(client.clone()), state.clone(), own.clone());
+        AbortOnDropHandle::new(tokio::spawn(watch))
     });
     let kinds: [_; KINDS] = [
-        spawn::<Role>(client, shared, Kind::Role),
-        spawn::<ClusterRole>(client, shared, Kind::ClusterRole),
-        spawn::<RoleBinding>(client, shared, Kind::RoleBinding),
-        spawn::<ClusterRoleBinding>(client, shared, Kind::ClusterRoleBinding),
+        spawn::<Role>(client, state, Kind::Role),
+        spawn::<ClusterRole>(client, state, Kind::ClusterRole),
+        spawn::<RoleBinding>(client, state, Kind::RoleBinding),
+        spawn::<ClusterRoleBinding>(client, state, Kind::ClusterRoleBinding),
     ];
     namespaces.chain(kinds).collect()
 }
 
-fn spawn<K>(client: &Client, shared: &Arc<Shared>, kind: Kind) -> AbortOnDropHandle<()>
+fn spawn<K>(client: &Client, state: &Arc<GateState>, kind: Kind) -> AbortOnDropHandle<()>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<Object> + Send + 'static,
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<RbacObject> + Send + 'static,
 {
-    let (api, shared) = (Api::<K>::all(client.clone()), shared.clone());
-    AbortOnDropHandle::new(tokio::spawn(async move { follow(api, &shared, kind).await }))
+    let (api, state) = (Api::<K>::all(client.clone()), state.clone());
+    AbortOnDropHandle::new(tokio::spawn(async move { watch_kind(api, &state, kind).await }))
 }
 
-async fn follow<K>(api: Api<K>, shared: &Shared, kind: Kind)
+async fn watch_kind<K>(api: Api<K>, state: &GateState, kind: Kind)
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<Object> + Send + 'static,
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<RbacObject> + Send + 'static,
 {
-    let mut known: BTreeSet<Place> = BTreeSet::new();
-    let mut listed: BTreeSet<Place> = BTreeSet::new();
-    for_each(api, watcher::Config::default(), shared, |event| {
-        let (touched, place) = match event {
+    let mut known: BTreeSet<RbacId> = BTreeSet::new();
+    let mut listed: BTreeSet<RbacId> = BTreeSet::new();
+    for_each_event(api, watcher::Config::default(), state, |event| {
+        let (affected, id) = match event {
             watcher::Event::Init => {
                 listed.clear();
                 return;
             }
             watcher::Event::InitApply(object) => {
-                let object: Object = object.into();
-                listed.insert(object.place());
-                // It is in the index from here on, also if the listing breaks off.
-                known.insert(object.place());
-                (put(shared, &object), Some(object.place()))
+                let object: RbacObject = object.into();
+                listed.insert(object.id());
+                // It is in the index from here on, also if the list is interrupted.
+                known.insert(object.id());
+                (put(state, &object), Some(object.id()))
             }
             watcher::Event::Apply(object) => {
-                let object: Object = object.into();
-                known.insert(object.place());
-                (put(shared, &object), Some(object.place()))
+                let object: RbacObject = object.into();
+                known.insert(object.id());
+                (put(state, &object), Some(object.id()))
             }
             watcher::Event::InitDone => {
-                let touched = shared.change(|rbac| rbac.retain(kind, &listed, &known));
+                let affected = state.change_rbac(|rbac| rbac.retain(kind, &listed, &known));
                 known = std::mem::take(&mut listed);
-                (touched, None)
+                (affected, None)
             }
             watcher::Event::Delete(object) => {
-                let place = object.into().place();
-                known.remove(&place);
-                let touched = shared.change(|rbac| rbac.remove(&place));
-                (touched, Some(place))
+                let id = object.into().id();
+                known.remove(&id);
+                let affected = state.change_rbac(|rbac| rbac.remove(&id));
+                (affected, Some(id))
             }
         };
-        shared.touched(&touched, place.as_ref());
+        state.invalidate(&affected, id.as_ref());
     })
     .await;
 }
 
-/// Keeps the labels of the agent's own namespace: selectors may select it by them.
-async fn follow_own(api: Api<Namespace>, shared: Arc<Shared>, own: String) {
+/// Keeps the labels of one of the agent's own namespaces: selectors may select it by them.
+async fn watch_own_namespace(api: Api<Namespace>, state: Arc<GateState>, own: String) {
     let config = watcher::Config::default().fields(&format!("metadata.name={own}"));
-    for_each(api, config, &shared, |event| {
+    for_each_event(api, config, &state, |event| {
         let (watcher::Event::InitApply(object) | watcher::Event::Apply(object)) = event else {
             return;
         };
         let labels = object.metadata.labels.unwrap_or_default();
-        if shared.change(|rbac| rbac.set_own_labels(&own, labels)) {
-            shared.look_again();
+        if state.change_rbac(|rbac| rbac.set_own_labels(&own, labels)) {
+            state.judge_all_again();
         }
     })
     .await;
 }
 
-/// Follows a watch for ever. After an error changes may go unseen: from there until all is listed again it is not known
-/// what RBAC says, and nothing that was answered counts. So it is listed again, even where the watch could go on: that
-/// it does no event would tell. A watch that just ends goes on, and nothing is doubted.
-async fn for_each<K>(
+/// Watches until it is dropped. After an error changes may have gone unseen: RBAC is not known until all is listed again, and
+/// no answer counts. The list is repeated even where the watch could resume, because no event would show that it
+/// did. A watch that ends without an error resumes, and nothing is dropped.
+async fn for_each_event<K>(
     api: Api<K>,
     config: watcher::Config,
-    shared: &Shared,
-    mut each: impl FnMut(watcher::Event<K>),
+    state: &GateState,
+    mut take: impl FnMut(watcher::Event<K>),
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let kind = K::kind(&());
     let mut backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
-    let mut unknown = true;
+    let mut is_unknown = true;
     loop {
         let events = watcher(api.clone(), config.clone());
         pin_mut!(events);
@@ -126,19 +127,19 @@ async fn for_each<K>(
                 Ok(event) => event,
                 Err(error) => {
                     tracing::warn!(%kind, %error, "watch interrupted, will list again");
-                    if !std::mem::replace(&mut unknown, true) {
-                        shared.unknown(1);
+                    if !std::mem::replace(&mut is_unknown, true) {
+                        state.expect_lists(1);
                     }
-                    shared.doubt();
+                    state.invalidate_all();
                     break;
                 }
             };
-            let done = matches!(event, watcher::Event::InitDone);
-            each(event);
-            if done {
+            let is_listed = matches!(event, watcher::Event::InitDone);
+            take(event);
+            if is_listed {
                 backoff.reset();
-                if std::mem::take(&mut unknown) {
-                    shared.listed();
+                if std::mem::take(&mut is_unknown) {
+                    state.list_completed();
                 }
             }
         }
@@ -146,27 +147,24 @@ async fn for_each<K>(
     }
 }
 
-fn put(shared: &Shared, object: &Object) -> Touched {
-    shared.change(|rbac| rbac.put(object))
+fn put(state: &GateState, object: &RbacObject) -> AffectedSubjects {
+    state.change_rbac(|rbac| rbac.put(object))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Mutex, RwLock,
-        atomic::{AtomicUsize, Ordering},
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
-    use tokio::{sync::Notify, time::Instant};
+    use tokio::sync::Notify;
     use writ_authz::Key;
     use writ_controller::queue::Queue;
 
-    use super::{super::Unlisted, *};
+    use super::*;
 
-    /// The answer to a listing: these Roles, and whether there are more.
+    /// The answer to a list request: these Roles, and whether there are more.
     fn list(names: &[&str], more: &str) -> (u16, Value) {
         let items: Vec<Value> = names
             .iter()
@@ -189,16 +187,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_an_error_nothing_is_known_until_all_is_listed_again() {
-        let shared = Arc::new(Shared {
-            rbac: RwLock::default(),
-            known: Mutex::default(),
-            queue: Queue::default(),
-            unlisted: Mutex::new(Unlisted {
-                count: 0,
-                since: Instant::now(),
-            }),
-        });
+    async fn rbac_is_unknown_after_an_error_until_all_is_listed_again() {
+        let state = Arc::new(GateState::new(Queue::default()));
         let (asked, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let server = {
             let (asked, go) = (asked.clone(), go.clone());
@@ -210,7 +200,7 @@ mod tests {
                         json!({"kind": "Status", "status": "Failure", "code": 500, "message": "", "reason": ""}),
                     );
                     let (code, body) = match number {
-                        // A listing that breaks off, then a whole one, without b; then the watch fails.
+                        // A list that is interrupted, then a whole one, without b; then the watch fails.
                         0 => list(&["a", "b"], "more"),
                         2 => list(&["a"], ""),
                         1 | 3 => broken,
@@ -226,17 +216,20 @@ mod tests {
             })
         };
         let client = Client::new(server, "default");
-        shared.unknown(1);
+        state.expect_lists(1);
         let has = |name: &str| {
-            let rbac = shared.rbac();
+            let rbac = state.rbac();
             rbac.index().role_rules(Key::new(Kind::Role, "n", name)).is_some()
         };
-        let _following = spawn::<Role>(&client, &shared, Kind::Role);
+        let _watch = spawn::<Role>(&client, &state, Kind::Role);
         until(|| asked.load(Ordering::SeqCst) == 5).await;
-        assert!(shared.unknown_for().is_some());
-        assert!(has("a") && !has("b"), "what was listed in part goes, too");
+        assert!(state.unknown_for().is_some());
+        assert!(
+            has("a") && !has("b"),
+            "objects of the interrupted list are removed too"
+        );
         go.notify_one();
-        until(|| shared.unknown_for().is_none()).await;
+        until(|| state.unknown_for().is_none()).await;
         assert!(has("a") && has("c"));
     }
 }

@@ -1,5 +1,6 @@
-//! Whether somebody holds what he grants is decided by what the watches showed, and they may lag. So what decides about a
-//! revision is read once more after it arrived: a permission that was gone before is not used.
+//! Reads the RBAC objects that a verdict rests on once more from the API server, after the revision arrived.
+//!
+//! The watches may lag: a right that was revoked before the revision arrived must not be used for it.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::{
@@ -13,91 +14,88 @@ use writ_api::work::ExecutorServiceAccount;
 use writ_authz::Kind;
 use writ_controller::{Error, error::Context as _};
 
-use super::{
-    CONCURRENCY, Gate,
-    rbac::{Object, Place},
-};
-use crate::work::Key;
+use super::{access_review::CONCURRENCY, answers::GateState, rbac_index::RbacObject};
+use crate::work::model::{Key, RbacId};
 
-impl Gate {
-    /// Whether all that decides about a work of this executor is as the watches showed it. What is not is taken in.
-    pub(super) async fn confirm(
-        &self,
-        key: &Key,
-        account: &ExecutorServiceAccount,
-        since: Instant,
-    ) -> Result<bool, Error> {
-        let began = Instant::now();
-        let rbac = self.shared.rbac();
-        let mut places = rbac.rights_of(account);
+/// Whether everything that decides about a work of this executor is as the watches showed it. Differences are taken into
+/// the index.
+pub async fn confirm(
+    client: &Client,
+    state: &GateState,
+    key: &Key,
+    account: &ExecutorServiceAccount,
+    since: Instant,
+) -> Result<bool, Error> {
+    let began = Instant::now();
+    let rbac = state.rbac();
+    let mut ids = rbac.rights_of(account);
+    {
+        let executors = state.executors();
+        let Some(executor) = executors.get(account) else {
+            return Ok(true);
+        };
+        let work = executor.works.get(key);
+        if work
+            .and_then(|work| work.confirmed)
+            .is_some_and(|read| read >= since)
         {
-            let known = self.shared.known();
-            let Some(known) = known.get(account) else {
-                return Ok(true);
-            };
-            let work = known.works.get(key);
-            if work
-                .and_then(|work| work.confirmed)
-                .is_some_and(|read| read >= since)
-            {
-                return Ok(true);
-            }
-            places.extend(work.into_iter().flat_map(|work| work.places.iter().cloned()));
-            // Of a grant that binds Roles nobody knows the namespaces; the right to bind them is asked for.
-            places.retain(|(kind, namespace, _)| *kind != Kind::Role || !namespace.is_empty());
+            return Ok(true);
         }
-        let reads: Vec<_> = places
-            .into_iter()
-            .map(|place| async {
-                let live = read(&self.client, &place).await?;
-                Ok::<_, Error>((place, live))
-            })
-            .collect();
-        let read: Vec<_> = stream::iter(reads)
-            .buffer_unordered(CONCURRENCY)
-            .try_collect()
-            .await?;
-        let mut same = true;
-        for (place, live) in read {
-            if rbac.shows(&place, live.as_ref()) {
-                continue;
-            }
-            same = false;
-            let touched = self.shared.change(|rbac| match &live {
-                Some(object) => rbac.put(object),
-                None => rbac.remove(&place),
-            });
-            self.shared.touched(&touched, Some(&place));
+        ids.extend(work.into_iter().flat_map(|work| work.roles.iter().cloned()));
+        // The Roles that a grant binds are in namespaces that are not known here; the right to bind them is asked for.
+        ids.retain(|(kind, namespace, _)| *kind != Kind::Role || !namespace.is_empty());
+    }
+    let reads: Vec<_> = ids
+        .into_iter()
+        .map(|id| async {
+            let live = read(client, &id).await?;
+            Ok::<_, Error>((id, live))
+        })
+        .collect();
+    let read: Vec<_> = stream::iter(reads)
+        .buffer_unordered(CONCURRENCY)
+        .try_collect()
+        .await?;
+    let mut agrees = true;
+    for (id, live) in read {
+        if rbac.agrees_with(&id, live.as_ref()) {
+            continue;
         }
-        if same
-            && let Some(known) = self.shared.known().get_mut(account)
-            && let Some(work) = known.works.get_mut(key)
-        {
-            work.confirmed = Some(began);
-        }
-        Ok(same)
+        agrees = false;
+        let affected = state.change_rbac(|rbac| match &live {
+            Some(object) => rbac.put(object),
+            None => rbac.remove(&id),
+        });
+        state.invalidate(&affected, Some(&id));
+    }
+    if agrees
+        && let Some(executor) = state.executors().get_mut(account)
+        && let Some(work) = executor.works.get_mut(key)
+    {
+        work.confirmed = Some(began);
+    }
+    Ok(agrees)
+}
+
+async fn read(client: &Client, id: &RbacId) -> Result<Option<RbacObject>, Error> {
+    match id.0 {
+        Kind::Role => get(namespaced::<Role>(client, id), id).await,
+        Kind::RoleBinding => get(namespaced::<RoleBinding>(client, id), id).await,
+        Kind::ClusterRole => get(Api::<ClusterRole>::all(client.clone()), id).await,
+        Kind::ClusterRoleBinding => get(Api::<ClusterRoleBinding>::all(client.clone()), id).await,
     }
 }
 
-async fn read(client: &Client, place: &Place) -> Result<Option<Object>, Error> {
-    match place.0 {
-        Kind::Role => get(namespaced::<Role>(client, place), place).await,
-        Kind::RoleBinding => get(namespaced::<RoleBinding>(client, place), place).await,
-        Kind::ClusterRole => get(Api::<ClusterRole>::all(client.clone()), place).await,
-        Kind::ClusterRoleBinding => get(Api::<ClusterRoleBinding>::all(client.clone()), place).await,
-    }
-}
-
-fn namespaced<K>(client: &Client, (_, namespace, _): &Place) -> Api<K>
+fn namespaced<K>(client: &Client, (_, namespace, _): &RbacId) -> Api<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     Api::namespaced(client.clone(), namespace)
 }
 
-async fn get<K>(api: Api<K>, (kind, _, name): &Place) -> Result<Option<Object>, Error>
+async fn get<K>(api: Api<K>, (kind, _, name): &RbacId) -> Result<Option<RbacObject>, Error>
 where
-    K: Clone + std::fmt::Debug + DeserializeOwned + Into<Object>,
+    K: Clone + std::fmt::Debug + DeserializeOwned + Into<RbacObject>,
 {
     let found = api.get_opt(name).await;
     Ok(found
@@ -115,7 +113,6 @@ mod tests {
     use writ_controller::queue::Queue;
 
     use super::*;
-    use crate::{Options, work::executor::Work};
 
     /// A server on which nothing is left of what the watches showed, but the role.
     fn client(role: &Role) -> Client {
@@ -135,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_right_that_is_gone_unseen_is_not_used() {
+    async fn right_revoked_unseen_is_not_used() {
         let role: Role = serde_json::from_value(
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": {"name": "r", "namespace": "shop"},
@@ -147,31 +144,24 @@ mod tests {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
             "subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": "shop"}]}))
             .unwrap();
-        let gate = Gate::new(client(&role), &Options::default(), Queue::default());
+        let (client, state) = (client(&role), GateState::new(Queue::default()));
         let account = ExecutorServiceAccount {
             namespace: "shop".into(),
             name: "a".into(),
         };
         let key = Key::work("w");
-        gate.shared.change(|rbac| {
+        state.change_rbac(|rbac| {
             rbac.put(&role.clone().into());
             rbac.put(&binding.into())
         });
-        let work = Work {
-            places: HashSet::from([(Kind::Role, String::new(), "of-a-grant".into())]),
-            ..Work::default()
-        };
-        let mut known = super::super::Known::default();
-        known.works.insert(key.clone(), work);
-        gate.shared.known().insert(account.clone(), known);
+        let of_a_grant = (Kind::Role, String::new(), "of-a-grant".into());
+        state.remember(&account, &key, HashSet::from([of_a_grant]));
         let since = Instant::now();
-        let before = gate.epochs(&account, &key);
-        assert!(
-            !gate.confirm(&key, &account, since).await.unwrap(),
-            "the binding is gone"
-        );
-        assert_ne!(gate.epochs(&account, &key), before, "it is judged again");
-        assert!(gate.shared.rbac().rights_of(&account).is_empty());
-        assert!(gate.confirm(&key, &account, since).await.unwrap());
+        let before = state.epochs(&account, &key);
+        let agrees = confirm(&client, &state, &key, &account, since).await.unwrap();
+        assert!(!agrees, "the binding is gone");
+        assert_ne!(state.epochs(&account, &key), before, "it is judged again");
+        assert!(state.rbac().rights_of(&account).is_empty());
+        assert!(confirm(&client, &state, &key, &account, since).await.unwrap());
     }
 }

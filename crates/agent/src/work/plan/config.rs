@@ -1,66 +1,34 @@
 //! What `spec.manifestConfigs` and `spec.deleteOption` mean for one object.
 
-use serde::Serialize;
-use writ_api::work::{
-    ConditionRule, DeleteOption, FeedbackRule, ManifestConfig, PropagationPolicy, UpdateStrategy,
-};
+use writ_api::work::{DeleteOption, ManifestConfig, PropagationPolicy};
 
-/// What identifies an object to the rules of a work.
-#[derive(Clone, Copy, Debug)]
-pub struct Identity<'a> {
-    /// The API group.
-    pub group: &'a str,
-    /// The resource, plural.
-    pub resource: &'a str,
-    /// The namespace; empty for a cluster-scoped object.
-    pub namespace: &'a str,
-    /// The name.
-    pub name: &'a str,
-}
+use crate::work::model::{ObjectConfig, ObjectIdentity};
 
-/// The merged configuration of one object.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Config {
-    /// How it is written.
-    pub strategy: UpdateStrategy,
-    /// What is reported.
-    pub feedback: Vec<FeedbackRule>,
-    /// The conditions to compute.
-    pub conditions: Vec<ConditionRule>,
-}
-
-impl Config {
-    /// Merges every entry that matches: for each attribute the first entry that sets it wins.
-    pub fn of(entries: &[ManifestConfig], object: Identity<'_>) -> Self {
-        let mut strategy = None;
-        let mut config = Self::default();
-        let matching = entries.iter().filter(|entry| {
-            let id = &entry.resource_identifier;
-            id.matches(object.group, object.resource, object.namespace, object.name)
-        });
-        for entry in matching {
-            if strategy.is_none() {
-                strategy.clone_from(&entry.update_strategy);
-            }
-            if config.feedback.is_empty() {
-                config.feedback.clone_from(&entry.feedback_rules);
-            }
-            if config.conditions.is_empty() {
-                config.conditions.clone_from(&entry.condition_rules);
-            }
+/// Merges every entry that matches: for each attribute the first entry that sets it wins.
+pub fn merge_configs(entries: &[ManifestConfig], object: ObjectIdentity<'_>) -> ObjectConfig {
+    let mut strategy = None;
+    let mut config = ObjectConfig::default();
+    let matching = entries.iter().filter(|entry| {
+        let id = &entry.resource_identifier;
+        id.matches(object.group, object.resource, object.namespace, object.name)
+    });
+    for entry in matching {
+        if strategy.is_none() {
+            strategy.clone_from(&entry.update_strategy);
         }
-        config.strategy = strategy.unwrap_or_default();
-        config
+        if config.feedback.is_empty() {
+            config.feedback.clone_from(&entry.feedback_rules);
+        }
+        if config.conditions.is_empty() {
+            config.conditions.clone_from(&entry.condition_rules);
+        }
     }
-
-    /// Whether the object's content is needed for more than applying it.
-    pub fn reads_content(&self) -> bool {
-        !self.feedback.is_empty() || !self.conditions.is_empty()
-    }
+    config.strategy = strategy.unwrap_or_default();
+    config
 }
 
-/// Whether the object goes when the work goes.
-pub fn owned(option: Option<&DeleteOption>, object: Identity<'_>) -> bool {
+/// Whether the object is deleted with the work, and not orphaned.
+pub fn is_owned(option: Option<&DeleteOption>, object: ObjectIdentity<'_>) -> bool {
     let Some(option) = option else { return true };
     match option.propagation_policy {
         PropagationPolicy::Foreground => true,
@@ -85,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    const OBJECT: Identity<'static> = Identity {
+    const OBJECT: ObjectIdentity<'static> = ObjectIdentity {
         group: "apps",
         resource: "deployments",
         namespace: "shop-eu",
@@ -93,7 +61,7 @@ mod tests {
     };
 
     #[test]
-    fn each_attribute_comes_from_the_first_entry_that_sets_it() {
+    fn attribute_set_twice_comes_from_the_first_entry() {
         let entries: Vec<ManifestConfig> = serde_json::from_value(json!([
             {"resourceIdentifier": {"group": "apps", "resource": "deployments", "namespace": "other", "name": "*"},
              "updateStrategy": {"type": "ReadOnly"}},
@@ -104,18 +72,18 @@ mod tests {
         ]))
         .unwrap();
         assert_eq!(entries[1].feedback_scrape_type, ScrapeType::Watch);
-        let config = Config::of(&entries, OBJECT);
+        let config = merge_configs(&entries, OBJECT);
         assert_eq!(config.strategy.type_, UpdateStrategyType::CreateOnly);
         assert_eq!(config.feedback, entries[1].feedback_rules);
-        assert_eq!(Config::of(&[], OBJECT), Config::default());
+        assert_eq!(merge_configs(&[], OBJECT), ObjectConfig::default());
     }
 
     #[test]
-    fn an_orphaning_rule_is_exact() {
+    fn orphaning_rule_matches_its_exact_name_only() {
         let option = |value| serde_json::from_value::<DeleteOption>(value).unwrap();
-        assert!(owned(None, OBJECT));
-        assert!(owned(Some(&option(json!({}))), OBJECT));
-        assert!(!owned(
+        assert!(is_owned(None, OBJECT));
+        assert!(is_owned(Some(&option(json!({}))), OBJECT));
+        assert!(!is_owned(
             Some(&option(json!({"propagationPolicy": "Orphan"}))),
             OBJECT
         ));
@@ -125,7 +93,7 @@ mod tests {
                 {"group": "apps", "resource": "deployments", "namespace": "shop-eu", "name": name}]}}),
             )
         };
-        assert!(!owned(Some(&keep("web-1")), OBJECT));
-        assert!(owned(Some(&keep("web-*")), OBJECT));
+        assert!(!is_owned(Some(&keep("web-1")), OBJECT));
+        assert!(is_owned(Some(&keep("web-*")), OBJECT));
     }
 }

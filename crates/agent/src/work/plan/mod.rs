@@ -1,90 +1,29 @@
-//! Pure: from a work's spec and the kinds that are served to what is applied, in which order, and what is pruned.
+//! Pure: what a work asks for, in which order it is written and deleted, and what its record says afterwards.
+//!
+//! `spec + served kinds → manifests → delivery (waves of writes, prunes, revocations) → record`
+
+pub mod config;
+pub mod definitions;
+pub mod delivery;
+mod order;
+pub mod rbac;
+pub mod records;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    collections::{BTreeSet, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
 use kube::core::GroupVersionKind;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use writ_api::work::{AppliedResource, ManifestResourceMeta, ManifestWorkSpec, UpdateStrategyType};
 use writ_runtime::segment;
 
-use super::{
-    config::{Config, Identity, owned},
-    mapper::Kind,
-    objects::Name,
-    rank,
-};
-
-/// One manifest of a work.
-#[derive(Clone, Debug)]
-pub struct Item {
-    /// Its index in the spec.
-    pub ordinal: usize,
-    /// Lower ranks are applied first.
-    pub rank: u16,
-    /// What the status says about it.
-    pub meta: ManifestResourceMeta,
-    /// What to apply, or why that cannot be known.
-    pub target: Result<Target, String>,
-}
-
-/// What a manifest asks for.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// The object's kind.
-    pub kind: Arc<Kind>,
-    /// The namespace; empty for a cluster-scoped object.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-    /// The manifest, without what a server sets.
-    pub object: Value,
-    /// Whether the object goes when the work goes.
-    pub owned: bool,
-    /// How it is written and reported.
-    pub config: Config,
-    /// Changes with everything above.
-    pub hash: u64,
-    /// Whether the definition of its kind comes with the same work and is not served yet.
-    pub kind_to_come: bool,
-}
-
-impl Target {
-    /// Group, resource, namespace and name.
-    pub fn identity(&self) -> Identity<'_> {
-        Identity {
-            group: &self.kind.resource.group,
-            resource: &self.kind.resource.plural,
-            namespace: &self.namespace,
-            name: &self.name,
-        }
-    }
-
-    /// Namespace and name.
-    pub fn place(&self) -> Name {
-        (self.namespace.as_str().into(), self.name.as_str().into())
-    }
-
-    /// As the AppliedManifestWork records it.
-    pub fn applied(&self, uid: &str) -> AppliedResource {
-        AppliedResource {
-            group: self.kind.resource.group.clone(),
-            version: self.kind.resource.version.clone(),
-            resource: self.kind.resource.plural.clone(),
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-            uid: uid.into(),
-        }
-    }
-
-    /// Whether anything but a read is sent for it.
-    pub fn written(&self) -> bool {
-        self.config.strategy.type_ != UpdateStrategyType::ReadOnly
-    }
-}
+use super::model::{ObjectIdentity, PlannedManifest, ServedKinds, TargetObject};
+use config::{is_owned, merge_configs};
+use definitions::kind_from_definition;
 
 /// The kind of a manifest, as its `apiVersion` and `kind` say.
 pub fn gvk(manifest: &Value) -> Option<GroupVersionKind> {
@@ -100,47 +39,39 @@ pub fn gvk(manifest: &Value) -> Option<GroupVersionKind> {
 }
 
 /// Whether the server can be asked about this kind: its group and version become part of a URL.
-pub fn addressable(gvk: &GroupVersionKind) -> Result<(), String> {
+pub fn check_addressable(gvk: &GroupVersionKind) -> Result<(), String> {
     if !gvk.group.is_empty() {
         segment::check("the group of apiVersion", &gvk.group)?;
     }
     segment::check("the version of apiVersion", &gvk.version)
 }
 
-/// Whether a record names an object that can exist. One that does not is left alone: its name would become part of a
-/// URL, and lead to something that nobody judged.
-pub fn can_exist(resource: &AppliedResource) -> bool {
-    let optional = |text: &str| text.is_empty() || segment::is_plain(text);
-    optional(&resource.group)
-        && segment::is_plain(&resource.version)
-        && segment::is_plain(&resource.resource)
-        && optional(&resource.namespace)
-        && segment::is_plain(&resource.name)
+/// Whether a record names an object that can exist. Any other is left alone: its name would become part of a URL, and
+/// lead to an object that the gate never judged.
+pub fn can_exist(record: &AppliedResource) -> bool {
+    let is_plain_or_empty = |text: &str| text.is_empty() || segment::is_plain(text);
+    is_plain_or_empty(&record.group)
+        && segment::is_plain(&record.version)
+        && segment::is_plain(&record.resource)
+        && is_plain_or_empty(&record.namespace)
+        && segment::is_plain(&record.name)
 }
 
-/// What the server said about a kind.
-pub type Kinds = HashMap<GroupVersionKind, Result<Option<Arc<Kind>>, String>>;
-
 /// The manifests of a work, in the order of their ordinals.
-pub fn items(spec: &ManifestWorkSpec, kinds: &Kinds) -> Vec<Item> {
-    let definitions: Vec<&Value> = spec
-        .workload
-        .manifests
-        .iter()
-        .map(|manifest| &manifest.0)
-        .filter(|manifest| is_made(manifest, spec, kinds))
+pub fn manifests(spec: &ManifestWorkSpec, kinds: &ServedKinds) -> Vec<PlannedManifest> {
+    let manifests = spec.workload.manifests.iter().map(|manifest| &manifest.0);
+    let definitions: Vec<&Value> = manifests
+        .clone()
+        .filter(|manifest| is_written_definition(manifest, spec, kinds))
         .collect();
-    spec.workload
-        .manifests
-        .iter()
+    manifests
         .enumerate()
-        .map(|(ordinal, manifest)| item(ordinal, &manifest.0, spec, kinds, &definitions))
+        .map(|(ordinal, manifest)| plan_manifest(ordinal, manifest, spec, kinds, &definitions))
         .collect()
 }
 
-/// Whether a manifest is a definition that this work writes: one that is only read, or that nobody serves, defines
-/// nothing.
-fn is_made(manifest: &Value, spec: &ManifestWorkSpec, kinds: &Kinds) -> bool {
+/// Whether a manifest is a definition that this work writes. A definition that is only read defines nothing.
+fn is_written_definition(manifest: &Value, spec: &ManifestWorkSpec, kinds: &ServedKinds) -> bool {
     let Some(gvk) = gvk(manifest).filter(|gvk| gvk.kind == "CustomResourceDefinition") else {
         return false;
     };
@@ -148,31 +79,31 @@ fn is_made(manifest: &Value, spec: &ManifestWorkSpec, kinds: &Kinds) -> bool {
         return false;
     };
     let name = manifest.pointer("/metadata/name").and_then(Value::as_str);
-    let identity = Identity {
+    let identity = ObjectIdentity {
         group: &gvk.group,
         resource: &kind.resource.plural,
         namespace: "",
         name: name.unwrap_or_default(),
     };
-    let config = Config::of(&spec.manifest_configs, identity);
+    let config = merge_configs(&spec.manifest_configs, identity);
     config.strategy.type_ != UpdateStrategyType::ReadOnly
 }
 
-fn item(
+fn plan_manifest(
     ordinal: usize,
     manifest: &Value,
     spec: &ManifestWorkSpec,
-    kinds: &Kinds,
+    kinds: &ServedKinds,
     definitions: &[&Value],
-) -> Item {
+) -> PlannedManifest {
     let mut meta = ManifestResourceMeta {
         ordinal: i32::try_from(ordinal).unwrap_or(i32::MAX),
         ..ManifestResourceMeta::default()
     };
     let Some(gvk) = gvk(manifest) else {
-        return Item {
+        return PlannedManifest {
             ordinal,
-            rank: rank::UNKNOWN,
+            rank: order::UNKNOWN,
             meta,
             target: Err("the manifest has no apiVersion or no kind".into()),
         };
@@ -189,27 +120,27 @@ fn item(
     meta.kind.clone_from(&gvk.kind);
     meta.name = text("name");
     meta.namespace = text("namespace");
-    let target = target(manifest, &gvk, &mut meta, spec, kinds, definitions);
-    Item {
+    let target = plan_target(manifest, &gvk, &mut meta, spec, kinds, definitions);
+    PlannedManifest {
         ordinal,
-        rank: rank::of(&gvk.kind),
+        rank: order::rank_of(&gvk.kind),
         meta,
         target,
     }
 }
 
-fn target(
+fn plan_target(
     manifest: &Value,
     gvk: &GroupVersionKind,
     meta: &mut ManifestResourceMeta,
     spec: &ManifestWorkSpec,
-    kinds: &Kinds,
+    kinds: &ServedKinds,
     definitions: &[&Value],
-) -> Result<Target, String> {
+) -> Result<TargetObject, String> {
     if meta.name.is_empty() {
         return Err("name must be set in manifest".into());
     }
-    addressable(gvk)?;
+    check_addressable(gvk)?;
     segment::check("metadata.name", &meta.name)?;
     if !meta.namespace.is_empty() {
         segment::check("metadata.namespace", &meta.namespace)?;
@@ -219,7 +150,7 @@ fn target(
         Some(Err(error)) => return Err(error.clone()),
         Some(Ok(None)) | None => definitions
             .iter()
-            .find_map(|definition| Kind::from_crd(definition, gvk))
+            .find_map(|definition| kind_from_definition(definition, gvk))
             .map(|kind| (Arc::new(kind), true))
             .ok_or_else(|| {
                 format!(
@@ -238,23 +169,23 @@ fn target(
             gvk.kind, meta.name
         ));
     }
-    let identity = Identity {
+    let identity = ObjectIdentity {
         group: &gvk.group,
         resource: &kind.resource.plural,
         namespace: &meta.namespace,
         name: &meta.name,
     };
-    let config = Config::of(&spec.manifest_configs, identity);
-    let owned =
-        owned(spec.delete_option.as_ref(), identity) && config.strategy.type_ != UpdateStrategyType::ReadOnly;
-    let object = clean(manifest, &meta.namespace);
+    let config = merge_configs(&spec.manifest_configs, identity);
+    let owned = is_owned(spec.delete_option.as_ref(), identity)
+        && config.strategy.type_ != UpdateStrategyType::ReadOnly;
+    let object = without_server_fields(manifest, &meta.namespace);
     let mut hasher = DefaultHasher::new();
     object.to_string().hash(&mut hasher);
     serde_json::to_string(&config)
         .unwrap_or_default()
         .hash(&mut hasher);
     owned.hash(&mut hasher);
-    Ok(Target {
+    Ok(TargetObject {
         kind,
         namespace: meta.namespace.clone(),
         name: meta.name.clone(),
@@ -267,7 +198,7 @@ fn target(
 }
 
 /// The manifest without what a server sets, in the namespace that its kind allows.
-fn clean(manifest: &Value, namespace: &str) -> Value {
+fn without_server_fields(manifest: &Value, namespace: &str) -> Value {
     let mut object = manifest.clone();
     strip_null_timestamps(&mut object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -302,79 +233,4 @@ fn strip_null_timestamps(value: &mut Value) {
         Value::Array(list) => list.iter_mut().for_each(strip_null_timestamps),
         _ => {}
     }
-}
-
-/// The label and annotation keys that a manifest asks to remove, by a `-` at their end; they are taken out of it.
-pub fn take_removals(object: &mut Value) -> Vec<(&'static str, String)> {
-    let mut removals = Vec::new();
-    for field in ["labels", "annotations"] {
-        let Some(map) = object
-            .get_mut("metadata")
-            .and_then(|metadata| metadata.get_mut(field))
-            .and_then(Value::as_object_mut)
-        else {
-            continue;
-        };
-        let marked: Vec<String> = map.keys().filter(|key| key.ends_with('-')).cloned().collect();
-        for key in marked {
-            map.remove(&key);
-            removals.push((field, key.trim_end_matches('-').to_owned()));
-        }
-    }
-    removals
-}
-
-/// A merge patch that removes those keys where the live object still has them.
-pub fn removal_patch(live: &Value, removals: &[(&'static str, String)]) -> Option<Value> {
-    let mut metadata = Map::new();
-    for (field, key) in removals {
-        let has = live
-            .get("metadata")
-            .and_then(|metadata| metadata.get(*field))
-            .is_some_and(|map| map.get(key).is_some());
-        if has {
-            let entry = metadata
-                .entry((*field).to_owned())
-                .or_insert_with(|| Value::Object(Map::new()));
-            if let Value::Object(map) = entry {
-                map.insert(key.clone(), Value::Null);
-            }
-        }
-    }
-    (!metadata.is_empty()).then(|| serde_json::json!({ "metadata": metadata }))
-}
-
-/// The objects that were applied before and that no manifest names any more; versions don't matter.
-///
-/// A manifest that cannot be mapped still names its object: nothing of its group that could be it is pruned.
-pub fn prune(applied: &[AppliedResource], items: &[Item]) -> Vec<AppliedResource> {
-    let mut named = BTreeSet::new();
-    let mut unmapped = BTreeSet::new();
-    for item in items {
-        match &item.target {
-            Ok(target) => {
-                named.insert((
-                    target.kind.resource.group.as_str(),
-                    target.kind.resource.plural.as_str(),
-                    target.namespace.as_str(),
-                    target.name.as_str(),
-                ));
-            }
-            Err(_) => {
-                unmapped.insert((item.meta.group.as_str(), item.meta.name.as_str()));
-            }
-        }
-    }
-    applied
-        .iter()
-        .filter(|resource| {
-            !named.contains(&(
-                resource.group.as_str(),
-                resource.resource.as_str(),
-                resource.namespace.as_str(),
-                resource.name.as_str(),
-            )) && !unmapped.contains(&(resource.group.as_str(), resource.name.as_str()))
-        })
-        .cloned()
-        .collect()
 }

@@ -1,14 +1,14 @@
-//! The order of an apply: what others need comes first. The ranks are upstream's, by kind alone, but that bindings
-//! come after the roles that they bind.
+//! The order in which kinds are applied. The ranks are OCM's, by kind alone, except that bindings come after the roles
+//! that they bind.
 
-/// The rank of what has no rank of its own.
-pub const OTHER: u16 = 1000;
+/// The rank of kinds without a rank of their own.
+const OTHER: u16 = 1000;
 
-/// The rank of what is not even an object.
+/// The rank of a manifest without a kind.
 pub const UNKNOWN: u16 = 1001;
 
 /// The rank of a kind; lower ranks are applied first.
-pub fn of(kind: &str) -> u16 {
+pub fn rank_of(kind: &str) -> u16 {
     match kind {
         "PriorityClass"
         | "Namespace"

@@ -1,24 +1,19 @@
-//! What an object says: the values and the conditions that a work asks for. Pure.
-
-mod feedback;
-mod rules;
+//! Pure: the values and conditions that a work asks for, read from its object.
 
 use kube::core::DynamicObject;
 use serde_json::Value;
 use writ_controller::condition::Wanted;
 
-use super::{
-    config::Config,
-    status::{Content, FEEDBACK},
-};
+use super::{FEEDBACK, feedback::read_values, rules::evaluate_rules};
+use crate::work::model::{ObjectConfig, ObjectContent};
 
-/// Where kubectl keeps the manifest that it applied.
+/// The annotation in which kubectl keeps the manifest that it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Reads values and conditions from an object.
-pub fn read(live: &DynamicObject, config: &Config) -> Content {
+pub fn read_content(live: &DynamicObject, config: &ObjectConfig) -> ObjectContent {
     if !config.reads_content() {
-        return Content {
+        return ObjectContent {
             values: Vec::new(),
             feedback: Wanted::new(FEEDBACK, true, "NoStatusFeedbackSynced", ""),
             rules: Vec::new(),
@@ -28,7 +23,7 @@ pub fn read(live: &DynamicObject, config: &Config) -> Content {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    // What is in a Secret is never copied to the hub, nor what is in a list of anything.
+    // The content of a Secret is never copied to the hub, nor that of a list, which may hold Secrets.
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     if kind.ends_with("List") && live.metadata.name.is_none() {
         object = Value::Null;
@@ -37,7 +32,7 @@ pub fn read(live: &DynamicObject, config: &Config) -> Content {
     {
         secret.remove("data");
         secret.remove("stringData");
-        // kubectl keeps a copy of what it was given.
+        // A copy of the Secret.
         let annotations = secret
             .get_mut("metadata")
             .and_then(|metadata| metadata.get_mut("annotations"));
@@ -45,10 +40,10 @@ pub fn read(live: &DynamicObject, config: &Config) -> Content {
             annotations.remove(LAST_APPLIED);
         }
     }
-    let (values, feedback) = feedback::read(&object, &config.feedback);
-    Content {
+    let (values, feedback) = read_values(&object, &config.feedback);
+    ObjectContent {
         values,
         feedback,
-        rules: rules::evaluate(&object, &config.conditions),
+        rules: evaluate_rules(&object, &config.conditions),
     }
 }

@@ -1,4 +1,4 @@
-//! The values that feedback rules ask for.
+//! Pure: the values that feedback rules ask for.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -6,16 +6,16 @@ use writ_api::work::{FeedbackRule, FeedbackType, FeedbackValue, FieldValue, Fiel
 use writ_controller::condition::Wanted;
 use writ_runtime::path::{Budget, Path};
 
-use super::super::status::FEEDBACK;
+use super::FEEDBACK;
 
 /// The longest value that is not a scalar: the API's limit.
 const MAX_RAW: usize = 1024;
 
-/// The longest text: who may write an object on the cluster must not be able to make a status too large to be written.
+/// The longest text: writing one large object on the cluster must not make a status too large to be written.
 const MAX_TEXT: usize = 16 * 1024;
 
 /// The values, and whether all could be read.
-pub fn read(object: &Value, rules: &[FeedbackRule]) -> (Vec<FeedbackValue>, Wanted) {
+pub fn read_values(object: &Value, rules: &[FeedbackRule]) -> (Vec<FeedbackValue>, Wanted) {
     if rules.is_empty() {
         let nothing = Wanted::new(FEEDBACK, true, "NoStatusFeedbackSynced", "");
         return (Vec::new(), nothing);
@@ -23,7 +23,7 @@ pub fn read(object: &Value, rules: &[FeedbackRule]) -> (Vec<FeedbackValue>, Want
     let mut values: Vec<FeedbackValue> = Vec::new();
     let mut problems = Vec::new();
     let budget = Budget::default();
-    let mut add = |name: &str, read: Result<Option<FieldValue>, String>| match read {
+    let mut add = |name: &str, found: Result<Option<FieldValue>, String>| match found {
         Ok(Some(value)) if values.iter().all(|known| known.name != name) => values.push(FeedbackValue {
             name: name.into(),
             value,
@@ -121,15 +121,15 @@ fn field(name: &str, value: &Value) -> Result<FieldValue, String> {
     Ok(field)
 }
 
-/// What is no scalar, as JSON. What is too long is not even written: the same part can stand in it again and again.
+/// A value that is no scalar, as JSON. It is cut off while it is written: a path can select the same part many times.
 fn raw(name: &str, value: &impl Serialize) -> Result<FieldValue, String> {
-    let mut room = [0; MAX_RAW];
-    let mut rest = room.as_mut_slice();
+    let mut buffer = [0; MAX_RAW];
+    let mut rest = buffer.as_mut_slice();
     let too_long =
         || format!("{name}: the value has more than {MAX_RAW} bytes of JSON, no more are reported");
     serde_json::to_writer(&mut rest, value).map_err(|_| too_long())?;
     let left = rest.len();
-    let written = room.get(..MAX_RAW - left).unwrap_or_default();
+    let written = buffer.get(..MAX_RAW - left).unwrap_or_default();
     Ok(FieldValue {
         type_: FieldValueType::JsonRaw,
         integer: None,
@@ -178,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn values_keep_their_types_and_missing_ones_are_left_out() {
+    fn values_keep_their_types_and_missing_ones_are_omitted() {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"share": 1.5},
             "status": {"replicas": 2, "ok": true, "phase": "Up", "list": [1, 2], "nothing": null}});
-        let (values, condition) = read(
+        let (values, condition) = read_values(
             &object,
             &rules(&json!([
                 {"name": "replicas", "path": ".status.replicas"},
@@ -209,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_rule_is_named_and_the_others_count() {
+    fn invalid_rule_is_named_and_the_others_count() {
         let object =
             json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running", "big": "x".repeat(9)}});
-        let (values, condition) = read(
+        let (values, condition) = read_values(
             &object,
             &rules(&json!([
                 {"name": "bad", "path": ".status["},
@@ -226,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_much_work_is_given_up_and_named() {
+    fn rule_that_takes_too_many_steps_is_named() {
         let object =
             json!({"apiVersion": "v1", "kind": "X", "spec": {"list": vec![0; 300_000]}, "status": {"a": 1}});
-        let (values, condition) = read(
+        let (values, condition) = read_values(
             &object,
             &rules(&json!([
                 {"name": "first", "path": ".status.a"},
@@ -247,27 +247,28 @@ mod tests {
         );
         for (length, fits) in [(MAX_TEXT, true), (MAX_TEXT + 1, false)] {
             let object = json!({"apiVersion": "v1", "kind": "X", "text": "x".repeat(length)});
-            let (values, condition) = read(&object, &rules(&json!([{"name": "text", "path": ".text"}])));
+            let (values, condition) =
+                read_values(&object, &rules(&json!([{"name": "text", "path": ".text"}])));
             assert_eq!(values.len() == 1, fits, "{condition:?}");
         }
-        // Exactly as much as there is room for is still told.
+        // A value of exactly the limit is reported.
         for (length, fits) in [(MAX_RAW - 4, true), (MAX_RAW - 3, false)] {
             let object = json!({"apiVersion": "v1", "kind": "X", "list": ["x".repeat(length)]});
-            let (values, _) = read(&object, &rules(&json!([{"name": "list", "path": ".list"}])));
+            let (values, _) = read_values(&object, &rules(&json!([{"name": "list", "path": ".list"}])));
             assert_eq!(values.len() == 1, fits, "{length}");
         }
     }
 
     #[test]
-    fn well_known_kinds_need_no_paths() {
+    fn well_known_kind_needs_no_paths() {
         let rule: Vec<FeedbackRule> = serde_json::from_value(json!([{"type": "WellKnownStatus"}])).unwrap();
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "status": {"succeeded": 1,
             "conditions": [{"type": "Complete", "status": "True"}]}});
-        let (values, condition) = read(&job, &rule);
+        let (values, condition) = read_values(&job, &rule);
         assert_eq!(values.len(), 2);
         assert_eq!(values[0].value.string.as_deref(), Some("True"));
         assert_eq!(condition.reason, "StatusFeedbackSynced");
-        let (_, condition) = read(&json!({"apiVersion": "v1", "kind": "Node"}), &rule);
+        let (_, condition) = read_values(&json!({"apiVersion": "v1", "kind": "Node"}), &rule);
         assert_eq!(condition.reason, "StatusFeedbackSyncFailed");
     }
 }

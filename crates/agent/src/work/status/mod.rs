@@ -1,59 +1,45 @@
-//! Pure: from what happened to each manifest to the status of the work.
+//! Pure: from the outcome of each manifest to the status of the work.
+//!
+//! `reports → conditions per manifest → conditions of the work → cut to what the hub stores`
+
+pub mod content;
+mod feedback;
+pub mod in_flight;
+pub mod pruning;
+pub mod redact;
+mod rules;
+pub mod size_limit;
+pub mod unwatched;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
-use writ_api::work::{
-    FeedbackValue, ManifestCondition, ManifestResourceMeta, ManifestResourceStatus, ManifestWorkStatus,
-};
+use writ_api::work::{ManifestCondition, ManifestResourceMeta, ManifestResourceStatus, ManifestWorkStatus};
 use writ_controller::condition::{self, Status, Wanted};
 
-use super::room::{fit, stored};
+use self::size_limit::{fit_messages, stored_size};
+use super::model::ManifestReport;
 
-/// The condition of what was written.
+/// The condition of manifests and works that were written.
 pub const APPLIED: &str = "Applied";
-/// The condition of what exists.
+/// The condition of manifests and works whose objects exist.
 pub const AVAILABLE: &str = "Available";
-/// The condition of what is reported.
+/// The condition of feedback that could be read.
 pub const FEEDBACK: &str = "StatusFeedbackSynced";
 /// The condition that ends the work on a manifest.
 pub const COMPLETE: &str = "Complete";
-/// The condition of a work that is on its way out.
+/// The condition of a work that is being deleted.
 pub const DELETING: &str = "Deleting";
 
-/// What all reasons of computed conditions begin with.
+/// The beginning of every reason of a computed condition.
 pub const RULE_PREFIX: &str = "ConditionRule";
 const AGGREGATED: &str = "ConditionRulesAggregated";
 
-/// What a value takes besides its name and itself.
-const FRAME: usize = 64;
+/// The bytes of a feedback value besides its name and itself.
+const VALUE_OVERHEAD: usize = 64;
 
 /// How many bytes the feedback of all manifests may have.
 const MAX_FEEDBACK: usize = 256 * 1024;
-
-/// What is known about one manifest after a pass.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Which manifest.
-    pub meta: ManifestResourceMeta,
-    /// Whether it was applied; `None` if nothing was tried.
-    pub applied: Option<Wanted>,
-    /// Whether its object exists; `None` if nothing new is known.
-    pub available: Option<Wanted>,
-    /// What its object says; `None` if nothing new is known.
-    pub content: Option<Content>,
-}
-
-/// What an object says.
-#[derive(Clone, Debug)]
-pub struct Content {
-    /// The values that the feedback rules ask for.
-    pub values: Vec<FeedbackValue>,
-    /// Whether they could be read.
-    pub feedback: Wanted,
-    /// The conditions that the rules compute.
-    pub rules: Vec<Wanted>,
-}
 
 /// The manifest was applied.
 pub fn applied() -> Wanted {
@@ -75,17 +61,17 @@ pub fn failed(message: &str) -> Wanted {
     )
 }
 
-/// The manifest is allowed, but not written because others are not.
-pub fn held(message: &str) -> Wanted {
+/// The manifest is allowed, but not written for another reason.
+pub fn held_back(message: &str) -> Wanted {
     Wanted::new(APPLIED, false, "AppliedManifestHeldBack", message)
 }
 
-/// The object is there.
+/// The object exists.
 pub fn available() -> Wanted {
     Wanted::new(AVAILABLE, true, "ResourceAvailable", "Resource is available")
 }
 
-/// The object is not there.
+/// The object does not exist.
 pub fn not_available() -> Wanted {
     Wanted::new(
         AVAILABLE,
@@ -95,20 +81,20 @@ pub fn not_available() -> Wanted {
     )
 }
 
-/// Nobody can tell whether the object is there.
+/// It is not known whether the object exists.
 pub fn availability_unknown(message: &str) -> Wanted {
     Wanted::new(AVAILABLE, Status::Unknown, "FetchingResourceFailed", message)
 }
 
-/// The status of a work: one entry per report, and the sums. `refusal` replaces the message of a failed apply; `others` is
-/// what the object holds besides, in bytes.
-pub fn status(
+/// The status of a work: one entry per report, and the conditions of the whole. `refusal` replaces the message of a failed
+/// apply; `rest_size` is the size of the work without its status, in bytes.
+pub fn work_status(
     current: &ManifestWorkStatus,
-    reports: &[Report],
+    reports: &[ManifestReport],
     refusal: Option<&str>,
     generation: Option<i64>,
     now: Timestamp,
-    others: usize,
+    rest_size: usize,
 ) -> ManifestWorkStatus {
     let before: HashMap<_, &ManifestCondition> = current
         .resource_status
@@ -125,7 +111,7 @@ pub fn status(
         .collect();
     bound_feedback(&mut manifests, generation, now);
     let mut conditions = current.conditions.clone();
-    // A work that is complete is not applied any more: what is said of its last revision stays, and that it is of that one.
+    // A complete work is no longer applied: its condition goes on to describe, and to name, the last revision that was.
     let ended = condition::is_true(&conditions, COMPLETE) && condition::find(&conditions, APPLIED).is_some();
     let wanted = work_conditions(&manifests, refusal);
     for wanted in wanted
@@ -143,12 +129,12 @@ pub fn status(
         conditions,
         resource_status: ManifestResourceStatus { manifests },
     };
-    fit(&mut status, others);
+    fit_messages(&mut status, rest_size);
     status
 }
 
-/// Leaves out the values of manifests for which there is no room left: a status that is too large is never written, and
-/// who may write one object on the cluster would silence the work.
+/// Drops the feedback of manifests beyond the limit: a status that is too large is never written, so writing one large
+/// object on the cluster would silence the whole work.
 fn bound_feedback(manifests: &mut [ManifestCondition], generation: Option<i64>, now: Timestamp) {
     let mut total = 0_usize;
     for manifest in manifests {
@@ -156,7 +142,9 @@ fn bound_feedback(manifests: &mut [ManifestCondition], generation: Option<i64>, 
         let size: usize = values
             .map(|value| {
                 let texts = [&value.value.string, &value.value.json_raw];
-                FRAME + value.name.len() + texts.into_iter().flatten().map(stored).sum::<usize>()
+                VALUE_OVERHEAD
+                    + value.name.len()
+                    + texts.into_iter().flatten().map(stored_size).sum::<usize>()
             })
             .sum();
         if total.saturating_add(size) <= MAX_FEEDBACK {
@@ -174,20 +162,20 @@ fn bound_feedback(manifests: &mut [ManifestCondition], generation: Option<i64>, 
 }
 
 fn identity(meta: &ManifestResourceMeta) -> (&str, &str, &str, &str, i32) {
-    // What cannot be named is told apart by its place.
-    let place = if meta.name.is_empty() { meta.ordinal } else { -1 };
-    (&meta.group, &meta.kind, &meta.namespace, &meta.name, place)
+    // Manifests without a name are distinguished by their index.
+    let index = if meta.name.is_empty() { meta.ordinal } else { -1 };
+    (&meta.group, &meta.kind, &meta.namespace, &meta.name, index)
 }
 
 fn manifest(
-    report: &Report,
+    report: &ManifestReport,
     old: Option<&ManifestCondition>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> ManifestCondition {
     let mut new = old.cloned().unwrap_or_default();
     new.resource_meta = report.meta.clone();
-    // Whatever is kept is still true of this revision, but for what was never tried with it.
+    // What is kept still holds for this revision, except whether it was applied.
     for kept in new.conditions.iter_mut().filter(|kept| kept.type_ != APPLIED) {
         kept.observed_generation = generation;
     }
@@ -210,8 +198,8 @@ fn manifest(
     new
 }
 
-/// Whether what was not written because it was complete has to be written now.
-pub fn resumes(before: &ManifestWorkStatus, now: &ManifestWorkStatus) -> bool {
+/// Whether a manifest or the work was complete, and is not any more: what was not written then has to be written now.
+pub fn is_resumed(before: &ManifestWorkStatus, now: &ManifestWorkStatus) -> bool {
     fn complete(status: &ManifestWorkStatus) -> impl Iterator<Item = (&str, &str, &str, &str, i32)> {
         let manifests = status.resource_status.manifests.iter();
         let complete = manifests.filter(|manifest| condition::is_true(&manifest.conditions, COMPLETE));
@@ -279,8 +267,8 @@ fn work_conditions(manifests: &[ManifestCondition], refusal: Option<&str>) -> [W
     [applied, available]
 }
 
-/// The conditions that rules computed, folded: `False` beats `Unknown` beats `True`, except for `Progressing` and
-/// `Degraded`, where one that is so is enough.
+/// The conditions that rules computed, aggregated: `False` beats `Unknown` beats `True`, except for `Progressing` and
+/// `Degraded`, where one `True` is enough.
 fn aggregate(manifests: &[ManifestCondition]) -> Vec<Wanted> {
     let mut by_type: BTreeMap<&str, Vec<(Status, &str)>> = BTreeMap::new();
     for condition in manifests.iter().flat_map(|manifest| &manifest.conditions) {
@@ -323,10 +311,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::work::model::ObjectContent;
 
     #[test]
-    fn no_object_makes_a_status_too_large() {
-        let report = |name: usize, length: usize| Report {
+    fn feedback_of_many_objects_is_bounded() {
+        let report = |name: usize, length: usize| ManifestReport {
             meta: ManifestResourceMeta {
                 kind: "ConfigMap".into(),
                 name: format!("m{name}"),
@@ -334,7 +323,7 @@ mod tests {
             },
             applied: Some(applied()),
             available: Some(available()),
-            content: Some(Content {
+            content: Some(ObjectContent {
                 values: serde_json::from_value(
                     json!([{"name": "v", "fieldValue": {"type": "String", "string": "x".repeat(length)}}]),
                 )
@@ -343,9 +332,9 @@ mod tests {
                 rules: Vec::new(),
             }),
         };
-        let mut reports: Vec<Report> = (0..100).map(|name| report(name, 16 * 1024)).collect();
+        let mut reports: Vec<ManifestReport> = (0..100).map(|name| report(name, 16 * 1024)).collect();
         reports.push(report(100, 10));
-        let status = status(
+        let status = work_status(
             &ManifestWorkStatus::default(),
             &reports,
             None,
@@ -355,18 +344,18 @@ mod tests {
         );
         let manifests = &status.resource_status.manifests;
         assert!(serde_json::to_vec(&status).unwrap().len() < 400_000);
-        let told = |at: usize| !manifests[at].status_feedback.values.is_empty();
+        let has_values = |at: usize| !manifests[at].status_feedback.values.is_empty();
         let synced = |at: usize| condition::is_true(&manifests[at].conditions, FEEDBACK);
-        assert!(told(0) && synced(0) && !told(99) && !synced(99));
-        // What is small finds room after what is large.
-        assert!(told(100) && synced(100));
+        assert!(has_values(0) && synced(0) && !has_values(99) && !synced(99));
+        // Small values still fit after large ones were dropped.
+        assert!(has_values(100) && synced(100));
         assert!(condition::is_true(&status.conditions, APPLIED));
     }
 
     #[test]
-    fn a_thousand_long_errors_leave_a_status_that_can_be_written() {
-        let reports: Vec<Report> = (0..1000)
-            .map(|name| Report {
+    fn status_with_a_thousand_long_errors_can_be_written() {
+        let reports: Vec<ManifestReport> = (0..1000)
+            .map(|name| ManifestReport {
                 meta: ManifestResourceMeta {
                     kind: "ConfigMap".into(),
                     name: format!("m{name}"),
@@ -379,22 +368,22 @@ mod tests {
             .collect();
         let at = |second: i64, before: &ManifestWorkStatus| {
             let now = Timestamp::from_second(second).unwrap();
-            status(before, &reports, None, Some(1), now, 512 * 1024)
+            work_status(before, &reports, None, Some(1), now, 512 * 1024)
         };
         let first = at(1, &ManifestWorkStatus::default());
-        assert!(stored(&first) < 1024 * 1024, "{}", stored(&first));
-        let told = &first.resource_status.manifests[999].conditions[0];
+        assert!(stored_size(&first) < 1024 * 1024, "{}", stored_size(&first));
+        let shown = &first.resource_status.manifests[999].conditions[0];
         assert!(
-            told.message.starts_with("Failed to apply manifest: <why>"),
+            shown.message.starts_with("Failed to apply manifest: <why>"),
             "{}",
-            told.message
+            shown.message
         );
-        assert_eq!(at(2, &first), first, "nothing new is nothing to write");
+        assert_eq!(at(2, &first), first, "an unchanged status is not written");
     }
 
     #[test]
-    fn a_complete_work_keeps_what_is_said_of_its_last_revision() {
-        let report = |name: &str, applied: Option<Wanted>| Report {
+    fn complete_work_keeps_the_conditions_of_its_last_revision() {
+        let report = |name: &str, applied: Option<Wanted>| ManifestReport {
             meta: ManifestResourceMeta {
                 kind: "ConfigMap".into(),
                 name: name.into(),
@@ -404,25 +393,26 @@ mod tests {
             available: Some(available()),
             content: None,
         };
-        let run = |before: &ManifestWorkStatus, reports: &[Report], generation: i64| {
-            status(before, reports, None, Some(generation), Timestamp::UNIX_EPOCH, 0)
+        let run = |before: &ManifestWorkStatus, reports: &[ManifestReport], generation: i64| {
+            work_status(before, reports, None, Some(generation), Timestamp::UNIX_EPOCH, 0)
         };
         let mut first = run(&ManifestWorkStatus::default(), &[report("a", Some(applied()))], 1);
         let complete = Wanted::new(COMPLETE, true, AGGREGATED, "");
         condition::set(&mut first.conditions, &complete, Some(1), Timestamp::UNIX_EPOCH);
-        let held = held("Not written: the work is complete");
+        let held = held_back("Not written: the work is complete");
         let second = run(&first, &[report("a", None), report("b", Some(held))], 2);
-        let told = |conditions: &[_], type_: &str| {
+        let shown = |conditions: &[_], type_: &str| {
             let found = condition::find(conditions, type_).unwrap();
             (found.status.clone(), found.observed_generation.unwrap())
         };
         let manifest = |at: usize| &second.resource_status.manifests[at].conditions;
-        assert_eq!(told(&second.conditions, APPLIED), ("True".into(), 1));
-        assert_eq!(told(&second.conditions, AVAILABLE), ("True".into(), 2));
-        assert_eq!(told(manifest(0), APPLIED), ("True".into(), 1));
-        assert_eq!(told(manifest(0), AVAILABLE), ("True".into(), 2));
-        assert_eq!(told(manifest(1), APPLIED), ("False".into(), 2));
-        // No rule says that it is complete: it is not any more, and what was held back is due.
-        assert!(resumes(&first, &second) && !resumes(&first, &first) && !resumes(&second, &first));
+        assert_eq!(shown(&second.conditions, APPLIED), ("True".into(), 1));
+        assert_eq!(shown(&second.conditions, AVAILABLE), ("True".into(), 2));
+        assert_eq!(shown(manifest(0), APPLIED), ("True".into(), 1));
+        assert_eq!(shown(manifest(0), AVAILABLE), ("True".into(), 2));
+        assert_eq!(shown(manifest(1), APPLIED), ("False".into(), 2));
+        // No rule computes that it is complete any more: what was held back is due.
+        assert!(is_resumed(&first, &second));
+        assert!(!is_resumed(&first, &first) && !is_resumed(&second, &first));
     }
 }

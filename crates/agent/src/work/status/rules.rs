@@ -1,16 +1,16 @@
-//! The conditions that rules compute from an object.
+//! Pure: the conditions that rules compute from an object.
 
 use serde_json::Value;
 use writ_api::work::{ConditionRule, ConditionRuleType, MAX_RULE_EXPRESSIONS, RESERVED_CONDITIONS};
 use writ_controller::condition::{Status, Wanted, clip};
 use writ_runtime::cel::{Answer, Expression, Variable};
 
-/// The longest message that is computed: a thousand of them have to fit into one status.
+/// The longest computed message: a thousand of them have to fit into one status.
 const MAX_MESSAGE: usize = 1024;
 
-/// One condition per rule, and none for a rule that asks for what is not known of the object's kind, or that would speak
-/// for the agent.
-pub fn evaluate(object: &Value, rules: &[ConditionRule]) -> Vec<Wanted> {
+/// One condition per rule; none for a well-known condition that the object's kind does not have, or for a condition that
+/// only the agent sets.
+pub fn evaluate_rules(object: &Value, rules: &[ConditionRule]) -> Vec<Wanted> {
     let mut expressions = 0;
     let rules = rules
         .iter()
@@ -51,7 +51,7 @@ fn by_cel(object: &Value, rule: &ConditionRule) -> Wanted {
     for expression in &rule.cel_expressions {
         match run(expression, &[("object", &object)]) {
             Ok(Answer::Bool(true)) => {}
-            // The first that is false decides: those behind it may rest on it.
+            // The first false expression decides: later ones may presuppose it.
             Ok(Answer::Bool(false)) => {
                 result = false;
                 break;
@@ -65,7 +65,7 @@ fn by_cel(object: &Value, rule: &ConditionRule) -> Wanted {
     evaluated(&object, rule, result, plain)
 }
 
-/// The condition that a rule came to: its message is what the rule's expression says, else the rule's own, else `plain`.
+/// The condition of a rule. Its message is that of the rule's messageExpression, else the rule's own, else `plain`.
 fn evaluated(object: &Variable, rule: &ConditionRule, result: bool, plain: String) -> Wanted {
     let mut message = if rule.message.is_empty() {
         plain
@@ -92,8 +92,8 @@ fn broken(rule: &ConditionRule, problem: &str) -> Wanted {
     Wanted::new(&rule.condition, false, "ConditionRuleExpressionError", problem)
 }
 
-/// What is known of the object's kind. Nothing is said of other kinds: a rule with wildcards matches them, too, and what
-/// nobody can tell would hide what can be told of the others.
+/// The well-known condition of the object's kind; `None` for other kinds. A rule with wildcards matches those too, and an
+/// unknown condition would hide the known ones in the aggregate.
 fn well_known(object: &Value, rule: &ConditionRule) -> Option<Wanted> {
     let text = |pointer: &str| {
         object
@@ -129,16 +129,16 @@ mod tests {
 
     fn one(object: &Value, rule: Value) -> (String, &'static str, String, String) {
         let rule: ConditionRule = serde_json::from_value(rule).unwrap();
-        let found = evaluate(object, &[rule]).pop().unwrap();
+        let found = evaluate_rules(object, &[rule]).pop().unwrap();
         (found.type_, found.status.as_str(), found.reason, found.message)
     }
 
     #[test]
-    fn no_rule_speaks_for_the_agent() {
+    fn rule_for_a_condition_of_the_agent_is_ignored() {
         let rules = ["Applied", "Deleting", "Fine"]
             .map(|name| json!({"condition": name, "type": "CEL", "celExpressions": ["true"]}));
         let rules: Vec<ConditionRule> = serde_json::from_value(rules.into()).unwrap();
-        let found: Vec<String> = evaluate(&json!({}), &rules)
+        let found: Vec<String> = evaluate_rules(&json!({}), &rules)
             .into_iter()
             .map(|c| c.type_)
             .collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_are_anded_and_may_speak() {
+    fn expressions_are_anded_and_compute_the_message() {
         let object = json!({"status": {"replicas": 3, "ready": 3, "conditions": [{"type": "Ready", "status": "True"}]}});
         let (type_, status, reason, message) = one(
             &object,
@@ -169,19 +169,19 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_expressions_is_bounded() {
+    fn number_of_expressions_is_bounded() {
         let rule = |name: usize| json!({"condition": format!("C{name}"), "type": "CEL", "celExpressions": ["true", "true"]});
         let rules: Vec<ConditionRule> = (0..40)
             .map(|name| serde_json::from_value(rule(name)).unwrap())
             .collect();
-        let found = evaluate(&json!({}), &rules);
+        let found = evaluate_rules(&json!({}), &rules);
         let evaluated = found.iter().filter(|c| c.status == Status::True).count();
         assert_eq!((found.len(), evaluated), (40, MAX_RULE_EXPRESSIONS / 2));
         assert_eq!(found[39].reason, "ConditionRuleInvalid");
     }
 
     #[test]
-    fn a_long_message_is_cut() {
+    fn long_message_is_truncated() {
         let object = json!({"status": {"text": "x".repeat(20_000)}});
         let (_, status, _, message) = one(
             &object,
@@ -197,12 +197,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_expression_is_false_and_says_why() {
+    fn invalid_expression_is_false_with_its_reason() {
         for expression in [
             "object.status.",
             "object.status.missing == 1",
             "1 + 1",
-            "nobody(object)",
+            "unknown(object)",
         ] {
             let (_, status, reason, message) = one(
                 &json!({"status": {}}),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_those_of_ocm() {
+    fn conditions_and_messages_are_those_of_ocm() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "spec": {"replicas": 2}});
         let job = |type_: &str| {
             json!({"apiVersion": "batch/v1", "kind": "Job",
@@ -242,7 +242,7 @@ mod tests {
                 "True",
                 "Manifest is Fine",
             ),
-            // What may be missing.
+            // Fields that may be missing.
             (
                 &object,
                 cel(json!(["object.?status.?x.orValue(0) == 0"])),
@@ -255,7 +255,7 @@ mod tests {
                 "True",
                 "Manifest is Fine",
             ),
-            // The first that is false decides.
+            // The first false expression decides.
             (
                 &object,
                 cel(json!(["has(object.status)", "object.status.ready == 1"])),
@@ -294,12 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_what_is_not_known() {
+    fn unknown_well_known_condition_is_omitted() {
         for (kind, condition) in [("Node", "Complete"), ("Pod", "Progressing"), ("Pod", "")] {
             let rule = json!({"condition": condition, "type": "WellKnownConditions"});
             let rule: ConditionRule = serde_json::from_value(rule).unwrap();
             let object = json!({"apiVersion": "v1", "kind": kind, "status": {"phase": "Running"}});
-            assert_eq!(evaluate(&object, &[rule]), [], "{kind} {condition}");
+            assert_eq!(evaluate_rules(&object, &[rule]), [], "{kind} {condition}");
         }
     }
 }

@@ -1,19 +1,35 @@
-//! Which changes matter.
+//! Tables: which changes matter to a work.
 
-use kube::core::GroupVersionKind;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, GroupVersionKind};
+use writ_controller::ServedKind;
 
-fn kind() -> Arc<Kind> {
+use crate::work::{
+    drift::{DriftIndex, LastSeen, Need, index::Wake, watch_scope::WatchScope},
+    model::{Key, Name, OwnedObject},
+    owner::Owner,
+};
+
+fn kind() -> Arc<ServedKind> {
     let gvk = GroupVersionKind::gvk("apps", "v1", "Deployment");
-    Arc::new(Kind {
+    Arc::new(ServedKind {
         resource: ApiResource::from_gvk_with_plural(&gvk, "deployments"),
         namespaced: true,
     })
 }
 
 fn name(namespace: &str, name: &str) -> Name {
-    (namespace.into(), name.into())
+    Name::new(namespace, name)
+}
+
+fn wakes(key: &Key) -> Vec<Wake> {
+    vec![Wake {
+        key: key.clone(),
+        delay: Duration::ZERO,
+        is_awaited: false,
+    }]
 }
 
 fn metadata(version: u64, generation: Option<i64>, label: &str) -> ObjectMeta {
@@ -29,108 +45,120 @@ fn metadata(version: u64, generation: Option<i64>, label: &str) -> ObjectMeta {
 }
 
 #[test]
-fn only_a_change_that_is_not_ours_and_can_matter_wakes_a_work() {
+fn change_by_others_that_can_matter_wakes_the_work() {
     let key = Key::work("w");
     let (kind, web) = (kind(), name("shop", "web"));
     let resource = &kind.resource;
-    let objects = Objects::default();
-    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
-    assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
-    objects.mark(
+    let index = DriftIndex::default();
+    index.set_interest(&key, &[(kind.clone(), web.clone())], &[]);
+    assert_eq!(index.need(&key, resource, &web, 7), Need::Write);
+    index.end_request(
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(10, Some(1), "a"), 7, false, "me")),
+        Some(LastSeen::of(&metadata(10, Some(1), "a"), 7, false, "me")),
     );
-    assert_eq!(objects.need(&key, resource, &web, 7), Need::Nothing);
-    assert_eq!(objects.need(&key, resource, &web, 8), Need::Write);
+    assert_eq!(index.need(&key, resource, &web, 7), Need::Nothing);
+    assert_eq!(index.need(&key, resource, &web, 8), Need::Write);
     // Our own write and an older event.
-    assert!(objects.seen(resource, &metadata(10, Some(1), "a")).is_empty());
-    assert!(objects.seen(resource, &metadata(9, Some(1), "b")).is_empty());
+    assert!(
+        index
+            .object_changed(resource, &metadata(10, Some(1), "a"))
+            .is_empty()
+    );
+    assert!(
+        index
+            .object_changed(resource, &metadata(9, Some(1), "b"))
+            .is_empty()
+    );
     // A change of the status only.
-    assert!(objects.seen(resource, &metadata(11, Some(1), "a")).is_empty());
+    assert!(
+        index
+            .object_changed(resource, &metadata(11, Some(1), "a"))
+            .is_empty()
+    );
     // A change of a label, then of the spec.
     assert_eq!(
-        objects.seen(resource, &metadata(12, Some(1), "b")),
-        vec![(key.clone(), Duration::ZERO)]
+        index.object_changed(resource, &metadata(12, Some(1), "b")),
+        wakes(&key)
     );
-    assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
-    objects.mark(
+    assert_eq!(index.need(&key, resource, &web, 7), Need::Write);
+    index.end_request(
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(13, Some(1), "a"), 7, false, "me")),
+        Some(LastSeen::of(&metadata(13, Some(1), "a"), 7, false, "me")),
     );
     assert_eq!(
-        objects.seen(resource, &metadata(14, Some(2), "a")),
-        vec![(key.clone(), Duration::ZERO)]
+        index.object_changed(resource, &metadata(14, Some(2), "a")),
+        wakes(&key)
     );
     // A kind without generations: any change can be drift.
-    objects.mark(
+    index.end_request(
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(15, None, "a"), 7, false, "me")),
+        Some(LastSeen::of(&metadata(15, None, "a"), 7, false, "me")),
     );
     assert_eq!(
-        objects.seen(resource, &metadata(16, None, "a")),
-        vec![(key.clone(), Duration::ZERO)]
+        index.object_changed(resource, &metadata(16, None, "a")),
+        wakes(&key)
     );
-    // Feedback wants every change.
-    objects.mark(
+    // Feedback needs every change.
+    index.end_request(
         &key,
         resource,
         &web,
-        Some(Mark::of(&metadata(17, Some(3), "a"), 7, true, "me")),
+        Some(LastSeen::of(&metadata(17, Some(3), "a"), 7, true, "me")),
     );
     assert_eq!(
-        objects.seen(resource, &metadata(18, Some(3), "a")),
-        vec![(key.clone(), Duration::ZERO)]
+        index.object_changed(resource, &metadata(18, Some(3), "a")),
+        wakes(&key)
     );
-    assert_eq!(objects.need(&key, resource, &web, 7), Need::Read);
+    assert_eq!(index.need(&key, resource, &web, 7), Need::Read);
     assert_eq!(
-        objects.deleted(resource, &metadata(19, Some(3), "a")),
-        vec![(key.clone(), Duration::ZERO)]
+        index.object_deleted(resource, &metadata(19, Some(3), "a")),
+        wakes(&key)
     );
-    assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
-    objects.interest(&key, &[], &[]);
-    assert!(objects.scopes().is_empty());
+    assert_eq!(index.need(&key, resource, &web, 7), Need::Write);
+    index.set_interest(&key, &[], &[]);
+    assert!(index.scopes().is_empty());
 }
 
 #[test]
-fn a_change_during_a_request_is_not_lost() {
+fn change_during_a_request_is_written_again() {
     let key = Key::work("w");
     let (kind, web) = (kind(), name("shop", "web"));
-    let objects = Objects::default();
-    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
+    let index = DriftIndex::default();
+    index.set_interest(&key, &[(kind.clone(), web.clone())], &[]);
     assert_eq!(
-        objects.seen(&kind.resource, &metadata(21, Some(1), "x")),
-        vec![(key.clone(), Duration::ZERO)]
+        index.object_changed(&kind.resource, &metadata(21, Some(1), "x")),
+        wakes(&key)
     );
-    let ours = Mark::of(&metadata(20, Some(1), "a"), 7, false, "me");
-    objects.mark(&key, &kind.resource, &web, Some(ours));
-    assert_eq!(objects.need(&key, &kind.resource, &web, 7), Need::Write);
+    let ours = LastSeen::of(&metadata(20, Some(1), "a"), 7, false, "me");
+    index.end_request(&key, &kind.resource, &web, Some(ours));
+    assert_eq!(index.need(&key, &kind.resource, &web, 7), Need::Write);
     // An object that a listing lacks is gone.
-    let ours = Mark::of(&metadata(22, Some(1), "a"), 7, false, "me");
-    objects.mark(&key, &kind.resource, &web, Some(ours));
-    assert_eq!(objects.need(&key, &kind.resource, &web, 7), Need::Nothing);
-    let woken = objects.listed(&kind.resource, &Scope::All, &BTreeSet::new());
-    assert_eq!(woken, vec![(key.clone(), Duration::ZERO)]);
+    let ours = LastSeen::of(&metadata(22, Some(1), "a"), 7, false, "me");
+    index.end_request(&key, &kind.resource, &web, Some(ours));
+    assert_eq!(index.need(&key, &kind.resource, &web, 7), Need::Nothing);
+    let woken = index.listing_completed(&kind.resource, &WatchScope::All, &BTreeSet::new());
+    assert_eq!(woken, wakes(&key));
 }
 
 #[test]
-fn a_fight_over_an_object_slows_down() {
+fn object_changed_again_and_again_is_corrected_with_pauses() {
     let key = Key::work("w");
     let (kind, web) = (kind(), name("shop", "web"));
-    let objects = Objects::default();
-    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
+    let index = DriftIndex::default();
+    index.set_interest(&key, &[(kind.clone(), web.clone())], &[]);
     let mut delays = Vec::new();
     for round in 0..20 {
-        objects.begin(&key, &kind.resource, &web);
-        let ours = Mark::of(&metadata(round * 2 + 1, None, "a"), 7, false, "me");
-        objects.mark(&key, &kind.resource, &web, Some(ours));
-        let woken = objects.seen(&kind.resource, &metadata(round * 2 + 2, None, "b"));
-        delays.extend(woken.into_iter().map(|(_, delay)| delay));
+        index.begin_request(&key, &kind.resource, &web);
+        let ours = LastSeen::of(&metadata(round * 2 + 1, None, "a"), 7, false, "me");
+        index.end_request(&key, &kind.resource, &web, Some(ours));
+        let woken = index.object_changed(&kind.resource, &metadata(round * 2 + 2, None, "b"));
+        delays.extend(woken.into_iter().map(|wake| wake.delay));
     }
     assert_eq!(delays.len(), 20);
     assert!(delays.iter().take(10).all(Duration::is_zero));
@@ -143,45 +171,45 @@ fn a_fight_over_an_object_slows_down() {
 }
 
 #[test]
-fn others_may_change_what_is_theirs_as_often_as_they_like() {
+fn fields_of_others_changed_often_cause_no_pauses() {
     let key = Key::work("w");
     let (kind, web) = (kind(), name("shop", "web"));
-    let objects = Objects::default();
-    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
-    objects.mark(
+    let index = DriftIndex::default();
+    index.set_interest(&key, &[(kind.clone(), web.clone())], &[]);
+    index.end_request(
         &key,
         &kind.resource,
         &web,
-        Some(Mark::of(&metadata(1, None, "a"), 7, false, "me")),
+        Some(LastSeen::of(&metadata(1, None, "a"), 7, false, "me")),
     );
     for version in 2..50 {
-        // Without a generation any change can be drift: it is looked at, at once, and nothing had to be written.
+        // Without a generation any change can be drift: the work runs at once, and nothing has to be written.
         let theirs = metadata(version, None, "a");
-        let woken = objects.seen(&kind.resource, &theirs);
-        assert_eq!(woken, vec![(key.clone(), Duration::ZERO)], "{version}");
-        objects.begin(&key, &kind.resource, &web);
-        objects.mark(
+        let woken = index.object_changed(&kind.resource, &theirs);
+        assert_eq!(woken, wakes(&key), "{version}");
+        index.begin_request(&key, &kind.resource, &web);
+        index.end_request(
             &key,
             &kind.resource,
             &web,
-            Some(Mark::of(&theirs, 7, false, "me")),
+            Some(LastSeen::of(&theirs, 7, false, "me")),
         );
     }
 }
 
 #[test]
-fn only_the_sole_owner_knows_the_exact_version() {
+fn owned_object_has_version_only_with_one_owner() {
     let key = Key::work("w");
     let (kind, web) = (kind(), name("shop", "web"));
     let resource = &kind.resource;
-    let objects = Objects::default();
-    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
+    let index = DriftIndex::default();
+    index.set_interest(&key, &[(kind.clone(), web.clone())], &[]);
     let owned = |version: u64, owners: &[&str]| ObjectMeta {
         owner_references: Some(
             owners
                 .iter()
                 .map(|uid| {
-                    let owner = crate::work::apply::Owner {
+                    let owner = Owner {
                         name: "n".into(),
                         uid: (*uid).into(),
                     };
@@ -191,90 +219,113 @@ fn only_the_sole_owner_knows_the_exact_version() {
         ),
         ..metadata(version, None, "a")
     };
-    let marked = |owners: &[&str]| {
-        let mark = Mark::of(&owned(5, owners), 7, false, "me");
-        objects.mark(&key, resource, &web, Some(mark));
-        objects.own(&key, resource, &web, "me")
+    let owned_after = |owners: &[&str]| {
+        let last_seen = LastSeen::of(&owned(5, owners), 7, false, "me");
+        index.end_request(&key, resource, &web, Some(last_seen));
+        index.owned_object(&key, resource, &web, "me")
     };
     let own = |version: Option<&str>| {
-        Some(Own {
+        Some(OwnedObject {
             uid: "u".into(),
             version: version.map(ToOwned::to_owned),
         })
     };
-    assert_eq!(marked(&[]), None);
-    assert_eq!(marked(&["you"]), None);
-    assert_eq!(marked(&["me", "you"]), own(None));
-    assert_eq!(marked(&["me"]), own(Some("5")));
-    // Somebody changed it since: what is known of it is not the last word.
-    objects.seen(resource, &owned(6, &["me", "you"]));
-    assert_eq!(objects.own(&key, resource, &web, "me"), own(None));
-    // Nor is it somebody else's because the owner reference is off.
-    objects.seen(resource, &owned(7, &[]));
-    assert_eq!(objects.own(&key, resource, &web, "me"), own(None));
+    assert_eq!(owned_after(&[]), None);
+    assert_eq!(owned_after(&["you"]), None);
+    assert_eq!(owned_after(&["me", "you"]), own(None));
+    assert_eq!(owned_after(&["me"]), own(Some("5")));
+    // It was changed since: the version is not exact any more.
+    index.object_changed(resource, &owned(6, &["me", "you"]));
+    assert_eq!(index.owned_object(&key, resource, &web, "me"), own(None));
+    // Without the owner reference it is still known to be the work's.
+    index.object_changed(resource, &owned(7, &[]));
+    assert_eq!(index.owned_object(&key, resource, &web, "me"), own(None));
 }
 
 #[test]
-fn the_smallest_part_that_holds_everything_is_watched() {
+fn scope_is_the_smallest_that_includes_all_objects() {
     let key = Key::work("w");
     let kind = kind();
-    let objects = Objects::default();
+    let index = DriftIndex::default();
     let scope = |names: &[Name]| {
         let wanted: Vec<_> = names.iter().map(|name| (kind.clone(), name.clone())).collect();
-        objects.interest(&key, &wanted, &[]);
-        objects.scopes().pop().unwrap().1
+        index.set_interest(&key, &wanted, &[]);
+        index.scopes().pop().unwrap().1
     };
-    assert_eq!(scope(&[name("a", "x")]), Scope::Object(name("a", "x")));
+    assert_eq!(scope(&[name("a", "x")]), WatchScope::Object(name("a", "x")));
     assert_eq!(
         scope(&[name("a", "x"), name("a", "y")]),
-        Scope::Namespace("a".into())
+        WatchScope::Namespace("a".into())
     );
-    assert_eq!(scope(&[name("a", "x"), name("b", "y")]), Scope::All);
-    assert_eq!(scope(&[name("", "x"), name("", "y")]), Scope::All);
-    assert!(Scope::Namespace("a".into()).covers(&Scope::Object(name("a", "x"))));
-    assert!(!Scope::Object(name("a", "x")).covers(&Scope::Namespace("a".into())));
+    assert_eq!(scope(&[name("a", "x"), name("b", "y")]), WatchScope::All);
+    assert_eq!(scope(&[name("", "x"), name("", "y")]), WatchScope::All);
+    assert!(WatchScope::Namespace("a".into()).covers(&WatchScope::Object(name("a", "x"))));
+    assert!(!WatchScope::Object(name("a", "x")).covers(&WatchScope::Namespace("a".into())));
 }
 
 #[test]
-fn the_echo_of_our_own_write_wakes_nobody_and_a_change_under_way_is_not_lost() {
+fn echo_of_own_write_wakes_no_work_and_change_meanwhile_does() {
     let key = Key::work("w");
     let (kind, web) = (kind(), name("shop", "web"));
     let resource = &kind.resource;
-    let objects = Objects::default();
-    objects.interest(&key, &[(kind.clone(), web.clone())], &[]);
-    objects.begin(&key, resource, &web);
-    assert!(objects.seen(resource, &metadata(10, Some(1), "a")).is_empty());
-    let mark = Mark::of(&metadata(10, Some(1), "a"), 7, false, "me");
-    assert!(!objects.mark(&key, resource, &web, Some(mark)));
-    assert_eq!(objects.need(&key, resource, &web, 7), Need::Nothing);
-    // Somebody is faster than the answer.
-    objects.begin(&key, resource, &web);
-    assert!(objects.deleted(resource, &metadata(12, Some(1), "a")).is_empty());
-    let mark = Mark::of(&metadata(11, Some(1), "a"), 7, false, "me");
-    assert!(objects.mark(&key, resource, &web, Some(mark)));
-    assert_eq!(objects.need(&key, resource, &web, 7), Need::Write);
+    let index = DriftIndex::default();
+    index.set_interest(&key, &[(kind.clone(), web.clone())], &[]);
+    index.begin_request(&key, resource, &web);
+    assert!(
+        index
+            .object_changed(resource, &metadata(10, Some(1), "a"))
+            .is_empty()
+    );
+    let last_seen = LastSeen::of(&metadata(10, Some(1), "a"), 7, false, "me");
+    assert!(!index.end_request(&key, resource, &web, Some(last_seen)));
+    assert_eq!(index.need(&key, resource, &web, 7), Need::Nothing);
+    // Another writer is faster than the answer.
+    index.begin_request(&key, resource, &web);
+    assert!(
+        index
+            .object_deleted(resource, &metadata(12, Some(1), "a"))
+            .is_empty()
+    );
+    let last_seen = LastSeen::of(&metadata(11, Some(1), "a"), 7, false, "me");
+    assert!(index.end_request(&key, resource, &web, Some(last_seen)));
+    assert_eq!(index.need(&key, resource, &web, 7), Need::Write);
 }
 
 #[test]
-fn a_name_is_kept_once_however_often_it_is_named() {
-    let (objects, key) = (Objects::default(), Key::work("w"));
-    let names = |all: &[&str]| -> Vec<(Arc<Kind>, Name)> {
+fn name_shared_by_works_is_stored_once() {
+    let (index, key) = (DriftIndex::default(), Key::work("w"));
+    let names = |all: &[&str]| -> Vec<(Arc<ServedKind>, Name)> {
         all.iter().map(|object| (kind(), name("shop", object))).collect()
     };
-    assert!(objects.interest(&key, &names(&["a", "b"]), &[]));
-    assert!(!objects.interest(&key, &names(&["a", "b"]), &[]));
-    assert!(objects.interest(&key, &names(&["b", "c"]), &[]));
-    assert!(objects.interest(&Key::work("other"), &names(&["c"]), &[]));
-    let known = objects.lock();
+    assert!(index.set_interest(&key, &names(&["a", "b"]), &[]));
+    assert!(!index.set_interest(&key, &names(&["a", "b"]), &[]));
+    assert!(index.set_interest(&key, &names(&["b", "c"]), &[]));
+    assert!(index.set_interest(&Key::work("other"), &names(&["c"]), &[]));
+    let known = index.lock();
     let kept = &known.kinds.get(&kind().resource).unwrap().objects;
     assert_eq!(kept.len(), 2);
     let wanted = known.interests.values().flat_map(|interest| &interest.objects);
     let mut count = 0;
     for (_, name) in wanted {
         let (kept, _) = kept.get_key_value(name).unwrap();
-        assert!(Arc::ptr_eq(&kept.1, &name.1), "{name:?}");
-        assert!(Arc::ptr_eq(&kept.0, &name.0), "{name:?}");
+        assert!(Arc::ptr_eq(&kept.name, &name.name), "{name:?}");
+        assert!(Arc::ptr_eq(&kept.namespace, &name.namespace), "{name:?}");
         count += 1;
     }
     assert_eq!(count, 3);
+}
+
+#[test]
+fn awaited_kind_resets_pauses_only_for_new_objects() {
+    let (index, key, kind) = (DriftIndex::default(), Key::work("w"), kind());
+    index.set_interest(&key, &[], &[kind.clone()]);
+    let event = |version: u64| {
+        let wake = index.object_changed(&kind.resource, &metadata(version, Some(1), "a"));
+        wake.into_iter().map(|wake| wake.is_awaited).collect::<Vec<_>>()
+    };
+    assert_eq!(event(5), [true]);
+    // A list that starts over shows the same object: the work runs, and its pauses go on growing.
+    assert_eq!(event(5), [false]);
+    assert_eq!(event(4), [false]);
+    assert_eq!(event(6), [true]);
 }

@@ -1,55 +1,73 @@
 //! What is watched where the agent may not watch a whole kind.
 
-use std::convert::Infallible;
+use std::{
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use http::{Request, Response, Uri};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{client::Body, core::GroupVersionKind};
+use kube::{
+    Client,
+    client::Body,
+    core::{ApiResource, GroupVersionKind},
+};
 use serde_json::json;
+use writ_controller::{ServedKind, queue::Queue};
 
-use super::*;
-use crate::work::objects::{Mark, Need};
+use crate::work::{
+    drift::{
+        DriftIndex, DriftWatches, LastSeen, MAX_NAMESPACES, Need, UnwatchedObjects, UnwatchedReason,
+        watch_scope::WatchScope, watches::substitutes,
+    },
+    model::{Key, Name},
+};
 use Rights::{ListAndWatch, ListOnly};
 
-fn kind(plural: &str) -> Arc<Kind> {
-    Arc::new(Kind {
+fn kind(plural: &str) -> Arc<ServedKind> {
+    Arc::new(ServedKind {
         resource: ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "K"), plural),
         namespaced: true,
     })
 }
 
 fn name(namespace: &str, name: &str) -> Name {
-    (namespace.into(), name.into())
+    Name::new(namespace, name)
 }
 
 #[test]
-fn each_namespace_with_objects_stands_in_for_a_kind() {
-    let (objects, maps) = (Objects::default(), kind("configmaps"));
+fn refused_kind_is_watched_in_each_namespace_with_objects() {
+    let (index, maps) = (DriftIndex::default(), kind("configmaps"));
     let names = [name("a", "x"), name("b", "x"), name("b", "y"), name("", "z")];
     let wanted: Vec<_> = names.iter().map(|name| (maps.clone(), name.clone())).collect();
-    objects.interest(&Key::work("w"), &wanted, &[]);
-    let stand_ins = |wide: &Scope| -> Vec<Scope> {
-        let parts = objects.parts(&maps.resource);
-        stand_ins(wide, parts, |_| false).into_values().collect()
+    index.set_interest(&Key::work("w"), &wanted, &[]);
+    let watched = |wide: &WatchScope| -> Vec<WatchScope> {
+        let namespaces = index.scopes_by_namespace(&maps.resource);
+        substitutes(wide, namespaces, |_| false).into_values().collect()
     };
-    let in_b = Scope::Namespace("b".into());
-    let (x, z) = (Scope::Object(name("a", "x")), Scope::Object(name("", "z")));
-    assert_eq!(stand_ins(&Scope::All), [z, x, in_b]);
-    // What is refused itself is no way out.
-    objects.interest(&Key::work("w"), &wanted[1..3], &[]);
-    assert_eq!(stand_ins(&Scope::Namespace("b".into())), []);
+    let in_b = WatchScope::Namespace("b".into());
+    let (x, z) = (
+        WatchScope::Object(name("a", "x")),
+        WatchScope::Object(name("", "z")),
+    );
+    assert_eq!(watched(&WatchScope::All), [z, x, in_b]);
+    // The same part as the refused one would be refused too.
+    index.set_interest(&Key::work("w"), &wanted[1..3], &[]);
+    assert_eq!(watched(&WatchScope::Namespace("b".into())), []);
     let cluster_scoped = [(maps.clone(), name("", "x")), (maps.clone(), name("", "y"))];
-    objects.interest(&Key::work("w"), &cluster_scoped, &[]);
-    assert_eq!(stand_ins(&Scope::All), []);
+    index.set_interest(&Key::work("w"), &cluster_scoped, &[]);
+    assert_eq!(watched(&WatchScope::All), []);
 }
 
 #[test]
-fn there_are_only_so_many_stand_ins_and_those_that_run_stay() {
-    let parts: BTreeMap<Arc<str>, Scope> = (0..MAX_NAMESPACES + 5)
+fn substitutes_are_bounded_and_running_ones_stay() {
+    let namespaces: BTreeMap<Arc<str>, WatchScope> = (0..MAX_NAMESPACES + 5)
         .map(|n| format!("n{n:03}").into())
-        .map(|namespace: Arc<str>| (namespace.clone(), Scope::Namespace(namespace)))
+        .map(|namespace: Arc<str>| (namespace.clone(), WatchScope::Namespace(namespace)))
         .collect();
-    let chosen = stand_ins(&Scope::All, parts, |namespace| namespace == "n104");
+    let chosen = substitutes(&WatchScope::All, namespaces, |namespace| namespace == "n104");
     assert_eq!(chosen.len(), MAX_NAMESPACES);
     assert!(chosen.contains_key("n104") && chosen.contains_key("n098") && !chosen.contains_key("n099"));
 }
@@ -60,7 +78,7 @@ enum Rights {
     ListAndWatch,
 }
 
-/// A server that lets the agent see only some paths.
+/// A server on which the agent may read some paths only.
 #[derive(Clone, Default)]
 struct Server {
     allowed: Arc<Mutex<HashMap<&'static str, Rights>>>,
@@ -123,14 +141,14 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn what_may_not_be_watched_at_once_is_watched_in_parts_or_looked_at() {
+async fn refused_kind_is_watched_in_parts_or_polled() {
     let server = Server::default();
     server.allow("/api/v1/namespaces/a/configmaps", ListAndWatch);
-    let (objects, queue) = (Objects::default(), Queue::default());
+    let (index, queue) = (DriftIndex::default(), Queue::default());
     let (maps, rbac) = (kind("configmaps"), kind("rolebindings"));
-    let watches = Watches::new(
+    let watches = DriftWatches::new(
         server.client(),
-        objects.clone(),
+        index.clone(),
         queue.clone(),
         Duration::from_secs(1),
         vec![rbac.clone()],
@@ -138,71 +156,72 @@ async fn what_may_not_be_watched_at_once_is_watched_in_parts_or_looked_at() {
     let key = Key::work("w");
     let names = [name("a", "x"), name("b", "x")];
     let wanted: Vec<_> = names.iter().map(|name| (maps.clone(), name.clone())).collect();
-    objects.interest(&key, &wanted, &[]);
-    let marked = |name: &Name| {
+    index.set_interest(&key, &wanted, &[]);
+    let end_request = |name: &Name| {
         let metadata = ObjectMeta {
             resource_version: Some("7".into()),
             ..ObjectMeta::default()
         };
-        objects.mark(
+        index.end_request(
             &key,
             &maps.resource,
             name,
-            Some(Mark::of(&metadata, 1, false, "")),
+            Some(LastSeen::of(&metadata, 1, false, "")),
         );
     };
-    let need = |name: &Name| objects.need(&key, &maps.resource, name, 1);
-    let blind = || watches.blind(names.iter().map(|name| (&maps.resource, name.clone())));
+    let need = |name: &Name| index.need(&key, &maps.resource, name, 1);
+    let unwatched = || watches.unwatched(names.iter().map(|name| (&maps.resource, name.clone())));
     watches.refresh();
 
     until("a is watched", || {
         server.watches("/api/v1/namespaces/a/configmaps")
     })
     .await;
-    until("b is not", || !blind().is_empty()).await;
-    let b = Blind::new(&maps.resource, &names[1], Why::Refused);
-    assert_eq!(blind(), [b].into());
-    assert!(
-        objects.awaits(&Key::Rights, &rbac.resource),
-        "rights are followed"
-    );
+    until("b is not", || !unwatched().is_empty()).await;
+    let b = UnwatchedObjects::beside(&maps.resource, &names[1], UnwatchedReason::Refused);
+    assert_eq!(unwatched(), [b].into());
+    let awaits_rights = || {
+        let known = index.lock();
+        let of_kind = known.kinds.get(&rbac.resource);
+        of_kind.is_some_and(|of_kind| of_kind.awaited_by.contains(&Key::AgentRights))
+    };
+    assert!(awaits_rights());
     // The list of a shows that its object is gone; now both are there.
-    names.iter().for_each(marked);
-    until("b is looked at", || need(&names[1]) == Need::Write).await;
-    assert_eq!(need(&names[0]), Need::Nothing, "what is watched is not looked at");
+    names.iter().for_each(end_request);
+    until("b is polled", || need(&names[1]) == Need::Write).await;
+    assert_eq!(need(&names[0]), Need::Nothing, "what is watched is not polled");
     assert!(!queue.is_empty());
 
     server.allow("/api/v1/namespaces/b/configmaps", ListAndWatch);
-    watches.try_again();
-    until("both are watched", || blind().is_empty()).await;
+    watches.retry_refused();
+    until("both are watched", || unwatched().is_empty()).await;
     server.allow("/api/v1/configmaps", ListAndWatch);
-    watches.try_again();
+    watches.retry_refused();
     until("the whole kind is watched", || {
-        let running = watches.0.running();
-        running[&maps.resource].narrow.is_empty() && server.watches("/api/v1/configmaps")
+        watches.has_no_substitutes(&maps.resource) && server.watches("/api/v1/configmaps")
     })
     .await;
-    assert!(!objects.awaits(&Key::Rights, &rbac.resource));
+    assert!(!awaits_rights());
 }
 
 #[tokio::test]
-async fn who_may_list_and_not_watch_is_not_asked_all_the_time() {
+async fn watch_refused_after_its_list_is_tried_with_pauses() {
     let server = Server::default();
     server.allow("/api/v1/namespaces/a/configmaps", ListOnly);
-    let (objects, maps) = (Objects::default(), kind("configmaps"));
-    let watches = Watches::new(
+    let (index, maps) = (DriftIndex::default(), kind("configmaps"));
+    let watches = DriftWatches::new(
         server.client(),
-        objects.clone(),
+        index.clone(),
         Queue::default(),
         Duration::from_mins(1),
         Vec::new(),
     );
     let x = name("a", "x");
-    objects.interest(&Key::work("w"), &[(maps.clone(), x.clone())], &[]);
+    index.set_interest(&Key::work("w"), &[(maps.clone(), x.clone())], &[]);
     watches.refresh();
     until("it is refused", || {
         !watches
-            .blind(std::iter::once((&maps.resource, x.clone())))
+            .unwatched(std::iter::once((&maps.resource, x.clone())))
             .is_empty()
     })
     .await;

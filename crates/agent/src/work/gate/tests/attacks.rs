@@ -1,20 +1,22 @@
-//! Tables of attacks: a manifest that looks harmless and is merged into an object that is not.
+//! Tables of attacks: manifests that look harmless and are merged into objects that are not.
 
 use serde_json::{Value, json};
 
-use super::{
-    plan::Refused,
-    rbac::{Myself, Rbac},
-    tests::{ALL, Case, account, binding, config_map, granting, items, manifests, put, rbac_rules, role},
+use super::{ALL, Case, account, binding, config_map, granting, items, manifests, put, rbac_rules, role};
+use crate::{
+    options::ExecutorGranularity,
+    work::{
+        gate::{model::AgentIdentity, rbac_index::RbacIndex},
+        model::{PlannedManifest, Refused},
+    },
 };
-use crate::{options::ExecutorGranularity, work::plan::Item};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Account `shop/a` may do everything with RBAC objects and grants but `bind` and `escalate`, and reads ConfigMaps. There
-/// are roles and bindings that grant far more.
-fn writer() -> Rbac {
-    let mut rbac = Rbac::default();
+/// Account `shop/a` has every verb on RBAC objects and grants but `bind` and `escalate`, and reads ConfigMaps. Other roles
+/// and bindings of the cluster grant far more.
+fn writer() -> RbacIndex {
+    let mut rbac = RbacIndex::default();
     let star = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     for object in [
         json!({"kind": "ClusterRole", "metadata": {"name": "writer"}, "rules": rbac_rules(json!([
@@ -65,12 +67,12 @@ fn role_ref(name: &str) -> Value {
     json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": name})
 }
 
-fn verdict(items: &[Item], rbac: &Rbac) -> Option<String> {
+fn verdict(items: &[PlannedManifest], rbac: &RbacIndex) -> Option<String> {
     Case::new(items, rbac).run().0.refusal
 }
 
 #[test]
-fn what_results_counts_and_not_what_the_manifest_says() {
+fn manifest_merged_into_live_object_is_judged_by_the_result() {
     let rbac = writer();
     let subjects = json!([{"kind": "User", "apiGroup": GROUP, "name": "dave"}]);
     let held = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
@@ -84,18 +86,18 @@ fn what_results_counts_and_not_what_the_manifest_says() {
             json!({"apiVersion": format!("{GROUP}/v1"), "kind": "Role", "metadata": {"name": "mighty", "namespace": "shop"}}),
             false,
         ),
-        // What replaces the rules is what counts, so that a role can be narrowed.
+        // The new rules count, so a role can be narrowed.
         (cluster_role("mighty", &json!({"rules": held})), true),
         (cluster_role("mighty", &json!({"rules": []})), true),
-        // A role that others are folded into can become anything, whatever this manifest says.
+        // An aggregated role can come to hold any rule, whatever this manifest says.
         (cluster_role("folded", &json!({"rules": held})), false),
         (cluster_role("folded", &json!({})), false),
-        // A binding says which role it binds.
+        // A binding must name the role that it binds.
         (cluster_binding("admins", &role_ref("harmless")), true),
         (cluster_binding("admins", &role_ref("mighty")), false),
         (cluster_binding("admins", &json!({"apiGroup": GROUP})), false),
         (cluster_binding("admins", &Value::Null), false),
-        // A grant says what it grants: exactly one of rules and a role.
+        // A grant must have exactly one of rules and a role.
         (grant(&json!({"rules": held})), true),
         (
             grant(&json!({"roleRef": role_ref("harmless"), "subjects": subjects})),
@@ -122,7 +124,7 @@ fn what_results_counts_and_not_what_the_manifest_says() {
 }
 
 #[test]
-fn no_field_of_what_grants_may_be_ignored() {
+fn ignored_field_of_a_granting_object_is_refused() {
     let rbac = writer();
     let held = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
     for (object, group, resource) in [
@@ -156,7 +158,7 @@ fn no_field_of_what_grants_may_be_ignored() {
 }
 
 #[test]
-fn a_binding_rests_only_on_roles_that_are_written() {
+fn binding_to_a_role_that_is_not_written_is_refused() {
     let rbac = granting(rbac_rules(
         json!([{"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["get"]}]),
     ));
@@ -170,7 +172,7 @@ fn a_binding_rests_only_on_roles_that_are_written() {
                  "updateStrategy": {"type": "ReadOnly"}}],
         }))
     };
-    let per_manifest = |items: &[Item]| {
+    let per_manifest = |items: &[PlannedManifest]| {
         let mut case = Case::new(items, &rbac);
         case.granularity = ExecutorGranularity::Manifest;
         case.run().0
@@ -179,21 +181,21 @@ fn a_binding_rests_only_on_roles_that_are_written() {
         assert_eq!(verdict(&spec(strategy, &["get"]), &rbac), None, "{strategy}");
         // The role is refused, so the binding would dangle.
         let refused = per_manifest(&spec(strategy, &["get", "list"]));
-        assert!(refused.of(1).is_some(), "{strategy}");
+        assert!(refused.refusal_of(1).is_some(), "{strategy}");
         assert!(
-            matches!(refused.of(0), Some(Refused::Denied(message)) if message.contains("not found")),
+            matches!(refused.refusal_of(0), Some(Refused::Denied(message)) if message.contains("not found")),
             "{strategy}: {refused:?}"
         );
-        assert!(refused.of(2).is_none());
+        assert!(refused.refusal_of(2).is_none());
     }
-    // One that is only read is never made.
+    // A role that is only read is not written.
     let refused = per_manifest(&spec("ReadOnly", &["get"]));
-    assert!(refused.of(1).is_none());
-    assert!(matches!(refused.of(0), Some(Refused::Denied(message)) if message.contains("not found")));
+    assert!(refused.refusal_of(1).is_none());
+    assert!(matches!(refused.refusal_of(0), Some(Refused::Denied(message)) if message.contains("not found")));
 }
 
 #[test]
-fn nothing_of_the_agents_own_is_even_read() {
+fn agents_own_object_is_not_readable() {
     let rbac = almighty();
     let read = |namespace: &str| {
         let items = items(json!({
@@ -210,7 +212,7 @@ fn nothing_of_the_agents_own_is_even_read() {
 }
 
 #[test]
-fn what_may_be_read_may_be_told_while_refused() {
+fn refused_object_is_readable_with_get() {
     let without = |verb: &str| {
         let verbs: Vec<&str> = ALL.into_iter().filter(|other| *other != verb).collect();
         let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]));
@@ -224,7 +226,7 @@ fn what_may_be_read_may_be_told_while_refused() {
 }
 
 /// Account `shop/a` may do everything.
-fn almighty() -> Rbac {
+fn almighty() -> RbacIndex {
     let mut rbac = granting(json!([]));
     put(
         &mut rbac,
@@ -239,7 +241,7 @@ fn almighty() -> Rbac {
 }
 
 #[test]
-fn no_name_leads_to_another_object_than_the_one_that_is_judged() {
+fn name_that_changes_the_url_is_refused() {
     let rbac = almighty();
     let refusal = |object: Value| verdict(&manifests(json!([object])), &rbac);
     assert_eq!(refusal(cluster_role("a:b", &json!({"rules": []}))), None);
@@ -277,7 +279,7 @@ fn no_name_leads_to_another_object_than_the_one_that_is_judged() {
 }
 
 #[test]
-fn only_a_definition_that_is_really_made_defines_a_kind() {
+fn definition_that_is_not_written_defines_no_kind() {
     let definition = |change: &dyn Fn(&mut Value)| {
         let mut definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "widgets.shop.dev"},
@@ -311,7 +313,7 @@ fn only_a_definition_that_is_really_made_defines_a_kind() {
     let plural = "namespaces/agent-system";
     let bad: [&dyn Fn(&mut Value); 7] = [
         &|d| d["apiVersion"] = json!("example.com/v1"),
-        // Not served, so not made.
+        // A version of the definition that is not served.
         &|d| d["apiVersion"] = json!("apiextensions.k8s.io/v0"),
         &|d| d["metadata"]["name"] = json!("other.shop.dev"),
         &|d| {
@@ -336,8 +338,8 @@ fn only_a_definition_that_is_really_made_defines_a_kind() {
 }
 
 #[test]
-fn the_agent_is_who_the_server_says_it_is() {
-    let place = |namespace: &str| {
+fn agent_identity_is_that_of_the_server() {
+    let binding = |namespace: &str| {
         (
             writ_authz::Kind::RoleBinding,
             namespace.to_owned(),
@@ -346,34 +348,34 @@ fn the_agent_is_who_the_server_says_it_is() {
     };
     let subject = |value: Value| vec![serde_json::from_value(value).unwrap()];
     let robot = account("robots", "deliverer");
-    let me = Myself::new("agent-system", &robot.user(), &robot.groups());
-    assert!(me.namespaces.contains("agent-system") && me.namespaces.contains("robots"));
-    assert!(me.is_named(
-        &place("robots"),
+    let agent = AgentIdentity::new("agent-system", &robot.user(), &robot.groups());
+    assert!(agent.namespaces.contains("agent-system") && agent.namespaces.contains("robots"));
+    assert!(agent.is_named(
+        &binding("robots"),
         &subject(json!({"kind": "ServiceAccount", "name": "deliverer"}))
     ));
-    assert!(!me.is_named(
-        &place("agent-system"),
+    assert!(!agent.is_named(
+        &binding("agent-system"),
         &subject(json!({"kind": "ServiceAccount", "name": "deliverer"}))
     ));
-    assert!(me.is_named(
-        &place(""),
+    assert!(agent.is_named(
+        &binding(""),
         &subject(json!({"kind": "Group", "name": "system:serviceaccounts:robots"}))
     ));
-    // What everybody is named by names nobody.
+    // Groups of all accounts do not name the agent.
     for group in ["system:authenticated", "system:serviceaccounts"] {
-        assert!(!me.is_named(&place(""), &subject(json!({"kind": "Group", "name": group}))));
+        assert!(!agent.is_named(&binding(""), &subject(json!({"kind": "Group", "name": group}))));
     }
-    // A person's certificate is an identity, too.
-    let person = Myself::new("agent-system", "dave", &["system:masters".into()]);
+    // An agent with the certificate of a person.
+    let person = AgentIdentity::new("agent-system", "dave", &["system:masters".into()]);
     assert_eq!(person.namespaces.len(), 1);
-    assert!(person.is_named(&place(""), &subject(json!({"kind": "User", "name": "dave"}))));
+    assert!(person.is_named(&binding(""), &subject(json!({"kind": "User", "name": "dave"}))));
     assert!(person.is_named(
-        &place(""),
+        &binding(""),
         &subject(json!({"kind": "Group", "name": "system:masters"}))
     ));
     assert!(!person.is_named(
-        &place(""),
+        &binding(""),
         &subject(json!({"kind": "ServiceAccount", "namespace": "agent-system", "name": "writ-agent"}))
     ));
 }

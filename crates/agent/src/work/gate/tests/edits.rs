@@ -1,12 +1,12 @@
-//! Property: whatever edit of RBAC changes an answer about an account touches that account. An edit that does not is one
-//! after which a kept answer would be stale.
+//! Property: an edit of RBAC that changes an answer about an account affects that account. Otherwise a kept answer would be
+//! stale.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use writ_api::work::ExecutorServiceAccount;
 use writ_authz::ResourceAttributes;
 
-use super::rbac::{Object, Rbac};
+use crate::work::gate::rbac_index::{RbacIndex, RbacObject};
 
 const NAMESPACES: [&str; 2] = ["shop", "other"];
 const ROLES: [&str; 2] = ["r0", "r1"];
@@ -44,7 +44,7 @@ fn subjects() -> impl Strategy<Value = Value> {
         json!({"kind": "Group", "apiGroup": group, "name": "system:serviceaccounts"}),
         json!({"kind": "Group", "apiGroup": group, "name": "system:serviceaccounts:shop"}),
         json!({"kind": "Group", "apiGroup": group, "name": "system:authenticated"}),
-        json!({"kind": "Group", "apiGroup": group, "name": "somebody"}),
+        json!({"kind": "Group", "apiGroup": group, "name": "others"}),
     ]);
     prop::collection::vec(subject, 0..3).prop_map(Value::from)
 }
@@ -87,18 +87,18 @@ fn edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec(edit, 1..30)
 }
 
-fn read(object: &Value) -> Object {
+fn read(object: &Value) -> RbacObject {
     let object = object.clone();
     match object["kind"].as_str().unwrap() {
-        "Role" => Object::Role(serde_json::from_value(object).unwrap()),
-        "ClusterRole" => Object::ClusterRole(serde_json::from_value(object).unwrap()),
-        "RoleBinding" => Object::RoleBinding(serde_json::from_value(object).unwrap()),
-        _ => Object::ClusterRoleBinding(serde_json::from_value(object).unwrap()),
+        "Role" => RbacObject::Role(serde_json::from_value(object).unwrap()),
+        "ClusterRole" => RbacObject::ClusterRole(serde_json::from_value(object).unwrap()),
+        "RoleBinding" => RbacObject::RoleBinding(serde_json::from_value(object).unwrap()),
+        _ => RbacObject::ClusterRoleBinding(serde_json::from_value(object).unwrap()),
     }
 }
 
 /// Every answer that could be kept about an account.
-fn answers(rbac: &Rbac, account: &ExecutorServiceAccount) -> Vec<bool> {
+fn answers(rbac: &RbacIndex, account: &ExecutorServiceAccount) -> Vec<bool> {
     let (user, groups) = (account.user(), account.groups());
     let mut answers = Vec::new();
     for verb in ["get", "create", "delete"] {
@@ -120,20 +120,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn whoever_an_edit_concerns_is_touched(edits in edits()) {
+    fn edit_that_changes_an_answer_affects_the_account(edits in edits()) {
         let accounts: Vec<ExecutorServiceAccount> = [("shop", "a"), ("other", "a"), ("shop", "ab"), ("other", "b")]
             .map(|(namespace, name)| ExecutorServiceAccount { namespace: namespace.into(), name: name.into() })
             .into();
-        let mut rbac = Rbac::default();
+        let mut rbac = RbacIndex::default();
         for edit in &edits {
             let before: Vec<_> = accounts.iter().map(|account| answers(&rbac, account)).collect();
-            let touched = match edit {
+            let affected = match edit {
                 Edit::Put(object) => rbac.put(&read(object)),
-                Edit::Remove(object) => rbac.remove(&read(object).place()),
+                Edit::Remove(object) => rbac.remove(&read(object).id()),
             };
             for (account, before) in accounts.iter().zip(before) {
                 if answers(&rbac, account) != before {
-                    prop_assert!(touched.includes(account), "{account:?} is not touched by {edit:?}");
+                    prop_assert!(affected.include(account), "{account:?} is not affected by {edit:?}");
                 }
             }
         }

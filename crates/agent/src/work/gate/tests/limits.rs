@@ -1,27 +1,24 @@
-//! What one work can ask of the agent: neither its memory nor the time of others.
+//! Limits: no work can exhaust the agent's memory, or hold up other works.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, RwLock, mpsc},
-};
+use std::sync::{Arc, mpsc};
 
 use http::{Request, Response};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::time::Instant;
 use writ_api::work::Executor;
 use writ_authz::{Budget, Kind};
-use writ_controller::queue::Queue;
 
-use super::{
-    Gate, Shared, Unlisted, Verdict,
-    plan::Refused,
-    rbac::{Rbac, Touched},
-    tests::{ALL, Case, account, binding, config_map, granting, manifests, myself, put, rbac_rules, role},
-};
+use super::{ALL, Case, agent, binding, config_map, granting, manifests, put, rbac_rules, role};
 use crate::{
-    options::{Authorizers, ExecutorGranularity, NilExecutor},
-    work::Key,
+    options::ExecutorGranularity,
+    work::{
+        gate::{
+            Gate,
+            rbac_index::{AffectedSubjects, RbacIndex},
+        },
+        model::{Key, Refused, Verdict},
+    },
 };
 
 fn words(count: usize) -> Vec<String> {
@@ -83,18 +80,18 @@ fn admin() -> Vec<Value> {
         rule("networking.k8s.io", &["ingresses", "networkpolicies"], &write),
         rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], &write),
     ];
-    // And what operators add to it.
+    // And the rules that operators add to it.
     rules.extend((0..40).map(|n| rule(&format!("operator{n}.io"), &["*"], &write)));
     rules
 }
 
-/// Forty Roles of 193,600 permissions each, in 218 kB: what a tenant can send who holds no more than `admin` in the own
+/// Forty Roles of 193,600 permissions each, in 218 kB: a tenant can send them who holds no more than `admin` in one
 /// namespace.
 #[test]
-fn a_work_of_giant_roles_is_refused_in_few_words() {
+fn work_of_giant_roles_is_refused_with_short_messages() {
     let rbac = granting(json!(admin()));
     let mut groups = words(440);
-    // Some is held, so that all has to be looked at.
+    // A part of it is held, so everything has to be compared.
     groups[1] = String::new();
     let mut resources = words(440);
     resources[1] = "pods".into();
@@ -114,27 +111,27 @@ fn a_work_of_giant_roles_is_refused_in_few_words() {
     }
 }
 
-/// A budget that does not take long to spend.
+/// A budget that is spent quickly.
 const SMALL: u64 = 1_000_000;
 
 /// Account `shop/a` holds 40 resources, each verb by a rule of its own.
-fn halves() -> Rbac {
+fn halves() -> RbacIndex {
     let resources = words(40);
     let rules =
         ["get", "list"].map(|verb| json!({"apiGroups": [""], "resources": resources, "verbs": [verb]}));
     granting(rbac_rules(json!(rules)))
 }
 
-/// A Role that this account holds, though no single rule has all of it: it takes a tenth of the small budget to see that.
+/// A Role that this account holds, though no single rule covers it: comparing it costs a tenth of the small budget.
 fn large_role(name: &str) -> Value {
     let mut role = role(name, &[]);
     role["rules"] = json!([{"apiGroups": vec![""; 60], "resources": words(40), "verbs": ["get", "list"]}]);
     role
 }
 
-/// All that is compared for a work comes out of one budget, whatever it is spread over.
+/// All comparisons for a work share one budget, however many manifests they are spread over.
 #[test]
-fn a_work_has_one_budget() {
+fn work_has_one_budget_for_all_its_manifests() {
     let rbac = halves();
     let judge = |count: usize| {
         let roles = (0..count).map(|n| large_role(&format!("r{n}")));
@@ -146,23 +143,23 @@ fn a_work_has_one_budget() {
     };
     assert_eq!(judge(2), Verdict::default());
     let verdict = judge(30);
-    assert!(verdict.of(0).is_none());
-    let Some(Refused::Denied(message)) = verdict.of(29) else {
+    assert!(verdict.refusal_of(0).is_none());
+    let Some(Refused::Denied(message)) = verdict.refusal_of(29) else {
         panic!("{verdict:?}")
     };
     assert_eq!(
         message,
         "not allowed to apply the resource rbac.authorization.k8s.io roles, shop r29, error: permission escalation: it \
-         cannot be told, as the rules of this work are more than are compared for one work: name fewer API groups, \
+         cannot be compared, as the rules of this work are more than are compared for one work: name fewer API groups, \
          resources, verbs and names in a rule, or split the work"
     );
 }
 
 #[test]
-fn large_works_of_ordinary_roles_are_judged() {
+fn large_work_of_ordinary_roles_is_judged() {
     let rules = admin();
     let rbac = granting(json!(rules));
-    // Five hundred Roles with ten rules each, of several groups, so that no single rule has it all.
+    // Five hundred Roles with ten rules each, of several groups, so that no single rule covers them.
     let ordinary = json!({"apiGroups": ["", "apps", "batch"], "resources": ["configmaps", "deployments", "jobs", "pods"],
         "verbs": ["get", "list", "watch", "update"]});
     let mut held = rules.clone();
@@ -190,7 +187,7 @@ fn large_works_of_ordinary_roles_are_judged() {
     );
 }
 
-/// A gate that sees this RBAC, and an API server that says yes to everything.
+/// A gate with this RBAC, and an API server that allows everything.
 fn gate(rules: Value) -> Gate {
     let mut granted = role("r", &[]);
     granted["rules"] = rules.clone();
@@ -221,24 +218,7 @@ fn gate(rules: Value) -> Gate {
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer)
         }
     });
-    Gate {
-        client: Client::new(server, "default"),
-        told: account("agent-system", "writ-agent"),
-        agent: OnceCell::new_with(Some(myself())),
-        nil_executor: NilExecutor::Allow,
-        granularity: ExecutorGranularity::Work,
-        authorizers: Authorizers::Rbac,
-        shared: Arc::new(Shared {
-            rbac: RwLock::new(Arc::new(granting(rules))),
-            known: Mutex::new(HashMap::new()),
-            queue: Queue::default(),
-            unlisted: Mutex::new(Unlisted {
-                count: 0,
-                since: Instant::now(),
-            }),
-        }),
-        watches: Mutex::new(Some(Vec::new())),
-    }
+    Gate::with_rbac(Client::new(server, "default"), agent(), granting(rules))
 }
 
 fn executor() -> Executor {
@@ -248,10 +228,10 @@ fn executor() -> Executor {
     .unwrap()
 }
 
-/// The thread for long work is busy, so a work is being judged for as long as the test likes. Meanwhile there is only the
-/// one thread of the test for everything else.
+/// The only thread for blocking work is busy, so the evaluation lasts until the test releases it. Everything else runs on
+/// the one thread of the test meanwhile.
 #[test]
-fn a_work_that_is_judged_holds_up_neither_others_nor_changes() {
+fn evaluation_holds_up_neither_other_works_nor_changes() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(1)
@@ -261,11 +241,12 @@ fn a_work_that_is_judged_holds_up_neither_others_nor_changes() {
         let gate = gate(rbac_rules(
             json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]),
         ));
-        gate.shared.change(|rbac| put(rbac, role("shared", &["get"])));
+        gate.state()
+            .change_rbac(|rbac| put(rbac, role("shared", &["get"])));
         let items: Arc<[_]> = manifests(json!([role("x", &["get"]), binding("x", "shared")])).into();
         let (key, executor, since) = (Key::work("large"), executor(), Instant::now());
         let check = || gate.check(&key, Some(&executor), &items, since);
-        // All that there is to ask is asked: from here on only RBAC decides.
+        // Every question is answered: from here on only RBAC decides.
         assert_eq!(check().await.unwrap(), Some(Verdict::default()));
 
         let (go, wait) = mpsc::channel::<()>();
@@ -277,24 +258,24 @@ fn a_work_that_is_judged_holds_up_neither_others_nor_changes() {
         let plain: Arc<[_]> = manifests(json!([config_map("m")])).into();
         let other = gate.check(&Key::work("other"), None, &plain, since).await;
         assert_eq!(other.unwrap(), Some(Verdict::default()));
-        // Nor is a change: of the role that the work binds, while the executor holds what it did.
-        gate.shared
-            .change(|rbac| put(rbac, role("shared", &["get", "list"])));
-        let place = (Kind::Role, "shop".to_owned(), "shared".to_owned());
-        gate.shared.touched(&Touched::default(), Some(&place));
+        // Nor is a change of the role that the work binds.
+        gate.state()
+            .change_rbac(|rbac| put(rbac, role("shared", &["get", "list"])));
+        let id = (Kind::Role, "shop".to_owned(), "shared".to_owned());
+        gate.state().invalidate(&AffectedSubjects::default(), Some(&id));
         assert!(futures::poll!(judged.as_mut()).is_pending());
         go.send(()).unwrap();
-        // And what there was before the change is not the verdict.
+        // The verdict is about the role after the change.
         let verdict = judged.await.unwrap().unwrap();
-        let Some(Refused::Denied(message)) = verdict.of(1) else {
+        let Some(Refused::Denied(message)) = verdict.refusal_of(1) else {
             panic!("{verdict:?}")
         };
         assert!(message.contains("not currently held"), "{message}");
-        assert!(matches!(verdict.of(0), Some(Refused::Held(_))));
+        assert!(matches!(verdict.refusal_of(0), Some(Refused::HeldBack(_))));
     });
 }
 
-/// What is granted twice is compared once, and not again when answers come in.
+/// Equal grants are compared once, and not again when answers arrive.
 #[test]
 fn equal_grants_are_compared_once() {
     let mut rbac = halves();
@@ -307,8 +288,8 @@ fn equal_grants_are_compared_once() {
         assert_eq!(verdict, Verdict::default());
         assert_eq!(asked.len(), ALL.len());
     };
-    // Far more than the budget, if each were compared for itself.
+    // Far more than the budget, if each were compared.
     judge((0..30).map(|n| binding(&format!("b{n}"), "large")).collect());
-    // Most of the budget; a second round of that would be more than it.
+    // Most of the budget; a second round would exceed it.
     judge((0..6).map(|n| large_role(&format!("r{n}"))).collect());
 }

@@ -1,9 +1,14 @@
-//! Tables against the verdict.
+//! Tables: the verdict about works, by the RBAC of the cluster.
 
 #![expect(
     clippy::needless_pass_by_value,
     reason = "a literal object reads better without a borrow"
 )]
+
+mod attacks;
+mod edits;
+mod limits;
+mod openshift;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,16 +18,16 @@ use writ_api::work::{ExecutorServiceAccount, ManifestWorkSpec};
 use writ_authz::{Budget, ResourceAttributes};
 
 use super::{
-    escalation::Compared,
-    plan::{Inputs, Outcome, Refused, Verdict, evaluate},
-    question::Question,
-    rbac::{Myself, Object, Rbac},
+    evaluate::evaluate,
+    lookup::{Comparisons, Evaluation, EvaluationInput},
+    model::{AccessQuestion, AgentIdentity},
+    rbac_index::{RbacIndex, RbacObject},
 };
 use crate::{
     options::{Authorizers, ExecutorGranularity},
     work::{
-        mapper::Kind,
-        plan::{self, Item},
+        model::{PlannedManifest, Refused, Verdict},
+        plan,
     },
 };
 
@@ -38,12 +43,12 @@ pub fn account(namespace: &str, name: &str) -> ExecutorServiceAccount {
     }
 }
 
-pub fn myself() -> Myself {
+pub fn agent() -> AgentIdentity {
     let agent = account("agent-system", "writ-agent");
-    Myself::new(&agent.namespace, &agent.user(), &agent.groups())
+    AgentIdentity::new(&agent.namespace, &agent.user(), &agent.groups())
 }
 
-pub fn items(spec: Value) -> Vec<Item> {
+pub fn items(spec: Value) -> Vec<PlannedManifest> {
     let spec: ManifestWorkSpec = serde_json::from_value(spec).unwrap();
     let served = [
         ("", "v1", "ConfigMap", "configmaps", true),
@@ -85,17 +90,17 @@ pub fn items(spec: Value) -> Vec<Item> {
         .into_iter()
         .map(|(group, version, kind, plural, namespaced)| {
             let gvk = GroupVersionKind::gvk(group, version, kind);
-            let kind = Kind {
+            let kind = writ_controller::ServedKind {
                 resource: kube::core::ApiResource::from_gvk_with_plural(&gvk, plural),
                 namespaced,
             };
             (gvk, Ok(Some(kind.into())))
         })
         .collect();
-    plan::items(&spec, &kinds)
+    plan::manifests(&spec, &kinds)
 }
 
-pub fn manifests(manifests: Value) -> Vec<Item> {
+pub fn manifests(manifests: Value) -> Vec<PlannedManifest> {
     items(json!({"workload": {"manifests": manifests}}))
 }
 
@@ -104,8 +109,8 @@ pub fn config_map(name: &str) -> Value {
 }
 
 /// A Role and a RoleBinding in `shop` that grant these rules to account `shop/a`.
-pub fn granting(rules: Value) -> Rbac {
-    let mut rbac = Rbac::default();
+pub fn granting(rules: Value) -> RbacIndex {
+    let mut rbac = RbacIndex::default();
     for object in [
         json!({"kind": "Role", "metadata": {"name": "r", "namespace": "shop"}, "rules": rules}),
         json!({"kind": "RoleBinding", "metadata": {"name": "r", "namespace": "shop"},
@@ -117,27 +122,27 @@ pub fn granting(rules: Value) -> Rbac {
     rbac
 }
 
-pub fn put(rbac: &mut Rbac, object: Value) {
-    let object: Object = match object["kind"].as_str().unwrap() {
-        "Role" => Object::Role(serde_json::from_value(object).unwrap()),
-        "ClusterRole" => Object::ClusterRole(serde_json::from_value(object).unwrap()),
-        "RoleBinding" => Object::RoleBinding(serde_json::from_value(object).unwrap()),
-        _ => Object::ClusterRoleBinding(serde_json::from_value(object).unwrap()),
+pub fn put(rbac: &mut RbacIndex, object: Value) {
+    let object: RbacObject = match object["kind"].as_str().unwrap() {
+        "Role" => RbacObject::Role(serde_json::from_value(object).unwrap()),
+        "ClusterRole" => RbacObject::ClusterRole(serde_json::from_value(object).unwrap()),
+        "RoleBinding" => RbacObject::RoleBinding(serde_json::from_value(object).unwrap()),
+        _ => RbacObject::ClusterRoleBinding(serde_json::from_value(object).unwrap()),
     };
     rbac.put(&object);
 }
 
 pub struct Case<'a> {
     pub executor: ExecutorServiceAccount,
-    items: &'a [Item],
-    rbac: &'a Rbac,
+    items: &'a [PlannedManifest],
+    rbac: &'a RbacIndex,
     pub granularity: ExecutorGranularity,
     pub authorizers: Authorizers,
     pub budget: Budget,
 }
 
 impl<'a> Case<'a> {
-    pub fn new(items: &'a [Item], rbac: &'a Rbac) -> Self {
+    pub fn new(items: &'a [PlannedManifest], rbac: &'a RbacIndex) -> Self {
         Self {
             executor: account("shop", "a"),
             items,
@@ -149,24 +154,26 @@ impl<'a> Case<'a> {
     }
 
     /// The verdict of a server that decides by the same RBAC, and all that was asked.
-    pub fn run(&self) -> (Verdict, BTreeSet<Question>) {
+    pub fn run(&self) -> (Verdict, BTreeSet<AccessQuestion>) {
         let mut answers = HashMap::new();
         let mut asked = BTreeSet::new();
-        let mut compared = Compared::within(self.budget.clone());
+        let mut comparisons = Comparisons {
+            budget: self.budget.clone(),
+            ..Comparisons::default()
+        };
         loop {
-            let inputs = Inputs {
+            let input = EvaluationInput {
                 executor: &self.executor,
-                agent: &myself(),
-                items: self.items,
+                agent: &agent(),
+                manifests: self.items,
                 rbac: self.rbac,
                 answers: &answers,
                 authorizers: self.authorizers,
                 granularity: self.granularity,
             };
-            let outcome = evaluate(&inputs, &mut compared);
-            match outcome {
-                Outcome::Verdict(verdict) => return (verdict, asked),
-                Outcome::Ask(questions) => {
+            match evaluate(&input, &mut comparisons) {
+                Evaluation::Verdict(verdict) => return (verdict, asked),
+                Evaluation::Ask(questions) => {
                     for question in questions {
                         let attributes: ResourceAttributes<'_> = question.attributes();
                         let allowed = self
@@ -186,7 +193,7 @@ impl<'a> Case<'a> {
 pub const ALL: [&str; 5] = ["create", "update", "patch", "get", "delete"];
 
 #[test]
-fn a_full_grant_needs_five_questions_for_any_number_of_objects() {
+fn grant_for_all_names_needs_five_questions_for_any_number_of_objects() {
     let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL}]));
     let many: Vec<Value> = (0..1000).map(|n| config_map(&format!("m{n}"))).collect();
     let items = manifests(json!(many));
@@ -194,7 +201,7 @@ fn a_full_grant_needs_five_questions_for_any_number_of_objects() {
     assert_eq!(verdict, Verdict::default());
     assert_eq!(asked.len(), 5);
     assert!(asked.iter().all(|question| question.name.is_empty()));
-    // Somebody else, with a name that begins the same, is refused without a question.
+    // Another account, whose name begins the same, is refused without a question.
     let mut other = Case::new(&items, &rbac);
     other.executor = account("shop", "ab");
     let (verdict, asked) = other.run();
@@ -209,32 +216,32 @@ fn a_full_grant_needs_five_questions_for_any_number_of_objects() {
 }
 
 #[test]
-fn names_are_asked_where_only_names_are_granted() {
+fn grant_for_single_names_is_asked_by_name() {
     let rbac = granting(
         json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL, "resourceNames": ["x"]}]),
     );
     let items = manifests(json!([config_map("x"), config_map("y")]));
     let (verdict, asked) = Case::new(&items, &rbac).run();
     assert_eq!(asked.len(), 5);
-    assert!(matches!(verdict.of(0), Some(Refused::Held(_))));
+    assert!(matches!(verdict.refusal_of(0), Some(Refused::HeldBack(_))));
     assert!(
-        matches!(verdict.of(1), Some(Refused::Denied(message)) if message.contains("may not create, update"))
+        matches!(verdict.refusal_of(1), Some(Refused::Denied(message)) if message.contains("may not create, update"))
     );
     let mut case = Case::new(&items, &rbac);
     case.granularity = ExecutorGranularity::Manifest;
     let (verdict, _) = case.run();
-    assert!(verdict.of(0).is_none() && verdict.of(1).is_some());
+    assert!(verdict.refusal_of(0).is_none() && verdict.refusal_of(1).is_some());
     // Where others decide too, only exact questions count.
     let mut case = Case::new(&items, &rbac);
     case.authorizers = Authorizers::Other;
     let (verdict, asked) = case.run();
     assert_eq!(asked.len(), 10);
     assert!(asked.iter().all(|question| !question.name.is_empty()));
-    assert!(verdict.of(1).is_some());
+    assert!(verdict.refusal_of(1).is_some());
 }
 
 #[test]
-fn the_strategy_and_the_delete_option_decide_about_the_verbs() {
+fn needed_verbs_depend_on_strategy_and_delete_option() {
     let strategy = |type_: &str, delete: &str| {
         items(json!({
             "workload": {"manifests": [config_map("x")]},
@@ -265,7 +272,7 @@ fn the_strategy_and_the_delete_option_decide_about_the_verbs() {
 }
 
 #[test]
-fn a_lagging_server_is_asked_again_and_never_by_name() {
+fn lagging_server_leaves_the_verdict_unsettled() {
     let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL}]));
     let items = manifests(json!([config_map("x"), config_map("y")]));
     let executor = account("shop", "a");
@@ -273,21 +280,24 @@ fn a_lagging_server_is_asked_again_and_never_by_name() {
         .iter()
         .map(|verb| {
             let Ok(target) = &items[0].target else { panic!() };
-            (Question::about(verb, target).broad(), *verb != "patch")
+            (
+                AccessQuestion::about(verb, target).for_all_names(),
+                *verb != "patch",
+            )
         })
         .collect();
-    let inputs = Inputs {
+    let input = EvaluationInput {
         executor: &executor,
-        agent: &myself(),
-        items: &items,
+        agent: &agent(),
+        manifests: &items,
         rbac: &rbac,
         answers: &answers,
         authorizers: Authorizers::Rbac,
         granularity: ExecutorGranularity::Work,
     };
-    let outcome = evaluate(&inputs, &mut Compared::default());
-    let Outcome::Verdict(verdict) = outcome else {
-        panic!("{outcome:?}")
+    let evaluation = evaluate(&input, &mut Comparisons::default());
+    let Evaluation::Verdict(verdict) = evaluation else {
+        panic!("{evaluation:?}")
     };
     assert!(verdict.unsettled);
     assert_eq!(verdict.refused.len(), 2);
@@ -314,7 +324,7 @@ pub fn binding(name: &str, role: &str) -> Value {
 }
 
 #[test]
-fn no_work_grants_more_than_its_executor_holds() {
+fn work_that_grants_more_than_its_executor_holds_is_refused() {
     let plain = granting(rbac_rules(json!([])));
     let reader = granting(rbac_rules(
         json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]),
@@ -322,8 +332,8 @@ fn no_work_grants_more_than_its_executor_holds() {
     let escalates = granting(rbac_rules(json!([{"apiGroups": ["rbac.authorization.k8s.io"],
         "resources": ["roles"], "verbs": ["escalate", "bind"]}])));
     let refused =
-        |rbac: &Rbac, objects: Value| Case::new(&manifests(objects), rbac).run().0.refusal.is_some();
-    // A Role with more than is held, and one with what is held.
+        |rbac: &RbacIndex, objects: Value| Case::new(&manifests(objects), rbac).run().0.refusal.is_some();
+    // A Role with more than the executor holds, and a Role with what it holds.
     assert!(refused(&plain, json!([role("x", &["get"])])));
     assert!(!refused(&reader, json!([role("x", &["get"])])));
     assert!(refused(&reader, json!([role("x", &["get", "list"])])));
@@ -331,8 +341,8 @@ fn no_work_grants_more_than_its_executor_holds() {
     // A Role and its binding in one work.
     assert!(refused(&reader, json!([role("x", &["list"]), binding("x", "x")])));
     assert!(!refused(&reader, json!([role("x", &["get"]), binding("x", "x")])));
-    // A binding to a role that does not exist, and to one with more than is held.
-    assert!(refused(&reader, json!([binding("x", "nobody")])));
+    // A binding to a role that does not exist, and to a role with more than the executor holds.
+    assert!(refused(&reader, json!([binding("x", "missing")])));
     let mut richer = granting(rbac_rules(json!([])));
     put(&mut richer, {
         let mut rich = role("rich", &["*"]);
@@ -347,10 +357,10 @@ fn no_work_grants_more_than_its_executor_holds() {
         .unwrap()
         .extend(rbac_rules(json!([])).as_array().unwrap().clone());
     assert!(refused(&plain, json!([own, binding("x", "r")])));
-    // An aggregated ClusterRole can become anything.
+    // An aggregated ClusterRole can come to hold any rule.
     let aggregated = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "agg"},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
-    let mut cluster_wide = Rbac::default();
+    let mut cluster_wide = RbacIndex::default();
     put(
         &mut cluster_wide,
         json!({"kind": "ClusterRole", "metadata": {"name": "w"}, "rules": rbac_rules(json!([]))}),
@@ -365,12 +375,12 @@ fn no_work_grants_more_than_its_executor_holds() {
 }
 
 #[test]
-fn a_namespace_grant_counts_in_all_namespaces() {
+fn namespace_grant_must_be_held_in_all_namespaces() {
     let grant = json!({"apiVersion": "writ.dev/v1alpha1", "kind": "NamespaceGrant", "metadata": {"name": "g"},
         "spec": {"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "g",
             "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}});
     let with = |rules: Value| {
-        let mut rbac = Rbac::default();
+        let mut rbac = RbacIndex::default();
         put(
             &mut rbac,
             json!({"kind": "ClusterRole", "metadata": {"name": "w"}, "rules": rules}),
@@ -405,8 +415,8 @@ fn a_namespace_grant_counts_in_all_namespaces() {
 }
 
 #[test]
-fn the_agents_own_things_are_nobody_elses() {
-    let mut rbac = Rbac::default();
+fn agents_own_objects_are_refused() {
+    let mut rbac = RbacIndex::default();
     put(
         &mut rbac,
         json!({"kind": "ClusterRole", "metadata": {"name": "all"},
@@ -459,7 +469,7 @@ fn the_agents_own_things_are_nobody_elses() {
         {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["agent-system"]}]});
     assert_eq!(refused(grant(not_own, "g", "dave")), None);
     for object in [
-        // A selector that reaches the agent's namespace: all, by its name, by a label of it.
+        // A selector that selects the agent's namespace: every one, its name, a label of it.
         grant(json!({}), "g", "dave"),
         grant(
             json!({"matchLabels": {"kubernetes.io/metadata.name": "agent-system"}}),
@@ -488,12 +498,12 @@ fn the_agents_own_things_are_nobody_elses() {
 }
 
 #[test]
-fn a_manifest_that_cannot_be_mapped_refuses_the_revision() {
+fn manifest_that_cannot_be_mapped_refuses_the_revision() {
     let rbac = granting(json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ALL}]));
     let toy =
         json!({"apiVersion": "toys.io/v1", "kind": "Toy", "metadata": {"namespace": "shop", "name": "t"}});
     let items = manifests(json!([config_map("x"), toy]));
     let (verdict, _) = Case::new(&items, &rbac).run();
-    assert!(matches!(verdict.of(0), Some(Refused::Held(_))));
+    assert!(matches!(verdict.refusal_of(0), Some(Refused::HeldBack(_))));
     assert!(verdict.refusal.unwrap().contains("Toy"));
 }

@@ -1,15 +1,13 @@
-//! Tables of OpenShift's side doors: other kinds that stand for roles, bindings and namespaces.
+//! Tables of OpenShift's other APIs for roles, bindings and namespaces.
 
 use serde_json::{Value, json};
 
-use super::{
-    rbac::Rbac,
-    tests::{ALL, Case, items, put},
-};
+use super::{ALL, Case, items, put};
+use crate::work::gate::rbac_index::RbacIndex;
 
 /// Account `shop/a` may write everything, and hold everything.
-fn mighty() -> Rbac {
-    let mut rbac = Rbac::default();
+fn mighty() -> RbacIndex {
+    let mut rbac = RbacIndex::default();
     put(
         &mut rbac,
         json!({"kind": "ClusterRole", "metadata": {"name": "all"},
@@ -25,7 +23,7 @@ fn mighty() -> Rbac {
 }
 
 /// Account `shop/a` may write everything of OpenShift's, and holds nothing else.
-fn writer() -> Rbac {
+fn writer() -> RbacIndex {
     let mut rbac = mighty();
     put(
         &mut rbac,
@@ -35,7 +33,7 @@ fn writer() -> Rbac {
     rbac
 }
 
-fn refusal(rbac: &Rbac, object: &Value, strategy: &str) -> Option<String> {
+fn refusal(rbac: &RbacIndex, object: &Value, strategy: &str) -> Option<String> {
     let (group, _) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
     let resource = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
     let items = items(json!({
@@ -51,7 +49,7 @@ fn object(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Value
 }
 
 #[test]
-fn what_grants_is_written_as_kubernetes_has_it() {
+fn openshift_role_or_binding_is_refused_with_the_kubernetes_api() {
     let group = "authorization.openshift.io";
     for rbac in [mighty(), writer()] {
         for (kind, namespace) in [
@@ -70,7 +68,7 @@ fn what_grants_is_written_as_kubernetes_has_it() {
                     "{kind} {strategy}: {refusal:?}"
                 );
             }
-            // Who reads grants nothing.
+            // Reading grants nothing.
             assert_eq!(refusal(&rbac, &object, "ReadOnly"), None, "{kind}");
         }
         let harmless = object(group, "RoleBindingRestriction", Some("shop"), "x");
@@ -79,7 +77,7 @@ fn what_grants_is_written_as_kubernetes_has_it() {
 }
 
 #[test]
-fn a_project_is_a_namespace() {
+fn project_of_the_agents_namespace_is_protected() {
     let rbac = mighty();
     for kind in ["Project", "ProjectRequest"] {
         let named = |name: &str| refusal(&rbac, &object("project.openshift.io", kind, None, name), "Update");
