@@ -15,6 +15,9 @@ pub enum Error {
     /// An object could not be understood; retrying without a change cannot help.
     #[error("{0}")]
     Invalid(String),
+    /// Something is in the way at this moment; a retry is expected to succeed.
+    #[error("{0}")]
+    Busy(String),
     /// Something outside of an API server failed (a file, a socket, a certificate).
     #[error("{what}: {source}")]
     Io {
@@ -47,6 +50,7 @@ impl Error {
                 None => "Unreachable",
             },
             Self::Invalid(_) => "Invalid",
+            Self::Busy(_) => "Busy",
             Self::Io { .. } => "Failed",
         }
     }
@@ -60,7 +64,7 @@ impl Error {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Api { source, .. } => status_code(source),
-            Self::Invalid(_) | Self::Io { .. } => None,
+            Self::Invalid(_) | Self::Busy(_) | Self::Io { .. } => None,
         }
     }
 }

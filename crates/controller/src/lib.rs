@@ -1,19 +1,33 @@
 //! The kit that every controller of writ is made of: cache, queue, run loop, writes, drift, renewal, conditions.
 
 pub mod backoff;
+pub mod cache;
 pub mod clock;
+pub mod compressed;
 pub mod condition;
+pub mod controller;
 pub mod error;
 pub mod events;
 pub mod health;
 pub mod metrics;
-pub mod packed;
+pub mod name;
+pub mod packed {
+    //! Older names.
+    pub use crate::compressed::{compress as pack, decompress as unpack};
+}
 pub mod queue;
+pub mod redact;
+pub mod renewal;
 pub mod rest_mapper;
 pub mod schedule;
 pub mod tolerant;
+pub mod watch;
 pub mod watching;
 pub mod write;
 
+pub use cache::{Cache, Watch};
+pub use controller::Controller;
 pub use error::Error;
+pub use name::{Name, ObjectId};
+pub use queue::{Next, Queue};
 pub use rest_mapper::{RestMapper, ServedKind};

@@ -1,17 +1,23 @@
-//! A queue of keys: each key waits at most once, runs at most once at a time, and is retried later and later.
+//! A queue of keys: each key waits at most once, runs at most once at a time, and is retried with growing pauses.
+
+#[cfg(test)]
+mod tests;
+mod timers;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     future::Future,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use jiff::Timestamp;
 use tokio::{sync::Notify, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::{backoff::Backoff, metrics::Meter};
+use self::timers::Timers;
+use crate::{backoff::Backoff, clock::Clock, metrics::Meter};
 
 /// Retries start here.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -21,19 +27,22 @@ const LAST_RETRY: Duration = Duration::from_mins(1);
 /// What a reconcile asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: the next change will come by a watch.
+    /// Nothing: the next change comes by a watch.
     Wait,
     /// To run again after this time, because time itself changes the answer.
     After(Duration),
-    /// To run again later and later until it succeeds.
+    /// To run again at this time of the queue's clock.
+    At(Timestamp),
+    /// To run again with growing pauses until it succeeds.
     Retry,
 }
 
-/// Keys to work on. Cheap to clone; it holds each key at most once, so it is bounded by the number of objects.
+/// Keys to reconcile. Cheap to clone; it holds each key at most once, so it is bounded by the number of objects.
 #[derive(Debug)]
 pub struct Queue<K> {
     state: Arc<Mutex<State<K>>>,
     changed: Arc<Notify>,
+    clock: Clock,
 }
 
 impl<K> Clone for Queue<K> {
@@ -41,69 +50,87 @@ impl<K> Clone for Queue<K> {
         Self {
             state: self.state.clone(),
             changed: self.changed.clone(),
+            clock: self.clock,
         }
     }
 }
 
 impl<K> Default for Queue<K> {
     fn default() -> Self {
-        Self {
-            state: Arc::new(Mutex::new(State {
-                ready: VecDeque::new(),
-                waiting: HashSet::new(),
-                running: HashSet::new(),
-                later: HashMap::new(),
-                timers: BTreeMap::new(),
-                timers_made: 0,
-                failures: HashMap::new(),
-            })),
-            changed: Arc::default(),
-        }
+        Self::with_clock(Clock::System)
     }
 }
 
 #[derive(Debug)]
 struct State<K> {
-    ready: VecDeque<K>,
-    /// What is in `ready`, or runs and shall run again.
+    /// Keys that may run, the most urgent first, then in the order in which they came.
+    ready: BTreeMap<(Timestamp, u64), K>,
+    /// Keys in `ready`, and keys that run and shall run again.
     waiting: HashSet<K>,
     running: HashSet<K>,
-    /// The one time at which each delayed key is due, and the key to its timer.
-    later: HashMap<K, (Instant, u64)>,
-    timers: BTreeMap<(Instant, u64), K>,
-    timers_made: u64,
+    timers: Timers<Instant, K>,
+    appointments: Timers<Timestamp, K>,
     failures: HashMap<K, Backoff>,
+    urgencies: HashMap<K, Timestamp>,
+    /// Since when the outcome of a key is held back.
+    held_back: HashMap<K, Instant>,
+    keys_made_ready: u64,
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
-    /// Returns whether somebody has to look at the queue. A key that waits now needs no timer.
+    /// Returns whether the key became ready. A key that waits needs no timer.
     fn add(&mut self, key: K) -> bool {
-        if let Some(timer) = self.later.remove(&key) {
-            self.timers.remove(&timer);
-        }
+        self.timers.remove(&key);
+        self.appointments.remove(&key);
         let ready = self.waiting.insert(key.clone()) && !self.running.contains(&key);
         if ready {
-            self.ready.push_back(key);
+            self.make_ready(key);
         }
         ready
     }
 
+    fn make_ready(&mut self, key: K) {
+        self.keys_made_ready += 1;
+        let urgency = self.urgencies.get(&key).copied().unwrap_or(Timestamp::MAX);
+        self.ready.insert((urgency, self.keys_made_ready), key);
+    }
+
     fn add_at(&mut self, key: K, due: Instant) -> bool {
-        if self.waiting.contains(&key) || self.later.get(&key).is_some_and(|(known, _)| *known <= due) {
-            return false;
+        !self.waiting.contains(&key) && self.timers.set(key, due)
+    }
+
+    fn appoint(&mut self, key: K, due: Timestamp) -> bool {
+        !self.waiting.contains(&key) && self.appointments.set(key, due)
+    }
+}
+
+impl<K> Queue<K> {
+    /// An empty queue whose times are those of `clock`.
+    pub fn with_clock(clock: Clock) -> Self {
+        Self {
+            state: Arc::new(Mutex::new(State {
+                ready: BTreeMap::new(),
+                waiting: HashSet::new(),
+                running: HashSet::new(),
+                timers: Timers::default(),
+                appointments: Timers::default(),
+                failures: HashMap::new(),
+                urgencies: HashMap::new(),
+                held_back: HashMap::new(),
+                keys_made_ready: 0,
+            })),
+            changed: Arc::default(),
+            clock,
         }
-        self.timers_made += 1;
-        let timer = (due, self.timers_made);
-        if let Some(old) = self.later.insert(key.clone(), timer) {
-            self.timers.remove(&old);
-        }
-        self.timers.insert(timer, key);
-        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
-    /// Puts a key into the queue. One that runs now will run once more.
+    /// Puts a key into the queue. A key that runs now will run once more.
     pub fn add(&self, key: K) {
         if self.lock().add(key) {
             self.changed.notify_one();
@@ -117,9 +144,49 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         }
     }
 
-    /// Forgets that a key failed: something changed, and its next retry comes soon.
-    pub fn forgive(&self, key: &K) {
+    /// Says that the input of a key really changed: its pauses after failures start anew. Besides success, nothing else
+    /// may reset them.
+    pub fn input_changed(&self, key: &K) {
         self.lock().failures.remove(key);
+    }
+
+    /// Forgets that a key failed.
+    pub fn forgive(&self, key: &K) {
+        self.input_changed(key);
+    }
+
+    /// Forgets everything about a key whose object is gone, except that it may wait or run.
+    pub fn forget(&self, key: &K) {
+        let mut state = self.lock();
+        state.failures.remove(key);
+        state.urgencies.remove(key);
+        state.held_back.remove(key);
+    }
+
+    /// Of the keys that are ready, the one with the earliest urgency runs first; a key without one runs last.
+    pub fn set_urgency(&self, key: &K, urgency: Option<Timestamp>) {
+        let mut state = self.lock();
+        match urgency {
+            Some(urgency) => state.urgencies.insert(key.clone(), urgency),
+            None => state.urgencies.remove(key),
+        };
+    }
+
+    /// For how long an outcome that the next event is likely to replace may still be held back; `None` once `limit` has
+    /// passed since the first call.
+    pub fn hold_back(&self, key: &K, limit: Duration) -> Option<Duration> {
+        let mut state = self.lock();
+        let since = *state.held_back.entry(key.clone()).or_insert_with(Instant::now);
+        let left = limit.checked_sub(since.elapsed()).filter(|left| !left.is_zero());
+        if left.is_none() {
+            state.held_back.remove(key);
+        }
+        left
+    }
+
+    /// Says that the outcome which was held back is not wanted any more.
+    pub fn release(&self, key: &K) {
+        self.lock().held_back.remove(key);
     }
 
     /// How many keys wait to run.
@@ -143,9 +210,10 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         F: Fn(K) -> Fut,
         Fut: Future<Output = Next> + Send + 'static,
     {
+        let concurrency = concurrency.max(1);
         let mut tasks: JoinSet<(K, Duration, Next)> = JoinSet::new();
         loop {
-            while tasks.len() < concurrency.max(1) {
+            while tasks.len() < concurrency {
                 let Some(key) = self.take() else { break };
                 let work = reconcile(key.clone());
                 tasks.spawn(async move {
@@ -155,170 +223,85 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
                 });
             }
             meter.waiting(self.len());
-            let due = self.next_due();
-            let timer = async {
-                match due {
-                    Some(due) => tokio::time::sleep_until(due).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let free = tasks.len() < concurrency;
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = self.changed.notified(), if tasks.len() < concurrency.max(1) => {}
-                () = timer => {}
+                () = self.changed.notified(), if free => {}
+                () = self.due(), if free => {}
                 // A panic of one reconcile is a bug of one object; its key stays in `running` and rests.
                 Some(Ok((key, took, next))) = tasks.join_next(), if !tasks.is_empty() => {
                     meter.looked(took, next != Next::Retry);
-                    self.done(key, next);
+                    self.finish(key, next);
                 }
             }
+        }
+    }
+
+    /// Waits until the first timer or appointment is due.
+    async fn due(&self) {
+        let (timer, appointment) = {
+            let state = self.lock();
+            (state.timers.first(), state.appointments.first())
+        };
+        let timer = async {
+            match timer {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = timer => {}
+            () = self.clock.sleep_until(appointment) => {}
         }
     }
 
     fn take(&self) -> Option<K> {
         let mut state = self.lock();
-        let now = Instant::now();
-        while let Some(entry) = state.timers.first_entry()
-            && entry.key().0 <= now
-        {
-            let key = entry.get().clone();
+        let due = state.timers.take_due(&Instant::now());
+        let appointed = state.appointments.take_due(&self.clock.now());
+        for key in due.into_iter().chain(appointed) {
             state.add(key);
         }
-        let key = state.ready.pop_front()?;
+        let (_, key) = state.ready.pop_first()?;
         state.waiting.remove(&key);
         state.running.insert(key.clone());
         Some(key)
     }
 
-    fn next_due(&self) -> Option<Instant> {
-        self.lock().timers.first_key_value().map(|((due, _), _)| *due)
-    }
-
-    fn done(&self, key: K, next: Next) {
+    fn finish(&self, key: K, next: Next) {
         let mut state = self.lock();
         state.running.remove(&key);
         if state.waiting.contains(&key) {
-            state.ready.push_back(key.clone());
+            state.make_ready(key.clone());
         }
-        let delay = match next {
+        if next != Next::Retry {
+            state.failures.remove(&key);
+        }
+        match next {
+            Next::Wait => {}
+            Next::After(delay) => {
+                state.add_at(key, Instant::now() + delay);
+            }
+            Next::At(time) => {
+                state.appoint(key, time);
+            }
             Next::Retry => {
                 let backoff = state
                     .failures
                     .entry(key.clone())
                     .or_insert_with(|| Backoff::new(FIRST_RETRY, LAST_RETRY));
-                Some(backoff.next_delay())
-            }
-            Next::Wait => {
-                state.failures.remove(&key);
-                None
-            }
-            Next::After(delay) => {
-                state.failures.remove(&key);
-                Some(delay)
-            }
-        };
-        if let Some(delay) = delay {
-            state.add_at(key, Instant::now() + delay);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::health::Health;
-
-    fn meter() -> Meter {
-        Health::default().meter("test")
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_runs_once_at_a_time_and_again_if_added_meanwhile() {
-        let queue = Queue::default();
-        let (runs, parallel) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let shutdown = CancellationToken::new();
-        queue.add("a");
-        queue.add("a");
-        let stop = shutdown.clone();
-        let again = queue.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            again.add("a");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            stop.cancel();
-        });
-        let (seen, live) = (runs.clone(), parallel.clone());
-        queue
-            .run(8, &shutdown, &meter(), move |_| {
-                let (seen, live) = (seen.clone(), live.clone());
-                async move {
-                    assert_eq!(live.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                    live.fetch_sub(1, Ordering::SeqCst);
-                    seen.fetch_add(1, Ordering::SeqCst);
-                    Next::Wait
-                }
-            })
-            .await;
-        assert_eq!(runs.load(Ordering::SeqCst), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failure_is_retried_until_it_succeeds() {
-        let queue = Queue::default();
-        let runs = Arc::new(AtomicUsize::new(0));
-        let shutdown = CancellationToken::new();
-        queue.add(1);
-        let stop = shutdown.clone();
-        let seen = runs.clone();
-        queue
-            .run(1, &shutdown, &meter(), move |_| {
-                let (seen, stop) = (seen.clone(), stop.clone());
-                async move {
-                    if seen.fetch_add(1, Ordering::SeqCst) < 3 {
-                        return Next::Retry;
+                let delay = backoff.next_delay();
+                // Simulations turn the clock by hand, and expect retries to follow it.
+                match self.clock {
+                    Clock::Hand(_) => {
+                        let due = self.clock.now().saturating_add(delay).unwrap_or(Timestamp::MAX);
+                        state.appoint(key, due);
                     }
-                    stop.cancel();
-                    Next::Wait
+                    Clock::System | Clock::Simulated { .. } => {
+                        state.add_at(key, Instant::now() + delay);
+                    }
                 }
-            })
-            .await;
-        assert_eq!(runs.load(Ordering::SeqCst), 4);
-        assert!(queue.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_earliest_of_many_delays_counts_and_a_key_that_waits_needs_none() {
-        let queue = Queue::default();
-        let shutdown = CancellationToken::new();
-        queue.add_after("a", Duration::from_mins(1));
-        queue.add_after("a", Duration::from_millis(300));
-        queue.add_after("a", Duration::from_secs(90));
-        queue.add_after("b", Duration::from_secs(5));
-        queue.add("b");
-        queue.add_after("b", Duration::from_secs(5));
-        let start = Instant::now();
-        let ran = Arc::new(Mutex::new(Vec::new()));
-        let (stop, seen) = (shutdown.clone(), ran.clone());
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_mins(5)).await;
-            stop.cancel();
-        });
-        queue
-            .run(2, &shutdown, &meter(), move |key| {
-                let seen = seen.clone();
-                async move {
-                    seen.lock().unwrap().push((key, start.elapsed().as_millis()));
-                    Next::Wait
-                }
-            })
-            .await;
-        assert_eq!(*ran.lock().unwrap(), [("b", 0), ("a", 300)]);
+            }
+        }
     }
 }

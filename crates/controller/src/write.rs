@@ -1,8 +1,13 @@
 //! Writes only differences: create what is missing, patch what differs, leave the rest alone.
 
+mod difference;
+mod ensure;
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Debug;
 
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
@@ -10,7 +15,18 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::{Error, error::Context as _};
+use crate::{
+    Error, Name,
+    error::{Context as _, status_code},
+};
+
+pub use self::{
+    difference::{difference, replacement},
+    ensure::{Ensure, patch},
+};
+
+/// How often others may be faster.
+const MAX_CONFLICTS: usize = 5;
 
 /// What a write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,74 +39,106 @@ pub enum Outcome {
     Unchanged,
 }
 
-/// A merge patch that turns `current` into one that holds everything in `wanted`; `None` if it already does.
-///
-/// Only fields that `wanted` names are compared, so what others added (labels, finalizers, defaults) stays.
-/// Lists are compared and replaced as a whole.
-pub fn difference(current: &Value, wanted: &Value) -> Option<Value> {
-    match (current, wanted) {
-        (Value::Object(current), Value::Object(wanted)) => {
-            let mut patch = Map::new();
-            for (key, want) in wanted {
-                match current.get(key) {
-                    Some(have) => {
-                        if let Some(change) = difference(have, want) {
-                            patch.insert(key.clone(), change);
-                        }
-                    }
-                    None if want.is_null() => {}
-                    None => {
-                        patch.insert(key.clone(), want.clone());
-                    }
-                }
-            }
-            (!patch.is_empty()).then_some(Value::Object(patch))
-        }
-        (have, want) if have == want => None,
-        (_, want) => Some(want.clone()),
-    }
-}
-
 /// Makes the object hold everything in `wanted`: creates it, or patches what differs from `current`.
 ///
-/// `current` is what a watch or a read showed; a stale one costs a request, never a wrong result. The patch
-/// carries the uid, so that an object that was deleted and made again by somebody else is not changed.
+/// `current` is what a watch or a read showed; a stale one costs a request, never a wrong result.
 pub async fn ensure<K>(api: &Api<K>, current: Option<&K>, wanted: &K, manager: &str) -> Result<Outcome, Error>
 where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
     K::DynamicType: Default,
 {
-    let kind = K::kind(&K::DynamicType::default()).into_owned();
+    Ensure::new(api, manager).run(current, wanted).await
+}
+
+/// Creates an object. That there is one already is an error (409).
+pub async fn create<K>(api: &Api<K>, wanted: &K, manager: &str) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let created = api.create(&post_params(manager), wanted).await;
+    answered(created).context(|| format!("create {}", full_name(wanted)))
+}
+
+/// Deletes an object as it was seen and creates it anew, because what differs cannot be changed: the role of a binding.
+pub async fn recreate<K>(api: &Api<K>, seen: &K, wanted: &K, manager: &str) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    delete_as_seen(api, seen).await?;
+    create(api, wanted, manager).await
+}
+
+/// Writes an object as a whole: that costs the server less than a patch. The metadata of `wanted` is what was seen of the
+/// object; what others wrote into it since stays, and `amend` has the last word. An object that was made anew or is being
+/// deleted is left alone: the watch brings it back.
+pub async fn replace<K>(
+    api: &Api<K>,
+    mut wanted: K,
+    amend: impl Fn(&mut ObjectMeta),
+    manager: &str,
+) -> Result<(), Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
     let name = wanted.name_any();
-    let Some(current) = current else {
-        let params = PostParams {
-            field_manager: Some(manager.into()),
-            ..PostParams::default()
-        };
-        answered(api.create(&params, wanted).await)
-            .context(|| format!("create {kind} {}", full_name(wanted, &name)))?;
-        return Ok(Outcome::Created);
-    };
-    let have = to_value(current)?;
-    let want = to_value(wanted)?;
-    let Some(mut patch) = difference(&have, &want) else {
-        return Ok(Outcome::Unchanged);
-    };
-    if let (Some(uid), Value::Object(patch)) = (current.uid(), &mut patch) {
-        let metadata = patch
-            .entry("metadata")
-            .or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(metadata) = metadata {
-            metadata.insert("uid".into(), Value::String(uid));
+    let (uid, what, mut conflicts) = (wanted.uid(), full_name(&wanted), 0);
+    loop {
+        // The server keeps them.
+        wanted.meta_mut().managed_fields = None;
+        amend(wanted.meta_mut());
+        match answered(api.replace(&name, &post_params(manager), &wanted).await) {
+            Err(error) if status_code(&error) == Some(409) && conflicts < MAX_CONFLICTS => conflicts += 1,
+            written => return written.context(|| format!("replace {what}")),
         }
+        let live = api
+            .get_metadata_opt(&name)
+            .await
+            .context(|| format!("read {what}"))?;
+        let same = live.filter(|live| live.metadata.uid == uid && live.metadata.deletion_timestamp.is_none());
+        let Some(live) = same else { return Ok(()) };
+        *wanted.meta_mut() = live.metadata;
     }
-    let params = PatchParams {
-        field_manager: Some(manager.into()),
-        ..PatchParams::default()
-    };
-    answered(api.patch(&name, &params, &Patch::Merge(&patch)).await)
-        .context(|| format!("change {kind} {}", full_name(wanted, &name)))?;
-    Ok(Outcome::Changed)
+}
+
+/// Adds or removes one finalizer of an object as it was seen; returns whether that took a write. Finalizers are a list:
+/// the version makes sure that no finalizer of another writer is lost, and a stale one is a conflict (409).
+pub async fn set_finalizer<K>(
+    api: &Api<K>,
+    seen: &K,
+    finalizer: &str,
+    wanted: bool,
+    manager: &str,
+) -> Result<bool, Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let have = seen.finalizers();
+    if have.iter().any(|known| known == finalizer) == wanted {
+        return Ok(false);
+    }
+    let mut finalizers: Vec<&str> = have
+        .iter()
+        .map(String::as_str)
+        .filter(|known| *known != finalizer)
+        .collect();
+    finalizers.extend(wanted.then_some(finalizer));
+    let patch = serde_json::json!({"metadata": {
+        "uid": seen.uid(), "resourceVersion": seen.resource_version(), "finalizers": finalizers,
+    }});
+    let patched = api
+        .patch(&seen.name_any(), &patch_params(manager), &Patch::Merge(&patch))
+        .await;
+    match answered(patched) {
+        // What is gone has no finalizer.
+        Err(error) if status_code(&error) == Some(404) && !wanted => Ok(false),
+        done => done
+            .map(|()| true)
+            .context(|| format!("change the finalizers of {}", full_name(seen))),
+    }
 }
 
 /// Writes `status` if it differs from the status in `current`; returns whether it did.
@@ -110,43 +158,12 @@ where
     let Some(patch) = replacement(&have, &want) else {
         return Ok(false);
     };
-    let kind = K::kind(&K::DynamicType::default()).into_owned();
     let name = current.name_any();
-    let params = PatchParams {
-        field_manager: Some(manager.into()),
-        ..PatchParams::default()
-    };
+    let params = patch_params(manager);
     let body = serde_json::json!({ "metadata": { "uid": current.uid() }, "status": patch });
     answered(api.patch_status(&name, &params, &Patch::Merge(&body)).await)
-        .context(|| format!("report the status of {kind} {}", full_name(current, &name)))?;
+        .context(|| format!("report the status of {}", full_name(current)))?;
     Ok(true)
-}
-
-/// A merge patch that makes `have` equal to `want`, fields that `want` lacks removed; `None` if they are equal.
-pub fn replacement(have: &Value, want: &Value) -> Option<Value> {
-    match (have, want) {
-        (Value::Object(have), Value::Object(want)) => {
-            let mut patch = Map::new();
-            for key in have.keys().filter(|key| !want.contains_key(*key)) {
-                patch.insert(key.clone(), Value::Null);
-            }
-            for (key, wanted) in want {
-                match have.get(key) {
-                    Some(current) => {
-                        if let Some(change) = replacement(current, wanted) {
-                            patch.insert(key.clone(), change);
-                        }
-                    }
-                    None => {
-                        patch.insert(key.clone(), wanted.clone());
-                    }
-                }
-            }
-            (!patch.is_empty()).then_some(Value::Object(patch))
-        }
-        (have, want) if have == want => None,
-        (_, want) => Some(want.clone()),
-    }
 }
 
 /// Deletes the object with that uid; that it is gone already is a success.
@@ -217,82 +234,27 @@ where
     Api::namespaced(client.clone(), namespace)
 }
 
-fn full_name<K: Resource>(object: &K, name: &str) -> String {
-    match object.namespace() {
-        Some(namespace) => format!("{namespace}/{name}"),
-        None => name.to_owned(),
+fn post_params(manager: &str) -> PostParams {
+    PostParams {
+        field_manager: Some(manager.into()),
+        ..PostParams::default()
     }
+}
+
+fn patch_params(manager: &str) -> PatchParams {
+    PatchParams {
+        field_manager: Some(manager.into()),
+        ..PatchParams::default()
+    }
+}
+
+fn full_name<K: Resource>(object: &K) -> String
+where
+    K::DynamicType: Default,
+{
+    format!("{} {}", K::kind(&K::DynamicType::default()), Name::of(object))
 }
 
 fn to_value<T: Serialize>(object: &T) -> Result<Value, Error> {
     serde_json::to_value(object).map_err(|e| Error::Invalid(format!("cannot be written as JSON: {e}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_difference_leaves_what_others_added() {
-        let current =
-            json!({"metadata": {"labels": {"a": "1", "theirs": "x"}}, "data": {"k": "v"}, "list": [1]});
-        assert_eq!(
-            difference(
-                &current,
-                &json!({"metadata": {"labels": {"a": "1"}}, "list": [1]})
-            ),
-            None
-        );
-        assert_eq!(
-            difference(
-                &current,
-                &json!({"metadata": {"labels": {"a": "2"}}, "list": [1, 2]})
-            ),
-            Some(json!({"metadata": {"labels": {"a": "2"}}, "list": [1, 2]}))
-        );
-        assert_eq!(difference(&json!({}), &json!({"a": null})), None);
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_cannot_be_read_is_no_failure() {
-        use k8s_openapi::api::apps::v1::Deployment;
-        use kube::{Client, client::Body};
-
-        let server = tower::service_fn(|_: http::Request<Body>| async {
-            let answer = json!({"metadata": {"name": "d"}, "status": {"replicas": 5_000_000_000_i64}});
-            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
-                answer.to_string().into_bytes(),
-            )))
-        });
-        let api: Api<Deployment> = Api::default_namespaced(Client::new(server, "default"));
-        assert!(api.get("d").await.is_err(), "a reader needs the answer");
-        let mut wanted = Deployment::default();
-        wanted.metadata.name = Some("d".into());
-        let current = wanted.clone();
-        assert_eq!(
-            ensure(&api, None, &wanted, "test").await.unwrap(),
-            Outcome::Created
-        );
-        wanted.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
-        let changed = ensure(&api, Some(&current), &wanted, "test").await.unwrap();
-        assert_eq!(changed, Outcome::Changed);
-        assert!(
-            ensure_status(&api, &current, &json!({"replicas": 1}), "test")
-                .await
-                .unwrap()
-        );
-        delete(&api, "d", None).await.unwrap();
-    }
-
-    #[test]
-    fn a_replacement_removes_what_is_not_wanted() {
-        let have = json!({"a": 1, "b": {"c": 2, "d": 3}});
-        assert_eq!(replacement(&have, &have), None);
-        assert_eq!(
-            replacement(&have, &json!({"b": {"c": 2}})),
-            Some(json!({"a": null, "b": {"d": null}}))
-        );
-    }
 }

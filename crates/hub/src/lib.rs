@@ -4,12 +4,15 @@
 //! they meet through objects in the hub's API server.
 
 pub mod admission;
+mod advice;
+pub mod agent_identity;
+pub mod caches;
 pub mod cluster_permission;
 pub mod cluster_set;
-mod install;
+mod csr;
 pub mod managed_service_account;
+pub mod names;
 pub mod options;
-mod pem;
 pub mod placement;
 pub mod registration;
 pub mod replica_set;
@@ -29,6 +32,7 @@ use writ_process::{
     supervise::{self, Controller},
 };
 
+pub use caches::Caches;
 pub use options::Options;
 
 /// The field manager of everything that the hub writes.
@@ -44,6 +48,8 @@ pub struct Context {
     pub client: Client,
     /// How the hub was started.
     pub options: Arc<Options>,
+    /// The caches that controllers share.
+    pub caches: Arc<Caches>,
     /// Readiness and metrics of the process.
     pub health: Health,
     /// Cancelled when the process shall end.
@@ -91,6 +97,7 @@ pub async fn run(
     drop(ours);
     let election = options.leader_election.clone();
     let context = Context {
+        caches: Arc::new(Caches::new(client.clone(), shutdown.clone())),
         client,
         options: Arc::new(options),
         health,
@@ -104,7 +111,7 @@ pub async fn run(
     };
     let health = context.health.clone();
     let patience = Duration::from_secs(30);
-    let webhooks = supervise::run_patiently(webhooks, context.clone(), &health, shutdown.clone(), patience);
+    let webhooks = supervise::run_with_grace(webhooks, context.clone(), &health, shutdown.clone(), patience);
     let controllers = async {
         let Some(identity) = election else {
             supervise::run(controllers, context, &health, shutdown).await;
@@ -118,9 +125,11 @@ pub async fn run(
             identity,
             Timing::default(),
         )
-        .advise(install::ADVICE)
+        .advise(advice::NAMESPACE_MISSING)
         .run(shutdown, |lost| {
             let context = Context {
+                // A leader starts from what the server shows, not from what it knew the last time.
+                caches: Arc::new(Caches::new(context.client.clone(), lost.clone())),
                 shutdown: lost.clone(),
                 ..context.clone()
             };

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 
-use crate::cluster_set::membership::can_name_a_set;
+use crate::names::is_subdomain;
 
 /// Reads a selector; `Err` says what no API server would accept in it. Such a selector would match nothing, or fail
 /// whoever else reads it.
@@ -50,7 +50,7 @@ pub fn is_label_key(key: &str) -> bool {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    prefix.is_none_or(can_name_a_set) && !name.is_empty() && is_label_value(name)
+    prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
 fn is_label_value(value: &str) -> bool {

@@ -1,37 +1,52 @@
-//! Who may choose a role: with `--require-bind`, only who may bind it himself.
+//! Which users may change a sync. With `--require-bind`, the editor of a sync needs the rights that the sync uses.
 //!
-//! Whoever edits a RootSync decides what its reconciler does, with the roles that it has. So every change of its spec is
-//! refused unless the editor may `bind` every role in force afterwards: the ones it names, or cluster-admin where it
-//! names none and that is the default. Neither emptying the list nor pointing a privileged sync at another repository
-//! is a way around that. The reconciler also sends what the Secrets of its source hold to a server of the editor's
-//! choice, so the editor must be allowed to `get` these. That goes for a RepoSync, too, which has no roles to choose.
+//! The editor of a RootSync decides what its reconciler does with the roles that the sync has. So every change of the
+//! spec requires `bind` on every role in force afterwards: the roles that the spec names, or cluster-admin if it names
+//! none and that is the default. Neither emptying the list nor pointing a privileged sync at another repository avoids
+//! this. The reconciler also sends the Secrets of its source to a server that the editor chooses, so `get` on these is
+//! required as well. That holds for a RepoSync too, which has no roles to choose.
 
-use std::{fmt, sync::Arc};
+use std::{future::ready, sync::Arc};
 
-use axum::{Json, Router, extract::State, routing::post};
-use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingWebhookConfiguration,
-    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
-};
-use kube::{
-    Api, Client,
-    api::{DynamicObject, PostParams},
-    core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview},
-};
+use futures::FutureExt as _;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use writ_api::configsync::{RepoSyncSpec, RoleRef, RoleRefKind, RootSyncSpec};
 use writ_controller::{Error, write};
-use writ_process::webhook::{self, Configurations, Source, Target, Timing};
+use writ_process::{
+    admission::{
+        Access, Authorizer, Decision, Operation, Request, Requirement, Rule, SubjectAccessReviews, Webhook,
+        configurations, router, spec_of,
+    },
+    webhook::{self, Source, Target, Timing},
+};
 
 use crate::{
     Context, DefaultRole, Options,
-    manager::plan::{roles_in_force, secrets},
     model::{SYSTEM_NAMESPACE, SyncKind},
+    spec::{roles_in_force, secrets},
 };
 
-const PATH: &str = "/validate-sync";
 /// The name of the webhook configuration.
 const CONFIGURATION: &str = "writ-sync";
+
+/// The webhook. Its handlers are given the role that a RootSync without roles has.
+const WEBHOOKS: &[Webhook<DefaultRole>] = &[Webhook {
+    name: "syncs.sync.writ.dev",
+    configuration: CONFIGURATION,
+    path: "/validate-sync",
+    mutating: false,
+    rule: Rule {
+        group: "configsync.gke.io",
+        version: "*",
+        resources: &["rootsyncs", "reposyncs"],
+        operations: &[Operation::Create, Operation::Update],
+        scope: "Namespaced",
+    },
+    only_if: None,
+    handler: |default, request| ready(Ok(decide(&request, default))).boxed(),
+}];
 
 /// Serves the webhook until shutdown.
 pub async fn run(context: Context) -> Result<(), Error> {
@@ -47,29 +62,20 @@ pub async fn run(context: Context) -> Result<(), Error> {
         },
         timing: Timing::default(),
     };
-    let configurations = Configurations {
-        mutating: Vec::new(),
-        validating: vec![configuration()?],
-    };
-    let gatekeeper = Gatekeeper {
-        client: context.client.clone(),
-        default: context.options.default_role,
-    };
-    let router = Router::new()
-        .route(PATH, post(review))
-        .with_state(Arc::new(gatekeeper));
+    let authorizer: Arc<dyn Authorizer> = Arc::new(SubjectAccessReviews(context.client.clone()));
     webhook::run(
         context.client,
         options,
-        configurations,
-        router,
+        configurations(WEBHOOKS),
+        router(WEBHOOKS, &context.options.default_role, &authorizer),
         &context.health,
         context.shutdown,
     )
     .await
 }
 
-/// Removes the webhook configuration of a process that ran with `--require-bind`: it refuses what nobody is there to judge.
+/// Removes the webhook configuration of an earlier process with `--require-bind`: it would deny every change, as no server
+/// answers it.
 pub async fn retire(client: &Client) {
     let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
     if let Err(error) = write::delete(&configurations, CONFIGURATION, None).await {
@@ -83,7 +89,7 @@ pub async fn retire(client: &Client) {
 fn target(options: &Options) -> Target {
     match &options.webhook_url {
         Some(url) => Target::Url(Some(url.clone())),
-        // A port that the system picks is known to nobody else.
+        // A port that the system picks is in no Service.
         None if options.webhook_listen.port() == 0 => Target::Url(None),
         None => Target::Service {
             namespace: SYSTEM_NAMESPACE.into(),
@@ -92,148 +98,87 @@ fn target(options: &Options) -> Target {
     }
 }
 
-fn configuration() -> Result<ValidatingWebhookConfiguration, Error> {
-    serde_json::from_value(json!({
-        "metadata": { "name": CONFIGURATION },
-        "webhooks": [{
-            "name": "syncs.sync.writ.dev",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            // An editor that nobody could ask about is refused.
-            "failurePolicy": "Fail",
-            "matchPolicy": "Equivalent",
-            "timeoutSeconds": 10,
-            "clientConfig": { "service": { "namespace": "", "name": "", "path": PATH }},
-            "rules": [{
-                "apiGroups": ["configsync.gke.io"],
-                "apiVersions": ["*"],
-                "resources": ["rootsyncs", "reposyncs"],
-                "operations": ["CREATE", "UPDATE"],
-                "scope": "Namespaced",
-            }],
-        }],
-    }))
-    .map_err(|error| Error::Invalid(format!("the webhook configuration: {error}")))
-}
-
-struct Gatekeeper {
-    client: Client,
-    default: DefaultRole,
-}
-
-async fn review(
-    State(gatekeeper): State<Arc<Gatekeeper>>,
-    Json(review): Json<AdmissionReview<DynamicObject>>,
-) -> Json<AdmissionReview<DynamicObject>> {
-    let request: AdmissionRequest<DynamicObject> = match review.try_into() {
-        Ok(request) => request,
-        Err(error) => return Json(AdmissionResponse::invalid(error.to_string()).into_review()),
-    };
-    let response = AdmissionResponse::from(&request);
-    let spec = |object: &Option<DynamicObject>| object.as_ref().and_then(|o| o.data.get("spec").cloned());
-    let namespace = request.namespace.clone().unwrap_or_default();
+fn decide(request: &Request, default: DefaultRole) -> Decision {
     let Some(kind) = SyncKind::parse(&request.kind.kind) else {
-        let text = format!("{} is no kind of sync", request.kind.kind);
-        return Json(response.deny(text).into_review());
+        return Decision::invalid(format!("{} is not a kind of sync", request.kind.kind));
     };
-    let needs = needs(
+    let rights = rights_in_use(
         kind,
-        spec(&request.old_object).as_ref(),
-        spec(&request.object).as_ref(),
-        gatekeeper.default,
-        &namespace,
+        spec_of(request.old_object.as_ref()),
+        spec_of(request.object.as_ref()),
+        default,
+        request.namespace.as_deref().unwrap_or_default(),
     );
-    let needs = match needs {
-        Ok(needs) => needs,
-        Err(reason) => return Json(response.deny(reason).into_review()),
-    };
-    for need in needs {
-        match gatekeeper.allows(&request, &need).await {
-            Ok(true) => {}
-            Ok(false) => {
-                let user = request.user_info.username.clone().unwrap_or_default();
-                return Json(response.deny(need.refusal(&user, kind)).into_review());
-            }
-            Err(error) => {
-                let text = format!("cannot tell whether the editor may {need}: {error}");
-                return Json(response.deny(text).into_review());
-            }
-        }
+    let user = request.user_info.username.as_deref().unwrap_or_default();
+    match rights {
+        Ok(rights) => Decision::require(rights.iter().map(|right| right.requirement(user, kind)).collect()),
+        Err(reason) => Decision::invalid(reason),
     }
-    Json(response.into_review())
 }
 
-/// What an editor must be allowed himself.
+/// A right that a sync uses.
 #[derive(Debug, PartialEq, Eq)]
-enum Need {
-    /// To bind a role.
-    Bind(RoleRef),
+enum Right {
+    /// The rights of a role.
+    Role(RoleRef),
     /// To read a Secret.
-    Read { namespace: String, secret: String },
+    Secret { namespace: String, secret: String },
 }
 
-impl fmt::Display for Need {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(role) => {
-                write!(f, "bind {} {} ", role.kind.as_str(), role.name)?;
-                match &role.namespace {
-                    Some(namespace) => write!(f, "in namespace {namespace}"),
-                    None => f.write_str("in the whole cluster"),
-                }
-            }
-            Self::Read { namespace, secret } => write!(f, "get Secret {namespace}/{secret}"),
-        }
-    }
-}
-
-impl Need {
-    fn refusal(&self, user: &str, kind: SyncKind) -> String {
+impl Right {
+    /// What an editor needs to let a sync use this right.
+    fn requirement(&self, user: &str, kind: SyncKind) -> Requirement {
         let kind = kind.as_str();
         match self {
-            Self::Bind(_) => format!(
-                "{user} may not {self}, which this {kind} would run with; ask somebody who may, or name other roles in spec.override.roleRefs"
+            Self::Role(role) => {
+                let scope = match &role.namespace {
+                    Some(namespace) => format!("in namespace {namespace}"),
+                    None => "in the whole cluster".into(),
+                };
+                Requirement::one(
+                    Access {
+                        verb: "bind",
+                        group: "rbac.authorization.k8s.io",
+                        resource: match role.kind {
+                            RoleRefKind::ClusterRole => "clusterroles",
+                            RoleRefKind::Role => "roles",
+                        },
+                        namespace: role.namespace.clone(),
+                        name: Some(role.name.clone()),
+                    },
+                    format!(
+                        "{user} may not bind {} {} {scope}, which this {kind} would run with; ask an administrator, or \
+                         name other roles in spec.override.roleRefs",
+                        role.kind.as_str(),
+                        role.name
+                    ),
+                )
+            }
+            Self::Secret { namespace, secret } => Requirement::one(
+                Access {
+                    verb: "get",
+                    resource: "secrets",
+                    namespace: Some(namespace.clone()),
+                    name: Some(secret.clone()),
+                    ..Access::default()
+                },
+                format!(
+                    "{user} may not get Secret {namespace}/{secret}, which this {kind} would send to its repository; ask \
+                     an administrator, or name another Secret in spec.git"
+                ),
             ),
-            Self::Read { .. } => format!(
-                "{user} may not {self}, which this {kind} would send to its repository; ask somebody who may, or name another Secret in spec.git"
-            ),
-        }
-    }
-
-    fn attributes(&self) -> ResourceAttributes {
-        let text = |text: &str| Some(text.to_owned());
-        match self {
-            Self::Bind(role) => ResourceAttributes {
-                verb: text("bind"),
-                group: text("rbac.authorization.k8s.io"),
-                resource: text(match role.kind {
-                    RoleRefKind::ClusterRole => "clusterroles",
-                    RoleRefKind::Role => "roles",
-                }),
-                name: text(&role.name),
-                namespace: role.namespace.clone(),
-                ..ResourceAttributes::default()
-            },
-            Self::Read { namespace, secret } => ResourceAttributes {
-                verb: text("get"),
-                group: text(""),
-                resource: text("secrets"),
-                name: text(secret),
-                namespace: text(namespace),
-                ..ResourceAttributes::default()
-            },
         }
     }
 }
 
-/// What the editor must be allowed; nothing if the spec did not change.
-fn needs(
+/// The rights that a sync with this spec uses; none if the spec did not change.
+fn rights_in_use(
     kind: SyncKind,
     old: Option<&Value>,
     new: Option<&Value>,
     default: DefaultRole,
     namespace: &str,
-) -> Result<Vec<Need>, String> {
+) -> Result<Vec<Right>, String> {
     if old.is_some() && old == new {
         return Ok(Vec::new());
     }
@@ -243,21 +188,21 @@ fn needs(
         SyncKind::Repo => serde_json::from_value::<RepoSyncSpec>(new).map(Into::into),
     }
     .map_err(|error| format!("the spec cannot be read: {error}"))?;
-    let secrets = secrets(&spec).into_iter().map(|secret| Need::Read {
+    let secrets = secrets(&spec).into_iter().map(|secret| Right::Secret {
         namespace: namespace.to_owned(),
         secret,
     });
     let roles = match kind {
         SyncKind::Root => roles(&spec, default),
-        // Whoever binds roles to its account is asked by the API server.
+        // The API server checks the users who bind roles to the account of a RepoSync.
         SyncKind::Repo => Vec::new(),
     };
-    Ok(roles.into_iter().map(Need::Bind).chain(secrets).collect())
+    Ok(roles.into_iter().map(Right::Role).chain(secrets).collect())
 }
 
 /// The roles that a RootSync would have.
 fn roles(spec: &RootSyncSpec, default: DefaultRole) -> Vec<RoleRef> {
-    // Of two lists that differ only the common part is bound, but it may become either: ask for all of both.
+    // If the two spellings differ, only their common part is bound, but either may become the list: both are required.
     let mut roles: Vec<RoleRef> = Vec::new();
     for only in [
         RootSyncSpec {
@@ -269,7 +214,7 @@ fn roles(spec: &RootSyncSpec, default: DefaultRole) -> Vec<RoleRef> {
             ..spec.clone()
         },
     ] {
-        let (asked, _) = crate::manager::plan::roles_asked(&only);
+        let (asked, _) = crate::spec::roles_asked(&only);
         roles.extend(asked);
     }
     let (in_force, _, _) = roles_in_force(SyncKind::Root, spec, default);
@@ -279,44 +224,19 @@ fn roles(spec: &RootSyncSpec, default: DefaultRole) -> Vec<RoleRef> {
     roles
 }
 
-impl Gatekeeper {
-    async fn allows(
-        &self,
-        request: &AdmissionRequest<DynamicObject>,
-        need: &Need,
-    ) -> Result<bool, kube::Error> {
-        let user = &request.user_info;
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: user.username.clone(),
-                groups: user.groups.clone(),
-                uid: user.uid.clone(),
-                extra: user.extra.clone(),
-                resource_attributes: Some(need.attributes()),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
-        };
-        let answer = Api::all(self.client.clone())
-            .create(&PostParams::default(), &review)
-            .await?;
-        Ok(answer.status.is_some_and(|status| status.allowed))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_change_of_the_spec_asks_for_its_roles_and_secrets() {
+    fn changed_spec_requires_its_roles_and_secrets() {
         let names = |old: Option<Value>, new: Value, default| -> Vec<String> {
-            needs(SyncKind::Root, old.as_ref(), Some(&new), default, "system")
+            rights_in_use(SyncKind::Root, old.as_ref(), Some(&new), default, "system")
                 .unwrap()
                 .into_iter()
-                .map(|need| match need {
-                    Need::Bind(role) => role.name,
-                    Need::Read { namespace, secret } => format!("{namespace}/{secret}"),
+                .map(|right| match right {
+                    Right::Role(role) => role.name,
+                    Right::Secret { namespace, secret } => format!("{namespace}/{secret}"),
                 })
                 .collect()
         };
@@ -365,15 +285,15 @@ mod tests {
         );
         assert_eq!(names(Some(secret("a")), secret("a"), none), Vec::<String>::new());
         for kind in [SyncKind::Root, SyncKind::Repo] {
-            assert!(needs(kind, None, Some(&json!({ "git": 3 })), admin, "system").is_err());
+            assert!(rights_in_use(kind, None, Some(&json!({ "git": 3 })), admin, "system").is_err());
         }
         // A RepoSync has no roles, but it has Secrets.
-        let read = |secret: &str| Need::Read {
+        let read = |secret: &str| Right::Secret {
             namespace: "team".into(),
             secret: secret.into(),
         };
         assert_eq!(
-            needs(SyncKind::Repo, None, Some(&secret("a")), admin, "team").unwrap(),
+            rights_in_use(SyncKind::Repo, None, Some(&secret("a")), admin, "team").unwrap(),
             [read("c"), read("t")]
         );
     }

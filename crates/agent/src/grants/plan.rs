@@ -15,8 +15,8 @@ use writ_api::writ::{
 };
 
 use super::{
-    live::{Live, delivers, work_names},
     object::Object,
+    ownership::{Live, delivers, work_names},
 };
 use crate::work::is_grant;
 

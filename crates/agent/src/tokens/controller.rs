@@ -37,9 +37,9 @@ use writ_controller::{
 };
 
 use super::{
-    account::{Next, State, Watched, Worker},
     claims,
     plan::{self, Settings},
+    reconcile::{Next, State, Watched, Worker},
     secret::Address,
 };
 use crate::Context;

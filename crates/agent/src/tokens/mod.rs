@@ -12,17 +12,17 @@
 //!
 //! In steady state nothing is sent: the agent watches, and looks at a token at most every six hours.
 
-pub mod account;
 pub mod claims;
 mod controller;
-mod former;
+mod io;
 pub mod plan;
-mod presence;
-pub mod report;
-mod requests;
+mod previous_service_account;
+pub mod reconcile;
 pub mod secret;
 pub mod service_account;
+mod service_account_lifecycle;
 pub mod state;
+pub mod status;
 #[cfg(test)]
 mod tests;
 

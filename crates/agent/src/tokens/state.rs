@@ -8,8 +8,8 @@ use writ_controller::{Error, backoff::Backoff};
 
 use super::{
     claims::Claims,
-    former::Former,
     plan::{self, Facts, Refusal, Wish},
+    previous_service_account::Former,
     secret::Address,
 };
 

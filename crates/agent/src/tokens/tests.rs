@@ -21,9 +21,9 @@ use super::{
     service_account as own,
 };
 
-mod former;
+mod previous_service_account;
 mod service_account;
-mod written;
+mod status;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()

@@ -25,7 +25,7 @@ use super::{
     plan::rbac::RBAC_GROUP,
     status::in_flight::InFlightStatus,
 };
-use crate::{Context, Options, Replacements};
+use crate::{Context, Options, RecreateLock};
 
 /// How many objects of all works are written or read at once: each request under way is a connection with its buffers.
 const TURNS: usize = 24;
@@ -67,7 +67,7 @@ pub struct Agent {
     /// Taken while an object is read or written.
     pub turns: Semaphore,
     /// Held while an object is deleted and recreated.
-    pub replacements: Replacements,
+    pub recreate_lock: RecreateLock,
 }
 
 impl Agent {
@@ -102,7 +102,7 @@ impl Agent {
             gate: Gate::new(context.spoke.clone(), &options, queue.clone()),
             queue,
             turns: Semaphore::new(TURNS),
-            replacements: context.replacements.clone(),
+            recreate_lock: context.recreate_lock.clone(),
             options,
         }
     }

@@ -22,7 +22,7 @@ use kube::{
 use serde_json::{Value, json};
 use wired::{Env, ill};
 use writ_agent::tokens::{
-    account::{Next, State, Watched},
+    reconcile::{Next, State, Watched},
     secret::Address,
 };
 use writ_api::authentication::ManagedServiceAccount;

@@ -29,8 +29,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_agent::tokens::{
-    account::{Next, State, Watched, Worker},
     plan::Settings,
+    reconcile::{Next, State, Watched, Worker},
 };
 use writ_api::authentication::ManagedServiceAccount;
 use writ_apiserver::{Clock as Hand, Server};

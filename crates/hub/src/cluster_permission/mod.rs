@@ -12,32 +12,17 @@
 //! [`validate`] says what can never work, [`build`] makes objects of entries, [`split`] puts them into works,
 //! [`plan`] joins these, [`status`] folds the agent's reports, [`controller`] watches and writes differences.
 
-pub mod build;
-mod checks;
-mod cluster;
-pub mod controller;
-mod ending;
-mod expected;
-mod grant_names;
-mod handover;
-mod held;
-pub mod id;
-pub mod manifest;
-pub mod named;
-pub mod names;
-mod neighbours;
-mod own;
-mod packed;
-pub mod plan;
-mod progress;
-pub mod replace;
-mod report;
-pub mod split;
-pub mod status;
-pub mod subjects;
-mod unread;
-pub mod validate;
-pub mod watches;
+mod apply;
+mod controller;
+mod dependents;
+mod former_works;
+pub mod model;
+pub mod naming;
+mod observe;
+mod plan;
+mod reports;
+pub mod spec;
+mod status;
 
 #[cfg(test)]
 mod tests;

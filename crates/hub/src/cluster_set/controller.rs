@@ -30,7 +30,7 @@ use writ_controller::{
 };
 
 use super::{
-    fleet::Fleet,
+    index::MembershipIndex,
     membership::{
         JOINED_ANNOTATION, Labels, REMOVE_LABELS_ANNOTATION, REMOVE_LABELS_FINALIZER, SetView, parse_joined,
     },
@@ -75,7 +75,7 @@ struct Cluster {
 
 struct State {
     context: Context,
-    fleet: Fleet,
+    fleet: MembershipIndex,
     clusters: Mirror<Cluster>,
     sets: Mirror<ManagedClusterSet>,
     bindings: Mirror<ManagedClusterSetBinding>,
@@ -95,7 +95,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let mut state = State {
         events: Events::new(context.client.clone(), "writ-hub/cluster_set"),
         context,
-        fleet: Fleet::default(),
+        fleet: MembershipIndex::default(),
         clusters: Mirror::default(),
         sets: Mirror::default(),
         bindings: Mirror::default(),
@@ -192,7 +192,7 @@ impl State {
 
     fn take_set(&mut self, event: watcher::Event<ManagedClusterSet>) {
         let guard = self.context.options.guards.default_key;
-        let keys = |fleet: &Fleet| {
+        let keys = |fleet: &MembershipIndex| {
             fleet
                 .keys()
                 .into_iter()

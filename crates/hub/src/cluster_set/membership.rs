@@ -1,28 +1,32 @@
-//! Which clusters a set holds: one answer for admission, status and placement.
+//! Which clusters are members of a set: one answer for admission, status and placement.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{
     ResourceExt,
     core::{Selector, SelectorExt},
 };
-use writ_api::cluster::{CLUSTER_SET_LABEL, ManagedClusterSet, managed_cluster_set::SelectorType};
+use writ_api::cluster::{
+    CLUSTER_SET_LABEL, ManagedClusterSet,
+    managed_cluster_set::{ClusterSelector, SelectorType},
+};
 
 use crate::selector;
 
-/// On a set with a guarded key, kept by admission: `true` if somebody who may update every cluster made or
-/// confirmed it. Otherwise only clusters that joined under the eyes of admission are members, unless the set has the
-/// default key and was made before the hub guarded that: then there is no such annotation.
+/// On a set with a guarded key, kept by admission: `true` if a user who may update every cluster created or confirmed the
+/// set. Otherwise only clusters whose label was set through admission are members. Sets with the default key that are
+/// older than the guard have no such annotation, and keep their members.
 pub const CONFIRMED_ANNOTATION: &str = "writ.dev/members-confirmed";
-/// On a cluster, kept by admission: the sets that it joined with permission, as `key=uid of the set`.
+/// On a cluster, kept by admission: the sets whose label was set by a user with the right to, as `key=uid of the set`.
 pub const JOINED_ANNOTATION: &str = "writ.dev/joined-sets";
-/// On a set, with value `true`: when the set is deleted, take its label off the clusters.
+/// On a set, with value `true`: when the set is deleted, the hub removes its label from the clusters.
 pub const REMOVE_LABELS_ANNOTATION: &str = "writ.dev/remove-labels-on-delete";
 
-/// Keeps a set that is deleted until its label is off the clusters.
+/// Keeps a deleted set until its label is removed from the clusters.
 pub const REMOVE_LABELS_FINALIZER: &str = "writ.dev/remove-labels";
 
-/// Whether the hub takes the label of this set off the clusters when it is deleted: it was asked to, or has begun.
+/// Whether the hub removes the label of this set from the clusters when the set is deleted, or has begun to.
 pub fn removes_labels(set: &ManagedClusterSet) -> bool {
     set.annotations()
         .get(REMOVE_LABELS_ANNOTATION)
@@ -33,7 +37,7 @@ pub fn removes_labels(set: &ManagedClusterSet) -> bool {
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// How a set chooses clusters.
+/// How a set selects clusters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
     /// By one label, which no two sets with the same key can share.
@@ -43,16 +47,16 @@ pub enum Selection {
         /// The value: the name of the set.
         value: String,
     },
-    /// By a selector that somebody wrote.
+    /// By a selector.
     Selector(Selector),
-    /// It chooses nothing, as a label selector that is absent.
+    /// No cluster: the label selector is absent.
     Nothing,
-    /// It cannot be understood; it chooses nothing until it is mended.
+    /// No cluster: the selector is invalid, for this reason.
     Broken(String),
 }
 
 impl Selection {
-    /// How this set chooses.
+    /// How this set selects.
     pub fn of(set: &ManagedClusterSet) -> Self {
         if let Some(key) = set.spec.key() {
             return Self::Label {
@@ -73,7 +77,7 @@ impl Selection {
         }
     }
 
-    /// Whether a cluster with these labels is chosen.
+    /// Whether a cluster with these labels is selected.
     pub fn matches(&self, labels: &Labels) -> bool {
         match self {
             Self::Label { key, value } => labels.get(key) == Some(value),
@@ -82,32 +86,32 @@ impl Selection {
         }
     }
 
-    /// Whether every cluster is chosen.
+    /// Whether every cluster is selected.
     pub fn is_everything(&self) -> bool {
         matches!(self, Self::Selector(selector) if selector.selects_all())
     }
 }
 
-/// A set, reduced to what decides about members.
+/// A set, reduced to what decides about its members.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetView {
     /// Its name.
     pub name: String,
-    /// How it chooses.
+    /// How it selects.
     pub selection: Selection,
-    /// With a guarded key and nobody's confirmation: a cluster must have joined this very set.
+    /// The uid of a set with a guarded key that is not confirmed: only clusters that joined exactly this set are members.
     pub only_joined: Option<String>,
 }
 
-/// What a cluster is to a set.
+/// How a cluster relates to a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Membership {
-    /// It is in the set.
+    /// It is a member.
     Member,
-    /// It carries the label, but nobody with the right to join was asked: it is left out and reported.
+    /// It carries the label, but the label was not set through admission: it is left out and reported.
     Unconfirmed,
-    /// It is not in the set.
-    Stranger,
+    /// It is not selected.
+    NotMember,
 }
 
 impl SetView {
@@ -116,7 +120,7 @@ impl SetView {
         let selection = Selection::of(set);
         let confirmed = set.annotations().get(CONFIRMED_ANNOTATION).map(String::as_str);
         let unconfirmed = match &selection {
-            // What was there before the hub guarded this key says nothing, and keeps its members.
+            // A set that is older than the guard has no annotation, and keeps its members.
             Selection::Label { key, .. } if key == CLUSTER_SET_LABEL => {
                 guard_default_key && confirmed == Some("false")
             }
@@ -130,10 +134,10 @@ impl SetView {
         }
     }
 
-    /// What a cluster with these labels, and this value of [`JOINED_ANNOTATION`], is to the set.
+    /// The membership of a cluster with these labels and this value of [`JOINED_ANNOTATION`].
     pub fn membership(&self, labels: &Labels, joined: Option<&str>) -> Membership {
         if !self.selection.matches(labels) {
-            return Membership::Stranger;
+            return Membership::NotMember;
         }
         match (&self.only_joined, &self.selection) {
             (Some(uid), Selection::Label { key, .. }) => {
@@ -151,12 +155,12 @@ impl SetView {
     }
 }
 
-/// Whether sets with this key ask for more than upstream does.
+/// Whether sets with this key require more rights than OCM does.
 pub fn is_guarded(key: &str, guard_default_key: bool) -> bool {
     key != CLUSTER_SET_LABEL || guard_default_key
 }
 
-/// Reads [`JOINED_ANNOTATION`]: label key to uid of the set. What cannot be read counts as absent.
+/// Reads [`JOINED_ANNOTATION`]: label key to uid of the set. Unreadable entries count as absent.
 pub fn parse_joined(text: &str) -> BTreeMap<String, String> {
     text.split(',')
         .filter_map(|pair| pair.split_once('='))
@@ -170,16 +174,13 @@ pub fn format_joined(joined: &BTreeMap<String, String>) -> String {
     pairs.join(",")
 }
 
-/// Whether a label value can be the name of a set: a DNS subdomain.
-pub fn can_name_a_set(value: &str) -> bool {
-    !value.is_empty()
-        && value.len() <= 253
-        && value.split('.').all(|part| {
-            let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-            edge(part.chars().next())
-                && edge(part.chars().next_back())
-                && part
-                    .chars()
-                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-        })
+/// The selector that a set with its own key is stored with.
+pub fn selector_of(key: &str, name: &str) -> ClusterSelector {
+    ClusterSelector {
+        selector_type: SelectorType::LabelSelector,
+        label_selector: Some(LabelSelector {
+            match_labels: Some(BTreeMap::from([(key.to_owned(), name.to_owned())])),
+            match_expressions: None,
+        }),
+    }
 }

@@ -10,7 +10,7 @@
 //! in, for admission, this controller and placement alike.
 
 mod controller;
-pub mod fleet;
+pub mod index;
 pub mod membership;
 pub mod plan;
 #[cfg(test)]

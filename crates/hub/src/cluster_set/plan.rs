@@ -19,9 +19,11 @@ use writ_api::cluster::{
 };
 use writ_controller::condition::{self, Wanted};
 
+use crate::names::is_subdomain;
+
 use super::{
-    fleet::Fleet,
-    membership::{CONFIRMED_ANNOTATION, Labels, Selection, can_name_a_set},
+    index::MembershipIndex,
+    membership::{CONFIRMED_ANNOTATION, Labels, Selection},
 };
 
 /// Condition of a cluster whose labels name no set, or a set that it has not joined.
@@ -34,7 +36,11 @@ pub const ROLE_LABEL: &str = "cluster.open-cluster-management.io/role";
 const NAMED: usize = 10;
 
 /// The status that a set should have.
-pub fn set_status(set: &ManagedClusterSet, fleet: &Fleet, now: Timestamp) -> ManagedClusterSetStatus {
+pub fn set_status(
+    set: &ManagedClusterSet,
+    fleet: &MembershipIndex,
+    now: Timestamp,
+) -> ManagedClusterSetStatus {
     let name = set.name_any();
     let members = fleet.members(&name).map_or(0, BTreeSet::len);
     let mut status = set.status.clone().unwrap_or_default();
@@ -66,7 +72,7 @@ pub fn set_status(set: &ManagedClusterSet, fleet: &Fleet, now: Timestamp) -> Man
     status
 }
 
-fn conflict(name: &str, set: &ManagedClusterSet, fleet: &Fleet) -> Wanted {
+fn conflict(name: &str, set: &ManagedClusterSet, fleet: &MembershipIndex) -> Wanted {
     if let Selection::Broken(message) = Selection::of(set) {
         return Wanted::new(
             CONDITION_CONFLICT,
@@ -126,7 +132,7 @@ pub fn cluster_condition(
     labels: &Labels,
     known: &BTreeSet<String>,
     cluster: &str,
-    fleet: &Fleet,
+    fleet: &MembershipIndex,
 ) -> Option<Wanted> {
     let mut problems = Vec::new();
     // A key whose last set is gone is the key of no set any more, but the label is still there.
@@ -136,7 +142,7 @@ pub fn cluster_condition(
         let Some(value) = labels.get(key).filter(|v| !v.is_empty()) else {
             continue;
         };
-        if !can_name_a_set(value) {
+        if !is_subdomain(value) {
             problems.push(format!(
                 "label {key}={value}: no set can have that name, it must be lower case letters, digits, '-' and '.'"
             ));

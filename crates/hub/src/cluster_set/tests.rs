@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 use writ_api::cluster::ManagedClusterSet;
 use writ_controller::condition;
 
+use crate::names::is_subdomain;
+
 use super::{
-    fleet::Fleet,
-    membership::{Labels, Membership, SetView, can_name_a_set},
+    index::MembershipIndex,
+    membership::{Labels, Membership, SetView},
     plan,
 };
 
@@ -56,11 +58,11 @@ fn who_is_in_a_set() {
             Membership::Unconfirmed,
         ),
         (&region, "false", Some("vendor=uid-apac"), Membership::Unconfirmed),
-        (&default, "false", None, Membership::Stranger),
+        (&default, "false", None, Membership::NotMember),
         (&selector, "false", None, Membership::Member),
-        (&broken, "true", None, Membership::Stranger),
+        (&broken, "true", None, Membership::NotMember),
         (&everything, "", None, Membership::Member),
-        (&nothing, "", None, Membership::Stranger),
+        (&nothing, "", None, Membership::NotMember),
     ] {
         assert_eq!(
             view("apac", spec, confirmed).membership(&apac, joined),
@@ -86,7 +88,7 @@ fn who_is_in_a_set() {
 
 #[test]
 fn sets_with_one_key_exclude_each_other_and_sets_with_two_overlap() {
-    let mut fleet = Fleet::default();
+    let mut fleet = MembershipIndex::default();
     fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
     fleet.upsert_set(view("us", &json!({"exclusiveKey": "region"}), "true"));
     fleet.upsert_set(view("backup", &json!({"exclusiveKey": "dr"}), "true"));
@@ -120,7 +122,7 @@ fn sets_with_one_key_exclude_each_other_and_sets_with_two_overlap() {
 
 #[test]
 fn a_set_that_comes_later_finds_its_clusters() {
-    let mut fleet = Fleet::default();
+    let mut fleet = MembershipIndex::default();
     fleet.upsert_cluster("c1", &labels(&[("region", "apac")]), None);
     let changed = fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "false"));
     assert_eq!(changed.len(), 1);
@@ -133,7 +135,7 @@ fn a_set_that_comes_later_finds_its_clusters() {
 #[test]
 fn the_status_uses_upstreams_words() {
     let object = set("apac", &json!({"exclusiveKey": "region"}), "false");
-    let mut fleet = Fleet::default();
+    let mut fleet = MembershipIndex::default();
     fleet.upsert_set(SetView::of(&object, false));
     let now = Timestamp::UNIX_EPOCH;
     let status = plan::set_status(&object, &fleet, now);
@@ -161,7 +163,7 @@ fn the_status_uses_upstreams_words() {
 
 #[test]
 fn labels_that_name_no_set_are_reported_on_the_cluster() {
-    let mut fleet = Fleet::default();
+    let mut fleet = MembershipIndex::default();
     fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
     fleet.upsert_set(view("aws", &json!({"exclusiveKey": "vendor"}), "true"));
     let problem = |pairs: &[(&str, &str)]| {
@@ -236,7 +238,7 @@ fn names_of_sets() {
         ("a.", false),
         ("a_b", false),
     ] {
-        assert_eq!(can_name_a_set(value), legal, "{value}");
+        assert_eq!(is_subdomain(value), legal, "{value}");
     }
 }
 

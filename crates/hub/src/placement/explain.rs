@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
+    sync::Arc,
 };
 
 use jiff::Timestamp;
@@ -19,9 +20,9 @@ use writ_controller::{
 };
 
 use super::{
-    facts::{Facts, Scores},
-    groups::{Home, Object},
-    plan::{Compiled, Outcome, Surroundings, Verdict, homes},
+    cluster_view::{AddOnScores, ClusterView, score_in},
+    model::{DecisionObject, Location, Outcome, Surroundings, Verdict},
+    plan::{Compiled, locations},
 };
 use crate::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
 
@@ -69,7 +70,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
         d.namespace().as_deref() == Some(namespace)
             && d.labels().get(PLACEMENT_LABEL).is_some_and(|p| p == name)
     };
-    let before = homes(name, decisions.iter().filter(is_own));
+    let before = locations(name, decisions.iter().filter(is_own));
     let sets: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
     let compiled = match Compiled::of(&placement.spec) {
         Ok(compiled) => compiled,
@@ -106,24 +107,24 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
             unconfirmed.insert(cluster.name_any(), unconfirmed_in(&view.name));
         }
     }
-    let judged: Vec<(Facts, Verdict)> = members
+    let judged: Vec<(ClusterView, Verdict)> = members
         .into_iter()
         .map(|cluster| {
-            let facts = Facts::of(cluster);
+            let facts = ClusterView::of(Arc::new(cluster));
             let chosen = before.contains_key(&facts.name);
             let verdict = compiled.judge(&facts, chosen, now, |cluster| {
                 let own = scores.iter();
-                Scores::of(own.filter(|s| s.namespace().as_deref() == Some(cluster)), now)
+                AddOnScores::of(own.filter(|s| s.namespace().as_deref() == Some(cluster)), now)
             });
             (facts, verdict)
         })
         .collect();
-    let candidates: Vec<(&Facts, &Verdict)> = judged.iter().map(|(f, v)| (f, v)).collect();
+    let candidates: Vec<(&ClusterView, &Verdict)> = judged.iter().map(|(f, v)| (f, v)).collect();
     let add_on_score = |cluster: &str, resource: &str, score: &str| {
         scores
             .iter()
             .find(|s| s.namespace().as_deref() == Some(cluster) && s.name_any() == resource)
-            .and_then(|s| super::controller::score_in(s, score, now))
+            .and_then(|s| score_in(s, score, now))
     };
     let around = Surroundings {
         before: &before,
@@ -182,14 +183,14 @@ async fn decisions_to_compare(
 }
 
 /// The decisions that are there, as an outcome.
-fn kept(before: &BTreeMap<String, Home>) -> Outcome {
-    let mut objects: BTreeMap<usize, Object> = BTreeMap::new();
+fn kept(before: &BTreeMap<String, Location>) -> Outcome {
+    let mut objects: BTreeMap<usize, DecisionObject> = BTreeMap::new();
     for (cluster, home) in before {
-        let object = objects.entry(home.slot).or_insert_with(|| Object {
+        let object = objects.entry(home.slot).or_insert_with(|| DecisionObject {
             slot: home.slot,
             group: home.group,
             group_name: home.group_name.clone(),
-            ..Object::default()
+            ..DecisionObject::default()
         });
         object.clusters.push(cluster.clone());
     }

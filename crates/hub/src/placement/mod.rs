@@ -9,18 +9,18 @@
 //! The controller keeps a verdict per placement and cluster, so that a change of one cluster costs one verdict
 //! per placement and not a look at the fleet.
 
+mod apply;
+pub mod cluster_view;
 mod controller;
+mod decision_objects;
+mod decisions_index;
 pub mod explain;
-pub mod facts;
-pub mod groups;
-pub mod layout;
+mod memory;
+pub mod model;
+mod observe;
 pub mod plan;
-pub mod predicates;
-pub mod prioritizers;
-pub mod rate;
-pub mod spread;
-pub mod taints;
+mod scheduler;
 #[cfg(test)]
 mod tests;
 
-pub use controller::{Event, Scheduler, Wanted, run};
+pub use controller::run;

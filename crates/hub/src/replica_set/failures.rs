@@ -1,11 +1,12 @@
 //! Pure: the clusters whose work could not be written, and when each is tried again.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use writ_controller::backoff::Backoff;
+use writ_controller::{Name, backoff::Backoff};
 
 /// The first pause after a failure, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
@@ -16,6 +17,37 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_min
 pub struct Failures {
     generation: Option<i64>,
     by_cluster: BTreeMap<String, Failure>,
+}
+
+/// What could not be written, of each set.
+#[derive(Default)]
+pub struct AllFailures(Mutex<HashMap<Name, Failures>>);
+
+impl AllFailures {
+    /// Reads or changes the failures of one set.
+    pub fn of<T>(&self, set: &Name, run: impl FnOnce(&mut Failures) -> T) -> T {
+        run(self.lock().entry(set.clone()).or_default())
+    }
+
+    /// Forgets a set.
+    pub fn forget(&self, set: &Name) {
+        self.lock().remove(set);
+    }
+
+    /// The sets that could not write to this cluster, which now may be able to.
+    pub fn wake(&self, cluster: &str) -> Vec<Name> {
+        let mut woken = Vec::new();
+        for (set, failures) in self.lock().iter_mut() {
+            if failures.wake(cluster, Instant::now()) {
+                woken.push(set.clone());
+            }
+        }
+        woken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Failures>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug)]

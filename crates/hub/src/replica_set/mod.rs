@@ -9,13 +9,14 @@
 //!   after growing pauses, or at once when its namespace appears.
 //! * A deletion takes the works along, and waits for them if it is asked to.
 
+mod apply;
 mod controller;
 mod failures;
+mod observe;
 mod plan;
 mod progress;
 pub(crate) mod rollout;
 #[cfg(test)]
 mod tests;
-mod write;
 
 pub use controller::run;

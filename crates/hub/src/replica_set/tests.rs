@@ -339,7 +339,7 @@ fn known_kinds_tell_their_progress_by_themselves() {
         ruled.manifest_configs[0].condition_rules[0].condition,
         "Progressing"
     );
-    crate::admission::manifests::check(&ruled, 10_000).unwrap();
+    crate::admission::handlers::manifest_work_spec::check(&ruled, 10_000).unwrap();
     let own = serde_json::from_value(
         json!({"workload": {"manifests": [deployment]}, "manifestConfigs": [
         {"resourceIdentifier": {"group": "apps", "resource": "deployments", "name": "*", "namespace": "*"},

@@ -66,8 +66,8 @@ pub async fn refused(fleet: Fleet) -> Result<()> {
     allowed(&fleet, "kept", "get", "a", true).await?;
     for words in [
         "spec.clusterRole: ClusterRole admin is one that Kubernetes brings",
-        "spec.clusterRoleBinding: ClusterRoleBinding admin binds ClusterRole admin, which spec.clusterRole cannot make",
-        "spec.roleBindings[0]: RoleBinding a/admin binds ClusterRole admin, which spec.clusterRole cannot make",
+        "spec.clusterRoleBinding: ClusterRoleBinding admin is not delivered: spec.clusterRole cannot make its role ClusterRole admin",
+        "spec.roleBindings[0]: RoleBinding a/admin is not delivered: spec.clusterRole cannot make its role ClusterRole admin",
     ] {
         let found = condition(&fleet, "admin", "Ready", "False", words).await?;
         let conditions = found.status.unwrap_or_default().conditions;

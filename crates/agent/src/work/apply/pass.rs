@@ -272,7 +272,7 @@ impl Pass<'_> {
         };
         let context = WriteContext {
             // The executor was asked for the right to delete objects that the work owns, and of no others.
-            may_recreate: (target.owned || !self.has_executor).then_some(&self.agent.replacements),
+            may_recreate: (target.owned || !self.has_executor).then_some(&self.agent.recreate_lock),
             history,
         };
         strategies::write(&self.agent.spoke, target, self.owner, context).await

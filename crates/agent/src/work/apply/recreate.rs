@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::read::WITHIN;
 use crate::{
-    Replacements,
+    RecreateLock,
     work::model::{ApplyFailure, TargetObject},
 };
 
@@ -19,7 +19,7 @@ pub async fn recreate(
     target: &TargetObject,
     params: &PatchParams,
     object: &Value,
-    replacements: &Replacements,
+    recreate_lock: &RecreateLock,
 ) -> Result<DynamicObject, ApplyFailure> {
     let patch = Patch::Apply(object);
     let apply = || api.patch(&target.name, params, &patch);
@@ -47,7 +47,7 @@ pub async fn recreate(
     let recreated = async {
         // The controller of NamespaceGrants creates RoleBindings where none exists.
         let _guard = if target.kind.resource.kind == "RoleBinding" {
-            Some(replacements.write().await)
+            Some(recreate_lock.write().await)
         } else {
             None
         };

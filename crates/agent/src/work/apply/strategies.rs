@@ -22,7 +22,7 @@ use super::{
     recreate::recreate,
 };
 use crate::{
-    Replacements,
+    RecreateLock,
     work::{
         model::{ApplyFailure, TargetObject},
         owner::{Owner, hex_sha256},
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     /// The lock under which it is recreated where an immutable field has to change; `None` if it may not be deleted.
-    pub may_recreate: Option<&'a Replacements>,
+    pub may_recreate: Option<&'a RecreateLock>,
     /// What the work did with it before.
     pub history: History,
 }

@@ -1,6 +1,6 @@
 //! Works, reports, moves: what happens over time.
 
-use writ_api::work::{PRUNED_CONDITION, PRUNED_REASON};
+use writ_api::work::{Executor, PRUNED_CONDITION, PRUNED_REASON};
 
 use super::*;
 
@@ -409,15 +409,13 @@ fn a_work_of_upstream_is_adopted_in_place() {
 #[test]
 fn every_work_gets_the_executor_that_was_asked_for() {
     let world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
-    let executor = serde_json::from_value(
+    let executor: Executor = serde_json::from_value(
         json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "n", "name": "s"}}}),
     )
     .unwrap();
-    let plan = world.look(|seen| {
-        plan(&Observation {
-            executor: Some(&executor),
-            ..*seen
-        })
+    let plan = plan(&Observation {
+        executor: Some(executor.clone()),
+        ..world.observe()
     });
     assert_eq!(plan.works[&1].spec.executor.as_ref(), Some(&executor));
     assert_eq!(world.plan().works[&1].spec.executor, None);

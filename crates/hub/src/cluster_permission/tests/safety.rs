@@ -72,7 +72,7 @@ fn selecting() -> World {
     }));
     let labels = |value: &str| BTreeMap::from([("team".to_owned(), value.to_owned())]);
     world.hub_namespaces = Some(vec![("one".into(), labels("a")), ("two".into(), labels("b"))]);
-    world.by_agent = false;
+    world.selected_by = SelectedBy::Hub;
     world
 }
 
@@ -101,7 +101,7 @@ fn selectors_change_hands_without_a_gap() {
     world.agent(&[]);
     world.reconcile();
     // The agent can: its grants come first, what the hub selected goes when they are in force.
-    world.by_agent = true;
+    world.selected_by = SelectedBy::Agent;
     let grants: Vec<String> = world
         .ids()
         .into_iter()
@@ -120,7 +120,7 @@ fn selectors_change_hands_without_a_gap() {
     expand(&mut world, 1);
     assert_eq!(world.condition("Ready").1, "Granted");
     // And back. What could not be applied is no reason to keep the grants.
-    world.by_agent = false;
+    world.selected_by = SelectedBy::Hub;
     world.reconcile();
     assert_eq!(world.ids(), [&hub.map(String::from), &grants[..]].concat());
     world.agent(&["p"]);
@@ -137,7 +137,7 @@ fn what_upstream_selected_stays_until_the_agent_has_taken_over() {
         metadata.remove("annotations");
         metadata.insert("creationTimestamp".into(), Value::Null);
     }
-    world.by_agent = true;
+    world.selected_by = SelectedBy::Agent;
     assert_eq!(world.ids().len(), 4, "{:?}", world.ids());
     world.reconcile();
     world.agent(&[]);
@@ -150,7 +150,7 @@ fn what_was_revoked_does_not_linger_when_selectors_change_hands() {
     let mut world = selecting();
     world.reconcile();
     world.agent(&[]);
-    world.by_agent = true;
+    world.selected_by = SelectedBy::Agent;
     world.permission.spec.role_bindings[0].subject = serde_json::from_value(user("other")).unwrap();
     world.permission.spec.roles.clear();
     let ids = world.ids();
@@ -185,11 +185,7 @@ fn what_cannot_be_read_stays_and_the_rest_follows() {
         bindings.extend(more.then(|| binding("a", "gone", &user("u"))));
         json!({"roleBindings": bindings, "roleRefs": [{"kind": "ClusterRole", "name": "reader"}]})
     };
-    let id = Id {
-        kind: "ClusterRole".into(),
-        namespace: String::new(),
-        name: "reader".into(),
-    };
+    let id = Id::new("ClusterRole", "", "reader");
     let mut world = World::new(spec(&[user("a"), user("b"), account("robot")], true));
     world.accounts.insert("robot".into());
     world.add_on = Some("agents");
@@ -205,7 +201,7 @@ fn what_cannot_be_read_stays_and_the_rest_follows() {
     world.accounts.clear();
     world.add_on = None;
     world.hub_roles.clear();
-    world.unread = Unread {
+    world.not_synced = NotSynced {
         accounts: true,
         roles: true,
         namespaces: false,
@@ -223,14 +219,14 @@ fn what_cannot_be_read_stays_and_the_rest_follows() {
     }
     assert_eq!(world.condition("SubjectPresent").0, "Unknown");
     // Read, and absent: that revokes.
-    world.unread = Unread::default();
+    world.not_synced = NotSynced::default();
     let subjects = world.plan().works[&1].spec.workload.manifests[0].0["subjects"].clone();
     assert_eq!(subjects, json!([user("a")]));
 
     let mut world = selecting();
     world.reconcile();
     world.hub_namespaces = None;
-    world.unread.namespaces = true;
+    world.not_synced.namespaces = true;
     assert_eq!(world.ids(), ["Role one/p", "RoleBinding one/p"]);
     assert!(world.condition("Ready").2.contains("Namespaces"));
 }
@@ -321,11 +317,7 @@ fn a_role_that_leaves_the_spec_is_removed_before_it_is_looked_for() {
         "clusterRole": {"rules": rules()}, "roles": [{"namespace": "a", "rules": rules()}],
         "roleRefs": [{"kind": "ClusterRole", "name": "reader"}],
     }));
-    let id = Id {
-        kind: "ClusterRole".into(),
-        namespace: String::new(),
-        name: "reader".into(),
-    };
+    let id = Id::new("ClusterRole", "", "reader");
     let role = HubRole {
         rules: serde_json::from_value(rules()).unwrap(),
         built_in: false,

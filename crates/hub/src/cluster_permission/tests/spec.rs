@@ -98,7 +98,7 @@ fn the_hub_selects_where_the_agent_cannot() {
         "roleBindings": [{"namespaceSelector": {"matchLabels": {"none": "1"}}, "roleRef": {"kind": "Role"}, "subject": user("u")}],
     }));
     let labels = |value: &str| BTreeMap::from([("t".to_owned(), value.to_owned())]);
-    world.by_agent = false;
+    world.selected_by = SelectedBy::Hub;
     world.hub_namespaces = Some(vec![
         ("n1".into(), labels("x")),
         ("n2".into(), labels("y")),
@@ -252,11 +252,7 @@ fn hub_roles_are_delivered_and_built_in_ones_never() {
     let mut world = World::new(json!({"roleRefs": [
         {"kind": "Role", "name": "pod-reader", "namespace": "default"}, {"kind": "ClusterRole", "name": "cluster-admin"},
         {"kind": "ClusterRole", "name": "absent"}]}));
-    let id = |kind: &str, namespace: &str, name: &str| Id {
-        kind: kind.into(),
-        namespace: namespace.into(),
-        name: name.into(),
-    };
+    let id = |kind: &str, namespace: &str, name: &str| Id::new(kind, namespace, name);
     let role = |built_in| HubRole {
         rules: serde_json::from_value(rules()).unwrap(),
         built_in,
@@ -371,7 +367,7 @@ fn validate_looks_at_roles_behind_a_selector() {
 
     // Where the hub expands it, there is a stub in each namespace.
     world.works.clear();
-    world.by_agent = false;
+    world.selected_by = SelectedBy::Hub;
     world.hub_namespaces = Some(vec![
         ("n".into(), [("team".to_owned(), "a".to_owned())].into()),
         ("m".into(), [].into()),

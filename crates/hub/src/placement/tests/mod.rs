@@ -1,0 +1,3 @@
+mod many_clusters;
+mod plan;
+mod scheduler;
