@@ -7,7 +7,7 @@ use super::{
     object::Object,
     plan::{RBAC_GROUP, WRITER},
 };
-use crate::work::apply::{is_applied_work, is_grant};
+use crate::work::{is_applied_work, is_grant};
 
 /// An object in the namespace, as the watch shows it.
 #[derive(Clone, Debug)]
