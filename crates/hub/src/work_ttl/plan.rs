@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use writ_api::work::{ManifestWork, REPLICA_SET_LABEL};
 use writ_controller::condition;
 
-/// Nobody waits longer.
+/// The longest wait that time arithmetic holds.
 const FOR_EVER: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// How long until the work is deleted; `None` if it stays.
