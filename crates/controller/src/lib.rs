@@ -6,6 +6,7 @@ pub mod clock;
 pub mod compressed;
 pub mod condition;
 pub mod controller;
+pub mod drift;
 pub mod error;
 pub mod events;
 pub mod health;
@@ -27,6 +28,7 @@ pub mod write;
 
 pub use cache::{Cache, Watch};
 pub use controller::Controller;
+pub use drift::DriftBackoff;
 pub use error::Error;
 pub use name::{Name, ObjectId};
 pub use queue::{Next, Queue};

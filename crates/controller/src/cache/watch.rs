@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Cache, IndexOf,
+    Cache, IndexOf, Source,
     slot::{Codec, Seen},
 };
 use crate::{Name, backoff::Backoff, tolerant::Tolerant, watch::events};
@@ -182,6 +182,9 @@ where
                     pauses.reset();
                 }
                 self.feed(event);
+                if !relists {
+                    self.cache.resumed();
+                }
             }
             tokio::time::sleep(pauses.next_delay()).await;
         }
@@ -192,7 +195,7 @@ where
             Event::Init => self.listed.clear(),
             Event::InitApply(object) => {
                 self.listed.insert(Name::of(&object));
-                self.take(object, true);
+                self.take(object, Source::List);
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
@@ -203,7 +206,7 @@ where
                 }
                 self.cache.listed();
             }
-            Event::Apply(object) => self.take(object, false),
+            Event::Apply(object) => self.take(object, Source::Event),
             Event::Delete(object) => {
                 self.cache
                     .remove(&Name::of(&object), Some(&Seen::of(&object)), false);
@@ -211,7 +214,7 @@ where
         }
     }
 
-    fn take(&self, mut object: Tolerant<K>, listed: bool) {
+    fn take(&self, mut object: Tolerant<K>, source: Source) {
         let (name, seen) = (Name::of(&object), Seen::of(&object));
         if !self.keeps_managed_fields {
             object.meta_mut().managed_fields = None;
@@ -222,7 +225,7 @@ where
             seen,
             (self.keep)(object),
             problem.as_deref(),
-            listed,
+            source,
         );
         if let Err(error) = taken {
             tracing::error!(%name, %error, "one of the {} cannot be kept", self.cache.what());
