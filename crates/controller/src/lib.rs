@@ -5,6 +5,7 @@ pub mod cache;
 pub mod clock;
 pub mod condition;
 pub mod controller;
+pub mod drift;
 pub mod error;
 pub mod events;
 pub mod health;
@@ -24,6 +25,7 @@ pub mod write;
 
 pub use cache::{Cache, Watch, compressed, tolerant};
 pub use controller::Controller;
+pub use drift::DriftBackoff;
 pub use error::Error;
 pub use name::{Name, ObjectId};
 pub use queue::{Next, Queue};

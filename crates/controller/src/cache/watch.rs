@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Cache, IndexOf,
+    Cache, IndexOf, Source,
     slot::{Codec, Seen},
     stream::events,
     tolerant::Tolerant,
@@ -184,6 +184,9 @@ where
                     pauses.reset();
                 }
                 self.feed(event);
+                if !relists {
+                    self.cache.resumed();
+                }
             }
             tokio::time::sleep(pauses.next_delay()).await;
         }
@@ -194,7 +197,7 @@ where
             Event::Init => self.listed.clear(),
             Event::InitApply(object) => {
                 self.listed.insert(Name::of(&object));
-                self.take(object, true);
+                self.take(object, Source::List);
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
@@ -205,7 +208,7 @@ where
                 }
                 self.cache.listed();
             }
-            Event::Apply(object) => self.take(object, false),
+            Event::Apply(object) => self.take(object, Source::Event),
             Event::Delete(object) => {
                 self.cache
                     .remove(&Name::of(&object), Some(&Seen::of(&object)), false);
@@ -213,7 +216,7 @@ where
         }
     }
 
-    fn take(&self, mut object: Tolerant<K>, listed: bool) {
+    fn take(&self, mut object: Tolerant<K>, source: Source) {
         let (name, seen) = (Name::of(&object), Seen::of(&object));
         if !self.keeps_managed_fields {
             object.meta_mut().managed_fields = None;
@@ -224,7 +227,7 @@ where
             seen,
             (self.keep)(object),
             problem.as_deref(),
-            listed,
+            source,
         );
         if let Err(error) = taken {
             tracing::error!(%name, %error, "one of the {} cannot be kept", self.cache.what());
