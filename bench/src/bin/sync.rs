@@ -20,11 +20,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use writ_fleet::{Cluster, Fleet, Kind, manifests};
-use writ_testenv::{
-    git::Repository,
-    git_http::{self, Access},
-};
+use writ_fleet::{Cluster, Fleet, Kind, git::Repository, manifests};
+use writ_testenv::git_http::{self, Access};
 
 const SYSTEM: &str = "config-management-system";
 /// The fetch interval of the first part.

@@ -1,7 +1,7 @@
 //! What runs in a managed cluster.
 //!
 //! Every controller is a folder of this crate and a row in [`CONTROLLERS`]. They know nothing of each other:
-//! they meet through objects in the two API servers, and wait for each other's [`Replacements`].
+//! they meet through objects in the two API servers, and share one [`RecreateLock`].
 
 pub mod addons;
 mod caches;
@@ -36,9 +36,9 @@ const HUB_KINDS: [&str; 3] = ["ManagedCluster", "ManagedServiceAccount", "Manife
 /// The kinds of ours that live on a managed cluster.
 const SPOKE_KINDS: [&str; 3] = ["AppliedManifestWork", "ClusterClaim", "NamespaceGrant"];
 
-/// Held alone by whoever deletes an object to make it again at once, and shared by who makes objects because none is
-/// there: he would take that moment for a reason to make his own.
-pub type Replacements = Arc<RwLock<()>>;
+/// Write-locked while an object is deleted and recreated; read-locked before creating an object because none exists, so
+/// that the gap is not mistaken for absence.
+pub type RecreateLock = Arc<RwLock<()>>;
 
 /// What every controller of the agent is given.
 #[derive(Clone)]
@@ -51,8 +51,8 @@ pub struct Context {
     pub options: Arc<Options>,
     /// The caches that controllers share.
     pub caches: Arc<Caches>,
-    /// Whose turn it is to make objects again.
-    pub replacements: Replacements,
+    /// Held while an object is deleted and recreated.
+    pub recreate_lock: RecreateLock,
     /// Readiness and metrics of the process.
     pub health: Health,
     /// Cancelled when the process shall end.
@@ -111,7 +111,7 @@ pub async fn run(
         caches: Arc::new(Caches::new(spoke.clone(), shutdown.clone())),
         spoke,
         options: Arc::new(options),
-        replacements: Replacements::default(),
+        recreate_lock: RecreateLock::default(),
         health,
         shutdown: shutdown.clone(),
     };

@@ -1,10 +1,10 @@
-//! Lists that several write. An element that a definition lets through and nobody can read, such as a condition with a time
-//! that is none, must not take the others along: an agent could report it to keep the hub from reading the rest.
+//! Lists with several writers. An element that the definition accepts but that does not parse, such as a condition with an
+//! impossible time, is skipped: otherwise an agent could report one to keep the hub from reading the rest.
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
-/// The elements that can be read.
+/// The elements that parse.
 pub fn elements<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,12 +1,12 @@
-//! How much work may go into one comparison of rules.
+//! The limit of work for one comparison of rules.
 
-/// A number of comparisons of two texts. A rule of a megabyte can stand for 10^12 single permissions, so whoever writes
-/// rules must not decide how long others compare them. Once it is spent nothing more counts as held: it fails closed.
+/// A number of comparisons of two texts. A rule of a megabyte can stand for 10^12 single permissions, so the author
+/// of rules must not decide how long comparing them takes. Once the budget is spent, nothing more counts as held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget(u64);
 
 impl Budget {
-    /// So many comparisons.
+    /// A budget of this many comparisons.
     pub fn new(comparisons: u64) -> Self {
         Self(comparisons)
     }
@@ -34,8 +34,8 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// A fraction of a second. Five hundred Roles of ten ordinary rules each, for somebody who holds as many rules as
-    /// the ClusterRole `admin` has, take a tenth of it.
+    /// A fraction of a second. Five hundred Roles of ten ordinary rules each, for an owner with as many rules as
+    /// the ClusterRole `admin`, take a tenth of it.
     fn default() -> Self {
         Self(100_000_000)
     }

@@ -193,7 +193,7 @@ impl Comparison<'_> {
             .any(own.urls(), |cell| url_matches(self.names.text(cell), url))
     }
 
-    /// The atoms of resources that nobody covers. Part by part only those owner rules are kept that have it: where none
+    /// The atoms of resources that no owner rule covers. Part by part only those owner rules are kept that have it: where none
     /// is left, all atoms with these parts are missing, and need not be looked at one by one.
     fn resources(&mut self, owner: &[&Rule], wanted: &Wanted<'_>) {
         let Wanted {
@@ -249,7 +249,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// The atoms of URLs that nobody covers. Rules with names do not reach them.
+    /// The atoms of URLs that no owner rule covers. Rules with names do not reach them.
     fn urls(&mut self, owner: &[&Rule], wanted: &Wanted<'_>) {
         for url in wanted.urls {
             if self.stops() {

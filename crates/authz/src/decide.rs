@@ -13,7 +13,7 @@ use crate::rule::{Question, Rule};
 /// The answer of [`Index::allows`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The asker is in `system:masters`: nobody asks RBAC.
+    /// The user is in `system:masters`: RBAC is not consulted.
     Superuser,
     /// A rule allows it; [`Index::chain`] says which.
     Allow(Grant),
@@ -164,7 +164,7 @@ impl Index {
         all
     }
 
-    /// Where a binding names the asker more than once, its first such subject is the one that is told.
+    /// If a binding names the user more than once, its first such subject is reported.
     fn by_first_subject<G: AsRef<str>>(&self, user: &str, groups: &[G], grant: Grant) -> Grant {
         let binding = self.binding(grant.binding);
         let first = binding.and_then(|binding| self.first_party(user, groups, binding));

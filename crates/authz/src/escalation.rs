@@ -12,7 +12,7 @@ use crate::object::{Key, Kind, Object};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// How much of one missing rule is told, in characters: whoever writes it decides how long its texts are.
+/// How many characters of a missing rule are reported: the author of the rule decides how long its texts are.
 const MAX_LINE: usize = 300;
 
 /// What it costs to find one rule that is held, in comparisons.
@@ -45,7 +45,7 @@ pub enum Escalation {
         /// What is not held.
         missing: Shortfall,
     },
-    /// There is more to compare than the budget allows, so that nobody can say whether it is held.
+    /// There is more to compare than the budget allows, so that it is unknown whether it is held.
     #[error("there are too many permissions to compare with those of user {user:?}: split the rules")]
     TooMany {
         /// The writer.
@@ -54,7 +54,7 @@ pub enum Escalation {
     /// An aggregated ClusterRole can become anything, so only those who hold everything may write it.
     #[error("must have cluster-admin privileges to use the aggregationRule")]
     Aggregation,
-    /// The role of a binding does not exist, so that nobody can say whether it is held.
+    /// The role of a binding does not exist, so that it is unknown whether it is held.
     #[error("{kind} {name:?} not found")]
     NoRole {
         /// Role or ClusterRole, as far as the binding names a known kind.
@@ -132,7 +132,7 @@ impl Index {
                         .role(self.find_id(&key))
                         .is_some_and(|role| role.has_selectors);
                 // Here the API server asks for a rule that allows everything. Such a rule allows `escalate` too, so
-                // whoever holds it was let through above.
+                // its holders were allowed above.
                 if before || selectors.is_some_and(|selectors| !selectors.is_empty()) {
                     return Err(Escalation::Aggregation);
                 }

@@ -1,4 +1,4 @@
-//! Which API server, as whom; and what went wrong, in words.
+//! Connections to API servers, and explanations of what went wrong.
 
 use std::path::PathBuf;
 
@@ -118,7 +118,7 @@ impl Connection {
         })
     }
 
-    /// The same, and an empty one where there is none. One that is there and cannot be read is still an error.
+    /// The same, or an empty one if no file exists. A file that cannot be read is still an error.
     pub fn read_if_any(&self) -> Result<Kubeconfig> {
         if self.has_file() {
             self.read()
@@ -127,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Whether a kubeconfig is named, or is where it usually is.
+    /// Whether a kubeconfig is named, or exists at the default path.
     fn has_file(&self) -> bool {
         self.kubeconfig.is_some()
             || named_by_environment().is_some()
@@ -135,13 +135,13 @@ impl Connection {
     }
 }
 
-/// What `KUBECONFIG` names, if anything.
+/// The value of `KUBECONFIG`, unless it is empty.
 fn named_by_environment() -> Option<String> {
     let named = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty())?;
     Some(named.to_string_lossy().into_owned())
 }
 
-/// Puts what a kubeconfig names as files into it: it may be read where the files are not.
+/// Replaces file names in a kubeconfig by the contents: it may be read on a machine without these files.
 pub fn self_contained(mut config: Kubeconfig) -> Result<Kubeconfig> {
     let read = |what: &str, file: &str| {
         std::fs::read(file).with_context(|| format!("read the {what} of the hub in {file}"))
@@ -166,7 +166,7 @@ pub fn self_contained(mut config: Kubeconfig) -> Result<Kubeconfig> {
     Ok(config)
 }
 
-/// Leaves out whatever does not belong to the current context: the others' credentials are nobody's business.
+/// Keeps only the current context, its cluster and its user: credentials of other contexts must not leave the machine.
 pub fn minimal(mut config: Kubeconfig) -> Kubeconfig {
     let current = config.current_context.clone().unwrap_or_default();
     config.contexts.retain(|named| named.name == current);
@@ -187,7 +187,7 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
             status.message
         ),
         kube::Error::Api(status) if status.code == 403 => anyhow!(
-            "{what}: refused: {}\nask somebody who may for a role; where you may read roles, `writ who-can VERB RESOURCE` lists them",
+            "{what}: refused: {}\nask for a role that allows it; if you may read roles, `writ who-can VERB RESOURCE` lists who has one",
             status.message
         ),
         kube::Error::Api(status)
@@ -214,12 +214,12 @@ pub fn explain(what: &str, error: &kube::Error) -> anyhow::Error {
             )
         }
         kube::Error::Api(status) => anyhow!("{what}: {}", status.message),
-        // Not its words: they quote the answer, which may hold a token.
+        // Without the message of the parser: it quotes the answer, which may hold a token.
         kube::Error::SerdeError(_) => anyhow!(
             "{what}: the answer cannot be understood\nis it an API server of Kubernetes, and does it serve this version of the kind?"
         ),
         kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => {
-            unanswered(what, error)
+            explain_no_answer(what, error)
         }
         other => anyhow!("{what}: {}", root_cause(other)),
     }
@@ -230,8 +230,8 @@ fn is_about(status: &Status, plural: &str) -> bool {
     details.is_some_and(|details| details.kind == plural)
 }
 
-/// Why a request got no answer.
-fn unanswered(what: &str, error: &kube::Error) -> anyhow::Error {
+/// Explains why a request got no answer.
+fn explain_no_answer(what: &str, error: &kube::Error) -> anyhow::Error {
     let cause = root_cause(error);
     let mut cause_of: Option<&dyn std::error::Error> = Some(error);
     let mut by_credentials = false;
@@ -241,7 +241,7 @@ fn unanswered(what: &str, error: &kube::Error) -> anyhow::Error {
     }
     if by_credentials {
         anyhow!(
-            "{what}: the credentials of the kubeconfig cannot be had: {cause}\nrun what its `exec` names by hand"
+            "{what}: the credentials of the kubeconfig cannot be obtained: {cause}\nrun the command of its `exec` by hand"
         )
     } else if cause.contains("certificate") {
         anyhow!(
@@ -249,7 +249,7 @@ fn unanswered(what: &str, error: &kube::Error) -> anyhow::Error {
         )
     } else if cause.contains("HTTP version") {
         anyhow!(
-            "{what}: what answers speaks no HTTP: {cause}\nis it a server of https, where the kubeconfig says http?"
+            "{what}: the server does not speak HTTP: {cause}\nis it an https server, while the kubeconfig says http?"
         )
     } else {
         anyhow!(
@@ -258,7 +258,7 @@ fn unanswered(what: &str, error: &kube::Error) -> anyhow::Error {
     }
 }
 
-/// An error in words, whichever command it ended: where a request failed, as [`explain`] says it.
+/// The message for any error of a command; a failed request is explained as [`explain`] does.
 pub fn words(error: &anyhow::Error) -> String {
     let mut tried = Vec::new();
     for cause in error.chain() {
@@ -270,12 +270,12 @@ pub fn words(error: &anyhow::Error) -> String {
                 tried.push(what.clone());
                 return explain_after(&tried, source);
             }
-            // It has told its source.
+            // Its message contains its source.
             Some(other) => {
                 tried.push(other.to_string());
                 break;
             }
-            // These only repeat what comes.
+            // These only repeat their source.
             None if cause.is::<wait::Error>() || cause.is::<watcher::Error>() => {}
             None => tried.push(cause.to_string()),
         }
@@ -292,13 +292,13 @@ fn explain_after(tried: &[String], error: &kube::Error) -> String {
     explain(&what, error).to_string()
 }
 
-/// Why a kubeconfig cannot be read, without the lines around the fault: they may be a token.
+/// Why a kubeconfig cannot be read, without the quoted lines around the fault: they may hold a token.
 pub fn unquoted(error: &dyn std::error::Error) -> String {
     let cause = root_cause(error);
     cause.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The innermost cause: the rest repeats it in more words.
+/// The innermost cause; the outer ones only repeat it.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {

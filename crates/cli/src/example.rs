@@ -1,10 +1,9 @@
-//! The small example of `writ up`: one object of each kind that people meet first.
+//! The example of `writ up`: one object of each kind that users meet first.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
-use writ_fleet::{Fleet, manifests};
-use writ_testenv::git::Repository;
+use writ_fleet::{Fleet, git::Repository, manifests};
 
 /// On the hub.
 const HUB: &str = include_str!("../examples/hub.yaml");
@@ -15,11 +14,11 @@ const REPOSITORY: &str = include_str!("../examples/repository/settings.yaml");
 
 /// Where the repository is below the folder of `--data`.
 const FOLDER: &str = "repository";
-/// Is there once the example was applied: what people make of it afterwards is theirs.
+/// A file that marks the example as applied, so that later changes by users are kept.
 const APPLIED: &str = "example-applied";
 
-/// Applies the example, once where the fleet is kept in a folder. The repository lives as long as the answer, or in
-/// that folder.
+/// Applies the example; if the fleet is kept in a folder, only once. The repository is in that folder, or temporary and
+/// removed with the returned value.
 pub async fn apply(fleet: &Fleet, data: Option<&Path>) -> Result<Option<Repository>> {
     let Some(cluster) = fleet.clusters.first() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! A grant as people think of it, and the ClusterPermission that says it: pure, no I/O.
+//! One grant (subject, role, namespace), and how it is added to and removed from a ClusterPermission. Pure, no I/O.
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
@@ -7,26 +7,26 @@ use writ_api::rbac::cluster_permission::{
     MANAGED_SERVICE_ACCOUNT_KIND, RBAC_GROUP, RoleBinding,
 };
 
-/// Who gets which role, where on a cluster.
+/// A role for a subject, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
-    /// Who.
+    /// The subject that gets the role.
     pub subject: Subject,
     /// `Role` or `ClusterRole`.
     pub role_kind: &'static str,
     /// The role's name on the managed cluster.
     pub role: String,
-    /// In this namespace; in all, if there is none.
+    /// The namespace; all if there is none.
     pub namespace: Option<String>,
 }
 
 /// `user:NAME`, `group:NAME`, `serviceaccount:NAMESPACE/NAME`, `account:NAME` (a ManagedServiceAccount).
-pub fn subject(text: &str) -> Result<Subject> {
+pub fn parse_subject(text: &str) -> Result<Subject> {
     let (kind, name) = text.split_once(':').with_context(|| {
-        format!("{text:?} is no subject: write user:NAME, group:NAME, serviceaccount:NAMESPACE/NAME or account:NAME (a ManagedServiceAccount)")
+        format!("{text:?} is not a subject: write user:NAME, group:NAME, serviceaccount:NAMESPACE/NAME or account:NAME (a ManagedServiceAccount)")
     })?;
     if name.is_empty() {
-        bail!("{text:?} names nobody");
+        bail!("{text:?} names no subject");
     }
     let of = |kind: &str, group: Option<&str>, namespace: Option<&str>, name: &str| Subject {
         kind: kind.into(),
@@ -62,7 +62,7 @@ pub fn account(subject: &Subject) -> Option<&str> {
 }
 
 /// `NAME` or `clusterrole:NAME`, `role:NAME`.
-pub fn role(text: &str) -> (&'static str, &str) {
+pub fn parse_role(text: &str) -> (&'static str, &str) {
     match text.split_once(':') {
         Some(("role", name)) => ("Role", name),
         Some(("clusterrole", name)) => ("ClusterRole", name),
@@ -104,7 +104,7 @@ fn same(a: &Subject, b: &Subject) -> bool {
 }
 
 impl Grant {
-    /// Says it in words: `view in namespace web`.
+    /// In words: `view in namespace web`.
     pub fn words(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{} in namespace {namespace}", self.role),
@@ -116,24 +116,23 @@ impl Grant {
         kind == self.role_kind && name == Some(&self.role)
     }
 
-    fn is_here(&self, binding: &RoleBinding) -> bool {
+    fn is_role_binding(&self, binding: &RoleBinding) -> bool {
         binding.namespace_selector.is_none()
             && binding.namespace == self.namespace
             && self.is_role(&binding.role_ref.kind, binding.role_ref.name.as_deref())
     }
 
-    fn is_everywhere(&self, binding: &ClusterRoleBinding) -> bool {
+    fn is_cluster_role_binding(&self, binding: &ClusterRoleBinding) -> bool {
         let role = binding.role_ref.as_ref();
         role.is_some_and(|role| self.is_role(&role.kind, Some(&role.name)))
     }
 
-    /// Adds it to a permission; false if it was there.
+    /// Adds the grant to a permission; returns false if it was there already.
     pub fn add(&self, permission: &str, spec: &mut ClusterPermissionSpec) -> Result<bool> {
         if self.namespace.is_none() && self.role_kind == "Role" {
             bail!("a Role is bound in a namespace: add --namespace");
         }
-        // The singular field does not count once the plural one has entries: what counts now moves there, and what
-        // does not count stays where it is.
+        // The singular field is ignored once the plural one has entries: if it is in effect now, it moves to the list.
         if self.namespace.is_none() && spec.cluster_role_bindings.is_empty() {
             spec.cluster_role_bindings
                 .extend(spec.cluster_role_binding.take());
@@ -141,7 +140,7 @@ impl Grant {
         let name = self.binding_name(permission, spec);
         let (one, many) = if self.namespace.is_some() {
             let bindings = &mut spec.role_bindings;
-            let found = bindings.iter().position(|binding| self.is_here(binding));
+            let found = bindings.iter().position(|binding| self.is_role_binding(binding));
             let at = found.unwrap_or(bindings.len());
             if found.is_none() {
                 bindings.push(self.role_binding(name));
@@ -150,7 +149,9 @@ impl Grant {
             (&mut binding.subject, &mut binding.subjects)
         } else {
             let bindings = &mut spec.cluster_role_bindings;
-            let found = bindings.iter().position(|binding| self.is_everywhere(binding));
+            let found = bindings
+                .iter()
+                .position(|binding| self.is_cluster_role_binding(binding));
             let at = found.unwrap_or(bindings.len());
             if found.is_none() {
                 bindings.push(self.cluster_role_binding(name));
@@ -192,7 +193,7 @@ impl Grant {
         }
     }
 
-    /// Takes it away; false if it was not there.
+    /// Removes the grant; returns false if it was not there.
     pub fn remove(&self, spec: &mut ClusterPermissionSpec) -> bool {
         let mut removed = false;
         let mut take = |one: &mut Option<Subject>, many: &mut Option<Vec<Subject>>| {
@@ -209,19 +210,19 @@ impl Grant {
         };
         if self.namespace.is_some() {
             spec.role_bindings.retain_mut(|binding| {
-                !self.is_here(binding) || take(&mut binding.subject, &mut binding.subjects)
+                !self.is_role_binding(binding) || take(&mut binding.subject, &mut binding.subjects)
             });
         } else {
-            let dormant = !spec.cluster_role_bindings.is_empty();
+            let ignored = !spec.cluster_role_bindings.is_empty();
             spec.cluster_role_bindings.retain_mut(|binding| {
-                !self.is_everywhere(binding) || take(&mut binding.subject, &mut binding.subjects)
+                !self.is_cluster_role_binding(binding) || take(&mut binding.subject, &mut binding.subjects)
             });
-            if dormant && spec.cluster_role_bindings.is_empty() {
-                // It granted nothing beside the list, and an empty list must not wake it.
+            if ignored && spec.cluster_role_bindings.is_empty() {
+                // It was ignored beside the list; an empty list must not put it into effect.
                 spec.cluster_role_binding = None;
             } else if let Some(binding) = &mut spec.cluster_role_binding
-                && !dormant
-                && self.is_everywhere(binding)
+                && !ignored
+                && self.is_cluster_role_binding(binding)
                 && !take(&mut binding.subject, &mut binding.subjects)
             {
                 spec.cluster_role_binding = None;
@@ -230,7 +231,7 @@ impl Grant {
         removed
     }
 
-    /// A name that no binding of the permission has there.
+    /// A name that no binding of the permission has.
     fn binding_name(&self, permission: &str, spec: &ClusterPermissionSpec) -> String {
         let taken: Vec<&str> = spec
             .role_bindings
@@ -253,7 +254,7 @@ impl Grant {
     }
 }
 
-/// Whether a permission grants nothing to anybody.
+/// Whether a permission grants nothing.
 pub fn is_empty(spec: &ClusterPermissionSpec) -> bool {
     spec.role_bindings.is_empty()
         && spec.cluster_role_bindings.is_empty()
@@ -269,9 +270,9 @@ mod tests {
     use serde_json::json;
 
     fn grant(who: &str, role_text: &str, namespace: Option<&str>) -> Grant {
-        let (role_kind, name) = role(role_text);
+        let (role_kind, name) = parse_role(role_text);
         Grant {
-            subject: subject(who).unwrap(),
+            subject: parse_subject(who).unwrap(),
             role_kind,
             role: name.into(),
             namespace: namespace.map(Into::into),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_written_extended_and_taken_back() {
+    fn grant_is_added_extended_and_removed() {
         let mut spec = ClusterPermissionSpec::default();
         let alice = grant("user:alice", "view", Some("web"));
         assert!(alice.add("p", &mut spec).unwrap());
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_in_the_singular_field_keeps_counting() {
+    fn binding_of_the_singular_field_stays_in_effect() {
         let mut spec: ClusterPermissionSpec = serde_json::from_value(json!({"clusterRoleBinding": {
             "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "view"},
             "subject": {"apiGroup": RBAC_GROUP, "kind": "User", "name": "bob"},
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(spec.cluster_role_bindings.len(), 1);
     }
 
-    /// Who is granted what in all namespaces, as the hub reads it: the list, or the single one if there is no list.
+    /// The grants in all namespaces as the hub reads them: the list, or the singular field if the list is empty.
     fn everywhere(spec: &ClusterPermissionSpec) -> Vec<String> {
         let single = spec.cluster_role_binding.iter();
         let single = single.filter(|_| spec.cluster_role_bindings.is_empty());
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gains_or_loses_a_right_that_was_not_spoken_of() {
+    fn change_of_one_grant_keeps_all_others() {
         let binding = |who: &str, role: &str| {
             json!({
                 "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role},
@@ -367,7 +368,7 @@ mod tests {
             "clusterRoleBindings": [binding("eve", "view")],
         });
         let alice = |namespace| grant("user:alice", "view", namespace);
-        // What there is, what is granted (or revoked, for `-`), and what is granted in all namespaces then.
+        // The spec before, whether the grant is added or removed, and the grants in all namespaces afterwards.
         let rows: [(&str, &serde_json::Value, bool, Grant, &[&str]); 8] = [
             (
                 "in a namespace",
@@ -438,8 +439,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_in_words() {
-        let refused = |text: &str| subject(text).unwrap_err().to_string();
+    fn subject_of_unknown_form_is_refused() {
+        let refused = |text: &str| parse_subject(text).unwrap_err().to_string();
         assert!(refused("alice").contains("write user:NAME"));
         assert!(refused("team:a").contains("none of user, group"));
         assert!(refused("sa:deployer").contains("serviceaccount:NAMESPACE/NAME"));
@@ -448,13 +449,13 @@ mod tests {
             .unwrap_err();
         assert!(error.to_string().contains("add --namespace"));
         assert_eq!(
-            permission_name(&subject("user:Alice@example.com").unwrap()),
+            permission_name(&parse_subject("user:Alice@example.com").unwrap()),
             "user-alice-example-com"
         );
         assert_eq!(
-            permission_name(&subject("sa:web/deployer").unwrap()),
+            permission_name(&parse_subject("sa:web/deployer").unwrap()),
             "serviceaccount-web-deployer"
         );
-        assert_eq!(role("system:node"), ("ClusterRole", "system:node"));
+        assert_eq!(parse_role("system:node"), ("ClusterRole", "system:node"));
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds that people name on the command line.
+//! The kinds that commands accept, and the words for them.
 
 use anyhow::{Result, bail};
 use kube::{CustomResourceExt, api::ApiResource, core::Resource};
@@ -11,15 +11,15 @@ use writ_api::{
     work::ManifestWork,
 };
 
-use crate::fleet::Choice;
+use crate::cluster_choice::Choice;
 
-/// A kind with the words that mean it.
+/// A kind with the words for it.
 pub struct Kind {
-    /// Our words for many and for one; those of its definition mean it too.
+    /// Our plural and singular; the names of its definition are accepted too.
     words: [&'static str; 2],
     /// Its short names.
     short: &'static [&'static str],
-    /// What it is on the server.
+    /// The resource on the server.
     pub resource: ApiResource,
     /// Whether its objects live in namespaces.
     pub namespaced: bool,
@@ -41,7 +41,7 @@ fn kind<K: Resource<DynamicType = ()> + CustomResourceExt>(
 }
 
 impl Kind {
-    /// The usual word.
+    /// The plural that messages use.
     pub fn word(&self) -> &'static str {
         let [many, _] = self.words;
         many
@@ -60,8 +60,8 @@ impl Kind {
         format!("{}.{}/{name}", self.resource.plural, self.resource.group)
     }
 
-    /// Refuses to look on managed clusters for what lives on the hub: there would be nothing.
-    pub fn must_be_there(&self, choice: &Choice) -> Result<()> {
+    /// Refuses to search managed clusters for kinds that live on the hub only.
+    pub fn check_location(&self, choice: &Choice) -> Result<()> {
         if choice.is_named() && !self.on_clusters {
             let place = if self.namespaced {
                 ", in the namespace of the cluster: -n CLUSTER"
@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// Every kind that has a word.
+/// Every kind that commands accept.
 pub fn all() -> Vec<Kind> {
     vec![
         kind::<ManagedCluster>(["clusters", "cluster"], false),
@@ -89,7 +89,7 @@ pub fn all() -> Vec<Kind> {
     ]
 }
 
-/// The kind that a word means.
+/// The kind for a word.
 pub fn find(word: &str) -> Result<Kind> {
     let mut all = all();
     if let Some(at) = all.iter().position(|kind| kind.is_meant_by(word)) {
@@ -99,8 +99,8 @@ pub fn find(word: &str) -> Result<Kind> {
     bail!("there is no kind {word:?}; there are: {}", known.join(", "))
 }
 
-/// The kind and the name as kubectl takes them: `KIND NAME` or `KIND/NAME`.
-pub fn of<'a>(word: &'a str, name: Option<&'a str>) -> Result<(Kind, Option<&'a str>)> {
+/// Parses a kind and a name as kubectl takes them: `KIND NAME` or `KIND/NAME`.
+pub fn parse<'a>(word: &'a str, name: Option<&'a str>) -> Result<(Kind, Option<&'a str>)> {
     match (word.split_once('/'), name) {
         (None, name) => Ok((find(word)?, name)),
         (Some((word, name)), None) if !name.is_empty() => Ok((find(word)?, Some(name))),

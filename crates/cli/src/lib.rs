@@ -1,23 +1,21 @@
-//! The programs of writ: `writ` with every command, and `writ-agent`, which is the command `agent` alone. An agent lives
-//! in every cluster, and the pages of its program are most of what it occupies.
+//! The programs of writ: `writ` with every command, and `writ-agent` with the command `agent` alone. An agent runs in
+//! every cluster, and the pages of its program are most of the memory that it occupies.
 
+mod access_question;
+mod allocator;
+mod cluster_choice;
 mod commands;
 mod connect;
+mod daemon;
 mod describe;
 mod example;
-mod fleet;
+mod flags;
 mod grant;
 mod kinds;
-mod live;
 mod output;
-mod process;
-mod progress;
-mod question;
 mod reference;
-mod screen;
-mod thrift;
+mod terminal;
 mod tour;
-mod webhook;
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -33,7 +31,7 @@ use writ_process::logs;
 
 use commands::{Agent, Command};
 
-/// Agents live long and must stay small: this allocator gives memory back.
+/// Agents run for months and must stay small: this allocator returns memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -45,7 +43,7 @@ struct Arguments {
     command: Command,
 }
 
-/// The agent of a managed cluster: what `writ agent` runs, and nothing else.
+/// The agent of a managed cluster: the same as `writ agent`.
 #[derive(Debug, Parser)]
 #[command(
     name = "writ-agent",
@@ -57,15 +55,15 @@ struct AgentAlone {
     agent: Agent,
 }
 
-/// How a process ends that a closed pipe stops: as if by the signal.
+/// The exit code after a closed pipe, as if SIGPIPE had ended the process.
 const CLOSED_PIPE: u8 = 141;
-/// How it ends on an error.
+/// The exit code of an error.
 const ERROR: u8 = 2;
-/// How to end because nothing can be printed any more; 0 while it can.
-static PRINTS_NO_MORE: AtomicU8 = AtomicU8::new(0);
+/// The exit code once printing has failed; 0 before.
+static PRINT_FAILED: AtomicU8 = AtomicU8::new(0);
 
-/// `writ get clusters | head -1`: that nobody reads on is no fault, and a full disk is no reason for a backtrace. The
-/// panic goes on, so that folders with keys go with their owners.
+/// Silences panics of failed prints: a closed pipe (`writ get clusters | head -1`) is no fault, and a full disk needs no
+/// backtrace. The panic still unwinds, so that folders with keys are removed.
 fn quiet_about_closed_pipes() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -73,8 +71,8 @@ fn quiet_about_closed_pipes() {
         if !text.starts_with("failed printing to std") {
             usual(info);
         } else if text.contains("Broken pipe") {
-            PRINTS_NO_MORE.store(CLOSED_PIPE, Ordering::Relaxed);
-        } else if PRINTS_NO_MORE.swap(ERROR, Ordering::Relaxed) == 0 {
+            PRINT_FAILED.store(CLOSED_PIPE, Ordering::Relaxed);
+        } else if PRINT_FAILED.swap(ERROR, Ordering::Relaxed) == 0 {
             let _ = writeln!(std::io::stderr(), "error: {text}");
         }
     }));
@@ -84,8 +82,8 @@ fn quiet_about_closed_pipes() {
 pub fn writ() -> ExitCode {
     quiet_about_closed_pipes();
     let Arguments { command } = arguments();
-    let lasting = matches!(command, Command::Agent(_) | Command::Hub(_) | Command::Sync(_));
-    run(lasting, commands::run(command))
+    let is_daemon = matches!(command, Command::Agent(_) | Command::Hub(_) | Command::Sync(_));
+    run(is_daemon, commands::run(command))
 }
 
 /// `writ-agent`
@@ -95,15 +93,15 @@ pub fn agent() -> ExitCode {
     run(true, Box::pin(agent.run()))
 }
 
-/// Runs a command; one that is lasting runs for months.
-fn run(lasting: bool, command: impl Future<Output = Result<ExitCode>>) -> ExitCode {
+/// Runs a command; `is_daemon` if it runs until it is stopped.
+fn run(is_daemon: bool, command: impl Future<Output = Result<ExitCode>>) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(logs::filter(std::env::var("WRIT_LOG").ok().as_deref()))
-        .with_writer(screen::Logs)
+        .with_writer(terminal::log_screen::Logs)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    if lasting {
-        thrift::begin();
+    if is_daemon {
+        allocator::return_memory_at_once();
     }
     if rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
@@ -113,13 +111,13 @@ fn run(lasting: bool, command: impl Future<Output = Result<ExitCode>>) -> ExitCo
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        // Threads for what blocks take turns: the usual ten seconds would keep as many as a burst ever needed.
+        // The default of ten seconds would keep as many blocking threads as the largest burst needed.
         .thread_keep_alive(Duration::from_secs(1))
         .build();
     let outcome = match runtime {
         Ok(runtime) => {
             let run = AssertUnwindSafe(|| runtime.block_on(command));
-            catch_unwind(run).unwrap_or_else(|panic| match PRINTS_NO_MORE.load(Ordering::Relaxed) {
+            catch_unwind(run).unwrap_or_else(|panic| match PRINT_FAILED.load(Ordering::Relaxed) {
                 0 => resume_unwind(panic),
                 code => Ok(ExitCode::from(code)),
             })
@@ -140,7 +138,7 @@ fn run(lasting: bool, command: impl Future<Output = Result<ExitCode>>) -> ExitCo
     })
 }
 
-/// The command line. As a plugin of kubectl, the help speaks of `kubectl writ`.
+/// The command line. Run as a plugin of kubectl, its help says `kubectl writ`.
 fn arguments() -> Arguments {
     let program = std::env::args_os().next().unwrap_or_default();
     let plugin = std::path::Path::new(&program)
@@ -157,7 +155,7 @@ fn arguments() -> Arguments {
 mod tests {
     use super::*;
 
-    /// Every command that does something, with the words that call it.
+    /// Every command without subcommands, with its path.
     fn leaves(command: &clap::Command, path: &str, all: &mut Vec<(String, clap::Command)>) {
         let subcommands: Vec<_> = command
             .get_subcommands()
@@ -171,9 +169,9 @@ mod tests {
         }
     }
 
-    /// Wrapping is a feature of the parser, which other crates of a workspace build can switch on for this one.
+    /// Guards the feature of clap that wraps lines.
     #[test]
-    fn help_fits_the_terminal() {
+    fn help_is_wrapped_to_the_terminal() {
         for command in Arguments::command().get_subcommands().cloned() {
             let name = command.get_name().to_owned();
             // Examples are typed as they stand.
@@ -185,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn every_help_shows_an_example_and_says_how_to_print() {
+    fn help_of_every_command_has_an_example_and_names_its_output() {
         let mut all = Vec::new();
         leaves(&Arguments::command(), "", &mut all);
         assert!(all.len() > 20, "{}", all.len());
-        // They run until they are stopped, or write a script.
+        // They run until stopped, or write a script.
         let silent = ["up", "tour", "hub", "agent", "sync", "apiserver", "completion"];
         for (path, command) in all {
             let help = command

@@ -33,10 +33,9 @@ pub fn cluster(name: &str) -> String {
     format!("managedclusters.cluster.open-cluster-management.io/{name}")
 }
 
-/// Text for a terminal. What clusters and people write may hold sequences that move the cursor, or worse; they are
-/// shown, not obeyed.
+/// Escapes control characters: text from clusters may hold sequences that move the cursor, or worse.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    // The others turn the direction of what follows, so that it reads as something else.
+    // Characters that change the direction of the text, and so how it reads.
     let turns =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let harmless = |c: char| (!c.is_control() && !turns(c)) || c == '\n' || c == '\t';
@@ -54,7 +53,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Prints one value that is no Kubernetes object.
+/// Prints one value that is not a Kubernetes object.
 pub fn value<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<()> {
     match format {
         Format::Table | Format::Name => println!("{}", clean(text().trim_end())),
@@ -64,7 +63,7 @@ pub fn value<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Str
     Ok(())
 }
 
-/// Prints a kubeconfig; as a table or by name only what it reaches, without the credentials.
+/// Prints a kubeconfig; as a table or by name without its credentials.
 pub fn kubeconfig(format: Format, config: &impl Serialize) -> Result<()> {
     let config = serde_json::to_value(config)?;
     let all = |list: &str, path: &str| -> Vec<String> {
@@ -97,7 +96,7 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
         .collect()
 }
 
-/// How wide each column must be.
+/// The widest cell of each column.
 pub fn widths<'a>(rows: impl IntoIterator<Item = &'a Vec<String>>) -> Vec<usize> {
     let mut widths = Vec::new();
     for row in rows {
@@ -114,7 +113,7 @@ pub fn line(row: &[String], widths: &[usize]) -> String {
     let cells: Vec<String> = row
         .iter()
         .zip(widths)
-        // A cell is one line.
+        // A cell must stay on one line.
         .map(|(cell, width)| format!("{:<width$}", cell.replace('\n', " "), width = *width))
         .collect();
     format!("{}\n", clean(cells.join("   ").trim_end()))
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_cannot_move_the_cursor() {
+    fn control_characters_are_escaped() {
         assert_eq!(clean("a\nb\tc"), "a\nb\tc");
         assert_eq!(clean("\u{1b}[2Jx\u{7}\r"), "\\u{1b}[2Jx\\u{7}\\r");
         // A name that ends in "nimda" reads as one that ends in "admin".

@@ -199,7 +199,10 @@ async fn words() -> Result<()> {
             "stranger",
             &["the API server is not who the kubeconfig says", "hold the CA"],
         ),
-        ("mallory", &["refused: ", "forbidden", "ask somebody who may"]),
+        (
+            "mallory",
+            &["refused: ", "forbidden", "ask for a role that allows it"],
+        ),
         ("admin", &["the server does not serve this kind; is it a hub?"]),
     ];
     for (config, wanted) in rows {

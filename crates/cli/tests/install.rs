@@ -30,8 +30,8 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::Value;
-use writ_fleet::wait::until;
-use writ_testenv::{ControlPlane, Options, git::Repository, harness};
+use writ_fleet::{git::Repository, wait::until};
+use writ_testenv::{ControlPlane, Options, harness};
 
 fn main() {
     harness::run(vec![

@@ -26,7 +26,7 @@ use writ_api::{
     cluster::{ManagedCluster, ManagedClusterSetBinding, Placement},
 };
 use writ_fleet::{Kind, wait};
-use writ_hub::registration::people;
+use writ_hub::registration::operator_actions;
 use writ_testenv::harness;
 
 use crate::ground::{AGENT, Ground, command, spawn, write};
@@ -65,10 +65,10 @@ async fn whole_life(kind: Kind) -> Result<()> {
         "{}",
         String::from_utf8(early.stderr)?
     );
-    ensure!(String::from_utf8(early.stderr)?.contains("nobody accepted cluster1 in time"));
+    ensure!(String::from_utf8(early.stderr)?.contains("cluster1 was not accepted in time"));
     let mut joining = spawn(&join, ground.folder.path().join("join.log"))?;
     let pending = wait::until("the request", || async {
-        Ok(people::pending(&ground.admin, "cluster1").await?.pop())
+        Ok(operator_actions::pending(&ground.admin, "cluster1").await?.pop())
     })
     .await?;
     // A second request makes it a question.
@@ -283,7 +283,7 @@ async fn installed(kind: Kind) -> Result<()> {
     let data = secret.data.context("no data")?;
     fs::write(&mounted, &data.get("kubeconfig").context("no kubeconfig")?.0)?;
     wait::until("the request", || async {
-        Ok(people::pending(&ground.admin, "cluster1").await?.pop())
+        Ok(operator_actions::pending(&ground.admin, "cluster1").await?.pop())
     })
     .await?;
     let accepted = ground.writ(&["accept", "cluster1"]).await?;

@@ -30,7 +30,7 @@ use kube::{
 use serde_json::json;
 use tokio::process::{Child, Command};
 use writ_fleet::{Fleet, Kind, wait};
-use writ_hub::registration::people;
+use writ_hub::registration::operator_actions;
 use writ_testenv::harness;
 
 use crate::ground::{Ground, HUB, spawn};
@@ -73,7 +73,7 @@ async fn whole(kind: Kind) -> Result<()> {
         (&agent).into(),
     )?;
     wait::until("the request", || async {
-        Ok(people::pending(&ground.admin, "cluster1").await?.pop())
+        Ok(operator_actions::pending(&ground.admin, "cluster1").await?.pop())
     })
     .await?;
     ensure!(ground.writ(&["accept", "cluster1"]).await?.code == Some(0));

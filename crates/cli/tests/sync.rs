@@ -27,8 +27,8 @@ use kube::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use writ_api::kpt::ResourceGroup;
-use writ_fleet::{Cluster, Kind, cluster::install_crds, manifests, wait::until};
-use writ_testenv::{git::Repository, harness};
+use writ_fleet::{Cluster, Kind, cluster::install_crds, git::Repository, manifests, wait::until};
+use writ_testenv::harness;
 
 const SYSTEM: &str = "config-management-system";
 

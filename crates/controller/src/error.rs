@@ -92,6 +92,28 @@ pub fn status_code(error: &kube::Error) -> Option<u16> {
     }
 }
 
+/// Whether a write was refused because there is no such namespace, and not because its object or kind is missing.
+pub fn is_namespace_missing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => {
+            let details = status.details.as_ref();
+            status.code == 404 && details.is_some_and(|details| details.kind == "namespaces")
+        }
+        _ => false,
+    }
+}
+
+/// Whether a write was refused because its namespace is being deleted.
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => {
+            let mut causes = status.details.iter().flat_map(|details| &details.causes);
+            status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
+        }
+        _ => false,
+    }
+}
+
 /// The server's own words where it answered, the client's otherwise.
 fn explain(error: &kube::Error) -> String {
     match error {

@@ -16,6 +16,9 @@ pub mod packed {
     pub use crate::compressed::{compress as pack, decompress as unpack};
 }
 pub mod queue;
+pub mod redact;
+pub mod renewal;
+pub mod rest_mapper;
 pub mod schedule;
 pub mod tolerant;
 pub mod watch;
@@ -27,3 +30,4 @@ pub use controller::Controller;
 pub use error::Error;
 pub use name::{Name, ObjectId};
 pub use queue::{Next, Queue};
+pub use rest_mapper::{RestMapper, ServedKind};

@@ -1,4 +1,4 @@
-//! One API server of either kind, behind one face.
+//! One API server, embedded or real, with the same interface.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,9 +20,10 @@ use kube::{
 use tokio::sync::OnceCell;
 use writ_apiserver::{Definitions, Recorder, Server};
 use writ_process::token;
+#[cfg(feature = "real")]
 use writ_testenv::{ControlPlane, Options};
 
-/// How many definitions are installed at a time.
+/// How many definitions are installed at once.
 const CRDS_AT_ONCE: usize = 8;
 
 /// The two kinds of cluster.
@@ -35,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For a sentence, and for the folder that remembers it.
+    /// The word for messages and for the marker file of a fleet.
     pub fn word(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -46,6 +47,7 @@ impl Kind {
 
 enum Plane {
     Embedded(Server),
+    #[cfg(feature = "real")]
     #[expect(dead_code, reason = "held to keep the servers running")]
     Real(Box<ControlPlane>),
     /// Another process runs it.
@@ -54,19 +56,18 @@ enum Plane {
 
 /// An API server. It stops when it is dropped.
 ///
-/// The clients of an embedded one never leave the process: they are who they would be over a connection, without its
-/// cost.
+/// Clients of an embedded server bypass the network: the same authentication and authorization without a connection.
 pub struct Cluster {
     name: String,
     kubeconfig: Kubeconfig,
-    /// One client for everything an admin does here: a connection costs more than a request.
+    /// One client for all requests of the admin, as a connection costs more than a request.
     admin: Client,
     plane: Plane,
 }
 
 impl Cluster {
-    /// Starts an API server with writ's CRDs. Port 0 picks a free one; without a folder, nothing is kept; only an
-    /// embedded server tells the recorder which rights are used.
+    /// Starts an API server with writ's CRDs. Port 0 picks a free port; without a folder nothing is kept. Only an embedded
+    /// server reports used rights to the recorder.
     pub async fn start(
         kind: Kind,
         name: &str,
@@ -76,15 +77,7 @@ impl Cluster {
     ) -> Result<Self> {
         let keeps = data.is_some();
         let (kubeconfig, plane) = match kind {
-            Kind::Real => {
-                let plane = ControlPlane::start(Options {
-                    port,
-                    data,
-                    ..Options::default()
-                })
-                .await?;
-                (plane.kubeconfig().clone(), Plane::Real(Box::new(plane)))
-            }
+            Kind::Real => real(port, data).await?,
             Kind::Embedded => {
                 let mut builder = Server::builder().port(port).definitions(definitions().await?);
                 if let Some(folder) = data {
@@ -104,7 +97,7 @@ impl Cluster {
             }
         };
         let cluster = Self::new(name, kubeconfig, plane).await?;
-        // An embedded one that keeps its data may have been filled by an earlier version.
+        // The kept data of an embedded server may have the definitions of an earlier version.
         if kind == Kind::Real || keeps {
             install_crds(&cluster.admin).await?;
         }
@@ -117,12 +110,14 @@ impl Cluster {
     }
 
     async fn new(name: &str, kubeconfig: Kubeconfig, plane: Plane) -> Result<Self> {
+        let admin = if let Plane::Embedded(server) = &plane {
+            server.client()
+        } else {
+            client(kubeconfig.clone()).await?
+        };
         Ok(Self {
             name: name.into(),
-            admin: match &plane {
-                Plane::Embedded(server) => server.client(),
-                _ => client(kubeconfig.clone()).await?,
-            },
+            admin,
             kubeconfig,
             plane,
         })
@@ -161,7 +156,7 @@ impl Cluster {
             .clone()
     }
 
-    /// A client with all rights: the person who set the fleet up. Nothing of writ runs with it.
+    /// A client with all rights, for the administrator. No part of writ runs with it.
     #[expect(
         clippy::unused_async,
         reason = "scenarios await it; a client may have to be made"
@@ -196,7 +191,7 @@ impl Cluster {
         .await
     }
 
-    /// A client that is nobody, unless a request carries a token.
+    /// An anonymous client; requests may carry a token of their own.
     pub async fn anonymous(&self) -> Result<Client> {
         if let Plane::Embedded(server) = &self.plane {
             return Ok(server.anonymous());
@@ -233,7 +228,7 @@ impl Cluster {
         config
     }
 
-    /// Creates a namespace, unless it is there.
+    /// Creates a namespace unless it exists.
     pub async fn namespace(&self, name: &str) -> Result<()> {
         let namespace: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))?;
         match Api::all(self.admin().await?)
@@ -265,7 +260,27 @@ impl Cluster {
     }
 }
 
-/// Writ's definitions as an embedded server stores them: made once in a process, and given to every cluster.
+#[cfg(feature = "real")]
+async fn real(port: u16, data: Option<PathBuf>) -> Result<(Kubeconfig, Plane)> {
+    let options = Options {
+        port,
+        data,
+        ..Options::default()
+    };
+    let plane = ControlPlane::start(options).await?;
+    Ok((plane.kubeconfig().clone(), Plane::Real(Box::new(plane))))
+}
+
+#[cfg(not(feature = "real"))]
+#[expect(clippy::unused_async, reason = "the same signature as with the feature")]
+async fn real(_: u16, _: Option<PathBuf>) -> Result<(Kubeconfig, Plane)> {
+    anyhow::bail!(
+        "this writ was built without real control planes, as those of the images are; \
+         `cargo install --path crates/cli` builds one that starts them"
+    )
+}
+
+/// Writ's definitions as an embedded server stores them: installed once per process, and copied to every cluster.
 async fn definitions() -> Result<Definitions> {
     static MADE: OnceCell<Definitions> = OnceCell::const_new();
     let make = || async {

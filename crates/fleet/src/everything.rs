@@ -14,7 +14,7 @@ use crate::{Fleet, Running, wait};
 
 /// How long everything may take to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
-/// How many clusters are brought up at a time.
+/// How many clusters are brought up at once.
 const AT_ONCE: usize = 16;
 
 /// All that runs on a fleet.
@@ -24,7 +24,7 @@ pub struct Everything {
 }
 
 impl Everything {
-    /// Stops the agents and syncs, then the hub; whatever takes too long ends with the process.
+    /// Stops the agents and syncs, then the hub. Parts that take too long end with the process.
     pub async fn stop(self) -> Result<()> {
         let stopped = async {
             try_join_all(self.on_clusters.into_iter().map(Running::stop)).await?;
@@ -35,7 +35,7 @@ impl Everything {
             .with_context(|| format!("not everything stopped within {} seconds", STOP_WITHIN.as_secs()))?
     }
 
-    /// Waits until a part ends that nobody stopped, and says which and how.
+    /// Waits until a part ends without having been stopped, and returns which part and why.
     pub async fn ended(&mut self) -> Error {
         let all = std::iter::once(&mut self.hub).chain(&mut self.on_clusters);
         let (first, ..) = select_all(all.map(|running| running.ended().boxed())).await;
@@ -63,7 +63,7 @@ impl Fleet {
     async fn run_on(&self, number: usize, clones: &Path) -> Result<[Running; 2]> {
         let agent = async {
             self.accept(number).await?;
-            self.rights(number).await?;
+            self.wait_for_rights(number).await?;
             self.run_agent(number, writ_agent::Options::default()).await
         };
         let options = writ_sync::Options {
@@ -74,8 +74,8 @@ impl Fleet {
         Ok([agent, sync])
     }
 
-    /// Waits until the hub has given the agent its rights: an agent that is refused waits long before it asks again.
-    async fn rights(&self, number: usize) -> Result<()> {
+    /// Waits until the hub has granted the agent its rights: an agent that is refused first pauses for long.
+    async fn wait_for_rights(&self, number: usize) -> Result<()> {
         let cluster = self.cluster(number)?.name();
         let user = format!("system:open-cluster-management:{cluster}:agent");
         let group = format!("system:open-cluster-management:{cluster}");
@@ -113,7 +113,7 @@ impl Fleet {
                 here,
                 None,
             ),
-            // These come with another binding than the works, maybe after it.
+            // Granted by another binding than the works, possibly later.
             of(
                 "addon.open-cluster-management.io",
                 "managedclusteraddons",
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::fleet::start;
 
-    /// A part that is ready at once, and ends when it is told to, by whomever.
+    /// A part that is ready at once and ends with an error when `end` is cancelled.
     async fn part(name: &str, end: &CancellationToken) -> Running {
         let end = end.clone();
         let run = |health: writ_controller::health::Health, shutdown: CancellationToken| async move {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_that_ends_by_itself_is_noticed_and_named() {
+    async fn part_that_ends_by_itself_is_named() {
         let (never, breaks) = (CancellationToken::new(), CancellationToken::new());
         let mut all = Everything {
             hub: part("the hub", &never).await,

@@ -1,4 +1,4 @@
-//! A hub and managed clusters, and what runs on them: with the rights that `deploy/` ships, never more.
+//! A hub and managed clusters, and the parts of writ that run on them with exactly the rights of `deploy/`.
 
 use std::{
     fs, io,
@@ -21,23 +21,22 @@ use writ_api::cluster::ManagedCluster;
 use writ_apiserver::Recorder;
 use writ_controller::{health::Health, write};
 use writ_hub::options::AdmissionOptions;
-use writ_process::private;
-use writ_process::webhook;
+use writ_process::{private, webhook};
 
 use crate::{Cluster, Kind, manifests::apply_folder, wait};
 
-/// Where the hub's own things live.
+/// The namespace of the hub's own objects.
 pub const HUB_NAMESPACE: &str = "open-cluster-management-hub";
-/// Where the agent's own things live.
+/// The namespace of the agent's own objects.
 pub const AGENT_NAMESPACE: &str = "open-cluster-management-agent";
 
-/// Where the syncs' own things live.
+/// The namespace of the RootSyncs' own objects.
 pub const SYNC_NAMESPACE: &str = "config-management-system";
 
-/// Says in the folder of a fleet which kind its clusters are of.
+/// The file in the folder of a fleet that names the kind of its clusters.
 const KIND_FILE: &str = "kind";
 
-/// How many clusters are started at a time: more would only wait for the same processors.
+/// How many clusters are started at once: more would only wait for the processors.
 const AT_ONCE: usize = 8;
 
 /// What to start.
@@ -47,11 +46,11 @@ pub struct Options {
     pub kind: Kind,
     /// How many managed clusters.
     pub clusters: usize,
-    /// The port of the hub, the clusters follow; `None` picks free ones.
+    /// The port of the hub, the clusters use the next ones; `None` picks free ports.
     pub port_base: Option<u16>,
     /// Keep everything in this folder; `None` keeps nothing.
     pub data: Option<PathBuf>,
-    /// Told which rights are used, where the clusters are embedded.
+    /// Records which rights are used, on embedded clusters.
     pub recorder: Option<Arc<Recorder>>,
 }
 
@@ -71,7 +70,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits for an end that nobody asked for, and says how it came.
+    /// Waits until the part ends without having been stopped, and returns why.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.task).await {
             Ok(Ok(())) => anyhow::anyhow!("{} ended by itself", self.name),
@@ -87,7 +86,7 @@ impl Running {
     }
 }
 
-/// Starts a part of writ and waits until it is ready, or says how it failed.
+/// Starts a part of writ and waits until it is ready or has failed.
 pub async fn start<F, Fut>(name: &str, run: F) -> Result<Running>
 where
     F: FnOnce(Health, CancellationToken) -> Fut,
@@ -124,7 +123,7 @@ impl Fleet {
             if !folder.exists() {
                 private::folder(folder)?;
             }
-            same_kind(folder, &folder.join(KIND_FILE), options.kind)?;
+            claim_folder(folder, &folder.join(KIND_FILE), options.kind)?;
         }
         let start = |number: usize| {
             let name = if number == 0 {
@@ -218,7 +217,7 @@ impl Fleet {
         Self::run_sync_through(cluster, options, |client| client).await
     }
 
-    /// The same, with something between its reconcilers and the API server.
+    /// The same with a layer between its reconcilers and the API server.
     pub async fn run_sync_through(
         cluster: &Cluster,
         options: writ_sync::Options,
@@ -235,7 +234,7 @@ impl Fleet {
         .await
     }
 
-    /// Makes a cluster known to the hub and accepts it, as an administrator does; waits for its namespace.
+    /// Creates and accepts the ManagedCluster as an administrator does, and waits for its namespace.
     pub async fn accept(&self, number: usize) -> Result<()> {
         let (cluster, admin) = (self.cluster(number)?, self.hub.admin().await?);
         let wanted: ManagedCluster = serde_json::from_value(serde_json::json!({
@@ -264,7 +263,7 @@ impl Fleet {
         self.run_agent_through(number, options, |client| client).await
     }
 
-    /// The same, with something between the agent and the managed cluster.
+    /// The same with a layer between the agent and the managed cluster.
     pub async fn run_agent_through(
         &self,
         number: usize,
@@ -273,8 +272,8 @@ impl Fleet {
     ) -> Result<Running> {
         let cluster = self.cluster(number)?;
         options.cluster_name = cluster.name().into();
-        let anybody = self.hub.kubeconfig_with(AuthInfo::default());
-        options.hub_cluster = Some(identity::cluster(&anybody)?.clone());
+        let anonymous = self.hub.kubeconfig_with(AuthInfo::default());
+        options.hub_cluster = Some(identity::cluster(&anonymous)?.clone());
         let hub = self.agent_identity(cluster.name()).await?;
         let spoke = between(cluster.service_account(AGENT_NAMESPACE, "writ-agent").await?);
         start("the agent", |health, shutdown| {
@@ -296,12 +295,12 @@ impl Fleet {
     }
 }
 
-/// Takes a folder for fleets of one kind. Refuses one of the other kind: nothing in it would be found, and the fleet
+/// Marks a folder with the kind of its fleet. Refuses a folder of the other kind, whose data could not be read: the fleet
 /// would look empty.
-fn same_kind(folder: &Path, file: &Path, kind: Kind) -> Result<()> {
+fn claim_folder(folder: &Path, file: &Path, kind: Kind) -> Result<()> {
     let found = match fs::read_to_string(file) {
         Ok(found) => found,
-        // What a person keeps there is not written over.
+        // Other files in the folder must not be overwritten.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut others = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
             ensure!(

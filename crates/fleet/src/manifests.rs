@@ -17,7 +17,7 @@ use writ_runtime::yaml::documents;
 
 use crate::wait;
 
-/// Who applies manifests.
+/// The field manager.
 const MANAGER: &str = "writ";
 
 #[derive(RustEmbed)]
@@ -41,7 +41,7 @@ pub fn folder(folder: &str) -> Vec<(String, String)> {
 
 /// Applies the files of `deploy/<folder>`, in order.
 ///
-/// They name kinds of Kubernetes itself: nobody has to be asked where those live.
+/// They contain only kinds of Kubernetes itself, so that no discovery is needed.
 pub async fn apply_folder(client: &Client, name: &str) -> Result<()> {
     for (file, objects) in parsed(name)?.iter() {
         for object in objects {
@@ -61,7 +61,7 @@ pub async fn apply_folder(client: &Client, name: &str) -> Result<()> {
 /// The objects of a folder by file, in order.
 type Parsed = Arc<[(String, Vec<DynamicObject>)]>;
 
-/// The objects of `deploy/<folder>`: a fleet applies them to every cluster, and reads them once.
+/// The objects of `deploy/<folder>`, parsed once and applied to every cluster of a fleet.
 fn parsed(name: &str) -> Result<Parsed> {
     static FOLDERS: Mutex<BTreeMap<String, Parsed>> = Mutex::new(BTreeMap::new());
     let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ async fn patch(api: &Api<DynamicObject>, object: &DynamicObject, kind: &str) -> 
     Ok(())
 }
 
-/// Deletes every document's object, the last one first; one that is not there is no error.
+/// Deletes the object of every document, the last one first. A missing object is no error.
 pub async fn delete(client: &Client, text: &str) -> Result<()> {
     let discovery = discover(client).await?;
     let objects: Vec<DynamicObject> = documents(text)?;
@@ -108,7 +108,7 @@ pub async fn delete(client: &Client, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same, and waits for the end of each object before the next one goes: what finalizes it may need the next one.
+/// The same, waiting for each object to be gone before the next is deleted: its finalizer may need the next one.
 pub async fn delete_and_wait(client: &Client, text: &str) -> Result<()> {
     let discovery = discover(client).await?;
     let objects: Vec<DynamicObject> = documents(text)?;
@@ -138,7 +138,7 @@ async fn discover(client: &Client) -> Result<Discovery> {
         .context("discover what the server serves")
 }
 
-/// Where an object lives, and its kind.
+/// The API for an object, and its kind.
 fn api_of(
     client: &Client,
     discovery: &Discovery,

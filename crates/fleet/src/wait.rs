@@ -1,4 +1,4 @@
-//! Waiting on what a user would see, never for luck.
+//! Waits for what a user would see, instead of for a fixed time.
 
 use std::{future::Future, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// Long enough for a busy machine; a scenario that needs this long has failed.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Asks again and again until the answer is `Ok(Some(..))`; fails with the last answer and what was waited for.
+/// Polls until the answer is `Ok(Some(..))`; fails with the last answer and what was waited for.
 pub async fn until<T, F, Fut>(what: &str, ask: F) -> Result<T>
 where
     F: FnMut() -> Fut,
@@ -17,7 +17,7 @@ where
     until_within(PATIENCE, what, ask).await
 }
 
-/// The same for whoever has more patience, or less.
+/// The same with another timeout.
 pub async fn until_within<T, F, Fut>(patience: Duration, what: &str, mut ask: F) -> Result<T>
 where
     F: FnMut() -> Fut,
@@ -39,7 +39,7 @@ where
     }
 }
 
-/// The same for a plain yes.
+/// The same for a condition that becomes true.
 pub async fn until_true<F, Fut>(what: &str, mut ask: F) -> Result<()>
 where
     F: FnMut() -> Fut,

@@ -100,10 +100,13 @@ impl Caches {
             .get_or_init(|| Watch::new(Api::all(self.client.clone())).start(&self.shutdown))
     }
 
-    /// All managed accounts.
+    /// All managed accounts. Indexed by [`accounts_of_name`].
     pub fn accounts(&self) -> &Cache<ManagedServiceAccount> {
-        self.accounts
-            .get_or_init(|| Watch::new(Api::all(self.client.clone())).start(&self.shutdown))
+        self.accounts.get_or_init(|| {
+            Watch::new(Api::all(self.client.clone()))
+                .index(|account: &ManagedServiceAccount| vec![accounts_of_name(&account.name_any())])
+                .start(&self.shutdown)
+        })
     }
 
     /// All namespaces of the hub.
@@ -123,6 +126,11 @@ impl Caches {
         self.cluster_roles
             .get_or_init(|| Watch::new(Api::all(self.client.clone())).start(&self.shutdown))
     }
+}
+
+/// The entry, in the index of accounts, of the accounts of one name in all namespaces.
+pub fn accounts_of_name(name: &str) -> u64 {
+    index_key(("account", name))
 }
 
 /// The entry, in the index of works, of a ClusterPermission.

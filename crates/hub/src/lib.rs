@@ -4,20 +4,19 @@
 //! they meet through objects in the hub's API server.
 
 pub mod admission;
+mod advice;
 pub mod agent_identity;
 pub mod caches;
 pub mod cluster_permission;
 pub mod cluster_set;
-mod install;
+mod csr;
 pub mod managed_service_account;
 pub mod names;
 pub mod options;
-mod pem;
 pub mod placement;
 pub mod registration;
 pub mod replica_set;
 mod selector;
-mod upsert;
 pub mod work_ttl;
 
 use std::{sync::Arc, time::Duration};
@@ -111,7 +110,7 @@ pub async fn run(
     };
     let health = context.health.clone();
     let patience = Duration::from_secs(30);
-    let webhooks = supervise::run_patiently(webhooks, context.clone(), &health, shutdown.clone(), patience);
+    let webhooks = supervise::run_with_grace(webhooks, context.clone(), &health, shutdown.clone(), patience);
     let controllers = async {
         let Some(identity) = election else {
             supervise::run(controllers, context, &health, shutdown).await;
@@ -125,7 +124,7 @@ pub async fn run(
             identity,
             Timing::default(),
         )
-        .advise(install::ADVICE)
+        .advise(advice::NAMESPACE_MISSING)
         .run(shutdown, |lost| {
             let context = Context {
                 // A leader starts from what the server shows, not from what it knew the last time.

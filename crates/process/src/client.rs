@@ -1,7 +1,7 @@
-//! Clients whose small writes leave at once, and that wait for nobody for ever.
+//! Clients of API servers without Nagle's algorithm and with a timeout on every request.
 //!
 //! The usual client leaves Nagle's algorithm on: on a new connection the first request waits for an acknowledgement that
-//! the other side holds back for 40 ms. A controller that was idle pays that with every connection it makes anew.
+//! the other side delays by 40 ms. A controller that was idle pays that for every new connection.
 
 use std::{
     task::{Context, Poll},
@@ -20,22 +20,22 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceBuilder, layer::layer_fn, retry::RetryLayer};
 
-/// How long a connection is kept that nobody uses. A burst opens hundreds, of some 50 KiB each.
+/// How long an idle connection is kept. A burst opens hundreds, of some 50 KiB each.
 const UNUSED: Duration = Duration::from_secs(20);
-/// How many of these are kept at most.
+/// The most idle connections.
 const IDLE: usize = 32;
 
-/// How long a request may take: after a minute an API server gives it up as well.
+/// The timeout of a request: an API server gives up after a minute as well.
 const ANSWERED_WITHIN: Duration = Duration::from_mins(1);
 
 /// A client for this configuration.
 pub fn connect(config: Config) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
-        // Proxies, and credentials with an end of their own, are kube's to handle.
+        // kube handles proxies and credentials of `exec` plugins.
         return Client::try_from(config);
     }
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // It fails only if somebody else was faster, which is as good.
+        // It fails only if another thread has installed one in the meantime.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
     let mut tcp = HttpConnector::new();
@@ -47,7 +47,7 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
     let http: hyper_util::client::legacy::Client<_, Body> = Builder::new(TokioExecutor::new())
-        // Without a timer nobody looks for connections that were not used for long.
+        // Without a timer idle connections are never closed.
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(UNUSED)
         .pool_max_idle_per_host(IDLE)
@@ -59,24 +59,23 @@ pub fn connect(config: Config) -> Result<Client, kube::Error> {
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .layer(layer_fn(|inner| Patient { inner }))
+        .layer(layer_fn(|inner| WithTimeout { inner }))
         .service(http);
     Ok(Client::new(service, config.default_namespace))
 }
 
-/// A short breath of the server is waited for. Whoever sends a request tries again later, and keeps others waiting
-/// until then.
+/// Few and short retries: the controllers retry themselves, and a request that is retried longer blocks others.
 fn retries() -> Option<RetryPolicy> {
     RetryPolicy::new(Duration::from_millis(50), Duration::from_secs(1), 3, true).ok()
 }
 
-/// Waits for an answer as long as an API server works on a request; only a watch may take longer.
+/// Adds the timeout to every request but watches.
 #[derive(Clone)]
-struct Patient<S> {
+struct WithTimeout<S> {
     inner: S,
 }
 
-impl<S> Service<http::Request<Body>> for Patient<S>
+impl<S> Service<http::Request<Body>> for WithTimeout<S>
 where
     S: Service<http::Request<Body>>,
     S::Error: Into<BoxError> + 'static,
@@ -91,9 +90,9 @@ where
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let lasts = is_watch(request.uri());
+        let is_watch = is_watch(request.uri());
         let answer = self.inner.call(request).map_err(Into::into);
-        if lasts {
+        if is_watch {
             return answer.boxed();
         }
         async move {
@@ -116,7 +115,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_watch_may_take_its_time() {
+    async fn request_other_than_a_watch_times_out() {
         for (path, answered) in [
             ("/api/v1/pods", false),
             ("/api/v1/pods?limit=1&watching=1", false),
@@ -127,7 +126,7 @@ mod tests {
                 Ok::<_, BoxError>(())
             });
             let request = http::Request::get(path).body(Body::empty()).unwrap();
-            let answer = Patient { inner: slow }.call(request).await;
+            let answer = WithTimeout { inner: slow }.call(request).await;
             assert_eq!(answer.is_ok(), answered, "{path}");
         }
         assert!(retries().is_some());

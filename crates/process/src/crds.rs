@@ -1,4 +1,4 @@
-//! Compares the installed CRDs with ours: an older one prunes fields that it does not know, in silence.
+//! Compares the installed CRDs with ours: an older CRD silently prunes fields that it does not know.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use writ_controller::{Error, error::Context as _};
 
-/// What is off without a field: the definition's name, the field, and the feature in a person's words.
+/// A feature that needs a field: the name of the definition, the field, and the feature in words.
 pub type Feature = (&'static str, &'static str, &'static str);
 
-/// Something of ours that an API server would lose.
+/// A part of our CRDs that an API server lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gap {
     /// The CRD is not installed.
@@ -57,9 +57,9 @@ impl fmt::Display for Gap {
 }
 
 impl Gap {
-    /// What is off with it: the features that are known to need it, else what it is.
-    pub fn off(&self, known: &[Feature]) -> String {
-        // The topmost missing path is named: a feature's field may be that very one, or below it.
+    /// The features that do not work because of the gap; the gap itself if no known feature needs it.
+    pub fn disabled_features(&self, known: &[Feature]) -> String {
+        // Gaps name the topmost missing path: the field of a feature may be below it.
         let lost = |missing: &String, field: &str| {
             let below = field.strip_prefix(missing.as_str());
             below.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -88,7 +88,7 @@ impl Gap {
     }
 }
 
-/// Reads the installed CRDs and says what they lack.
+/// Reads the installed CRDs and returns what they lack.
 pub async fn check(client: &Client, ours: &[CustomResourceDefinition]) -> Result<Vec<Gap>, Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let installed = api
@@ -107,7 +107,7 @@ pub async fn check(client: &Client, ours: &[CustomResourceDefinition]) -> Result
         .collect())
 }
 
-/// The same for those who may not read CRDs: everybody may read which fields a server documents.
+/// The same without the right to read CRDs, from the OpenAPI documents, which every user may read.
 pub async fn check_documented(client: &Client, ours: &[CustomResourceDefinition]) -> Result<Vec<Gap>, Error> {
     let mut gaps = Vec::new();
     for wanted in ours {
@@ -159,14 +159,14 @@ pub async fn check_documented(client: &Client, ours: &[CustomResourceDefinition]
     Ok(gaps)
 }
 
-/// Logs each gap and what is off with it; that nothing could be compared is logged too, and is no reason not to start.
+/// Logs each gap with the features that it disables. A failed comparison is logged too, and does not prevent the start.
 pub fn report(server: &str, checked: Result<Vec<Gap>, Error>, known: &[Feature]) {
     match checked {
         Ok(gaps) => {
             for gap in gaps {
                 tracing::warn!(
                     server,
-                    off = gap.off(known),
+                    off = gap.disabled_features(known),
                     "{gap}; `writ crds` prints the current definitions"
                 );
             }
@@ -175,7 +175,7 @@ pub fn report(server: &str, checked: Result<Vec<Gap>, Error>, known: &[Feature])
     }
 }
 
-/// What the installed CRD lacks of ours.
+/// What the installed CRD lacks compared to ours.
 pub fn compare(installed: &CustomResourceDefinition, ours: &CustomResourceDefinition) -> Vec<Gap> {
     let crd = ours.name_any();
     let mut gaps = Vec::new();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_crd_names_the_fields_it_would_prune() {
+    fn older_crd_lists_the_fields_it_would_prune() {
         let ours = crd(&json!({
             "old": {"type": "string"},
             "new": {"type": "object", "properties": {"deep": {"type": "string"}}},
@@ -283,14 +283,17 @@ mod tests {
             ("things.example.com", "spec.newer", "newer things"),
             ("others.example.com", "spec.new", "other things"),
         ];
-        assert_eq!(gaps[0].off(&known), "deep things");
-        assert_eq!(gaps[0].off(&[]), "spec.list[].added, spec.new");
+        assert_eq!(gaps[0].disabled_features(&known), "deep things");
+        assert_eq!(gaps[0].disabled_features(&[]), "spec.list[].added, spec.new");
         let missing = |crd: &str| Gap::Missing { crd: crd.into() };
         assert_eq!(
-            missing("things.example.com").off(&known),
+            missing("things.example.com").disabled_features(&known),
             "deep things, newer things"
         );
-        assert_eq!(missing("rest.example.com").off(&known), "rest.example.com");
+        assert_eq!(
+            missing("rest.example.com").disabled_features(&known),
+            "rest.example.com"
+        );
         let maps = |known: Value| {
             crd(&json!({"map": {"type": "object", "additionalProperties": {
             "type": "object", "properties": known}}}))
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_served_is_named() {
+    fn version_that_is_not_served_is_a_gap() {
         let ours = crd(&json!({}));
         let mut older = ours.clone();
         older.spec.versions[0].served = false;

@@ -1,17 +1,19 @@
-//! What may be logged.
+//! Filters of the log.
 
-/// A directive that comes after all others, whatever a person asks for: the client writes out answers that it does not
-/// understand and the server's words about what it refuses, and either can hold what is in a Secret.
+/// A directive that comes after all others and cannot be overridden: the client logs answers that it cannot parse and
+/// messages of refusals, and either can contain data of a Secret.
 pub const NEVER: &str = "kube_client::client=off";
 
-/// What is logged where nobody asks for more. A watch that is refused or interrupted is told by whoever watches, in
-/// words; the library's own lines are dumps of the answer.
+/// The default filter. Controllers log refused and interrupted watches themselves; the lines of the library are dumps of
+/// the answer.
 pub const DEFAULT: &str = "info,kube_client=off,kube_runtime=error";
 
-/// The filter for what somebody asked for, in the syntax of `tracing`.
-pub fn filter(asked: Option<&str>) -> String {
-    let asked = asked.filter(|asked| !asked.trim().is_empty()).unwrap_or(DEFAULT);
-    format!("{asked},{NEVER}")
+/// The filter for a requested one, in the syntax of `tracing`.
+pub fn filter(requested: Option<&str>) -> String {
+    let requested = requested
+        .filter(|text| !text.trim().is_empty())
+        .unwrap_or(DEFAULT);
+    format!("{requested},{NEVER}")
 }
 
 #[cfg(test)]
@@ -19,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_can_ask_for_what_is_never_logged() {
+    fn requested_filter_cannot_override_never() {
         assert_eq!(filter(None), format!("{DEFAULT},{NEVER}"));
         assert_eq!(filter(Some(" ")), filter(None));
         assert!(filter(Some("trace,kube_client::client=trace")).ends_with(NEVER));

@@ -1,4 +1,4 @@
-//! Files and folders that hold keys or tokens: nobody but their owner reads them.
+//! Files and folders that hold keys or tokens, readable by their owner only.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 use writ_controller::Error;
 
-/// Makes a folder, or takes one that is there, for its owner alone.
+/// Creates a folder that only its owner can read, or restricts an existing one.
 pub fn folder(path: &Path) -> Result<(), Error> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -20,7 +20,7 @@ pub fn folder(path: &Path) -> Result<(), Error> {
         .map_err(|error| Error::io(format!("create {}", path.display()), error))
 }
 
-/// Makes a temporary folder for its owner alone.
+/// Creates a temporary folder that only its owner can read.
 pub fn temporary(prefix: &str) -> Result<TempDir, Error> {
     tempfile::Builder::new()
         .prefix(prefix)
@@ -29,7 +29,7 @@ pub fn temporary(prefix: &str) -> Result<TempDir, Error> {
         .map_err(|error| Error::io("create a temporary folder", error))
 }
 
-/// Writes a file for its owner alone; no old file with wider rights is reused.
+/// Writes a file that only its owner can read. An existing file is replaced, as it may have wider permissions.
 pub fn file(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Error> {
     let _ = fs::remove_file(path);
     fs::OpenOptions::new()
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owner_reads_them() {
+    fn permissions_are_restricted_to_the_owner() {
         let ground = tempfile::tempdir().unwrap();
         let (open, new) = (ground.path().join("open"), ground.path().join("a/b"));
         fs::create_dir(&open).unwrap();

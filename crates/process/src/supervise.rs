@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use writ_controller::{Error, backoff::Backoff, health::Health};
 
-/// A controller: its folder's name, and what starts it.
+/// A controller: the name of its folder, and the function that starts it.
 pub type Controller<C> = (&'static str, fn(C) -> BoxFuture<'static, Result<(), Error>>);
 
-/// Picks controllers by name; no names means all. An unknown name is an error that lists the known ones.
+/// Selects controllers by name; no names mean all. An unknown name is an error that lists the known ones.
 pub fn select<C>(all: &[Controller<C>], names: &[String]) -> Result<Vec<Controller<C>>, Error> {
     let known: BTreeSet<&str> = all.iter().map(|(name, _)| *name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
@@ -26,25 +26,25 @@ pub fn select<C>(all: &[Controller<C>], names: &[String]) -> Result<Vec<Controll
         .collect())
 }
 
-/// Runs the controllers side by side until shutdown, which ends them at once: whoever leads next must not meet them.
-/// One that fails is started again, later and later.
+/// Runs the controllers side by side until shutdown, which ends them at once: the next leader must not run beside them.
+/// A controller that fails is restarted after growing pauses.
 pub async fn run<C: Clone>(
     controllers: Vec<Controller<C>>,
     context: C,
     health: &Health,
     shutdown: CancellationToken,
 ) {
-    run_patiently(controllers, context, health, shutdown, Duration::ZERO).await;
+    run_with_grace(controllers, context, health, shutdown, Duration::ZERO).await;
 }
 
-/// The same for those who are told of the shutdown and end what they have begun, within this time: a webhook answers
-/// whoever has asked.
-pub async fn run_patiently<C: Clone>(
+/// The same for controllers that handle the shutdown themselves and get this long to end: a webhook server finishes
+/// its requests.
+pub async fn run_with_grace<C: Clone>(
     controllers: Vec<Controller<C>>,
     context: C,
     health: &Health,
     shutdown: CancellationToken,
-    patience: Duration,
+    grace: Duration,
 ) {
     for (name, _) in &controllers {
         health.expect(name);
@@ -58,7 +58,7 @@ pub async fn run_patiently<C: Clone>(
                 let ended = tokio::select! {
                     ended = &mut running => ended,
                     () = shutdown.cancelled() => {
-                        if !patience.is_zero() && tokio::time::timeout(patience, running).await.is_err() {
+                        if !grace.is_zero() && tokio::time::timeout(grace, running).await.is_err() {
                             tracing::warn!(controller = name, "did not end in time");
                         }
                         return;
@@ -67,7 +67,7 @@ pub async fn run_patiently<C: Clone>(
                 match ended {
                     Ok(()) => return health.forget(name),
                     Err(error) => {
-                        tracing::error!(controller = name, %error, "controller failed, will start it again");
+                        tracing::error!(controller = name, %error, "controller failed, restarting it");
                     }
                 }
                 meter.restarted();
@@ -91,7 +91,7 @@ pub fn shutdown_on_signal() -> Result<CancellationToken, Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| Error::io("listen for SIGTERM", e))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| Error::io("listen for Ctrl-C", e))?;
     let mut hangup = None;
-    if !outlives_its_terminal() {
+    if !ignores_hangup() {
         hangup = Some(signal(SignalKind::hangup()).map_err(|e| Error::io("listen for SIGHUP", e))?);
     }
     let cancel = token.clone();
@@ -112,8 +112,8 @@ pub fn shutdown_on_signal() -> Result<CancellationToken, Error> {
     Ok(token)
 }
 
-/// Whether whoever started the process told it to ignore SIGHUP, as `nohup` does.
-pub fn outlives_its_terminal() -> bool {
+/// Whether the process was started with SIGHUP ignored, as `nohup` does.
+pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_controller_names_the_known_ones() {
+    fn unknown_controller_lists_the_known_ones() {
         let all: Vec<Controller<()>> = vec![
             ("work", |()| async { Ok(()) }.boxed()),
             ("grants", |()| async { Ok(()) }.boxed()),

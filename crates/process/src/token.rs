@@ -13,7 +13,7 @@ use writ_controller::{Error, error::Context as _};
 pub struct Token {
     /// The token itself.
     pub text: String,
-    /// When it ends.
+    /// When it expires.
     pub ends: Timestamp,
 }
 

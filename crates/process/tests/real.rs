@@ -182,7 +182,7 @@ async fn two_replicas() -> Result<()> {
     // A CA that is near its end is replaced while both are trusted.
     first.cancel();
     let short = Timing {
-        ca: Duration::from_hours(24 * 365 * 4),
+        ca: Duration::from_hours(24 * 365 * 8),
         serving: Duration::from_hours(1),
         ..Timing::default()
     };

@@ -24,8 +24,8 @@ use writ_process::{
 
 use crate::{
     Context, DefaultRole, Options,
-    manager::plan::{roles_in_force, secrets},
     model::{SYSTEM_NAMESPACE, SyncKind},
+    spec::{roles_in_force, secrets},
 };
 
 /// The name of the webhook configuration.
@@ -214,7 +214,7 @@ fn roles(spec: &RootSyncSpec, default: DefaultRole) -> Vec<RoleRef> {
             ..spec.clone()
         },
     ] {
-        let (asked, _) = crate::manager::plan::roles_asked(&only);
+        let (asked, _) = crate::spec::roles_asked(&only);
         roles.extend(asked);
     }
     let (in_force, _, _) = roles_in_force(SyncKind::Root, spec, default);

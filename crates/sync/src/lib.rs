@@ -10,7 +10,8 @@ pub mod manager;
 pub mod model;
 pub mod names;
 pub mod reconciler;
-pub mod report;
+pub mod spec;
+pub mod sync_status;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 

@@ -18,11 +18,12 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use writ_api::configsync::{Git, GitAuth};
+use writ_fleet::git::Repository;
 use writ_sync::{
     model::SyncKind,
-    reconciler::source::{self, Budget, Credentials, Request, Room},
+    reconciler::source::{self, Budget, Credentials, MemoryPool, Request},
 };
-use writ_testenv::{git::Repository, harness};
+use writ_testenv::harness;
 
 /// Where distributions put a program that is not for everybody.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"];
@@ -150,7 +151,7 @@ fn fetched(program: &Path) -> Result<()> {
             known_hosts: host.map(|host| server.known_hosts(host)).transpose()?,
             ..Credentials::default()
         };
-        let budget = Budget::new(Room::default(), SyncKind::Root);
+        let budget = Budget::new(MemoryPool::default(), SyncKind::Root);
         let clone = clones.path().join("clone");
         Ok(source::read(&request, &credentials, &clone, None, &budget)?)
     };

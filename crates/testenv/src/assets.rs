@@ -1,4 +1,4 @@
-//! Where the binaries of a real control plane are.
+//! Finds the binaries of a real control plane.
 
 use std::{env, fmt, path::PathBuf};
 
@@ -21,7 +21,7 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Looks into `KUBEBUILDER_ASSETS`, then into the project's cache folder.
+    /// Searches `KUBEBUILDER_ASSETS`, then the cache folder of the project.
     pub fn find() -> Result<Self, Missing> {
         let candidates: Vec<PathBuf> = env::var_os("KUBEBUILDER_ASSETS")
             .map(PathBuf::from)
@@ -104,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_pinned() {
+    fn pinned_versions_are_found() {
         assert!(pinned_version("kubernetes").starts_with("1."));
         assert!(pinned_version("etcd").starts_with("3."));
         assert_eq!(pinned_version("nothing"), "");
     }
 
     #[test]
-    fn a_missing_control_plane_names_three_ways() {
+    fn missing_control_plane_names_three_ways_out() {
         let message = Missing {
             looked_in: vec!["/nowhere".into()],
         }

@@ -1,24 +1,24 @@
-//! The store of a control plane. It asks everybody for a certificate of an authority of its own: whoever reaches it
-//! has every right in the cluster, and other people of this machine reach its port too.
+//! The etcd of a control plane. It accepts only clients with a certificate of an authority of its own: a client of etcd
+//! has every right in the cluster, and other users of this machine can reach its port too.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 
-use crate::{Assets, pki::Authority, plane::spawn, process::Guarded};
+use crate::{Assets, pki::Authority, process::Guarded};
 use writ_process::private;
 
-/// What etcd and those who ask it need.
+/// A running etcd, and how the API server reaches it.
 pub struct Etcd {
     /// The process.
     pub process: Guarded,
-    /// What the API server is told about it.
+    /// The arguments of the API server about it.
     pub apiserver_args: Vec<String>,
 }
 
 /// Starts etcd with its data and its keys below `folder`.
 pub fn start(assets: &Assets, folder: &Path, port: u16, peer_port: u16) -> Result<Etcd> {
-    // Not the cluster's: every client certificate that the cluster signs would open it.
+    // An authority of its own: with that of the cluster, every client certificate of the cluster would open it.
     let keys = folder.join("etcd-keys");
     private::folder(&keys)?;
     let authority = Authority::load_or_create(&keys)?;
@@ -50,7 +50,7 @@ pub fn start(assets: &Assets, folder: &Path, port: u16, peer_port: u16) -> Resul
         ]);
     }
     Ok(Etcd {
-        process: spawn(assets, folder, "etcd", &args)?,
+        process: Guarded::start(assets, folder, "etcd", &args)?,
         apiserver_args: vec![
             format!("--etcd-servers={url}"),
             format!("--etcd-cafile={}", file("ca.crt")),

@@ -1,5 +1,5 @@
-//! Serves repositories by HTTP as a Git server does: `git upload-pack` behind a few lines of HTTP, so that what is
-//! tested is the real protocol. Needs the program `git`.
+//! Serves repositories over HTTP: `git upload-pack` behind a few lines of HTTP, so that tests speak the real protocol.
+//! Needs the program `git`.
 
 use std::{path::PathBuf, process::Stdio, sync::Arc};
 
@@ -20,12 +20,12 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// How a server is reached, and who may.
+/// The scheme and the credentials of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// With TLS, by a certificate for `localhost` that signs itself.
+    /// With TLS and a self-signed certificate for `localhost`.
     pub tls: bool,
-    /// `username:token`; without it, everybody.
+    /// The required `username:token`; without it no credentials are needed.
     pub credentials: Option<String>,
 }
 
@@ -132,7 +132,7 @@ impl Server {
         if let Some(version) = headers.get("git-protocol") {
             command.env("GIT_PROTOCOL", version.to_str()?);
         }
-        // The folders belong to whoever runs the tests.
+        // The folders belong to the user who runs the tests.
         command
             .env("GIT_CONFIG_COUNT", "1")
             .env("GIT_CONFIG_KEY_0", "safe.directory")

@@ -1,4 +1,4 @@
-//! Tests that need a real control plane: ignored by name where there is none, failed where one is required.
+//! Tests that need a real control plane: ignored by name if there is none, failed if one is required.
 //!
 //! ```no_run
 //! use writ_testenv::harness;
@@ -14,7 +14,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::Assets;
 
-static TOLD: Once = Once::new();
+static EXPLAINED: Once = Once::new();
 
 /// Whether a missing control plane fails the tests that need one: `WRIT_REQUIRE_REAL=1`.
 pub fn real_required() -> bool {
@@ -30,8 +30,8 @@ where
     let missing = Assets::find().err();
     let ignored = missing.is_some() && !real_required();
     if let Some(missing) = missing.as_ref().filter(|_| ignored) {
-        // The names follow in the list of tests, each as ignored; why is the same for all.
-        TOLD.call_once(|| eprintln!("tests that need a real control plane are ignored: {missing}"));
+        // The list of tests names the ignored ones; the reason is printed once for all.
+        EXPLAINED.call_once(|| eprintln!("tests that need a real control plane are ignored: {missing}"));
     }
     Trial::test(name, move || match missing {
         Some(missing) => Err(Failed::from(missing)),
@@ -55,7 +55,7 @@ pub fn run(tests: Vec<Trial>) -> ! {
     run_then(tests, || Ok(()))
 }
 
-/// The same with a last check of what all the tests did together: where all of them were asked for, and passed.
+/// The same with a final check of what all tests did together, if all were run and passed.
 pub fn run_then(tests: Vec<Trial>, check: impl FnOnce() -> Result<()>) -> ! {
     let arguments = Arguments::from_args();
     let everything = arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.list;

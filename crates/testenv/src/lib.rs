@@ -1,5 +1,8 @@
 //! A real Kubernetes control plane (etcd, kube-apiserver, kube-controller-manager) for tests.
 //!
+//! [`Assets`] finds the binaries, [`ControlPlane`] starts them in a folder of its own and waits until the API server is
+//! ready, [`harness`] runs tests that need one and reports them as ignored where there is none.
+//!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
 //! let plane = writ_testenv::ControlPlane::start(writ_testenv::Options::default()).await?;
@@ -12,9 +15,7 @@
 
 pub mod assets;
 mod etcd;
-#[cfg(feature = "git")]
-pub mod git;
-#[cfg(feature = "git")]
+#[cfg(feature = "git_http")]
 pub mod git_http;
 pub mod harness;
 mod pki;

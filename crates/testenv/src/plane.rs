@@ -68,10 +68,10 @@ pub struct ControlPlane {
     kubeconfig: Kubeconfig,
     kubeconfig_file: PathBuf,
     folder: PathBuf,
-    // The order matters: what depends on another process is stopped before it, the folder goes last.
+    // The order matters: a process is stopped before those it depends on, and the folder is removed last.
     processes: Vec<Guarded>,
     _temporary: Option<TempDir>,
-    /// Holds the folder against a second control plane, which would write over its keys.
+    /// Locks the folder against a second control plane, which would overwrite its keys.
     _lock: Option<File>,
 }
 
@@ -80,7 +80,7 @@ impl ControlPlane {
     pub async fn start(options: Options) -> Result<Self> {
         let assets = Assets::find()?;
         let lock = options.data.as_deref().map(lock).transpose()?;
-        // Free ports can be taken by somebody else between asking and using them: try again with others.
+        // Another process can take a free port before it is used: retry with other ports.
         let mut attempt = 1;
         loop {
             let held = lock.as_ref().map(File::try_clone).transpose()?;
@@ -131,14 +131,14 @@ impl ControlPlane {
             format!("--service-account-signing-key-file={}", file("sa.key")),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
             "--authorization-mode=RBAC".into(),
-            // Some distributions run it; whoever has rights enough with it has them without.
+            // Enabled by some distributions. Rights that suffice with it suffice without it.
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
             "--service-cluster-ip-range=10.0.0.0/24".into(),
             "--endpoint-reconciler-type=none".into(),
             "--allow-privileged=true".into(),
         ]);
         apiserver_args.extend(options.apiserver_args.iter().cloned());
-        let apiserver = spawn(assets, &folder, "kube-apiserver", &apiserver_args)?;
+        let apiserver = Guarded::start(assets, &folder, "kube-apiserver", &apiserver_args)?;
         let mut plane = Self {
             assets: assets.clone(),
             authority,
@@ -152,7 +152,7 @@ impl ControlPlane {
         plane.wait_ready().await?;
         if options.controllers {
             let file = |name: &str| plane.folder.join(name).display().to_string();
-            let manager = spawn(
+            let manager = Guarded::start(
                 assets,
                 &plane.folder,
                 "kube-controller-manager",
@@ -163,7 +163,7 @@ impl ControlPlane {
                     format!("--cluster-signing-cert-file={}", file("ca.crt")),
                     format!("--cluster-signing-key-file={}", file("ca.key")),
                     "--leader-elect=false".into(),
-                    // Nobody asks it anything, and a port could be taken by somebody else before it is: it would end, unseen.
+                    // Its endpoints are not used, and another process could take the port first, which would end it unnoticed.
                     "--secure-port=0".into(),
                     "--kube-api-qps=500".into(),
                     "--kube-api-burst=1000".into(),
@@ -305,7 +305,7 @@ impl ControlPlane {
     }
 }
 
-/// Takes a folder for one control plane, as long as the answer lives.
+/// Locks a folder for one control plane while the returned file is open.
 fn lock(folder: &Path) -> Result<File> {
     private::folder(folder)?;
     let path = folder.join("lock");
@@ -323,18 +323,13 @@ fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
     Ok(http::Request::get(path).body(Vec::new())?)
 }
 
-pub(crate) fn spawn(assets: &Assets, folder: &Path, name: &str, args: &[String]) -> Result<Guarded> {
-    let log = folder.join(format!("{name}.log"));
-    Guarded::spawn(&assets.binary(name), args, &[], &log).with_context(|| format!("start {name}"))
-}
-
 fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<_> = text.lines().rev().take(15).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// Four ports that are free now; all are held until all are known, so that they differ.
+/// Three ports that are free now; all are bound until all are known, so that they differ.
 fn free_ports() -> Result<[u16; 3]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let held = [listen()?, listen()?, listen()?];

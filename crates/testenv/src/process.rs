@@ -1,7 +1,7 @@
-//! Child processes that never outlive their parent.
+//! Child processes that never outlive this one.
 //!
-//! Each child runs under a small shell that holds the reading end of a pipe. The writing end is ours: when this
-//! process ends, however it ends, the kernel closes it, the shell reads the end of file and kills the child.
+//! Each child runs under a small shell that holds the reading end of a pipe. This process holds the writing end: when it
+//! ends, however it ends, the kernel closes it, the shell reads the end of file and kills the child.
 
 use std::{
     fs::File,
@@ -10,10 +10,14 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
+use anyhow::Context as _;
+
+use crate::Assets;
+
 /// Starts `"$@"`, waits for its end, and kills it when standard input is closed.
 ///
-/// It ignores the signals that end a whole group of processes: it must be the last one to go. When the program ends by
-/// itself, the one that would kill it goes at once: its id may soon be the id of a stranger.
+/// It ignores the signals that end a whole process group, as it must end last. When the program ends by
+/// itself, the killer goes at once: the id may soon belong to another process.
 const WATCHDOG: &str = r#"
 trap '' TERM INT HUP
 exec 3<&0
@@ -60,12 +64,18 @@ impl Guarded {
         Ok(Self { name, watchdog })
     }
 
+    /// Starts a program of the control plane, with its log in `folder`.
+    pub(crate) fn start(assets: &Assets, folder: &Path, name: &str, args: &[String]) -> anyhow::Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        Self::spawn(&assets.binary(name), args, &[], &log).with_context(|| format!("start {name}"))
+    }
+
     /// The program's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How the program ended, if it did.
+    /// The exit status of the program, if it has ended.
     pub fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
         self.watchdog.try_wait()
     }
@@ -97,7 +107,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Nobody can be told here; the watchdog does its part even if the wait fails.
+        // An error cannot be returned from here; the watchdog kills the child even if the wait fails.
         let _ = self.stop();
     }
 }
@@ -109,7 +119,7 @@ mod tests {
     use super::*;
 
     fn running(pid: &str) -> bool {
-        // A killed process that nobody has waited for yet is a zombie, which counts as gone.
+        // A killed process without a waiting parent is a zombie, which counts as gone.
         fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     }
 
@@ -131,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn stop_kills_the_child() {
+    fn stopped_child_is_killed() {
         let folder = tempfile::tempdir().unwrap();
         let pid_file: PathBuf = folder.path().join("pid");
         let script = format!("echo $$ > {}; exec sleep 1000", pid_file.display());
@@ -145,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_that_could_kill_a_stranger() {
+    fn killer_ends_with_its_child() {
         let folder = tempfile::tempdir().unwrap();
         let (pid_file, go) = (folder.path().join("pid"), folder.path().join("go"));
         let script = format!(
@@ -170,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_child_dies_with_a_parent_that_is_killed() {
+    fn child_of_killed_parent_is_killed() {
         let folder = tempfile::tempdir().unwrap();
         let pid_file = folder.path().join("pid");
         // A parent that starts the watchdog as we do, holds the pipe, and is then killed.
@@ -196,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_child_dies_when_its_whole_group_is_asked_to_end() {
+    fn child_is_killed_when_its_group_is_terminated() {
         use std::os::unix::process::CommandExt;
         let folder = tempfile::tempdir().unwrap();
         let pid_file = folder.path().join("pid");

@@ -1,4 +1,4 @@
-//! Why there is no token.
+//! The errors of this crate.
 
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
@@ -18,10 +18,10 @@ pub enum Error {
         cluster: String,
         /// The account.
         name: String,
-        /// What its status says.
+        /// The reason in its status.
         why: String,
     },
-    /// Nobody said how the cluster's API server is reached.
+    /// The ManagedCluster does not name the address of its API server.
     #[error("the hub does not know the address of cluster {0}: its ManagedCluster names no client config")]
     NoAddress(String),
     /// The hub refused or could not be reached.
@@ -29,7 +29,7 @@ pub enum Error {
     Request {
         /// What was tried.
         what: String,
-        /// What the client or the server said.
+        /// The error of the client or the server.
         #[source]
         source: Box<kube::Error>,
     },

@@ -1,4 +1,4 @@
-//! The answer to a kubeconfig's `exec`.
+//! The answer to the `exec` of a kubeconfig.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_shows_only_in_the_credential() {
+    fn token_is_shown_only_in_the_credential() {
         let token = Token {
             cluster: "c1".into(),
             name: "robot".into(),

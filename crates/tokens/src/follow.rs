@@ -23,10 +23,10 @@ use writ_api::authentication::ManagedServiceAccount;
 
 use crate::{Error, Token, read};
 
-/// Something happened to a token.
+/// A change of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// There is a token, or a newer one.
+    /// A token, or a newer one.
     Fresh(Token),
     /// The account is gone, or its token was taken away.
     Gone {
@@ -46,10 +46,10 @@ pub struct Tokens {
 
 type Watched = DeserializeGuard<ManagedServiceAccount>;
 
-/// What is remembered of an account: when its token was renewed last.
+/// The accounts with the last renewal of their token.
 type Known = BTreeMap<(String, String), Option<Timestamp>>;
 
-/// What an event asks for.
+/// What to do after an event.
 enum Ask {
     Read(Box<ManagedServiceAccount>),
     Gone(String, String),
@@ -69,8 +69,8 @@ impl Tokens {
         }
     }
 
-    /// Follows the accounts of this name: every token there is, each new one, and each that goes. A Secret that cannot
-    /// be read is logged and tried again, after half a second at first and after a minute at last.
+    /// Follows the accounts of this name: returns every existing token, each new one, and each removal. A Secret that
+    /// cannot be read is logged and retried after growing pauses, from half a second to a minute.
     pub fn follow(&self, name: &str) -> impl Stream<Item = Change> + Send + Unpin + use<> {
         let api: Api<Watched> = match &self.cluster {
             Some(cluster) => Api::namespaced(self.hub.clone(), cluster),
@@ -81,7 +81,7 @@ impl Tokens {
             .default_backoff()
             .filter_map(|event| async move {
                 event
-                    .inspect_err(|error| tracing::debug!(%error, "the watch failed, will start it again"))
+                    .inspect_err(|error| tracing::debug!(%error, "the watch failed and is restarted"))
                     .ok()
             })
             .boxed();
@@ -93,7 +93,7 @@ impl Tokens {
             changes: VecDeque::new(),
             waiting: VecDeque::new(),
             reading: FuturesUnordered::new(),
-            resting: FuturesUnordered::new(),
+            pausing: FuturesUnordered::new(),
         };
         stream::unfold(following, |mut following| async move {
             let change = following.next().await?;
@@ -120,8 +120,8 @@ struct Following {
     changes: VecDeque<Change>,
     waiting: VecDeque<Attempt>,
     reading: FuturesUnordered<BoxFuture<'static, (Attempt, Result<Token, Error>)>>,
-    /// Those that failed, until they are tried again.
-    resting: FuturesUnordered<BoxFuture<'static, Attempt>>,
+    /// Failed attempts until their retry.
+    pausing: FuturesUnordered<BoxFuture<'static, Attempt>>,
 }
 
 impl Following {
@@ -139,7 +139,7 @@ impl Following {
             }
             tokio::select! {
                 event = self.events.next() => {
-                    for ask in asks(event?, &mut self.known, &mut self.listed) {
+                    for ask in handle(event?, &mut self.known, &mut self.listed) {
                         match ask {
                             Ask::Read(account) => self.waiting.push_back(Attempt { account, failures: 0 }),
                             Ask::Gone(cluster, name) => self.changes.push_back(Change::Gone { cluster, name }),
@@ -150,16 +150,16 @@ impl Following {
                     Ok(token) if self.is_current(&attempt) => return Some(Change::Fresh(token)),
                     Ok(_) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "cannot read a token, will try again");
-                        self.resting.push(attempt.rest().boxed());
+                        tracing::warn!(%error, "cannot read a token, retrying");
+                        self.pausing.push(attempt.pause().boxed());
                     }
                 },
-                Some(attempt) = self.resting.next() => self.waiting.push_back(attempt),
+                Some(attempt) = self.pausing.next() => self.waiting.push_back(attempt),
             }
         }
     }
 
-    /// Whether nothing newer is known of the account.
+    /// Whether no newer token of the account is known.
     fn is_current(&self, attempt: &Attempt) -> bool {
         self.known.get(&id(&*attempt.account)) == Some(&refreshed(&attempt.account))
     }
@@ -172,7 +172,7 @@ impl Attempt {
         (self, token)
     }
 
-    async fn rest(self) -> Self {
+    async fn pause(self) -> Self {
         tokio::time::sleep(Duration::from_millis(500 << self.failures.min(7))).await;
         Self {
             failures: self.failures.saturating_add(1),
@@ -190,8 +190,8 @@ fn refreshed(account: &ManagedServiceAccount) -> Option<Timestamp> {
     Some(reference.last_refresh_timestamp.0)
 }
 
-/// What an event means, given what is known.
-fn asks(event: Event<Watched>, known: &mut Known, listed: &mut Known) -> Vec<Ask> {
+/// What to do after an event.
+fn handle(event: Event<Watched>, known: &mut Known, listed: &mut Known) -> Vec<Ask> {
     match event {
         Event::Init => {
             listed.clear();
@@ -262,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_read_once_per_token() {
+    fn secret_is_read_once_per_token() {
         let (mut known, mut listed) = (Known::new(), Known::new());
-        let mut on = |event| names(&asks(event, &mut known, &mut listed));
+        let mut on = |event| names(&handle(event, &mut known, &mut listed));
         assert!(on(Event::Init).is_empty());
         assert!(on(Event::InitApply(account(None))).is_empty(), "no token yet");
         assert!(on(Event::InitDone).is_empty());

@@ -1,4 +1,4 @@
-//! A kubeconfig that asks for the token when it is needed, and so never holds one.
+//! Kubeconfigs that run a program for the token instead of holding one.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{Api, Client};
@@ -7,7 +7,7 @@ use writ_api::cluster::ManagedCluster;
 
 use crate::{API_VERSION, Error};
 
-/// How a cluster's API server is reached.
+/// The address of a cluster's API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Its address.
@@ -37,7 +37,7 @@ pub async fn server_of(hub: &Client, cluster: &str) -> Result<Access, Error> {
     })
 }
 
-/// What a kubeconfig runs when it needs a token.
+/// The program that a kubeconfig runs for a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// The program.
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_no_token_and_is_read_by_clients() {
+    fn kubeconfig_without_a_token_is_accepted_by_clients() {
         let access = Access {
             url: "https://c1:6443".into(),
             ca: Some(b"CA".to_vec()),

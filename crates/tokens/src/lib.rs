@@ -89,17 +89,17 @@ pub async fn get(hub: &Client, cluster: &str, name: &str) -> Result<Token, Error
             name: name.into(),
         })?;
     let token = read(hub, &account, cluster, name).await?;
-    still_good(token, &account, Timestamp::now())
+    check_expiry(token, &account, Timestamp::now())
 }
 
-/// Refuses a token that has expired: the cluster would, and would not say why.
-fn still_good(token: Token, account: &ManagedServiceAccount, now: Timestamp) -> Result<Token, Error> {
+/// Refuses an expired token: the cluster would refuse it without a reason.
+fn check_expiry(token: Token, account: &ManagedServiceAccount, now: Timestamp) -> Result<Token, Error> {
     let Some(expired) = token.expires.filter(|expires| *expires <= now) else {
         return Ok(token);
     };
     let rotation = account.annotations().get(ANNOTATION_ROTATION).map(String::as_str);
     let why = if rotation == Some("disabled") {
-        "and is not renewed: enable spec.rotation, or delete the account and make it again"
+        "and is not renewed: enable spec.rotation, or delete the account and create it again"
     } else {
         "and its agent has not renewed it: see the conditions of the account and whether the cluster is available"
     };
@@ -110,8 +110,8 @@ fn still_good(token: Token, account: &ManagedServiceAccount, now: Timestamp) -> 
     })
 }
 
-/// Reads the Secret of an account. Its agent writes the status, and must not choose which Secret is read with the rights
-/// of whoever reads: it is the one of the account's name that says that it was made for this account.
+/// Reads the Secret of an account. The agent of the cluster writes the status, and must not choose which Secret is read
+/// with the rights of the caller: only the Secret of the account's name that is marked as made for this account is.
 async fn read(
     hub: &Client,
     account: &ManagedServiceAccount,
@@ -142,10 +142,10 @@ async fn read(
         .get(name)
         .await
         .map_err(|source| Error::request(format!("read the Secret {cluster}/{name}"), source))?;
-    if !is_of(&secret, account) {
+    if !belongs_to(&secret, account) {
         return Err(none("the Secret of its name was not made for this account"));
     }
-    // The Secret is written before the status: the later of the two is the token's.
+    // The Secret is written before the status: the later of the two dates belongs to the token.
     let noted = secret.annotations().get(ANNOTATION_EXPIRATION);
     let noted = noted.and_then(|at| at.parse::<Timestamp>().ok());
     let data = secret.data.unwrap_or_default();
@@ -164,8 +164,8 @@ async fn read(
     })
 }
 
-/// Whether the Secret says that it was made for this very account.
-fn is_of(secret: &Secret, account: &ManagedServiceAccount) -> bool {
+/// Whether the Secret is marked as made for this very account.
+fn belongs_to(secret: &Secret, account: &ManagedServiceAccount) -> bool {
     let labelled = secret
         .labels()
         .get(LABEL_MANAGED)
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expired_token_is_none() {
+    fn expired_token_is_refused() {
         let account = |rotation: &str| {
             serde_json::from_value(json!({
                 "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
@@ -205,10 +205,10 @@ mod tests {
         };
         let now = Timestamp::from_second(100).unwrap();
         for second in [None, Some(101)] {
-            assert!(still_good(token(second), &account("enabled"), now).is_ok());
+            assert!(check_expiry(token(second), &account("enabled"), now).is_ok());
         }
         for (rotation, advice) in [("enabled", "conditions"), ("disabled", "spec.rotation")] {
-            let refused = still_good(token(Some(100)), &account(rotation), now).unwrap_err();
+            let refused = check_expiry(token(Some(100)), &account(rotation), now).unwrap_err();
             let message = refused.to_string();
             assert!(message.contains("1970-01-01T00:01:40Z"), "{message}");
             assert!(message.contains(advice) && !message.contains("hush"), "{message}");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_the_accounts_if_it_says_so_in_every_way() {
+    fn secret_without_any_of_its_marks_is_refused() {
         let account = serde_json::from_value(json!({
             "apiVersion": "authentication.open-cluster-management.io/v1beta1", "kind": "ManagedServiceAccount",
             "metadata": { "name": "a", "namespace": "c1", "uid": "u1" }, "spec": { "rotation": {} },
@@ -225,7 +225,7 @@ mod tests {
         let of = |label: &str, version: &str, kind: &str, uid: &str| {
             let owner = json!({ "apiVersion": version, "kind": kind, "name": "a", "uid": uid });
             let metadata: Value = json!({ "labels": { LABEL_MANAGED: label }, "ownerReferences": [owner] });
-            is_of(
+            belongs_to(
                 &serde_json::from_value(json!({ "metadata": metadata })).unwrap(),
                 &account,
             )

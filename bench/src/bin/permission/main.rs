@@ -26,7 +26,7 @@ use writ_api::{cluster::ManagedCluster, rbac::ClusterPermission, work::ManifestW
 use writ_bench::trace::Trace;
 use writ_controller::{condition, health::Health};
 use writ_fleet::cluster::{client, install_crds};
-use writ_hub::cluster_permission::names;
+use writ_hub::cluster_permission::naming;
 use writ_testenv::{ControlPlane, Options};
 
 use ask::{Asker, From};
@@ -151,7 +151,7 @@ async fn latency(rounds: usize) -> Result<Vec<String>> {
                 .map(drop)
         };
         grant.push(asker.timed(From::Accepted, &user, true, create).await?);
-        let name = names::work(&settled(&permissions, &user).await?, 1);
+        let name = naming::work(&settled(&permissions, &user).await?, 1);
         if tell {
             trace.tell("the last grant", grant, began);
         }

@@ -14,13 +14,13 @@ use kube::{
     config::Cluster,
     runtime::watcher,
 };
-use rand::RngExt;
 use writ_api::addon::ManagedClusterAddOn;
 use writ_controller::{
     Error,
     backoff::{Backoff, jitter},
     clock::Clock,
     error::Context as _,
+    renewal,
     watching::{Mirror, events},
     write,
 };
@@ -125,7 +125,6 @@ async fn keep(context: &Context, hub: &Cluster, wanted: &Registration) {
     let mut watched = events(write::namespaced(&context.spoke, &wanted.namespace), one);
     let mut secrets: Mirror<Secret> = Mirror::default();
     let mut pauses = pauses();
-    let part = rand::rng().random_range(0.7..=0.8);
     let clock = Clock::System;
     // A Secret that somebody breaks again and again must not make the hub sign in a loop.
     let mut not_before = clock.now();
@@ -144,7 +143,8 @@ async fn keep(context: &Context, hub: &Cluster, wanted: &Registration) {
             continue;
         }
         let secret = secrets.iter().next().map(|(_, secret)| secret);
-        let renew_at = wanted.life(hub, secret).map(|life| life.renew_at(part));
+        let life = wanted.life(hub, secret);
+        let renew_at = life.map(|life| renewal::renew_at(life.from, life.until, &wanted.user));
         let due = renew_at.unwrap_or(not_before).max(not_before);
         if clock.now() < due {
             wake = Some(due);

@@ -44,11 +44,11 @@ use writ_controller::{
 use writ_process::crds;
 
 use super::{
-    live::{self, Live},
     object::Object,
+    observe::{Followed, Key, Known},
+    ownership::{self, Live},
     plan::{self, Active, Kind, Step, WRITER},
     status::{self, Outcome},
-    watches::{Followed, Key, Known},
 };
 use crate::{Context, MANAGER};
 
@@ -287,13 +287,13 @@ impl Worker {
     /// Whether one of the works that an object says it belongs to says so, too.
     async fn confirmed(&self, object: &Object) -> Result<bool, Error> {
         let api: Api<AppliedManifestWork> = Api::all(self.context.spoke.clone());
-        for owner in live::works(object) {
+        for owner in ownership::works(object) {
             let record = match api.get_opt(&owner.name).await {
                 // Where the kind is not known there are no works.
                 Err(error) if status_code(&error) == Some(404) => None,
                 record => record.context(|| format!("read AppliedManifestWork {}", owner.name))?,
             };
-            if record.is_some_and(|record| live::confirms(&record, object)) {
+            if record.is_some_and(|record| ownership::confirms(&record, object)) {
                 return Ok(true);
             }
         }
@@ -307,7 +307,7 @@ impl Worker {
             Step::Create(Object::Role(role)) => create(&roles, role.as_ref()).await,
             Step::Create(Object::RoleBinding(binding)) => {
                 // A work may be about to make it again, with another role.
-                let _nobody_replaces = self.context.replacements.read().await;
+                let _nobody_replaces = self.context.recreate_lock.read().await;
                 create(&bindings, binding.as_ref()).await
             }
             // What our field manager says counts, and nobody else has a say in what goes.
@@ -318,7 +318,7 @@ impl Worker {
                 change(&bindings, binding.as_ref()).await
             }
             Step::Replace { to, was } => {
-                let _alone = self.context.replacements.write().await;
+                let _alone = self.context.recreate_lock.write().await;
                 match was {
                     // Only that: a work may have made its own while this one waited for its turn.
                     Some(was) => write::delete_as_seen(&bindings, was.as_ref()).await?,
@@ -338,7 +338,7 @@ impl Worker {
 
     /// The grant is gone that would report it, and so may be the permission: its work on the hub is told.
     async fn tell(&self, object: &Object, why: &str) {
-        let Some(work) = live::former_work(object) else {
+        let Some(work) = ownership::former_work(object) else {
             return;
         };
         let meta = object.meta();
@@ -374,7 +374,7 @@ impl Worker {
         let grant = &state.grants.get(name)?.grant;
         let mut objects = state.objects.values().flat_map(BTreeMap::values);
         let going = grant.metadata.deletion_timestamp.is_some();
-        (going && !objects.any(|live| live::made_by(grant, live))).then(|| grant.clone())
+        (going && !objects.any(|live| ownership::made_by(grant, live))).then(|| grant.clone())
     }
 
     /// Everything that a grant made is gone, so it may go. The garbage collector would say so as well, but does not look at

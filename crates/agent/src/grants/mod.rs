@@ -15,14 +15,14 @@
 //! * A Role that a permission defines and cannot have in a namespace is not bound there: it would grant what others wrote.
 //! * A grant that is deleted in the foreground goes when the last of what it made is gone.
 //!
-//! `live` knows whose an object is, [`plan`] decides for one namespace, [`status`] says what a grant reports, [`controller`] watches and writes differences.
+//! [`ownership`] knows whose an object is, [`plan`] decides for one namespace, [`status`] says what a grant reports, [`controller`] watches and writes differences.
 
 pub mod controller;
-mod live;
 mod object;
+mod observe;
+mod ownership;
 pub mod plan;
 pub mod status;
-mod watches;
 
 #[cfg(test)]
 mod tests;

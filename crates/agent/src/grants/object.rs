@@ -9,7 +9,7 @@ use k8s_openapi::{
 use writ_api::writ::GRANTED_LABEL;
 
 use super::plan::{Kind, granted_label};
-use crate::work::apply::is_grant;
+use crate::work::is_grant;
 
 /// A Role or RoleBinding as it shall be.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,10 +15,10 @@ use writ_api::writ::{
 };
 
 use super::{
-    live::{Live, delivers, work_names},
     object::Object,
+    ownership::{Live, delivers, work_names},
 };
-use crate::work::apply::is_grant;
+use crate::work::is_grant;
 
 /// The API group of roles.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use writ_api::writ::NamespaceGrant;
 
 use super::{
-    live::{self, Live},
     object::Object,
+    observe::{Followed as _, Key, State},
+    ownership::{self, Live},
     plan::{self, Active, Kind, Step},
     status::{self, Outcome},
-    watches::{Followed as _, Key, State},
 };
 
 fn grant(name: &str, spec: &Value) -> Active {
@@ -327,7 +327,7 @@ fn what_a_finalizer_keeps_grants_nothing_and_is_told() {
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);
     let made = Object::Role(Box::new(role(&mut live).clone()));
-    assert_eq!(live::former_work(&made).as_deref(), Some("p-abcde"));
+    assert_eq!(ownership::former_work(&made).as_deref(), Some("p-abcde"));
     // Wanted again: it gets its content back.
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);

@@ -31,8 +31,8 @@ use writ_controller::{
 };
 
 use super::{
-    alive,
-    pace::Pace,
+    api_health,
+    heartbeat::Pace,
     plan::{self, Facts},
 };
 use crate::{Context, MANAGER, work::hub_hash};
@@ -188,7 +188,7 @@ impl State {
             .and_then(|seconds| u64::try_from(seconds).ok())
             .filter(|seconds| *seconds > 0)
             .map_or(Duration::from_mins(1), Duration::from_secs);
-        match alive::ask(&self.context.spoke).await {
+        match api_health::ask(&self.context.spoke).await {
             Ok(()) => {
                 self.failing_since = None;
                 self.facts.unwell = None;

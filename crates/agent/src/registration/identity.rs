@@ -95,15 +95,6 @@ pub struct Lifetime {
     pub until: Timestamp,
 }
 
-impl Lifetime {
-    /// When to renew: after a part of the life between 70 and 80 %, so that a fleet does not renew in step.
-    pub fn renew_at(self, part: f64) -> Timestamp {
-        let life = self.until.duration_since(self.from);
-        let wait = life.mul_f64(part.clamp(0.7, 0.8));
-        self.from.checked_add(wait).unwrap_or(self.until)
-    }
-}
-
 /// Whom a certificate is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {

@@ -10,7 +10,6 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
-use rand::RngExt;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use writ_api::cluster::{
@@ -23,15 +22,15 @@ use writ_controller::{
     clock::Clock,
     condition,
     error::Context as _,
-    watching,
+    renewal, watching,
 };
 use writ_process::token;
 
 use super::{
     certificate,
     identity::{self, Lifetime},
+    identity_check::{is_refused, noticed, refused},
     plan,
-    refused::{is_refused, noticed, refused},
     store::{self, Kept, PendingRequest, Store, auth_of},
 };
 
@@ -224,7 +223,7 @@ async fn renew(joining: &Joining, config: &Kubeconfig, hub: &Client) {
         return std::future::pending().await;
     };
     let clock = joining.clock;
-    let renew_at = lifetime.renew_at(rand::rng().random_range(0.7..=0.8));
+    let renew_at = renewal::renew_at(lifetime.from, lifetime.until, &joining.cluster);
     // Clocks that disagree must not make the agent ask in a loop.
     tokio::time::sleep(jitter(BETWEEN_RENEWALS)).await;
     while clock.now() < renew_at {

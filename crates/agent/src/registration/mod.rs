@@ -9,14 +9,14 @@
 //! It makes the namespaces that the sets of the cluster ask for, and says of each whether it is there.
 //! Labels that the agent was told to set are set with its own identity; a refusal is a condition of the cluster.
 
-mod alive;
+mod api_health;
 pub(crate) mod certificate;
 mod controller;
+mod heartbeat;
 pub mod identity;
+mod identity_check;
 mod join;
-mod pace;
 pub mod plan;
-mod refused;
 pub mod store;
 #[cfg(test)]
 mod tests;

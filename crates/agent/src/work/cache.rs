@@ -14,10 +14,7 @@ use writ_controller::{
     packed::{pack, unpack},
 };
 
-/// A resource version as a number; servers count upwards, so a larger one is newer.
-pub fn version(text: Option<&str>) -> u64 {
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
-}
+use super::drift::resource_version;
 
 struct Entry {
     version: u64,
@@ -58,7 +55,7 @@ impl<K: Resource + Serialize + DeserializeOwned> Cache<K> {
     /// The same for what is left of an object that cannot be understood, and why it cannot.
     pub fn put_with(&self, object: &K, problem: Option<&str>) -> Result<bool, Error> {
         let mut new = Entry {
-            version: version(object.resource_version().as_deref()),
+            version: resource_version(object.resource_version().as_deref()),
             uid: object.uid().unwrap_or_default().into(),
             generation: object.meta().generation,
             since: Instant::now(),

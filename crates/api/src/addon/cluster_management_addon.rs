@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DefaultConfigReference, InstallProgression};
+use super::{AddOnConfig, AddOnMeta, ConfigCoordinates, DefaultConfigReference, InstallProgression};
 use crate::work::RolloutStrategy;
 
 /// What an add-on is and where it shall be installed.
@@ -34,37 +34,10 @@ pub struct ClusterManagementAddOnSpec {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "resource"]))]
     pub supported_configs: Vec<SupportedConfig>,
-    /// Where it is installed: on the clusters of placements, or only where somebody says so.
+    /// Where it is installed: on the clusters of placements, or only where a ManagedClusterAddOn is created by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"type": "Manual"}))]
     pub install_strategy: Option<InstallStrategy>,
-}
-
-/// What people read about an add-on.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct AddOnMeta {
-    /// The name to show.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub display_name: String,
-    /// What it is for.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub description: String,
-}
-
-/// A kind that configures an add-on, in the older way.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ConfigCoordinates {
-    /// The definition's name.
-    #[serde(rename = "crdName", skip_serializing_if = "String::is_empty")]
-    pub crd_name: String,
-    /// The object's name.
-    #[serde(rename = "crName", skip_serializing_if = "String::is_empty")]
-    pub cr_name: String,
-    /// The generation of the object that was last seen.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_observed_generation: Option<i64>,
 }
 
 /// A kind that may configure an add-on.
@@ -77,7 +50,7 @@ pub struct SupportedConfig {
     /// Its resource name, in the plural.
     #[schemars(length(min = 1))]
     pub resource: String,
-    /// The object that holds where nobody names another.
+    /// The object that is used unless another one is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_config: Option<ConfigReferent>,
 }
@@ -98,7 +71,7 @@ pub struct ConfigReferent {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstallStrategy {
-    /// `Manual` (somebody creates each ManagedClusterAddOn) or `Placements`.
+    /// `Manual` (each ManagedClusterAddOn is created by hand) or `Placements`.
     #[serde(rename = "type", default = "manual")]
     #[schemars(regex(pattern = r"^(Manual|Placements)$"))]
     pub type_: String,
@@ -120,7 +93,7 @@ pub struct PlacementStrategy {
     pub name: String,
     /// The configuration on those clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub configs: Vec<super::AddOnConfig>,
+    pub configs: Vec<AddOnConfig>,
     /// How changes reach those clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"type": "All"}))]

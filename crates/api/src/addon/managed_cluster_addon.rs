@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AddOnMeta, ConfigCoordinates, ConfigKind, ConfigReference, RelatedObject};
+use super::{AddOnConfig, AddOnMeta, ConfigCoordinates, ConfigKind, ConfigReference, RelatedObject};
 
 /// How an add-on is installed on one cluster.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -55,24 +55,6 @@ impl ManagedClusterAddOn {
             .or(Some(self.spec.install_namespace.as_str()).filter(|namespace| !namespace.is_empty()))
             .unwrap_or(super::DEFAULT_INSTALL_NAMESPACE)
     }
-}
-
-/// An object that configures an add-on.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct AddOnConfig {
-    /// Its API group.
-    #[serde(default)]
-    pub group: String,
-    /// Its resource name, in the plural.
-    #[schemars(length(min = 1))]
-    pub resource: String,
-    /// Its namespace; none means that it has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Its name.
-    #[schemars(length(min = 1))]
-    pub name: String,
 }
 
 /// What is true of an add-on on one cluster.

@@ -1,18 +1,18 @@
 //! `addon.open-cluster-management.io`: add-ons and where they run.
 
 pub mod cluster_management_addon;
+pub mod config;
 pub mod managed_cluster_addon;
 pub mod reports;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-pub use cluster_management_addon::{
-    AddOnMeta, ClusterManagementAddOn, ClusterManagementAddOnSpec, ConfigCoordinates, InstallStrategy,
-};
+pub use cluster_management_addon::{ClusterManagementAddOn, ClusterManagementAddOnSpec, InstallStrategy};
+pub use config::{AddOnConfig, AddOnMeta, ConfigCoordinates};
 pub use managed_cluster_addon::{
-    AddOnConfig, HealthCheck, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus,
-    Registration, RegistrationSubject,
+    HealthCheck, ManagedClusterAddOn, ManagedClusterAddOnSpec, ManagedClusterAddOnStatus, Registration,
+    RegistrationSubject,
 };
 pub use reports::{
     ConfigAsOf, ConfigKind, ConfigReference, DefaultConfigReference, InstallConfigReference,

@@ -81,7 +81,7 @@ pub struct ManagedServiceAccountStatus {
     /// The Secret that holds the token. It changes with every new token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_secret_ref: Option<SecretRef>,
-    /// A digest of what the agent put into the Secret, to notice when somebody changes it.
+    /// A digest of what the agent put into the Secret, to notice changes by others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_digest: Option<String>,
     /// In a cluster-set namespace: how many clusters have the account.
@@ -90,7 +90,7 @@ pub struct ManagedServiceAccountStatus {
 }
 
 impl ManagedServiceAccountStatus {
-    /// What the agent says, if the ServiceAccount of the account's name is somebody else's. No change of the account's
+    /// The agent's message, if a ServiceAccount of the account's name exists that belongs to another owner. No change of the account's
     /// spec makes it its own, so it does not matter of which generation this is.
     pub fn not_own(&self) -> Option<&Condition> {
         self.conditions.iter().find(|said| {

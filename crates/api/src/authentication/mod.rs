@@ -52,7 +52,7 @@ pub const ANNOTATION_REPAIR: &str = "authentication.writ.dev/repair";
 /// On a ManagedServiceAccount: why the hub does not let its agent write the Secret.
 pub const ANNOTATION_REFUSED: &str = "authentication.writ.dev/refused";
 
-/// On the agent's Role: where others reach the cluster's API server, as its ManagedCluster says; empty if nobody knows.
+/// On the agent's Role: the external address of the cluster's API server according to its ManagedCluster; empty if unknown.
 pub const ANNOTATION_API_SERVER_URL: &str = "authentication.writ.dev/api-server-url";
 
 /// On the agent's Role: the CA to be used with that address, in base64, as its ManagedCluster says; empty if it is the cluster's own.

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// This kind has no spec: whoever measures writes the status.
+/// This kind has no spec: the program that measures writes the status.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[kube(
     group = "cluster.open-cluster-management.io",
@@ -26,7 +26,7 @@ pub struct AddOnPlacementScoreSpec {}
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct AddOnPlacementScoreStatus {
-    /// What whoever measures has to say.
+    /// Conditions of the program that measures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

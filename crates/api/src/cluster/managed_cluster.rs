@@ -186,7 +186,7 @@ pub struct ReportedNamespace {
 }
 
 impl ManagedCluster {
-    /// Whether our own agent runs this controller there, as its claim says; nobody knows before it has.
+    /// Whether our own agent runs this controller there, according to its claim; `None` before it has one.
     pub fn agent_runs(&self, controller: &str) -> Option<bool> {
         let mut claims = self.status.iter().flat_map(|status| &status.cluster_claims);
         let claim = claims.find(|claim| claim.name == CLAIM_AGENT)?;

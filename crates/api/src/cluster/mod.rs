@@ -27,7 +27,7 @@ pub const GROUP: &str = "cluster.open-cluster-management.io";
 pub const CLUSTER_SET_LABEL: &str = "cluster.open-cluster-management.io/clusterset";
 /// The label that names the cluster on everything that the hub keeps for it.
 pub const CLUSTER_NAME_LABEL: &str = "open-cluster-management.io/cluster-name";
-/// The set that a cluster is in when nobody said otherwise.
+/// The set of clusters without a label for another one.
 pub const DEFAULT_SET: &str = "default";
 /// The set of all clusters.
 pub const GLOBAL_SET: &str = "global";

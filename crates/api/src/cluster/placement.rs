@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::managed_cluster::TaintEffect;
 use crate::NumberOrText;
 
-/// The annotation that tells the scheduler to leave a placement to somebody else, with value `true`.
+/// The annotation that makes the scheduler ignore a placement, with value `true`.
 pub const SCHEDULING_DISABLE_ANNOTATION: &str =
     "cluster.open-cluster-management.io/experimental-scheduling-disable";
 /// Condition: as many clusters were found as were asked for.

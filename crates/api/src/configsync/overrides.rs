@@ -88,7 +88,7 @@ pub enum NamespaceStrategy {
     /// The reconciler makes them.
     #[default]
     Implicit,
-    /// Nobody: the source declares them, or they are there.
+    /// None is created: the source declares them, or they exist already.
     Explicit,
 }
 

@@ -15,6 +15,8 @@ pub const MANAGED_SERVICE_ACCOUNT_GROUP: &str = "authentication.open-cluster-man
 pub const MANAGED_SERVICE_ACCOUNT_KIND: &str = "ManagedServiceAccount";
 /// The API group of roles, and of User and Group subjects.
 pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// The condition of a permission while the agent has something to do.
+pub const CONDITION_PENDING: &str = "Pending";
 
 /// The wanted RBAC of one managed cluster. Everything without a name of its own gets the permission's name.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -195,7 +197,8 @@ pub struct HubRoleRef {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPermissionStatus {
     /// `Ready` sums up; `Validation`, `SubjectPresent`, `RBACManifestWorkCreated`, `AppliedRBACManifestWork`,
-    /// `ValidateRolesExist` and `ValidateClusterRolesExist` tell the steps.
+    /// `ValidateRolesExist` and `ValidateClusterRolesExist` tell the steps. `Pending` is there, and `True`, while the agent has
+    /// something to do; its `lastTransitionTime` says since when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 

@@ -15,8 +15,8 @@ pub const ON_CONFLICT_REFUSE: &str = "refuse";
 /// On a manifest that binds a role, or a NamespaceGrant that does: whose role that is.
 pub const BOUND_ROLE_ANNOTATION: &str = "work.writ.dev/bound-role";
 
-/// The value of [`BOUND_ROLE_ANNOTATION`] for a role of the same ClusterPermission: it is not bound where somebody else has
-/// one of its name.
+/// The value of [`BOUND_ROLE_ANNOTATION`] for a role of the same ClusterPermission: it is not bound on clusters
+/// where a role of its name belongs to another owner.
 pub const BOUND_ROLE_OWN: &str = "own";
 
 /// On a ClusterPermission, with the value `true`: objects of its names that exist already are taken over.

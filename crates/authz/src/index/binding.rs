@@ -24,9 +24,9 @@ pub(crate) struct Party {
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
     pub(crate) id: Id,
-    /// The role referred to; nothing where the reference can never resolve.
+    /// The role referred to; `None` if the reference can never resolve.
     pub(crate) role: Option<Id>,
-    /// Kind as written, and the user or group name that it stands for. Subjects that match nobody are left out.
+    /// Kind as written, and the user or group name that it stands for. Subjects that match no user are left out.
     pub(crate) subjects: Box<[(SubjectKind, Name)]>,
 }
 

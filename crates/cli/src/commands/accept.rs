@@ -1,4 +1,4 @@
-//! `writ accept`: somebody who may lets a cluster in.
+//! `writ accept`: an administrator lets a cluster join.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use kube::{Client, config::AuthInfo};
 use serde::Serialize;
 use writ_agent::registration::identity;
 use writ_controller::backoff::Backoff;
-use writ_hub::registration::people::{self, Accepted, Pending};
+use writ_hub::registration::operator_actions::{self, Accepted, Pending};
 use writ_process::private;
 
 use crate::{
@@ -65,15 +65,15 @@ impl From<Pending> for Request {
     }
 }
 
-/// How long the first token lives: time enough to carry it to the cluster.
+/// How long the first token is valid: enough to carry it to the cluster.
 const FIRST_TOKEN_SECONDS: i64 = 3600;
 
 impl Accept {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        let accepted = people::accept(&client, &self.name, self.csr.as_deref()).await?;
+        let accepted = operator_actions::accept(&client, &self.name, self.csr.as_deref()).await?;
         let (text, code, requests) = match accepted {
-            // The token that is handed over lets an agent in, and no request does.
+            // With the token driver the token lets the agent in; there is no certificate request.
             Accepted::Waiting | Accepted::Again(_) if self.hub_kubeconfig_out.is_some() => (
                 format!("{} is accepted", self.name),
                 ExitCode::SUCCESS,
@@ -156,9 +156,9 @@ impl Accept {
         let token = tokio::time::timeout(Duration::from_secs(30), async {
             let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
             loop {
-                match people::first_token(client, &self.name, FIRST_TOKEN_SECONDS).await {
+                match operator_actions::first_token(client, &self.name, FIRST_TOKEN_SECONDS).await {
                     Err(error) if error.is_code(404) => {
-                        people::until_account(client, &self.name, &mut pauses).await;
+                        operator_actions::until_account(client, &self.name, &mut pauses).await;
                     }
                     answer => return answer,
                 }

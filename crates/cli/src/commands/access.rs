@@ -8,14 +8,14 @@ use serde::Serialize;
 use writ_authz::{Explanation, Identity, Index, Missing, ObjectName, Subject, SubjectKind};
 
 use crate::{
+    access_question::{self, Question, Resolved, Who, parse_subject},
+    cluster_choice::{self, Choice},
     connect::Connection,
-    fleet::{self, Choice},
     output::{self, Format},
-    progress,
-    question::{self, Question, Resolved, Who, subject},
+    terminal,
 };
 
-/// The flags that the three questions share.
+/// The flags of all three commands.
 #[derive(Debug, Args)]
 struct Asked {
     #[command(flatten)]
@@ -29,11 +29,11 @@ struct Asked {
     output: Format,
 }
 
-/// What is known about one cluster: the question and the subject as it understands them, and its RBAC.
+/// The question and the subject resolved on one cluster, and the RBAC of that cluster.
 type Known = (Resolved, Identity, Index);
 
 impl Asked {
-    /// Reads the RBAC of every chosen cluster: what is known, and what to fail with in the end if one could not be
+    /// Reads the RBAC of every chosen cluster. Returns the results, and the error to end with if some clusters could not be
     /// read.
     async fn ask(&self, who: &Who) -> Result<(Vec<(String, Known)>, Option<Error>)> {
         if let (Who::Account(name), false) = (who, self.choice.is_named()) {
@@ -41,13 +41,13 @@ impl Asked {
                 "account:{name} is an account of managed clusters: name one with --cluster, or ask --all; where it lives it is serviceaccount:NAMESPACE/{name}"
             );
         }
-        let chosen = fleet::choose(&self.connection, &self.choice).await?;
-        let bar = progress::spinner(format!("reading the roles of {} clusters", chosen.len()));
-        let answers = fleet::ask(chosen, |cluster, client| async move {
+        let chosen = cluster_choice::choose(&self.connection, &self.choice).await?;
+        let bar = terminal::spinner(format!("reading the roles of {} clusters", chosen.len()));
+        let answers = cluster_choice::ask(chosen, |cluster, client| async move {
             tokio::try_join!(
                 self.question.resolve(&client),
                 self.identity(who, &cluster),
-                question::index(&client)
+                access_question::read_rbac(&client)
             )
         })
         .await;
@@ -55,13 +55,13 @@ impl Asked {
         answers
     }
 
-    /// Who that is on this cluster.
+    /// The identity of a subject on this cluster.
     async fn identity(&self, who: &Who, cluster: &str) -> Result<Identity> {
         match who {
             Who::Known(identity) => Ok(identity.clone()),
             Who::Account(name) => {
                 let hub = self.connection.client().await?;
-                let namespace = fleet::account_namespace(&hub, cluster).await?;
+                let namespace = cluster_choice::account_namespace(&hub, cluster).await?;
                 Ok(Identity::service_account(&namespace, name))
             }
         }
@@ -90,7 +90,7 @@ struct Verdict {
 
 impl CanI {
     pub async fn run(self) -> Result<ExitCode> {
-        let who = subject(&self.subject)?;
+        let who = parse_subject(&self.subject)?;
         if self.asked.output == Format::Name && !self.asked.choice.is_named() {
             bail!(
                 "-o name prints the managed clusters where it is allowed: name one with --cluster, or ask --all"
@@ -103,13 +103,13 @@ impl CanI {
             verdicts.push(Verdict {
                 cluster,
                 allowed: explanation.allowed,
-                because: short(&explanation),
+                because: summarize(&explanation),
             });
         }
         if self.asked.output == Format::Name {
             let allowed = verdicts.iter().filter(|v| v.allowed);
             output::names(allowed.map(|v| output::cluster(&v.cluster)));
-            return missing.map_or_else(|| Ok(exit(&verdicts)), Err);
+            return missing.map_or_else(|| Ok(exit_code(&verdicts)), Err);
         }
         output::value(self.asked.output, &verdicts, || {
             let rows: Vec<_> = verdicts
@@ -124,12 +124,12 @@ impl CanI {
                 .collect();
             output::table(&["CLUSTER", "ALLOWED", "BECAUSE"], &rows)
         })?;
-        missing.map_or_else(|| Ok(exit(&verdicts)), Err)
+        missing.map_or_else(|| Ok(exit_code(&verdicts)), Err)
     }
 }
 
-/// Allowed everywhere, or not. No answer is no yes.
-fn exit(verdicts: &[Verdict]) -> ExitCode {
+/// The exit code: success only if it is allowed on every cluster, and at least one answered.
+fn exit_code(verdicts: &[Verdict]) -> ExitCode {
     if !verdicts.is_empty() && verdicts.iter().all(|v| v.allowed) {
         ExitCode::SUCCESS
     } else {
@@ -157,11 +157,11 @@ struct HolderOn {
 impl WhoCan {
     pub async fn run(self) -> Result<ExitCode> {
         let mut holders = Vec::new();
-        let nobody = Who::Known(Identity::user(""));
-        let (answers, missing) = self.asked.ask(&nobody).await?;
+        let any = Who::Known(Identity::user(""));
+        let (answers, missing) = self.asked.ask(&any).await?;
         for (cluster, (question, _, index)) in answers {
             for mut holder in index.who_can(&question.attributes()) {
-                holder.chains = once(holder.chains);
+                holder.chains = deduplicate(holder.chains);
                 let cluster = cluster.clone();
                 holders.push(HolderOn { cluster, holder });
             }
@@ -213,7 +213,7 @@ struct ExplanationOn {
 
 impl Why {
     pub async fn run(self) -> Result<ExitCode> {
-        let who = subject(&self.subject)?;
+        let who = parse_subject(&self.subject)?;
         let (mut all, mut text) = (Vec::new(), String::new());
         let (answers, missing) = self.asked.ask(&who).await?;
         for (cluster, (question, who, index)) in answers {
@@ -225,7 +225,7 @@ impl Why {
                     self.subject,
                     question.describe()
                 ),
-                long(&explanation),
+                explanation_text(&explanation),
             ]);
             all.push(ExplanationOn { cluster, explanation });
         }
@@ -243,15 +243,15 @@ impl Why {
     }
 }
 
-/// The explanation, each chain once: a rule of an aggregated role is found in the role and in its source.
+/// The explanation without duplicate chains: a rule of an aggregated role is found in the role and in its source.
 fn explain(index: &Index, who: &Identity, question: &Resolved) -> Explanation {
     let mut explanation = index.explain(&who.user, &who.groups, &question.attributes());
-    explanation.chains = once(explanation.chains);
-    explanation.nearest = once(explanation.nearest);
+    explanation.chains = deduplicate(explanation.chains);
+    explanation.nearest = deduplicate(explanation.nearest);
     explanation
 }
 
-fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+fn deduplicate<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     let mut kept = Vec::with_capacity(all.len());
     for one in all {
         if !kept.contains(&one) {
@@ -261,7 +261,7 @@ fn once<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     kept
 }
 
-/// A subject as `--as` takes it.
+/// A subject in the form of `--as`.
 fn as_flag(subject: &Subject) -> String {
     match (subject.kind, &subject.namespace) {
         (SubjectKind::Group, _) => format!("group:{}", subject.name),
@@ -279,7 +279,7 @@ fn binding_name(binding: &ObjectName) -> String {
 }
 
 /// One line for a table.
-fn short(explanation: &Explanation) -> String {
+fn summarize(explanation: &Explanation) -> String {
     if explanation.superuser {
         return "member of system:masters".into();
     }
@@ -289,15 +289,19 @@ fn short(explanation: &Explanation) -> String {
             format!(
                 "nearest: {} lacks {}",
                 near.chain.role,
-                near.missing.iter().map(lacks).collect::<Vec<_>>().join(", ")
+                near.missing
+                    .iter()
+                    .map(missing_part)
+                    .collect::<Vec<_>>()
+                    .join(", ")
             )
         }
-        (None, None) => "no rule comes near".into(),
+        (None, None) => "no rule matches even in part".into(),
     }
 }
 
-/// The whole story.
-fn long(explanation: &Explanation) -> String {
+/// The whole explanation, indented.
+fn explanation_text(explanation: &Explanation) -> String {
     let mut lines = Vec::new();
     if explanation.superuser {
         lines.push("Members of system:masters may do everything.".to_owned());
@@ -313,7 +317,7 @@ fn long(explanation: &Explanation) -> String {
         lines.push(format!("  rule: {}", writ_authz::describe(&chain.rule)));
     }
     for near in &explanation.nearest {
-        let missing: Vec<_> = near.missing.iter().map(lacks).collect();
+        let missing: Vec<_> = near.missing.iter().map(missing_part).collect();
         lines.push(format!(
             "nearly: {} binds {} to {}",
             near.chain.binding, near.chain.subject, near.chain.role
@@ -341,7 +345,7 @@ fn long(explanation: &Explanation) -> String {
         .concat()
 }
 
-fn lacks(missing: &Missing) -> String {
+fn missing_part(missing: &Missing) -> String {
     match missing {
         Missing::Verb(verb) => format!("the verb {verb}"),
         Missing::ApiGroup(group) if group.is_empty() => "the core API group".into(),

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{Client, config::Kubeconfig};
 use tokio_util::sync::CancellationToken;
@@ -16,17 +16,17 @@ use writ_agent::{
     registration::{identity, joined_before, keep, store::Store},
 };
 
-use super::join::{HowToJoin, cluster_name};
 use crate::{
     connect::{Connection, self_contained},
-    process::{self, ProcessFlags},
+    daemon::{self, DaemonFlags},
+    flags::{JoinFlags, cluster_name, duration, label},
 };
 
-/// How often a missing bootstrap kubeconfig is looked for.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often to look for a missing bootstrap kubeconfig and for changed files.
+const FILE_CHECK: Duration = Duration::from_secs(1);
 
-/// How often a kubeconfig that somebody else renews is looked at; its credential is renewed hours before it expires.
-const LOOK_FOR_ANOTHER: Duration = Duration::from_secs(20);
+/// How often to reread a kubeconfig that another program renews; it does so hours before the credential expires.
+const KUBECONFIG_CHECK: Duration = Duration::from_secs(20);
 
 /// Run the agent of a managed cluster: it delivers works, expands grants, keeps accounts and their tokens.
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub struct Agent {
     #[arg(long = "cluster-label", value_name = "KEY=VALUE", value_parser = label)]
     cluster_labels: Vec<(String, String)>,
     #[command(flatten)]
-    how: HowToJoin,
+    how: JoinFlags,
     /// The kubeconfig of the managed cluster; default: this pod's own account.
     #[arg(long, value_name = "FILE")]
     spoke_kubeconfig: Option<PathBuf>,
@@ -94,11 +94,11 @@ pub struct Agent {
     #[command(flatten)]
     ocm: OcmFlags,
     #[command(flatten)]
-    process: ProcessFlags,
+    process: DaemonFlags,
 }
 
-/// Flags that deployments of OCM's `work agent` carry. What means nothing here is accepted and has no effect; what would
-/// be missed is refused in words.
+/// Flags of OCM's `work agent`. Those without a meaning here are accepted and ignored; those whose effect would be missed
+/// are refused with the way out.
 #[derive(Debug, Default, Args)]
 struct OcmFlags {
     #[arg(long, hide = true)]
@@ -138,7 +138,7 @@ struct OcmFlags {
 }
 
 impl OcmFlags {
-    /// Refuses what would be missed.
+    /// Refuses flags whose effect would be missed.
     fn check(&self) -> Result<()> {
         if let Some(driver) = self.workload_source_driver.as_deref().filter(|d| *d != "kube") {
             bail!(
@@ -164,7 +164,7 @@ impl OcmFlags {
         Ok(())
     }
 
-    /// Ends the process when one of the files changes: whoever watches over it starts it anew.
+    /// Ends the process when one of the files changes; its supervisor restarts it.
     fn end_with_files(&self, shutdown: &CancellationToken) {
         let (files, shutdown) = (self.terminate_on_files.clone(), shutdown.clone());
         if files.is_empty() {
@@ -175,7 +175,7 @@ impl OcmFlags {
             while digests(&files) == before {
                 tokio::select! {
                     () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(LOOK_AGAIN) => {}
+                    () = tokio::time::sleep(FILE_CHECK) => {}
                 }
             }
             tracing::info!("a file of --terminate-on-files has changed");
@@ -184,7 +184,7 @@ impl OcmFlags {
     }
 }
 
-/// What tells whether files have changed.
+/// Hashes of files, to notice changes.
 fn digests(files: &[PathBuf]) -> Vec<Option<u64>> {
     let digest = |file: &PathBuf| {
         let mut hasher = DefaultHasher::new();
@@ -218,21 +218,21 @@ impl Agent {
                 namespace: self.agent_namespace.clone(),
             },
         };
-        let (health, shutdown) = process::start(&self.process).await?;
+        let (health, shutdown) = daemon::start(&self.process).await?;
         self.ocm.end_with_files(&shutdown);
         let spoke = health.counted("spoke", spoke);
         let known = joined_before(&store, &self.cluster_name).await;
         let start = match (&self.bootstrap_kubeconfig, known, &self.hub_kubeconfig) {
-            (Some(file), Ok(Some(kept)), _) if !file.exists() => Start::Join(Box::new(kept)),
+            (Some(file), Ok(Some(kept)), _) if !file.exists() => HubIdentity::Join(Box::new(kept)),
             (Some(file), ..) => {
-                if !appears(file, &shutdown).await {
+                if !wait_for_file(file, &shutdown).await {
                     return Ok(ExitCode::SUCCESS);
                 }
-                Start::Join(Box::new(at(file).read()?))
+                HubIdentity::Join(Box::new(connection(file).read()?))
             }
-            (None, Ok(Some(kept)), _) => Start::Join(Box::new(kept)),
-            // An identity that was given and not asked for: nothing to renew.
-            (None, _, Some(file)) => Start::With(file.clone()),
+            (None, Ok(Some(kept)), _) => HubIdentity::Join(Box::new(kept)),
+            // A given identity is renewed by its owner.
+            (None, _, Some(file)) => HubIdentity::Given(file.clone()),
             (None, known, None) => bail!(
                 "there is no identity for the hub in Secret {}/{}{}\nrun `writ join` first, or give --bootstrap-kubeconfig or --hub-kubeconfig",
                 self.agent_namespace,
@@ -241,8 +241,8 @@ impl Agent {
             ),
         };
         let hub_config = match &start {
-            Start::Join(config) => Kubeconfig::clone(config),
-            Start::With(file) => at(file).read()?,
+            HubIdentity::Join(config) => Kubeconfig::clone(config),
+            HubIdentity::Given(file) => connection(file).read()?,
         };
         let hub_server = identity::server(&hub_config)
             .map(str::to_owned)
@@ -279,8 +279,8 @@ impl Agent {
             }
         };
         match start {
-            Start::With(file) => with_given(&file, &shutdown, agent).await?,
-            Start::Join(config) => {
+            HubIdentity::Given(file) => run_with_given(&file, &shutdown, agent).await?,
+            HubIdentity::Join(config) => {
                 let joining = self.how.joining(self.cluster_name, *config, store)?;
                 Box::pin(keep(&joining, shutdown, agent)).await?;
             }
@@ -289,30 +289,30 @@ impl Agent {
     }
 }
 
-/// How the agent comes to its identity on the hub.
-enum Start {
-    /// It has one, or gets one, and keeps it renewed.
+/// Where the agent has its identity on the hub from.
+enum HubIdentity {
+    /// It joins, or has joined before, and keeps the identity renewed.
     Join(Box<Kubeconfig>),
-    /// It is given one.
-    With(PathBuf),
+    /// A kubeconfig that another program keeps renewed.
+    Given(PathBuf),
 }
 
-/// Runs `agent` with a kubeconfig that somebody else keeps renewed (a klusterlet does for add-ons), and starts it anew
-/// with each new one.
-async fn with_given<F, Fut>(file: &Path, shutdown: &CancellationToken, mut agent: F) -> Result<()>
+/// Runs `agent` with a kubeconfig that another program keeps renewed (a klusterlet does for add-ons), and restarts it with
+/// each new one.
+async fn run_with_given<F, Fut>(file: &Path, shutdown: &CancellationToken, mut agent: F) -> Result<()>
 where
     F: FnMut(Client, CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), writ_controller::Error>>,
 {
     let mut known = contents(file);
-    let mut hub = at(file).client().await.context("connect to the hub")?;
+    let mut hub = connection(file).client().await.context("connect to the hub")?;
     loop {
         let round = shutdown.child_token();
         let running = agent(hub, round.clone());
         tokio::pin!(running);
         tokio::select! {
             ended = &mut running => return Ok(ended?),
-            (contents, client) = changed(file, &known) => {
+            (contents, client) = wait_for_change(file, &known) => {
                 tracing::info!("the kubeconfig of the hub has changed, starting anew with it");
                 (known, hub) = (contents, client);
                 round.cancel();
@@ -325,24 +325,26 @@ where
     }
 }
 
-/// Returns once a kubeconfig, or a file that it names, is another one than before, and can be used.
-async fn changed(file: &Path, known: &[Vec<u8>]) -> (Vec<Vec<u8>>, Client) {
+/// Returns once a kubeconfig, or a file that it names, has changed and can be used.
+async fn wait_for_change(file: &Path, known: &[Vec<u8>]) -> (Vec<Vec<u8>>, Client) {
     loop {
-        tokio::time::sleep(LOOK_FOR_ANOTHER).await;
+        tokio::time::sleep(KUBECONFIG_CHECK).await;
         let contents = contents(file);
         if contents == known {
             continue;
         }
-        match at(file).client().await {
+        match connection(file).client().await {
             Ok(client) => return (contents, client),
-            Err(error) => tracing::warn!("the kubeconfig of the hub has changed and is of no use: {error:#}"),
+            Err(error) => {
+                tracing::warn!("the kubeconfig of the hub has changed and cannot be used: {error:#}");
+            }
         }
     }
 }
 
-/// The kubeconfig and the files that it names, as they are.
+/// The contents of a kubeconfig and of the files that it names.
 fn contents(file: &Path) -> Vec<Vec<u8>> {
-    let config = at(file).read().unwrap_or_default();
+    let config = connection(file).read().unwrap_or_default();
     let users = config.auth_infos.into_iter().filter_map(|user| user.auth_info);
     let of_users = users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
     let clusters = config.clusters.into_iter().filter_map(|cluster| cluster.cluster);
@@ -354,9 +356,9 @@ fn contents(file: &Path) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Waits for a file: in a pod it is a Secret that somebody may make after the agent was installed. Says whether it is
-/// there; if not, the agent was told to stop.
-async fn appears(file: &Path, shutdown: &CancellationToken) -> bool {
+/// Waits for a file: in a pod it comes from a Secret that may be created after the agent. Returns false if the agent is
+/// stopped before.
+async fn wait_for_file(file: &Path, shutdown: &CancellationToken) -> bool {
     if !file.exists() {
         tracing::warn!(
             "there is no {} to join the hub with, and no identity from before: waiting for it (in a pod: for the Secret \
@@ -367,33 +369,17 @@ async fn appears(file: &Path, shutdown: &CancellationToken) -> bool {
     while !file.exists() {
         tokio::select! {
             () = shutdown.cancelled() => return false,
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(FILE_CHECK) => {}
         }
     }
     true
 }
 
-fn at(file: &Path) -> Connection {
+fn connection(file: &Path) -> Connection {
     Connection {
         kubeconfig: Some(file.to_owned()),
         context: None,
     }
-}
-
-/// A label as people write it.
-fn label(text: &str) -> Result<(String, String)> {
-    text.split_once('=')
-        .filter(|(key, _)| !key.is_empty())
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .ok_or_else(|| anyhow!("{text:?} is not KEY=VALUE"))
-}
-
-/// A duration as Go and people write it: `1h`, `90s`, `1h30m0s`.
-pub fn duration(text: &str) -> Result<Duration> {
-    let parsed: jiff::SignedDuration = text
-        .parse()
-        .map_err(|error| anyhow!("{text:?} is no duration such as 90s or 1h30m: {error}"))?;
-    Duration::try_from(parsed).map_err(|_| anyhow!("{text:?} is negative"))
 }
 
 #[cfg(test)]
@@ -403,7 +389,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewed_credential_is_noticed_and_a_broken_one_is_not_used() {
+    async fn renewed_kubeconfig_is_noticed_and_broken_one_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kubeconfig");
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
@@ -415,7 +401,7 @@ mod tests {
         write("token", "one");
         let known = contents(&file);
         let noticed = async |known: &[Vec<u8>]| {
-            let changed = changed(&file, known);
+            let changed = wait_for_change(&file, known);
             let waited = tokio::time::timeout(Duration::from_mins(5), changed).await;
             waited.ok().map(|(contents, _)| contents)
         };
@@ -438,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_of_ocms_agent_starts_ours() {
+    fn flags_of_ocms_agent_are_accepted() {
         let agent = parse(&[
             "--workload-source-driver=kube",
             "--workload-source-config=/spoke/hub-kubeconfig/kubeconfig",
@@ -469,13 +455,5 @@ mod tests {
             let refusal = parse(&[flag]).ocm.check().unwrap_err().to_string();
             assert!(refusal.contains(words), "{refusal}");
         }
-    }
-
-    #[test]
-    fn durations_are_written_as_go_does() {
-        assert_eq!(duration("1h0m0s").unwrap(), Duration::from_hours(1));
-        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
-        assert!(duration("-1s").unwrap_err().to_string().contains("negative"));
-        assert!(duration("soon").unwrap_err().to_string().contains("no duration"));
     }
 }

@@ -19,7 +19,7 @@ pub struct Completion {
 
 impl Completion {
     pub fn run(self) -> Result<ExitCode> {
-        // Into memory first: the generator panics where its output is closed.
+        // Into memory first: the generator panics if its output is closed.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::Arguments::command(), "writ", &mut script);
         io::stdout().write_all(&script)?;

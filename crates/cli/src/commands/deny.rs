@@ -1,11 +1,11 @@
-//! `writ deny`: a cluster's agent loses every right at once.
+//! `writ deny`: the agent of a cluster loses every right at once.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use writ_hub::registration::people;
+use writ_hub::registration::operator_actions;
 
 use crate::{
     connect::Connection,
@@ -30,7 +30,7 @@ pub struct Deny {
 impl Deny {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        people::deny(&client, &self.name).await?;
+        operator_actions::deny(&client, &self.name).await?;
         let name = &self.name;
         output::value(
             self.output,

@@ -1,4 +1,4 @@
-//! `writ describe`: one object, what is said about it, and what to do next.
+//! `writ describe`: one object, its conditions, reports and events, and what to do next.
 
 use std::process::ExitCode;
 
@@ -17,16 +17,16 @@ use writ_api::cluster::{
 use writ_controller::tolerant::{self, Guarded};
 
 use crate::{
+    cluster_choice::{self, Choice},
     connect::{Connection, explain},
     describe::{self, Condition, Report},
-    fleet::{self, Choice},
     kinds::{self, Kind},
     output::{self, Format},
 };
 
-/// Texts that are longer are cut short for people.
+/// Longer values are shortened in the text form.
 const MAX_TEXT: usize = 200;
-/// How much of them is shown.
+/// How many characters of a shortened value are shown.
 const SHOWN: usize = 40;
 
 /// Show one object: its conditions and events, what each cluster says, what to do next.
@@ -53,19 +53,19 @@ pub struct Describe {
 
 #[derive(Serialize)]
 struct Description {
-    /// Where it is, if that was chosen.
+    /// The managed cluster, if one was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
     object: Value,
     conditions: Vec<Condition>,
     reports: Vec<Report>,
-    events: Vec<Told>,
+    events: Vec<EventLine>,
     next: Vec<String>,
 }
 
 /// An event, in short.
 #[derive(Serialize)]
-struct Told {
+struct EventLine {
     time: String,
     #[serde(rename = "type")]
     type_: String,
@@ -75,7 +75,7 @@ struct Told {
 
 impl Describe {
     pub async fn run(self) -> Result<ExitCode> {
-        let (kind, name) = kinds::of(&self.kind, self.name.as_deref())?;
+        let (kind, name) = kinds::parse(&self.kind, self.name.as_deref())?;
         let name = name.with_context(|| {
             format!(
                 "which one? say `writ describe {} NAME`; `writ get {}` lists them",
@@ -83,16 +83,16 @@ impl Describe {
                 kind.word()
             )
         })?;
-        kind.must_be_there(&self.choice)?;
+        kind.check_location(&self.choice)?;
         let namespace = match &self.namespace {
-            // The context is about the hub, the object is elsewhere.
+            // The namespace of the context is for the hub, but the object is on a managed cluster.
             None if self.choice.is_named() => None,
             None => self.connection.namespace()?,
             named => named.clone(),
         };
-        let chosen = fleet::choose(&self.connection, &self.choice).await?;
+        let chosen = cluster_choice::choose(&self.connection, &self.choice).await?;
         let (asked, kind, namespace) = (&self, &kind, namespace.as_deref());
-        let (found, missing) = fleet::ask(chosen, |cluster, client| async move {
+        let (found, missing) = cluster_choice::ask(chosen, |cluster, client| async move {
             match find(&client, kind, name, namespace).await? {
                 Some(object) => Ok(Some(asked.describe(&client, kind, &cluster, object).await?)),
                 None => Ok(None),
@@ -101,7 +101,7 @@ impl Describe {
         .await?;
         let found: Vec<Description> = found.into_iter().filter_map(|(_, found)| found).collect();
         match (self.output, found.as_slice()) {
-            // That some have no such object is no fault; that a cluster did not answer is said below.
+            // Clusters without the object are no fault; a cluster that did not answer is reported below.
             (_, []) if missing.is_none() => bail!(
                 "there is no {} {name}{}; `writ get {}{}` lists them",
                 kind.resource.kind,
@@ -151,7 +151,7 @@ impl Describe {
     }
 }
 
-/// The object: by its namespace, or the only one of that name in any.
+/// Finds the object in its namespace, or the only one of that name in any namespace.
 async fn find(
     client: &Client,
     kind: &Kind,
@@ -179,7 +179,7 @@ async fn find(
         }
     };
     match api.get(name).await {
-        // The object is not there, in contrast to its kind.
+        // The object does not exist, while its kind is served.
         Err(kube::Error::Api(status)) if is_absent(&status, name) => Ok(None),
         answer => Ok(Some(answer.map_err(|e| explain(&what, &e))?)),
     }
@@ -190,7 +190,7 @@ fn is_absent(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && details.is_some_and(|details| details.name == name)
 }
 
-/// What other objects say about clusters: the members of a set, the decisions of a placement.
+/// Reports from other objects: the members of a set, the decisions of a placement.
 async fn related(client: &Client, word: &str, object: &Value) -> Result<Vec<Report>> {
     let all = ListParams::default();
     let found = match word {
@@ -210,28 +210,28 @@ async fn related(client: &Client, word: &str, object: &Value) -> Result<Vec<Repo
         _ => return Ok(Vec::new()),
     };
     match found {
-        // Who may not read them still gets the rest.
+        // Without the right to read them the rest is still shown.
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(Vec::new()),
         found => found.map_err(|e| explain("read what belongs to it", &e)),
     }
 }
 
-/// The events about an object, the oldest first; those of cluster-scoped ones are in `default`.
-async fn events(client: &Client, object: &DynamicObject) -> Result<Vec<Told>> {
+/// The events about an object, the oldest first. Those about cluster-scoped objects are in `default`.
+async fn events(client: &Client, object: &DynamicObject) -> Result<Vec<EventLine>> {
     let namespace = object.namespace().unwrap_or_else(|| "default".into());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
     let uid = object.uid();
     let list = match api.list(&ListParams::default()).await {
         Ok(list) => list,
-        // Who may not read events still gets the rest.
+        // Without the right to read events the rest is still shown.
         Err(kube::Error::Api(status)) if status.code == 403 => return Ok(Vec::new()),
         Err(error) => return Err(explain("read the events", &error)),
     };
-    let mut told: Vec<Told> = list
+    let mut lines: Vec<EventLine> = list
         .items
         .into_iter()
         .filter(|event| event.involved_object.uid == uid)
-        .map(|event| Told {
+        .map(|event| EventLine {
             time: event
                 .last_timestamp
                 .map(|time| time.0.to_string())
@@ -242,8 +242,8 @@ async fn events(client: &Client, object: &DynamicObject) -> Result<Vec<Told>> {
             message: event.message.unwrap_or_default(),
         })
         .collect();
-    told.sort_by(|a, b| a.time.cmp(&b.time));
-    Ok(told)
+    lines.sort_by(|a, b| a.time.cmp(&b.time));
+    Ok(lines)
 }
 
 impl Description {
@@ -292,7 +292,7 @@ impl Description {
             &["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"],
             conditions.collect(),
         );
-        section("Conditions", or(conditions, "none yet"));
+        section("Conditions", unless_empty(conditions, "none yet"));
         let reports = self
             .reports
             .iter()
@@ -315,12 +315,12 @@ impl Description {
         );
         section(
             "What to do next",
-            or(self.next.clone(), "nothing: all is as wanted"),
+            unless_empty(self.next.clone(), "Nothing to do."),
         );
         lines.join("\n")
     }
 
-    /// What and where.
+    /// The kind, name, namespace, cluster and labels.
     fn head(&self) -> Vec<String> {
         let heads = [
             ("Kind", "/kind"),
@@ -346,7 +346,7 @@ impl Description {
     }
 }
 
-/// Certificates and the like, which nobody reads, would take the screen.
+/// Shortens long values, such as certificates, which would fill the screen.
 fn shorten(value: &mut Value) {
     match value {
         Value::String(text) if text.len() > MAX_TEXT => {
@@ -359,7 +359,7 @@ fn shorten(value: &mut Value) {
     }
 }
 
-/// People show this to others: what a Secret holds is not in it. `-o yaml` has all.
+/// Hides the data of Secrets, as this text is often shown to others. `-o yaml` has everything.
 fn hide_secrets(value: &mut Value) {
     let is_secret = value.get("kind").is_some_and(|kind| kind == "Secret");
     match value {
@@ -379,7 +379,7 @@ fn hide_secrets(value: &mut Value) {
     }
 }
 
-fn or(lines: Vec<String>, otherwise: &str) -> Vec<String> {
+fn unless_empty(lines: Vec<String>, otherwise: &str) -> Vec<String> {
     if lines.is_empty() {
         vec![otherwise.to_owned()]
     } else {

@@ -15,11 +15,11 @@ use kube::{
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
 use writ_controller::condition;
-use writ_hub::registration::{people, plan::CONDITION_DELETING};
+use writ_hub::registration::{CONDITION_DELETING, operator_actions};
 
-use super::agent::duration;
 use crate::{
     connect::{Connection, explain},
+    flags::duration,
     output::{self, Format},
 };
 
@@ -44,13 +44,13 @@ pub struct Detach {
     output: Format,
 }
 
-/// How long nothing is said.
+/// How long to wait before printing what is left.
 const QUIET: Duration = Duration::from_secs(3);
 
 impl Detach {
     pub async fn run(self) -> Result<ExitCode> {
         let client = self.connection.client().await?;
-        people::detach(&client, &self.name, self.force).await?;
+        operator_actions::detach(&client, &self.name, self.force).await?;
         let api: Api<ManagedCluster> = Api::all(client);
         let waited = tokio::time::timeout(self.timeout, self.wait(&api)).await;
         let left = match waited {
@@ -58,7 +58,7 @@ impl Detach {
                 gone?;
                 None
             }
-            Err(_) => self.look(&api).await?,
+            Err(_) => self.read_progress(&api).await?,
         };
         let (name, gone) = (&self.name, left.is_none());
         let answer = json!({"cluster": name, "detached": gone, "left": left});
@@ -78,47 +78,47 @@ impl Detach {
     async fn wait(&self, api: &Api<ManagedCluster>) -> Result<()> {
         let mut seen = pin!(watch_object(api.clone(), &self.name).default_backoff());
         let mut quiet = pin!(tokio::time::sleep(QUIET));
-        let (mut told, mut left) = (String::new(), None);
+        let (mut printed, mut left) = (String::new(), None);
         loop {
             tokio::select! {
                 next = seen.next() => match next {
-                    Some(Ok(cluster)) => match self.left(cluster)? {
+                    Some(Ok(cluster)) => match self.progress(cluster)? {
                         Some(words) => left = Some(words),
                         None => return Ok(()),
                     },
-                    // It is tried again; who may not watch is told so at once.
+                    // Other errors are retried by the watch.
                     Some(Err(error)) if is_refused(&error) => return Err(error.into()),
                     Some(Err(_)) => {}
                     None => bail!("the watch of ManagedCluster {} ended", self.name),
                 },
-                // Most clusters are gone in a moment; who waits longer wants to know for what.
+                // Most clusters are gone in a moment; after that, print what the wait is for.
                 () = &mut quiet, if !quiet.is_elapsed() => {}
             }
             if let Some(words) = left
                 .as_ref()
-                .filter(|words| quiet.is_elapsed() && **words != told)
+                .filter(|words| quiet.is_elapsed() && **words != printed)
             {
                 eprintln!("waiting: {words}");
-                told.clone_from(words);
+                printed.clone_from(words);
             }
         }
     }
 
     /// What is left of the cluster now; `None` once it is gone.
-    async fn look(&self, api: &Api<ManagedCluster>) -> Result<Option<String>> {
+    async fn read_progress(&self, api: &Api<ManagedCluster>) -> Result<Option<String>> {
         let cluster = api
             .get_opt(&self.name)
             .await
             .map_err(|e| explain(&format!("read ManagedCluster {}", self.name), &e))?;
-        self.left(cluster)
+        self.progress(cluster)
     }
 
-    fn left(&self, cluster: Option<ManagedCluster>) -> Result<Option<String>> {
+    fn progress(&self, cluster: Option<ManagedCluster>) -> Result<Option<String>> {
         let Some(cluster) = cluster else {
             return Ok(None);
         };
         if cluster.metadata.deletion_timestamp.is_none() {
-            bail!("ManagedCluster {} was made again in the meantime", self.name);
+            bail!("ManagedCluster {} was created again in the meantime", self.name);
         }
         let conditions = cluster.status.map(|s| s.conditions).unwrap_or_default();
         let message = condition::find(&conditions, CONDITION_DELETING).map(|c| c.message.clone());
@@ -128,7 +128,7 @@ impl Detach {
     }
 }
 
-/// Whether trying again cannot help.
+/// Whether the server refuses the watch, so that retrying cannot help.
 fn is_refused(error: &watcher::Error) -> bool {
     let chain = std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
     chain

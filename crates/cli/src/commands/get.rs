@@ -1,4 +1,4 @@
-//! `writ get`: what the server's own columns say, as kubectl prints them.
+//! `writ get`: lists objects with the columns of the server, as kubectl prints them.
 
 use std::process::ExitCode;
 
@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
+    cluster_choice::{self, Choice, Chosen},
     connect::{Connection, explain},
-    fleet::{self, Choice, Chosen},
     kinds::{self, Kind},
     output::{self, Format},
 };
@@ -54,7 +54,7 @@ pub struct Get {
     output: Print,
 }
 
-/// How to print, as the other commands do, and with the columns that most people do not need.
+/// How to print: as the other commands do, or with more columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Print {
     /// Columns for people.
@@ -70,7 +70,7 @@ enum Print {
     Name,
 }
 
-/// What is asked of each cluster.
+/// The list that each cluster is asked for.
 struct Wanted<'a> {
     kind: &'a Kind,
     name: Option<&'a str>,
@@ -80,10 +80,10 @@ struct Wanted<'a> {
 
 impl Get {
     pub async fn run(self) -> Result<ExitCode> {
-        let (kind, name) = kinds::of(&self.kind, self.name.as_deref())?;
-        kind.must_be_there(&self.choice)?;
+        let (kind, name) = kinds::parse(&self.kind, self.name.as_deref())?;
+        kind.check_location(&self.choice)?;
         let namespace = match &self.namespace {
-            // The context is about the hub, the objects are elsewhere.
+            // The namespace of the context is for the hub, but the objects are on managed clusters.
             None if self.all_namespaces || self.choice.is_named() => None,
             None => self.connection.namespace()?,
             named => named.clone(),
@@ -100,7 +100,7 @@ impl Get {
             Print::Yaml => Some(Format::Yaml),
             Print::Name => Some(Format::Name),
         };
-        let chosen = fleet::choose(&self.connection, &self.choice).await?;
+        let chosen = cluster_choice::choose(&self.connection, &self.choice).await?;
         let missing = match format {
             Some(_) if self.watch => bail!("--watch prints rows: leave -o out, or say -o wide"),
             Some(format) => self.objects(&wanted, chosen, format).await?,
@@ -112,7 +112,7 @@ impl Get {
 
     async fn tables(&self, wanted: &Wanted<'_>, chosen: Chosen) -> Result<Option<Error>> {
         let (found, missing) =
-            fleet::ask(chosen, |_, client| async move { wanted.table(&client).await }).await?;
+            cluster_choice::ask(chosen, |_, client| async move { wanted.table(&client).await }).await?;
         let shown = self.shown(wanted);
         let header = found.first().map(|(_, table)| shown.header(table.columns()));
         let rows: Vec<Vec<String>> = found
@@ -124,7 +124,7 @@ impl Get {
             })
             .collect();
         if rows.is_empty() {
-            self.nothing(wanted)?;
+            self.report_empty(wanted)?;
         } else {
             let place = self.choice.all.then(|| "CLUSTER".to_owned());
             let header = place.into_iter().chain(header.into_iter().flatten()).collect();
@@ -140,7 +140,7 @@ impl Get {
         }
     }
 
-    /// Prints a table; the answer is how wide its columns are.
+    /// Prints a table. Returns the widths of its columns.
     fn print(&self, header: Vec<String>, rows: &[Vec<String>]) -> Vec<usize> {
         let header = Some(header).filter(|_| !self.no_headers);
         let widths = output::widths(header.iter().chain(rows));
@@ -150,10 +150,10 @@ impl Get {
         widths
     }
 
-    /// Prints the table, and then a row for every change.
+    /// Prints the table, then a row for every change.
     async fn follow(&self, wanted: &Wanted<'_>, chosen: Chosen) -> Result<ExitCode> {
         let Some((_, client)) = chosen.into_iter().next() else {
-            bail!("there is nobody to ask")
+            bail!("no cluster was chosen")
         };
         let client = client?;
         let all = wanted.table(&client).await?;
@@ -163,7 +163,7 @@ impl Get {
         let mut version = all.metadata.resource_version.clone().unwrap_or_default();
         loop {
             let mut changes = wanted.changes(&client, &version).await?;
-            // The server ends every watch after some minutes: go on from where it ended.
+            // The server ends every watch after some minutes: continue at the version seen last.
             while let Some(change) = changes.try_next().await? {
                 let (table, gone) = match change {
                     WatchEvent::Added(rows) | WatchEvent::Modified(rows) => (rows, ""),
@@ -185,13 +185,13 @@ impl Get {
 
     async fn objects(&self, wanted: &Wanted<'_>, chosen: Chosen, format: Format) -> Result<Option<Error>> {
         let (found, missing) =
-            fleet::ask(chosen, |_, client| async move { wanted.objects(&client).await }).await?;
+            cluster_choice::ask(chosen, |_, client| async move { wanted.objects(&client).await }).await?;
         let objects = || {
             let all = found.iter();
             all.flat_map(|(cluster, objects)| objects.iter().map(move |object| (cluster, object)))
         };
         if objects().next().is_none() {
-            self.nothing(wanted)?;
+            self.report_empty(wanted)?;
         }
         if format == Format::Name {
             for (cluster, object) in objects() {
@@ -220,8 +220,8 @@ impl Get {
         Ok(missing)
     }
 
-    /// That there is nothing is an error only where one object was asked for by name.
-    fn nothing(&self, wanted: &Wanted<'_>) -> Result<()> {
+    /// Reports an empty result: an error only if an object was asked for by name.
+    fn report_empty(&self, wanted: &Wanted<'_>) -> Result<()> {
         let kind = wanted.kind;
         let mut place = match (wanted.namespace, kind.namespaced) {
             (Some(namespace), true) => format!(" in namespace {namespace}"),
@@ -245,7 +245,7 @@ impl Get {
 struct Table {
     #[serde(default)]
     metadata: ListMeta,
-    /// In a watch only the first event has them.
+    /// Only the first event of a watch has them.
     column_definitions: Option<Vec<Column>>,
     #[serde(default)]
     rows: Vec<Row>,
@@ -273,7 +273,7 @@ impl Wanted<'_> {
         answer.map_err(|e| explain(&format!("read {}", self.kind.resource.plural), &e))
     }
 
-    /// What changes after a version, as rows.
+    /// Watches changes after a version, as rows.
     async fn changes(
         &self,
         client: &Client,
@@ -331,12 +331,12 @@ fn as_table(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
     request
 }
 
-/// What of a table is shown.
+/// The columns of a table that are shown.
 #[derive(Clone, Copy)]
 struct Shown {
     /// The namespace, as the first column.
     namespaces: bool,
-    /// The columns that most people do not need.
+    /// Also the columns of lower priority.
     wide: bool,
 }
 

@@ -24,10 +24,10 @@ use crate::{
     connect::{Connection, explain},
     grant::{self, Grant as Wanted},
     output::{self, Format, clean},
-    progress,
+    terminal,
 };
 
-/// How often a permission that somebody else changed meanwhile is read again.
+/// How often to retry when a permission changed between read and write.
 const TRIES: usize = 5;
 
 /// The flags of both commands.
@@ -57,16 +57,16 @@ struct What {
 
 impl What {
     fn grant(&self) -> Result<Wanted> {
-        let (role_kind, role) = grant::role(&self.role);
+        let (role_kind, role) = grant::parse_role(&self.role);
         Ok(Wanted {
-            subject: grant::subject(&self.to)?,
+            subject: grant::parse_subject(&self.to)?,
             role_kind,
             role: role.into(),
             namespace: self.namespace.clone(),
         })
     }
 
-    /// Prints what was written; a dry run prints it whole.
+    /// Prints the permissions that were written; a dry run prints them whole.
     fn print(&self, done: &[Done]) -> Result<()> {
         let format = match (self.output, self.dry_run) {
             (Format::Table, true) => Format::Yaml,
@@ -93,7 +93,7 @@ impl What {
     }
 }
 
-/// What became of one cluster's permission.
+/// One permission that was written, with a sentence about it.
 struct Done {
     permission: ClusterPermission,
     words: String,
@@ -115,8 +115,8 @@ pub struct Grant {
     wait: bool,
 }
 
-/// Says so if the hub has no such cluster. Who may not ask is told by the write.
-async fn must_exist(client: &Client, cluster: &str) -> Result<()> {
+/// Fails if the hub has no such cluster. Without the right to read clusters, the write reports it.
+async fn check_cluster_exists(client: &Client, cluster: &str) -> Result<()> {
     let clusters: Api<ManagedCluster> = Api::all(client.clone());
     if let Ok(None) = clusters.get_metadata_opt(cluster).await {
         bail!("this hub has no cluster {cluster}; `writ get clusters` lists those it has");
@@ -124,8 +124,8 @@ async fn must_exist(client: &Client, cluster: &str) -> Result<()> {
     Ok(())
 }
 
-/// An account may come after its grant; whoever mistyped it wants to know now.
-async fn tell_missing(client: &Client, cluster: &str, account: &str) {
+/// Warns about a missing account: it may be created after its grant, but its name may also be mistyped.
+async fn warn_missing_account(client: &Client, cluster: &str, account: &str) {
     let accounts: Api<ManagedServiceAccount> = Api::namespaced(client.clone(), cluster);
     if let Ok(None) = accounts.get_metadata_opt(account).await {
         eprintln!(
@@ -142,16 +142,16 @@ impl Grant {
             .clone()
             .unwrap_or_else(|| grant::permission_name(&wanted.subject));
         let client = self.what.connection.client().await?;
-        // A name that is wrong stops all of it, before anything is granted.
+        // A wrong name fails before anything is granted.
         for cluster in &self.what.clusters {
-            must_exist(&client, cluster).await?;
+            check_cluster_exists(&client, cluster).await?;
             if let Some(account) = grant::account(&wanted.subject) {
-                tell_missing(&client, cluster, account).await;
+                warn_missing_account(&client, cluster, account).await;
             }
         }
         let mut done = Vec::new();
         let granted = self.grant(&client, &name, &wanted, &mut done).await;
-        // What was granted is said, whatever came after.
+        // Print what was granted even if a later cluster failed.
         self.what.print(&done)?;
         granted?;
         Ok(ExitCode::SUCCESS)
@@ -187,7 +187,7 @@ impl Grant {
             let found = api.get_opt(name).await.map_err(|e| explain(&what, &e))?;
             let new = found.is_none();
             let mut permission = found.unwrap_or_else(|| {
-                // A role that the cluster does not have is reported, not granted in vain.
+                // With `validate`, a role that is missing on the cluster is reported.
                 let spec = ClusterPermissionSpec {
                     validate: Some(true),
                     ..ClusterPermissionSpec::default()
@@ -225,13 +225,17 @@ impl Grant {
                 (api.replace(name, &params, &permission).await, "extended")
             };
             match answer {
-                // Somebody wrote in between: look again.
+                // The permission changed since it was read: retry.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(kube::Error::Api(status))
-                    if status.code == 404 && status.message.contains("namespaces \"") =>
+                    if status.code == 404
+                        && status
+                            .details
+                            .as_ref()
+                            .is_some_and(|details| details.kind == "namespaces") =>
                 {
                     bail!(
-                        "{what}: {cluster} has no namespace on this hub: nobody has accepted it yet; `writ accept {cluster}` does"
+                        "{what}: {cluster} has no namespace on this hub: it is not accepted yet; `writ accept {cluster}` accepts it"
                     )
                 }
                 answer => {
@@ -242,21 +246,21 @@ impl Grant {
                 }
             }
         }
-        bail!("{what}: somebody else changes it all the time; try again")
+        bail!("{what}: the permission changed {TRIES} times meanwhile; try again")
     }
 }
 
-/// What a permission's conditions tell about it as it is written now.
-enum Told {
+/// The progress of a permission at its current generation.
+enum Progress {
     /// It is in place.
     Ready,
-    /// The cluster lacks a role: what is bound to it gives nothing.
+    /// The cluster lacks a role: its bindings grant nothing.
     Missing(String),
     /// Not yet, for this reason.
     Waiting(String),
 }
 
-fn told(permission: &ClusterPermission) -> Told {
+fn progress(permission: &ClusterPermission) -> Progress {
     let conditions = permission
         .status
         .as_ref()
@@ -267,46 +271,45 @@ fn told(permission: &ClusterPermission) -> Told {
     };
     let checks = ["ValidateClusterRolesExist", "ValidateRolesExist"].map(current);
     if let Some(missing) = checks.into_iter().flatten().find(|check| check.status == "False") {
-        return Told::Missing(missing.message.clone());
+        return Progress::Missing(missing.message.clone());
     }
     match current("Ready") {
-        None => Told::Waiting("the hub has not looked at it yet".into()),
+        None => Progress::Waiting("the hub has not processed it yet".into()),
         Some(ready) if ready.status != "True" => {
-            // What follows is a command for kubectl; `writ describe` says more.
-            Told::Waiting(ready.message.lines().next().unwrap_or_default().to_owned())
+            // The further lines are a kubectl command; `writ describe` says more.
+            Progress::Waiting(ready.message.lines().next().unwrap_or_default().to_owned())
         }
-        Some(_) => Told::Ready,
+        Some(_) => Progress::Ready,
     }
 }
 
-/// Waits until the agent reported that the permission is in place as it is written now; the answer is which roles it
-/// lacks.
+/// Waits until the agent has reported on the current generation. Returns a message if the cluster lacks roles.
 async fn wait(api: &Api<ClusterPermission>, cluster: &str, name: &str) -> Result<Option<String>> {
-    let last = Mutex::new(Told::Waiting(String::new()));
-    let bar = progress::spinner(format!("waiting for {cluster}"));
-    let is_told = |permission: Option<&ClusterPermission>| {
-        let now = permission.map_or(Told::Waiting("it is gone".into()), told);
-        // Whoever mistyped a namespace does not want to hear of it after a minute.
-        if let Told::Waiting(reason) = &now {
+    let last = Mutex::new(Progress::Waiting(String::new()));
+    let bar = terminal::spinner(format!("waiting for {cluster}"));
+    let is_settled = |permission: Option<&ClusterPermission>| {
+        let now = permission.map_or(Progress::Waiting("it is gone".into()), progress);
+        // Shown while waiting, not only after the timeout: a namespace may be mistyped.
+        if let Progress::Waiting(reason) = &now {
             bar.set_message(clean(&format!("waiting for {cluster}: {reason}")).into_owned());
         }
-        let settled = !matches!(now, Told::Waiting(_));
+        let settled = !matches!(now, Progress::Waiting(_));
         *last.lock().unwrap_or_else(PoisonError::into_inner) = now;
         settled
     };
-    let waited = wait_until(api, cluster, name, is_told).await;
+    let waited = wait_until(api, cluster, name, is_settled).await;
     bar.finish_and_clear();
     match last.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Told::Waiting(last) => {
+        Progress::Waiting(last) => {
             waited.with_context(|| format!("{cluster} does not have it: {last}"))?;
             Ok(None)
         }
-        Told::Missing(message) => Ok(Some(message)),
-        Told::Ready => Ok(None),
+        Progress::Missing(message) => Ok(Some(message)),
+        Progress::Ready => Ok(None),
     }
 }
 
-/// Waits until a permission is as wanted.
+/// Waits until a permission meets a condition.
 async fn wait_until(
     api: &Api<ClusterPermission>,
     cluster: &str,
@@ -343,7 +346,7 @@ impl Revoke {
         let client = self.what.connection.client().await?;
         let (mut done, mut missing) = (Vec::new(), Vec::new());
         let revoked = self.revoke(&client, &wanted, &mut done, &mut missing).await;
-        // What was taken away is said, whatever came after.
+        // Print what was revoked even if a later cluster failed.
         self.what.print(&done)?;
         revoked?;
         for cluster in &missing {
@@ -378,8 +381,8 @@ impl Revoke {
                 done.extend(self.take(&api, cluster, permission, wanted).await?);
             }
             if done.len() == before {
-                // Only now: what is left of a cluster that is gone can still be taken away.
-                must_exist(client, cluster).await?;
+                // Checked last: permissions of a cluster that is gone can still be revoked.
+                check_cluster_exists(client, cluster).await?;
                 missing.push(cluster);
             }
         }
@@ -392,12 +395,12 @@ impl Revoke {
                 let api: Api<ClusterPermission> = Api::namespaced(client.clone(), &cluster);
                 if grant::is_empty(&one.permission.spec) {
                     let uid = one.permission.uid().unwrap_or_default();
-                    let bar = progress::spinner(format!("waiting for {cluster}"));
+                    let bar = terminal::spinner(format!("waiting for {cluster}"));
                     let gone = wait_until(&api, &cluster, &name, conditions::is_deleted(&uid)).await;
                     bar.finish_and_clear();
                     gone.with_context(|| format!("{cluster} still has it"))?;
                 } else {
-                    // What else it grants is another matter.
+                    // Missing roles of the other bindings are not the concern of this revocation.
                     let _lacks = wait(&api, &cluster, &name).await?;
                 }
             }
@@ -420,7 +423,7 @@ impl Revoke {
             }
             let done = |permission: ClusterPermission, verb: &str| {
                 let words = format!(
-                    "ClusterPermission {cluster}/{name} {verb}: {} has no longer {} through it",
+                    "ClusterPermission {cluster}/{name} {verb}: {} no longer has {} through it",
                     self.what.to,
                     wanted.words()
                 );
@@ -432,7 +435,7 @@ impl Revoke {
                 return done(permission, "would be changed");
             }
             let (answer, verb) = if grant::is_empty(&permission.spec) {
-                // Only the version that was read: whoever extended it meanwhile keeps it.
+                // Only the version that was read: a grant added meanwhile must not be deleted with it.
                 let params = DeleteParams {
                     preconditions: Some(kube::api::Preconditions {
                         resource_version: permission.resource_version(),
@@ -453,6 +456,6 @@ impl Revoke {
                 answer => return done(answer.map_err(|e| explain(&what, &e))?, verb),
             }
         }
-        bail!("{what}: somebody else changes it all the time; try again")
+        bail!("{what}: the permission changed {TRIES} times meanwhile; try again")
     }
 }

@@ -15,8 +15,8 @@ use writ_process::{
 
 use crate::{
     connect::Connection,
-    process::{self, ProcessFlags},
-    webhook::WebhookFlags,
+    daemon::{self, DaemonFlags},
+    flags::WebhookFlags,
 };
 
 /// Run the controllers and the admission of a hub.
@@ -38,7 +38,7 @@ pub struct Hub {
     webhooks: Switch,
     #[command(flatten)]
     webhook: WebhookFlags,
-    /// What is asked about a work without an executor: allow (nothing) or check (execute-as for the agent).
+    /// What admission requires for a work without an executor: allow (nothing) or check (execute-as for the agent).
     #[arg(long, default_value = "allow")]
     nil_executor: NilExecutor,
     /// What lets a user name an executor: execute-as, binding or either.
@@ -53,7 +53,7 @@ pub struct Hub {
     /// The executor of the works of ClusterPermissions, for agents that deny works without one.
     #[arg(long, value_name = "NAMESPACE/NAME")]
     permission_executor: Option<String>,
-    /// Which clusters get the add-on `managed-serviceaccount`: all, or only those for which somebody makes it.
+    /// Which clusters get the add-on `managed-serviceaccount`: all, or only those where it is created by hand.
     #[arg(long, value_enum, default_value_t = AccountAddon::All)]
     account_addon: AccountAddon,
     /// The image of the add-on's agent, for clusters on which the agent of writ does not keep accounts.
@@ -75,7 +75,7 @@ pub struct Hub {
     #[arg(long, default_value = "any", value_parser = key_grants)]
     exclusive_key_grants: KeyGrants,
     #[command(flatten)]
-    process: ProcessFlags,
+    process: DaemonFlags,
 }
 
 fn agent_rights(text: &str) -> Result<AgentRights, String> {
@@ -100,7 +100,7 @@ enum Switch {
 enum AccountAddon {
     /// Every accepted cluster.
     All,
-    /// Clusters with a ManagedClusterAddOn `managed-serviceaccount` that somebody made.
+    /// Clusters where a ManagedClusterAddOn `managed-serviceaccount` was created by hand.
     Manual,
 }
 
@@ -117,7 +117,7 @@ enum NamespaceSelector {
 impl Hub {
     pub async fn run(self) -> Result<ExitCode> {
         let config = self.connection.config().await?;
-        // Nobody needs to know where this machine is as long as it serves nothing.
+        // The address of this machine is needed only if it serves webhooks.
         let url = match self.webhooks {
             Switch::On => self.webhook.address(&config)?,
             Switch::Off => None,
@@ -126,14 +126,14 @@ impl Hub {
         let admission = AdmissionOptions::default();
         let options = writ_hub::Options {
             controllers: self.controllers,
-            leader_election: (!self.no_leader_election).then(process::identity),
+            leader_election: (!self.no_leader_election).then(daemon::identity),
             admission: AdmissionOptions {
                 webhooks: self.webhooks == Switch::On,
                 server: webhook::Options {
                     listen: self.webhook.listen,
                     target: match url {
                         None if self.webhook.listen.port() != 0 => admission.server.target,
-                        // A port that the system picks is known to nobody else.
+                        // A port picked by the system is not the port of the Service.
                         url => Target::Url(url),
                     },
                     source: self.webhook.certs.map_or(admission.server.source, Source::Folder),
@@ -163,7 +163,7 @@ impl Hub {
             agent_rights: self.agent_rights,
             registration_driver: self.registration_driver,
         };
-        let (health, shutdown) = process::start(&self.process).await?;
+        let (health, shutdown) = daemon::start(&self.process).await?;
         let client = health.counted("hub", client);
         writ_hub::run(client, options, health, shutdown).await?;
         Ok(ExitCode::SUCCESS)

@@ -16,12 +16,11 @@ use kube::{
 };
 use writ_fleet::{fleet::AGENT_NAMESPACE, manifests};
 
-use super::join::cluster_name;
-
 use crate::{
     connect::{self, Connection, explain},
+    flags::cluster_name,
     output::{self, Format},
-    progress,
+    terminal,
 };
 
 /// What `podman build -t writ:VERSION .` makes.
@@ -203,7 +202,7 @@ fn bootstrap(file: &Path) -> Result<String> {
 }
 
 async fn apply(client: &Client, crds: &[CustomResourceDefinition], texts: &[(String, String)]) -> Result<()> {
-    let bar = progress::spinner("installing");
+    let bar = terminal::spinner("installing");
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in crds {
         let name = crd.name_any();

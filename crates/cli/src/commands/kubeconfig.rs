@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use writ_tokens::{Access, Program};
 
-use super::token::told;
+use super::token::explain_token_error;
 use crate::{
     connect::Connection,
     output::{self, Format},
@@ -45,20 +45,20 @@ pub struct Kubeconfig {
 impl Kubeconfig {
     pub async fn run(self) -> Result<ExitCode> {
         let hub = self.connection.client().await?;
-        // Fails here and now rather than in whoever uses the kubeconfig.
+        // Fails now rather than in the first use of the kubeconfig.
         let token = writ_tokens::get(&hub, &self.cluster, &self.service_account)
             .await
-            .map_err(told)?;
+            .map_err(explain_token_error)?;
         let mut access = match self.server.clone() {
             Some(url) => Access { url, ca: None },
             None => match writ_tokens::server_of(&hub, &self.cluster).await {
                 Err(error @ writ_tokens::Error::NoAddress(_)) => {
                     bail!("{error}; name the address with --server")
                 }
-                answer => answer.map_err(told)?,
+                answer => answer.map_err(explain_token_error)?,
             },
         };
-        // The cluster's own CA, where nobody says which one the address has.
+        // The CA of the cluster, unless the address has a CA of its own.
         if access.ca.is_none() && !token.ca.is_empty() {
             access.ca = Some(token.ca.clone());
         }

@@ -58,7 +58,7 @@ pub enum Command {
     Revoke(grant::Revoke),
     /// Print or apply the manifests of a hub, an agent or the syncs.
     Install(install::Install),
-    /// Join a hub: ask for an identity, and wait until somebody accepts.
+    /// Join a hub: ask for an identity, and wait until it is accepted.
     Join(Box<join::Join>),
     /// Accept a cluster that wants to join.
     Accept(accept::Accept),

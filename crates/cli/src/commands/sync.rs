@@ -9,8 +9,8 @@ use writ_sync::Clients;
 
 use crate::{
     connect::Connection,
-    process::{self, ProcessFlags},
-    webhook::WebhookFlags,
+    daemon::{self, DaemonFlags},
+    flags::WebhookFlags,
 };
 
 /// Run RootSyncs and RepoSyncs: their bindings, and their reconcilers.
@@ -21,7 +21,7 @@ pub struct Sync {
     connection: Connection,
     #[command(flatten)]
     webhook: WebhookFlags,
-    /// Whoever edits a sync must be allowed to `bind` each of its roles and to `get` each of its Secrets.
+    /// Require of a user who edits a sync the rights to `bind` each of its roles and to `get` each of its Secrets.
     #[arg(long)]
     require_bind: bool,
     /// The role of a RootSync that names none.
@@ -46,7 +46,7 @@ pub struct Sync {
     #[arg(long, value_name = "SYNC", hide = true)]
     reconcile: Option<String>,
     #[command(flatten)]
-    process: ProcessFlags,
+    process: DaemonFlags,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -79,7 +79,7 @@ impl Sync {
                 Isolation::Pod => writ_sync::Isolation::Pod,
             },
             require_bind: self.require_bind,
-            // Nobody needs to know where this machine is as long as it serves nothing.
+            // The address of this machine is needed only if it serves webhooks.
             webhook_url: if self.require_bind {
                 self.webhook.address(&config)?
             } else {
@@ -90,9 +90,9 @@ impl Sync {
             cache: self.cache.unwrap_or(defaults.cache),
             image: self.image.unwrap_or(defaults.image),
             tenants_read_local: self.tenants_read_local,
-            leader_election: (!self.no_leader_election).then(process::identity),
+            leader_election: (!self.no_leader_election).then(daemon::identity),
         };
-        let (health, shutdown) = process::start(&self.process).await?;
+        let (health, shutdown) = daemon::start(&self.process).await?;
         match self.reconcile {
             Some(sync) => {
                 let id = sync

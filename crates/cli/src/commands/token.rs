@@ -9,13 +9,13 @@ use writ_agent::registration::identity;
 use writ_fleet::fleet::HUB_NAMESPACE;
 use writ_process::token;
 
-use super::agent::duration;
 use crate::{
     connect::{self, Connection, explain},
+    flags::duration,
     output::{self, Format},
 };
 
-/// Who asks to be let in; `deploy/hub/agents.yaml` ships it.
+/// The account that new clusters join with, from `deploy/hub/agents.yaml`.
 const BOOTSTRAP_ACCOUNT: &str = "agent-registration-bootstrap";
 
 /// Print the tokens that the hub holds for accounts on managed clusters, or what clusters join with.
@@ -87,7 +87,7 @@ impl Get {
         let hub = self.connection.client().await?;
         let token = writ_tokens::get(&hub, &self.cluster, &self.name)
             .await
-            .map_err(told)?;
+            .map_err(explain_token_error)?;
         let (cluster, name) = (&self.cluster, &self.name);
         let expires = token
             .expires
@@ -147,8 +147,8 @@ impl Bootstrap {
     }
 }
 
-/// What went wrong with a token, in the words of the other commands.
-pub fn told(error: writ_tokens::Error) -> anyhow::Error {
+/// Explains an error about a token as the other commands do.
+pub fn explain_token_error(error: writ_tokens::Error) -> anyhow::Error {
     match error {
         writ_tokens::Error::Request { what, source } => explain(&what, &source),
         other => anyhow!("{other}"),

@@ -13,14 +13,15 @@ use writ_fleet::{
 use writ_process::private;
 use writ_process::supervise;
 
-use super::agent::duration;
 use crate::{
     connect::{Connection, words},
-    process, progress,
+    daemon,
+    flags::duration,
+    terminal,
     tour::{self, End},
 };
 
-/// How long a fleet may take to say that it is there.
+/// How long an existing fleet may take to answer.
 const ALIVE: Duration = Duration::from_secs(5);
 
 /// Walk through the five design documents on a fleet, with a proof at every step.
@@ -29,7 +30,7 @@ const ALIVE: Duration = Duration::from_secs(5);
     after_help = "Examples:\n  writ tour --yes          # on the fleet of `writ up`, if KUBECONFIG names one that runs, else on one of its own\n  writ tour --yes --real   # on real control planes of its own\n\nExit code: 0 if every proof holds, 1 if one fails, 2 on an error, 130 if it was interrupted; then it leaves nothing behind."
 )]
 pub struct Tour {
-    /// Run through without waiting for Enter, as it does where nobody can press it: standard input is no terminal.
+    /// Run through without waiting for Enter; implied if standard input is not a terminal.
     #[arg(short, long)]
     yes: bool,
     /// Start a fleet of real control planes, instead of using the running one.
@@ -48,29 +49,29 @@ impl Tour {
         let stop = supervise::shutdown_on_signal()?;
         let end = tokio::select! {
             end = self.walk(&stop) => end?,
-            // Whoever is in a hurry does not wait until all is taken away; a fleet of its own goes all the same.
-            () = process::impatience(&stop) => End::Stopped,
+            // A second Ctrl-C skips the cleanup; a fleet started by the tour ends with the process anyway.
+            () = daemon::second_interrupt(&stop) => End::Stopped,
         };
         Ok(match end {
             End::Held => ExitCode::SUCCESS,
             End::Failed => ExitCode::FAILURE,
-            // Somebody may still be asked for Enter, which nothing but the end of the process takes back.
-            End::Stopped => std::process::exit(process::INTERRUPTED.into()),
+            // A thread may still wait for Enter on standard input, and only the end of the process stops it.
+            End::Stopped => std::process::exit(daemon::INTERRUPTED.into()),
         })
     }
 
     async fn walk(&self, stop: &CancellationToken) -> Result<End> {
-        match self.running().await? {
+        match self.existing_fleet().await? {
             Some(fleet) => {
                 println!("Using the fleet that runs.");
                 tour::walk(&fleet, self.yes, self.timeout, stop).await
             }
-            None => self.own(stop).await,
+            None => self.walk_on_own_fleet(stop).await,
         }
     }
 
     /// The fleet that the kubeconfig names, if it runs.
-    async fn running(&self) -> Result<Option<Fleet>> {
+    async fn existing_fleet(&self) -> Result<Option<Fleet>> {
         if self.real {
             return Ok(None);
         }
@@ -79,7 +80,7 @@ impl Tour {
             context: None,
         };
         let kubeconfig = match connection.read_if_any() {
-            // The file of a fleet goes with it, and the variable stays.
+            // KUBECONFIG may still name the file of a fleet that has ended.
             Err(error) if self.kubeconfig.is_none() => {
                 println!("{error:#}");
                 return Ok(None);
@@ -98,7 +99,7 @@ impl Tour {
             }
             return Ok(None);
         }
-        let answers = tokio::time::timeout(ALIVE, alive(&kubeconfig)).await;
+        let answers = tokio::time::timeout(ALIVE, attach(&kubeconfig)).await;
         let silence = match answers {
             Ok(Ok(fleet)) => return Ok(Some(fleet)),
             Ok(Err(error)) => anyhow!("the fleet of the kubeconfig does not answer: {}", words(&error)),
@@ -114,9 +115,9 @@ impl Tour {
         Ok(None)
     }
 
-    async fn own(&self, stop: &CancellationToken) -> Result<End> {
+    async fn walk_on_own_fleet(&self, stop: &CancellationToken) -> Result<End> {
         println!("Starting a hub and a managed cluster.");
-        let bar = progress::spinner("starting");
+        let bar = terminal::spinner("starting");
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
         let fleet = Fleet::start_with(Options {
             kind,
@@ -135,8 +136,8 @@ impl Tour {
     }
 }
 
-/// The fleet of a kubeconfig, once the hub and the first cluster have said who they are.
-async fn alive(kubeconfig: &Kubeconfig) -> Result<Fleet> {
+/// Connects to the fleet of a kubeconfig, and asks the hub and the first cluster for their versions.
+async fn attach(kubeconfig: &Kubeconfig) -> Result<Fleet> {
     let fleet = Fleet::attach(kubeconfig).await?;
     for cluster in [&fleet.hub, fleet.cluster(1)?] {
         cluster.admin().await?.apiserver_version().await?;

@@ -11,12 +11,11 @@ use clap::{Args, ValueEnum};
 use kube::config::Kubeconfig;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options};
+use writ_fleet::{Cluster, Everything, Fleet, Kind, fleet::Options, git::Repository};
 use writ_process::private;
 use writ_process::supervise;
-use writ_testenv::git::Repository;
 
-use crate::{example, live, process, progress};
+use crate::{daemon, example, terminal};
 
 /// Run a hub and managed clusters on this machine, with everything of writ running on them.
 #[derive(Debug, Args)]
@@ -47,7 +46,7 @@ enum Example {
     Tour,
 }
 
-/// What runs.
+/// A running fleet and what must live as long as it.
 struct Started {
     greeting: String,
     fleet: Fleet,
@@ -56,9 +55,9 @@ struct Started {
     _scratch: TempDir,
 }
 
-/// How many managed clusters there are where nobody says.
+/// How many managed clusters there are without --clusters.
 const DEFAULT_CLUSTERS: usize = 2;
-/// How many can be asked for: each has ports, and an agent.
+/// The most clusters of a fleet: each has a port and an agent.
 const MOST_CLUSTERS: u16 = 1000;
 /// How many clusters are listed one by one.
 const SHOWN: usize = 10;
@@ -67,8 +66,8 @@ impl Up {
     pub async fn run(self) -> Result<ExitCode> {
         let shutdown = supervise::shutdown_on_signal()?;
         let clusters = self.clusters()?;
-        self.ports(clusters)?;
-        // Whoever waits for a slow start may stop it, too: what was begun ends with this process.
+        self.check_ports(clusters)?;
+        // The start can be interrupted too: everything started so far ends with this process.
         tokio::select! {
             () = shutdown.cancelled() => {
                 eprintln!("stopped before everything ran");
@@ -78,7 +77,7 @@ impl Up {
         }
     }
 
-    /// How many managed clusters: none of those that the folder keeps is left behind, listed and dead.
+    /// How many managed clusters to start: at least those that the folder keeps, which the hub still lists.
     fn clusters(&self) -> Result<usize> {
         let kept = self.data.as_deref().map_or(0, kept_clusters);
         match self.clusters.map(usize::from) {
@@ -91,8 +90,8 @@ impl Up {
         }
     }
 
-    /// Refuses ports that do not exist before anything starts.
-    fn ports(&self, clusters: usize) -> Result<()> {
+    /// Refuses ports beyond 65535 before anything starts.
+    fn check_ports(&self, clusters: usize) -> Result<()> {
         let last = self.port_base.map(|base| usize::from(base) + clusters);
         if let Some(last) = last.filter(|last| *last > usize::from(u16::MAX)) {
             bail!(
@@ -104,11 +103,11 @@ impl Up {
         Ok(())
     }
 
-    /// Starts everything, and says so.
+    /// Starts everything, and prints the greeting.
     async fn start(&self, clusters: usize) -> Result<Started> {
         let started = Instant::now();
         let kind = if self.real { Kind::Real } else { Kind::Embedded };
-        let bar = progress::spinner(format!("starting a hub and {clusters} clusters"));
+        let bar = terminal::spinner(format!("starting a hub and {clusters} clusters"));
         let fleet = Fleet::start_with(Options {
             kind,
             clusters,
@@ -139,22 +138,22 @@ impl Up {
         })
     }
 
-    /// Shows what happens until it is told to stop.
+    /// Shows the fleet until it is stopped.
     async fn follow(&self, mut started: Started, shutdown: &CancellationToken) -> Result<ExitCode> {
         tokio::select! {
             () = shutdown.cancelled() => {}
-            shown = live::show(&started.fleet, &started.greeting) => shown?,
+            shown = terminal::live_table::show(&started.fleet, &started.greeting) => shown?,
             ended = started.running.ended() => return Err(ended),
         }
         eprintln!("stopping");
-        // Whoever presses Ctrl-C again does not wait for the rest; the folders go all the same, as their owners end here.
+        // A second Ctrl-C skips the tidy end; temporary folders are removed anyway, as their owners are dropped here.
         tokio::select! {
             stopped = started.running.stop() => stopped.map(|()| ExitCode::SUCCESS),
-            () = process::impatience(shutdown) => Ok(ExitCode::from(process::INTERRUPTED)),
+            () = daemon::second_interrupt(shutdown) => Ok(ExitCode::from(daemon::INTERRUPTED)),
         }
     }
 
-    /// What runs, where, and what to try.
+    /// The addresses of the clusters, and commands to try.
     fn greeting(&self, fleet: &Fleet, started: Instant, file: &Path) -> String {
         let mut text = String::new();
         let mut say = |line: String| {
@@ -217,7 +216,7 @@ fn quoted(path: &str) -> String {
     }
 }
 
-/// How the reader can call this program: by its name where the shell finds it, else by its path.
+/// How to call this program: by its name if it is on the PATH, else by its path.
 fn program() -> String {
     let Ok(me) = std::env::current_exe() else {
         return "writ".into();
@@ -233,7 +232,7 @@ fn program() -> String {
     }
 }
 
-/// One file with a context for each cluster: `writ-hub`, `writ-cluster1`, ... The user's own is never touched.
+/// One file with a context for each cluster: `writ-hub`, `writ-cluster1`, ... The user's own kubeconfig is never touched.
 fn write_kubeconfig(fleet: &Fleet, file: &Path) -> Result<()> {
     let mut all = Kubeconfig {
         current_context: Some("writ-hub".into()),

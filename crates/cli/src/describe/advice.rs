@@ -1,4 +1,4 @@
-//! What to do next, told from an object's conditions.
+//! What to do next, derived from an object's conditions.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,13 @@ use serde_json::Value;
 
 use super::{Condition, SYNC_PARTS, conditions, list, text};
 
-/// How many errors of a part of a sync are repeated; the reports have all.
+/// How many errors of one part of a sync are shown; the reports have all.
 const ERRORS_SHOWN: usize = 3;
 
-/// What a person can do, the most useful first; empty where nothing is wrong.
+/// The code of an error of a sync whose account lacks a right.
+const SYNC_FORBIDDEN: &str = "2013";
+
+/// What to do, the most useful first; empty if nothing is wrong.
 pub fn advice(word: &str, object: &Value) -> Vec<String> {
     let namespace = text(object, "/metadata/namespace");
     let name = text(object, "/metadata/name");
@@ -28,7 +31,7 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
             .filter_map(Value::as_str)
             .collect();
         all.push(format!(
-            "It is being deleted since {deleted} and waits for: {}.",
+            "It is being deleted since {deleted}, and waits for its finalizers: {}.",
             holders.join(", ")
         ));
     }
@@ -37,7 +40,7 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
             if object.pointer("/spec/hubAcceptsClient") != Some(&Value::Bool(true)) {
                 all.push(match is("ManagedClusterJoined", "True") {
                     Some(_) => format!("It is denied: `writ accept {name}` lets its agent in again."),
-                    None => format!("Nobody has accepted it: `writ accept {name}`, or `writ deny {name}`."),
+                    None => format!("It is not accepted: `writ accept {name}`, or `writ deny {name}`."),
                 });
             } else if is("ManagedClusterJoined", "True").is_none() {
                 all.push("Its agent has not joined yet: is `writ agent` running there?".into());
@@ -73,9 +76,9 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
         _ => {}
     }
     if conditions.is_empty() && all.is_empty() {
-        all.push("Nobody has answered yet: is the hub running?".into());
+        all.push("It has no status yet: is the hub running?".into());
     }
-    // Where nobody knows a way out, what is wrong is at least said.
+    // Without specific advice, at least repeat what is wrong.
     if all.is_empty() {
         let troubles = conditions.iter().filter(|condition| is_trouble(condition));
         all.extend(troubles.map(|trouble| {
@@ -94,22 +97,22 @@ pub fn advice(word: &str, object: &Value) -> Vec<String> {
             "`writ placement explain {name} -n {namespace}` says of each cluster why it is in or out."
         ));
     }
-    // Once joined, joined: this one does not answer to the spec.
-    let answers = |name: &str| name != "ManagedClusterJoined";
+    // ManagedClusterJoined is never updated after the first join.
+    let follows_spec = |name: &str| name != "ManagedClusterJoined";
     if let Some(old) = conditions
         .iter()
-        .find(|condition| condition.outdated && answers(&condition.name))
+        .find(|condition| condition.outdated && follows_spec(&condition.name))
     {
         all.push(format!(
-            "{} speaks of an older spec: the answer to the last change is still to come.",
+            "{} is about an older spec: the last change is not processed yet.",
             old.name
         ));
     }
     all
 }
 
-/// Whether a condition is not as it should be. Most are good when they hold; some tell of a fault, and some of work that
-/// is under way or of a plain fact.
+/// Whether a condition reports a problem. Most are good when True; some report a fault, and some only progress or a plain
+/// fact.
 fn is_trouble(condition: &Condition) -> bool {
     match condition.name.as_str() {
         "Stalled"
@@ -130,7 +133,7 @@ fn is_trouble(condition: &Condition) -> bool {
 
 fn no_answer(cluster: &str) -> String {
     format!(
-        "Nobody has answered yet: is the hub running, and is {cluster} a managed cluster? `writ get clusters`"
+        "It has no status yet: is the hub running, and is {cluster} a managed cluster? `writ get clusters`"
     )
 }
 
@@ -164,7 +167,7 @@ fn permission<'c>(object: &Value, is: impl Fn(&str, &str) -> Option<&'c Conditio
     }
     let unsent = is("RBACManifestWorkCreated", "False").is_some();
     match is("AppliedRBACManifestWork", "False") {
-        // Nothing was sent, and the reason stands above.
+        // Nothing was sent, for a reason that is reported above.
         Some(applied) if unsent && applied.reason == "ApplyRBACManifestWorkNotComplete" => {}
         Some(applied) if unsent => all.push(format!("It cannot be delivered: {}", applied.message)),
         Some(applied) => all.push(format!("{cluster} says: {}", applied.message)),
@@ -182,27 +185,30 @@ fn work<'c>(
     all: &mut Vec<String>,
 ) {
     match is("Applied", "False") {
-        Some(refused) if refused.message.contains("may not") => {
-            let account = object
-                .pointer("/spec/executor/subject/serviceAccount")
-                .unwrap_or(&Value::Null);
-            let (home, name) = (text(account, "/namespace"), text(account, "/name"));
-            let places: BTreeSet<String> = list(object, "/spec/workload/manifests")
-                .map(|manifest| text(manifest, "/metadata/namespace"))
-                .collect();
-            let place = match places.into_iter().collect::<Vec<_>>().as_slice() {
-                [one] if one.is_empty() => String::new(),
-                [one] => format!(" --namespace {one}"),
-                _ => " --namespace NAMESPACE".into(),
-            };
-            all.push(format!(
-                "Its executor lacks rights on {cluster}; give it a role that has them: `writ grant --to serviceaccount:{home}/{name} --role ROLE{place} --cluster {cluster}`."
-            ));
+        Some(failed) => {
+            all.push(format!("{cluster} says: {}", failed.message));
+            all.extend(grant_for_executor(cluster, object));
         }
-        Some(failed) => all.push(format!("{cluster} says: {}", failed.message)),
         None if is("Applied", "True").is_none() => all.push(no_answer(cluster)),
         None => {}
     }
+}
+
+/// The grant that helps if the executor of a work lacks a right; `None` for a work without an executor.
+fn grant_for_executor(cluster: &str, object: &Value) -> Option<String> {
+    let account = object.pointer("/spec/executor/subject/serviceAccount")?;
+    let (home, name) = (text(account, "/namespace"), text(account, "/name"));
+    let namespaces: BTreeSet<String> = list(object, "/spec/workload/manifests")
+        .map(|manifest| text(manifest, "/metadata/namespace"))
+        .collect();
+    let place = match namespaces.into_iter().collect::<Vec<_>>().as_slice() {
+        [one] if one.is_empty() => String::new(),
+        [one] => format!(" --namespace {one}"),
+        _ => " --namespace NAMESPACE".into(),
+    };
+    Some(format!(
+        "If its executor lacks a right on {cluster}, give it a role that has it: `writ grant --to serviceaccount:{home}/{name} --role ROLE{place} --cluster {cluster}`."
+    ))
 }
 
 fn sync(object: &Value, conditions: &[Condition], all: &mut Vec<String>) {
@@ -215,15 +221,14 @@ fn sync(object: &Value, conditions: &[Condition], all: &mut Vec<String>) {
         ));
     }
     let account = text(object, "/status/reconciler");
-    let refused =
-        list(object, "/status/sync/errors").any(|error| text(error, "/errorMessage").contains("forbidden"));
+    let refused = list(object, "/status/sync/errors").any(|error| text(error, "/code") == SYNC_FORBIDDEN);
     if refused && !account.is_empty() {
         all.push(format!(
             "The API server refused something: `writ why create RESOURCE --as serviceaccount:config-management-system/{account} -n NAMESPACE` shows what is missing; add a role to spec.override.roleRefs."
         ));
     }
     if conditions.is_empty() {
-        all.push("Nobody has answered yet: is `writ sync` running on this cluster?".into());
+        all.push("It has no status yet: is `writ sync` running on this cluster?".into());
     }
     for part in SYNC_PARTS {
         let errors = list(object, &format!("/status/{part}/errors"));
@@ -250,8 +255,20 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_trouble_has_a_way_out() {
+    fn problem_of_every_kind_has_advice() {
         let condition = |kind: &str, status: &str, message: &str| json!([{"type": kind, "status": status, "reason": "R", "message": message, "observedGeneration": 2}]);
+        let executed = |message: &str| {
+            let account = json!({"namespace": "web", "name": "deployer"});
+            json!({"metadata": {"name": "x", "namespace": "cluster1"},
+                "spec": {
+                    "executor": {"subject": {"type": "ServiceAccount", "serviceAccount": account}},
+                    "workload": {"manifests": [{"metadata": {"namespace": "web"}}]},
+                },
+                "status": {"conditions": condition("Applied", "False", message)}})
+        };
+        let mut forbidden = with_error("sync");
+        forbidden["status"]["reconciler"] = "root-reconciler-x".into();
+        forbidden["status"]["sync"]["errors"][0]["code"] = "2013".into();
         let rows = [
             (
                 "clusters",
@@ -263,7 +280,7 @@ mod tests {
                 json!({"metadata": {"name": "x"}, "spec": {"hubAcceptsClient": true}}),
                 "has not joined",
             ),
-            ("permissions", object(&json!([])), "Nobody has answered yet"),
+            ("permissions", object(&json!([])), "It has no status yet"),
             (
                 "permissions",
                 object(&condition("SubjectPresent", "False", "")),
@@ -291,10 +308,13 @@ mod tests {
             ),
             (
                 "works",
-                json!({"metadata": {"name": "x", "namespace": "cluster1"},
-                    "spec": {"workload": {"manifests": [{"metadata": {"namespace": "web"}}]}},
-                    "status": {"conditions": condition("Applied", "False", "a may not delete")}}),
-                "--role ROLE --namespace web --cluster cluster1",
+                executed("a may not delete"),
+                "cluster1 says: a may not delete",
+            ),
+            (
+                "works",
+                executed("a may not delete"),
+                "writ grant --to serviceaccount:web/deployer --role ROLE --namespace web --cluster cluster1",
             ),
             (
                 "accounts",
@@ -305,11 +325,6 @@ mod tests {
                 "accounts",
                 object(&condition("TokenReported", "False", "")),
                 "no token yet",
-            ),
-            (
-                "works",
-                object(&condition("Applied", "False", "a may not delete")),
-                "writ grant --to serviceaccount:",
             ),
             (
                 "works",
@@ -346,6 +361,11 @@ mod tests {
                 "The rendering has the error 2004",
             ),
             ("reposyncs", with_error("sync"), "The sync has the error 2004"),
+            (
+                "syncs",
+                forbidden,
+                "--as serviceaccount:config-management-system/root-reconciler-x",
+            ),
             (
                 "placements",
                 object(&condition("PlacementSatisfied", "False", "no set is bound")),
@@ -385,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_an_older_spec_is_called_so() {
+    fn condition_of_an_older_generation_is_pointed_out() {
         let old = object(&json!([{"type": "Applied", "status": "True", "observedGeneration": 1}]));
         assert!(advice("works", &old).join("").contains("older spec"));
     }

@@ -1,4 +1,4 @@
-//! What there is to say about an object: its conditions, what each cluster says, what to do next. Pure, no I/O.
+//! The description of an object: its conditions, the reports of clusters, what to do next. Pure, no I/O.
 
 mod advice;
 mod reports;
@@ -23,9 +23,9 @@ pub struct Condition {
     pub reason: String,
     /// Why, in a sentence.
     pub message: String,
-    /// Since when.
+    /// Its last transition.
     pub since: String,
-    /// Whether it speaks of an older spec.
+    /// Whether it is about an older generation of the spec.
     pub outdated: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the clusters say, read from an object's status.
+//! What the clusters report, read from an object's status.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -136,9 +136,9 @@ fn cluster(name: &str, object: &Value) -> Vec<Report> {
     version.into_iter().chain(claims).collect()
 }
 
-/// The clusters that are in a set, and those that would be.
+/// The members of a set, and the clusters that have only its label.
 pub fn members(set: &ManagedClusterSet, clusters: &[ManagedCluster]) -> Vec<Report> {
-    // Admission marks the sets whose key this hub guards, the default key too where it was told so.
+    // Admission annotates the sets whose key this hub guards, the default key included if it is configured to.
     let view = SetView::of(set, set.annotations().contains_key(CONFIRMED_ANNOTATION));
     let about = |cluster: &ManagedCluster| {
         let joined = cluster.annotations().get(JOINED_ANNOTATION).map(String::as_str);
@@ -189,7 +189,7 @@ pub fn decisions(decisions: &[PlacementDecision]) -> Vec<Report> {
 fn addon(cluster: &str, object: &Value) -> Vec<Report> {
     let rows = [
         ("namespace", "/status/namespace"),
-        ("health is told by", "/status/healthCheck/mode"),
+        ("health check", "/status/healthCheck/mode"),
     ];
     rows.into_iter()
         .map(|(about, path)| report(cluster, about.into(), text(object, path)))

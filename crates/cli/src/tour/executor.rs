@@ -158,7 +158,7 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .await?;
 
     guide
-        .say("The executor is granted what the work needs, here with a ClusterPermission. Nobody touches the work: the agent\nsees the grant and applies.")
+        .say("The executor is granted what the work needs, here with a ClusterPermission. The work stays untouched: the agent\nsees the grant and applies.")
         .await?;
     guide.write(hub, GRANT).await?;
     guide

@@ -1,4 +1,4 @@
-//! The guide: says what is written, writes it, and shows what became of it.
+//! The guide of the tour: explains and applies manifests, and shows what became of them.
 
 use std::{
     collections::BTreeMap,
@@ -28,11 +28,11 @@ pub struct Guide<'a> {
     proven: usize,
     /// How long a proof may take.
     patience: Duration,
-    /// What a chapter wrote, to be taken away at its end.
+    /// What a chapter wrote, to be removed at its end.
     written: Vec<(&'a Cluster, Written)>,
 }
 
-/// What is taken away again.
+/// A change to undo.
 enum Written {
     /// The objects of a manifest.
     Objects(String),
@@ -44,7 +44,7 @@ enum Written {
 }
 
 impl<'a> Guide<'a> {
-    /// A guide that waits for the reader, where there is one.
+    /// A guide that waits for the reader before each step if standard input is a terminal.
     pub fn new(fleet: &'a Fleet, yes: bool, patience: Duration) -> Self {
         Self {
             fleet,
@@ -65,7 +65,7 @@ impl<'a> Guide<'a> {
         self.fleet.cluster(1)
     }
 
-    /// Says what comes, and waits for the reader.
+    /// Announces the next step, and waits for the reader.
     pub async fn say(&self, text: &str) -> Result<()> {
         println!("\n  {}", text.replace('\n', "\n  "));
         if !self.wait {
@@ -83,7 +83,7 @@ impl<'a> Guide<'a> {
         self.write_as(on, &admin, "the admin", text).await
     }
 
-    /// Shows a manifest and applies it as somebody.
+    /// Shows a manifest and applies it as another user.
     pub async fn write_as(&mut self, on: &'a Cluster, client: &Client, who: &str, text: &str) -> Result<()> {
         let text = text.trim();
         println!("\n  {who} writes on {}:", on.name());
@@ -95,7 +95,7 @@ impl<'a> Guide<'a> {
         manifests::apply(client, text).await
     }
 
-    /// Takes away what a tour left that could not end by itself: a killed one, or one whose terminal was closed.
+    /// Removes what an earlier tour left behind, if it was killed or its terminal was closed.
     pub async fn start_clean(&mut self, texts: &[(&'a Cluster, &str)]) -> Result<()> {
         let objects = texts
             .iter()
@@ -104,7 +104,7 @@ impl<'a> Guide<'a> {
         self.clean_up().await
     }
 
-    /// Makes a namespace for the chapter; one that was there before stays.
+    /// Creates a namespace for the chapter; an existing one is kept at the end.
     pub async fn namespace(&mut self, on: &'a Cluster, name: &str) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(on.admin().await?);
         if namespaces.get_metadata_opt(name).await?.is_none() {
@@ -119,7 +119,7 @@ impl<'a> Guide<'a> {
         self.written.push((on, Written::Labels { cluster, keys }));
     }
 
-    /// Deletes what a manifest says, as the admin of a cluster.
+    /// Deletes the objects of a manifest as the admin of a cluster.
     pub async fn delete(&mut self, on: &'a Cluster, what: &str, text: &str) -> Result<()> {
         println!("\n  the admin deletes on {}: {what}\n", on.name());
         manifests::delete(&on.admin().await?, text).await
@@ -153,7 +153,7 @@ impl<'a> Guide<'a> {
         Ok(())
     }
 
-    /// Waits until something else that can be seen is so; the answer is shown.
+    /// Waits until something else can be seen, and shows it.
     pub async fn see<F, Fut>(&mut self, what: &str, ask: F) -> Result<()>
     where
         F: FnMut() -> Fut,
@@ -170,18 +170,18 @@ impl<'a> Guide<'a> {
         Ok(())
     }
 
-    /// Takes away what the chapter wrote, the last first. What fails does not keep the rest; the first fault is told.
+    /// Undoes what the chapter wrote, the last first. Continues after a failure, and returns the first one.
     pub async fn clean_up(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         while let Some((on, written)) = self.written.pop() {
-            let gone = take_away(on, &written).await;
-            outcome = outcome.and(gone.with_context(|| format!("clean up on {}", on.name())));
+            let undone = undo(on, &written).await;
+            outcome = outcome.and(undone.with_context(|| format!("clean up on {}", on.name())));
         }
         outcome
     }
 }
 
-async fn take_away(on: &Cluster, written: &Written) -> Result<()> {
+async fn undo(on: &Cluster, written: &Written) -> Result<()> {
     let admin = on.admin().await?;
     match written {
         Written::Objects(text) => manifests::delete_and_wait(&admin, text).await,

@@ -1,7 +1,7 @@
 //! The tour: each of the five design documents on a running fleet, step by step, with proofs.
 //!
-//! A chapter is a file: it says what is written, writes it, and proves what became of it with a SubjectAccessReview
-//! and a real request of the subject, before and after. What it wrote is taken away at its end.
+//! Each chapter is a file: it shows manifests, applies them, and proves their effect with a SubjectAccessReview and a real
+//! request of the subject, before and after. What it wrote is removed at its end.
 
 mod account;
 mod executor;
@@ -52,14 +52,14 @@ const CHAPTERS: &[Chapter] = &[
 pub enum End {
     /// Every proof held.
     Held,
-    /// One did not.
+    /// A proof failed.
     Failed,
-    /// It was told to stop; nothing of it is left.
+    /// It was interrupted, and has removed what it wrote.
     Stopped,
 }
 
-/// Walks through every chapter; a proof that fails ends its chapter, and the tour fails in the end. Whoever stops it
-/// leaves nothing behind.
+/// Walks through every chapter. A failed proof ends its chapter and fails the tour. An interrupted tour removes what it
+/// wrote.
 pub async fn walk(fleet: &Fleet, yes: bool, patience: Duration, stop: &CancellationToken) -> Result<End> {
     let mut guide = Guide::new(fleet, yes, patience);
     let mut failed = Vec::new();

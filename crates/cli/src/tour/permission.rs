@@ -43,7 +43,7 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
     };
 
     guide
-        .say("Nobody has granted tour-alice anything on cluster1: she is refused.")
+        .say("tour-alice has no rights on cluster1 yet: her request is refused.")
         .await?;
     let (claim, client, namespace) = pods(NAMESPACE);
     guide
@@ -86,7 +86,7 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .await?;
 
     guide
-        .say("Somebody deletes the RoleBinding on cluster1 by hand. The agent puts it back.")
+        .say("The RoleBinding is deleted on cluster1 by hand. The agent restores it.")
         .await?;
     let before = bindings.get(NAME).await?.metadata.uid;
     bindings.delete(NAME, &DeleteParams::default()).await?;

@@ -1,4 +1,4 @@
-//! A proof: what the cluster's authorizer says about a subject, and what happens to a real request of it.
+//! A proof: the answer of the cluster's authorizer about a subject, and the outcome of a real request of it.
 
 use std::fmt;
 
@@ -12,26 +12,26 @@ use kube::{
 use writ_authz::Identity;
 use writ_fleet::Cluster;
 
-/// What is claimed about a subject.
+/// A claim about the rights of a subject.
 pub struct Claim<'a> {
-    /// Where.
+    /// The cluster.
     pub cluster: &'a Cluster,
-    /// Who, in words.
+    /// The subject in words.
     pub who: String,
-    /// Who, as the server knows them.
+    /// The subject as the server knows it.
     pub identity: Identity,
-    /// What, in words.
+    /// The request in words.
     pub words: String,
-    /// What, as the authorizer is asked.
+    /// The request for the SubjectAccessReview.
     pub what: ResourceAttributes,
 }
 
-/// What should be true.
+/// The expected outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Both say yes.
+    /// Both allow it.
     Allowed,
-    /// Both say no.
+    /// Both refuse it.
     Refused,
 }
 
@@ -45,15 +45,15 @@ impl Expected {
     }
 }
 
-/// What both said.
+/// The answers of the authorizer and to the real request.
 pub struct Answer {
     review: bool,
-    /// `None` if the request went through, the server's words if it was refused.
+    /// `None` if the request succeeded, the server's message if it was refused.
     refused: Option<String>,
 }
 
 impl Answer {
-    /// Whether both answered like this.
+    /// Whether both answers are as expected.
     pub fn is(&self, expected: Expected) -> bool {
         let yes = expected == Expected::Allowed;
         self.review == yes && self.refused.is_none() == yes
@@ -125,7 +125,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Asks the authorizer, then tries.
+    /// Asks the authorizer, then sends the request.
     pub async fn ask<F, Fut>(&self, request: &F) -> Result<Answer>
     where
         F: Fn() -> Fut,
@@ -147,8 +147,8 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Whether somebody who decides about rights said no, and not something else went wrong. Admission says it with 400 where
-/// upstream's does.
+/// Whether authentication, authorization or admission refused the request, rather than something else having failed.
+/// Admission refuses with 400 where upstream's does.
 fn is_refusal(status: &Status) -> bool {
     match status.code {
         401 | 403 => true,
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_decision_about_rights_is_a_refusal() {
+    fn failure_without_a_decision_about_rights_is_no_refusal() {
         let rows = [
             (403, "pods is forbidden", true),
             (401, "Unauthorized", true),

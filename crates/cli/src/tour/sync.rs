@@ -4,8 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use writ_api::configsync::RootSync;
-use writ_fleet::fleet::SYNC_NAMESPACE;
-use writ_testenv::git::Repository;
+use writ_fleet::{fleet::SYNC_NAMESPACE, git::Repository};
 
 use super::{
     guide::Guide,
@@ -93,7 +92,7 @@ pub async fn show(guide: &mut Guide<'_>) -> Result<()> {
         .await?;
 
     guide
-        .say("Somebody commits a file for another namespace. The API server refuses it; the status says so; the rest stays.")
+        .say("A commit adds a file for another namespace. The API server refuses it; the status says so; the rest stays.")
         .await?;
     println!("\n  a commit adds ConfigMap default/tour-from-git to the repository\n");
     repository.commit(

@@ -213,7 +213,7 @@ fn descriptions() -> Result<()> {
     let work = eventually(
         "the work is refused",
         || writ("describe work greeting -n cluster1"),
-        |output| output.out.contains("Its executor lacks rights"),
+        |output| output.out.contains("If its executor lacks a right"),
     )?;
     ensure!(
         work.out.contains("writ grant --to serviceaccount:web/deployer"),

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::{Api, api::PostParams, config::Kubeconfig};
 use serde_json::json;
 use writ_api::cluster::ManagedCluster;
-use writ_process::supervise::outlives_its_terminal;
+use writ_process::supervise::ignores_hangup;
 
 use super::{
     eventually, ok,
@@ -57,7 +57,7 @@ pub fn names() -> Result<()> {
     )?;
     // The hub is no managed cluster, though it has a context like theirs.
     let hub = "can-i list pods --as user:gina --cluster hub";
-    says(hub, 2, "hub is no managed cluster")?;
+    says(hub, 2, "hub is not a managed cluster")?;
     for command in ["accept", "deny", "detach", "detach --force"] {
         says(&format!("{command} nope"), 2, "`writ get clusters` lists")?;
     }
@@ -104,7 +104,7 @@ pub fn names() -> Result<()> {
         "choose one with --context; there are: a, b",
     )?;
     let plain = fs::read_to_string(&up.kubeconfig)?.replace("https://", "http://");
-    with(&plain, "is it a server of https, where the kubeconfig says http?")?;
+    with(&plain, "is it an https server, while the kubeconfig says http?")?;
     Ok(())
 }
 
@@ -134,7 +134,7 @@ pub fn rows() -> Result<()> {
     ensure!(list.contains("\\u{1b}[2J") && !list.contains('\u{1b}'), "{list}");
     let all = writ("get syncs --all")?;
     ensure!(
-        all.code == 0 && all.err.contains("nobody has accepted them: stranger"),
+        all.code == 0 && all.err.contains("not accepted yet: stranger"),
         "{}\n{}",
         all.code,
         all.err
@@ -261,7 +261,7 @@ pub fn fewer() -> Result<()> {
 pub fn hurry() -> Result<()> {
     hurried("INT")?;
     // Whoever started the tests with `nohup` wants that to be ignored, by what they start, too.
-    if outlives_its_terminal() {
+    if ignores_hangup() {
         return Ok(());
     }
     hurried("HUP")

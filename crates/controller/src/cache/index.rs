@@ -7,14 +7,18 @@ use crate::Name;
 /// The names of the objects with an entry, and the entries of each object.
 #[derive(Default)]
 pub struct Index {
-    names: HashMap<u64, BTreeSet<Name>>,
+    // Most entries have one name: one tree of pairs takes a fraction of a set for each entry.
+    names: BTreeSet<(u64, Name)>,
     entries: HashMap<Name, Box<[u64]>>,
 }
 
 impl Index {
     /// The names with this entry, in order.
     pub fn get(&self, entry: u64) -> Vec<Name> {
-        self.names.get(&entry).into_iter().flatten().cloned().collect()
+        let from = self.names.range((entry, Name::default())..);
+        from.take_while(|(found, _)| *found == entry)
+            .map(|(_, name)| name.clone())
+            .collect()
     }
 
     /// Replaces the entries of one object.
@@ -23,16 +27,10 @@ impl Index {
             return;
         }
         for entry in self.entries.remove(name).unwrap_or_default() {
-            if let Some(names) = self.names.get_mut(&entry) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.names.remove(&entry);
-                }
-            }
+            self.names.remove(&(entry, name.clone()));
         }
-        for entry in entries {
-            self.names.entry(*entry).or_default().insert(name.clone());
-        }
+        self.names
+            .extend(entries.iter().map(|entry| (*entry, name.clone())));
         if !entries.is_empty() {
             self.entries.insert(name.clone(), entries.into());
         }

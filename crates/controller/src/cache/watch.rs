@@ -133,6 +133,11 @@ where
         cache
     }
 
+    /// A cache that no watch fills, for simulations that record what a watch would show.
+    pub fn without_watch(self) -> Cache<V> {
+        self.open().0
+    }
+
     /// The cache, and what brings events into it.
     pub(super) fn open(self) -> (Cache<V>, Feed<K, V>) {
         let cache = Cache::new(self.what, self.codec, self.index_of);

@@ -97,7 +97,7 @@ where
             recreate(self.api, current, wanted, self.manager).await?;
             return Ok(Outcome::Changed);
         }
-        let Some(mut patch) = self.patch(current, wanted)? else {
+        let Some(mut patch) = patch(current, wanted, self.exact)? else {
             return Ok(Outcome::Unchanged);
         };
         // With the uid, an object that was deleted and made again is not changed.
@@ -122,17 +122,18 @@ where
         create(self.api, wanted, self.manager).await?;
         Ok(Outcome::Created)
     }
+}
 
-    /// The merge patch that makes `current` as wanted; `None` if it is.
-    pub fn patch(&self, current: &K, wanted: &K) -> Result<Option<Value>, Error> {
-        let (have, mut want) = (to_value(current)?, to_value(wanted)?);
-        for pointer in self.exact {
-            match (have.pointer(pointer), want.pointer_mut(pointer)) {
-                (Some(have), Some(want)) => remove_the_rest(have, want),
-                (Some(_), None) => remove_at(&mut want, pointer),
-                (None, _) => {}
-            }
+/// The merge patch that makes `current` hold everything in `wanted`, and nothing else at and below the JSON pointers
+/// `exact`; `None` if it does.
+pub fn patch<K: Serialize>(current: &K, wanted: &K, exact: &[&str]) -> Result<Option<Value>, Error> {
+    let (have, mut want) = (to_value(current)?, to_value(wanted)?);
+    for pointer in exact {
+        match (have.pointer(pointer), want.pointer_mut(pointer)) {
+            (Some(have), Some(want)) => remove_the_rest(have, want),
+            (Some(_), None) => remove_at(&mut want, pointer),
+            (None, _) => {}
         }
-        Ok(difference(&have, &want))
     }
+    Ok(difference(&have, &want))
 }

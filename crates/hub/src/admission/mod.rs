@@ -19,7 +19,7 @@ use writ_process::{
 };
 
 use self::context::AdmissionContext;
-use crate::{Context, install};
+use crate::{Context, advice};
 
 /// Every webhook of the hub.
 pub const WEBHOOKS: &[Webhook<AdmissionContext>] = &[
@@ -51,5 +51,5 @@ pub async fn run(context: Context) -> Result<(), Error> {
         context.shutdown.clone(),
     )
     .await
-    .map_err(install::advised)
+    .map_err(advice::with_advice)
 }

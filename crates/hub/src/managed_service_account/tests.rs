@@ -1,6 +1,6 @@
 //! Tables against the plans.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -16,17 +16,24 @@ use writ_api::{
     authentication::{ManagedServiceAccount, ManagedServiceAccountStatus},
     proxy,
 };
-use writ_controller::condition;
+use writ_controller::{condition, write};
 
 use super::{
-    plan::{self, Place, SeenSecret},
-    rights::{self, Granted},
-    write,
+    model::{EXACT_ACCOUNT, Family, Granted, Namesakes, Place, SeenSecret},
+    plan::{accounts, children, older_group, policy, rights},
 };
 use crate::options::RegistrationDriver;
 
 mod addon;
-mod older;
+mod bound_clusters;
+mod stored_before_bounds;
+
+fn namesakes(accounts: impl IntoIterator<Item = (String, ManagedServiceAccount)>) -> Namesakes {
+    let accounts = accounts.into_iter();
+    accounts
+        .map(|(cluster, account)| (cluster, Arc::new(account)))
+        .collect()
+}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -56,8 +63,8 @@ fn sets(clusters: &[&str]) -> Place {
 #[test]
 fn an_account_ends_to_the_second() {
     let account = account("c1", "u", &json!({ "spec": { "ttlSecondsAfterCreation": 60 } }));
-    assert_eq!(plan::ends_at(&account), Some(at(160)));
-    assert_eq!(plan::ends_at(&self::account("c1", "u", &json!({}))), None);
+    assert_eq!(accounts::ends_at(&account), Some(at(160)));
+    assert_eq!(accounts::ends_at(&self::account("c1", "u", &json!({}))), None);
 }
 
 #[test]
@@ -68,17 +75,17 @@ fn children_follow_the_clusters_and_take_no_name() {
         &json!({ "spec": { "ttlSecondsAfterCreation": 60, "audiences": ["x"] } }),
     );
     let mine = |cluster: &str| {
-        let mut child = plan::child(&parent, cluster);
+        let mut child = children::child(&parent, cluster);
         child.metadata.uid = Some(format!("child-{cluster}"));
         child
     };
-    let found = BTreeMap::from([
+    let found = namesakes([
         ("c1".to_owned(), mine("c1")),
         ("gone".to_owned(), mine("gone")),
         ("c2".to_owned(), account("c2", "theirs", &json!({}))),
         ("other".to_owned(), account("other", "o", &json!({}))),
     ]);
-    let family = plan::family(&parent, &sets(&["c1", "c2", "c3"]), &found);
+    let family = children::family(&parent, &sets(&["c1", "c2", "c3"]), &found);
     let wanted: Vec<_> = family.wanted.iter().filter_map(ResourceExt::namespace).collect();
     assert_eq!(wanted, ["c1", "c3"]);
     assert!(
@@ -95,22 +102,30 @@ fn children_follow_the_clusters_and_take_no_name() {
         "p",
         &json!({ "metadata": { "annotations": { adopt: "true" } } }),
     );
-    let child = plan::child(&greedy, "c1");
+    let child = children::child(&greedy, "c1");
     assert!(!child.annotations().contains_key(adopt));
     let mut before = child.clone();
     before.annotations_mut().insert(adopt.into(), "true".into());
-    let patch = write::change(&before, &child, &["/spec"]).unwrap();
+    let patch = write::patch(&before, &child, &EXACT_ACCOUNT).unwrap();
     assert_eq!(
         patch,
         Some(json!({ "metadata": { "annotations": { adopt: null } } }))
     );
-    let surplus: Vec<_> = family.surplus.iter().filter_map(ResourceExt::namespace).collect();
+    let surplus: Vec<_> = family
+        .surplus
+        .iter()
+        .filter_map(|child| child.namespace())
+        .collect();
     assert_eq!(surplus, ["gone"]);
     // Without a binding, or in the namespace of a cluster, all children go, and nothing else.
     for place in [Place::Nowhere, Place::Cluster] {
-        let family = plan::family(&parent, &place, &found);
+        let family = children::family(&parent, &place, &found);
         assert!(family.wanted.is_empty());
-        let surplus: Vec<_> = family.surplus.iter().filter_map(ResourceExt::namespace).collect();
+        let surplus: Vec<_> = family
+            .surplus
+            .iter()
+            .filter_map(|child| child.namespace())
+            .collect();
         assert_eq!(surplus, ["c1", "gone"]);
     }
 }
@@ -119,7 +134,7 @@ fn children_follow_the_clusters_and_take_no_name() {
 fn a_child_that_lost_its_label_is_still_one() {
     let parent = account("team", "p", &json!({}));
     let child = |change: &Value| {
-        let mut child = serde_json::to_value(plan::child(&parent, "c1")).unwrap();
+        let mut child = serde_json::to_value(children::child(&parent, "c1")).unwrap();
         let made = json!({ "metadata": { "uid": "c", "creationTimestamp": "1970-01-01T00:01:40Z",
             "labels": { "authentication.writ.dev/parent-uid": null } } });
         json_patch::merge(&mut child, &made);
@@ -143,14 +158,14 @@ fn a_child_that_lost_its_label_is_still_one() {
         ),
     ] {
         let child = child(&change);
-        assert!(plan::has_parent(&child));
-        assert_eq!(plan::is_child(&parent, &child), mine, "{change}");
-        let found = BTreeMap::from([("c1".to_owned(), child.clone())]);
-        let family = plan::family(&parent, &sets(&["c1"]), &found);
+        assert!(children::has_parent(&child));
+        assert_eq!(children::is_child(&parent, &child), mine, "{change}");
+        let found = namesakes([("c1".to_owned(), child.clone())]);
+        let family = children::family(&parent, &sets(&["c1"]), &found);
         assert_eq!(family.wanted.len() == 1, mine, "{change}");
         // The label comes back.
         if let Some(wanted) = family.wanted.first() {
-            let patch = write::change(&child, wanted, &["/spec"])
+            let patch = write::patch(&child, wanted, &EXACT_ACCOUNT)
                 .unwrap()
                 .unwrap_or_default();
             assert_eq!(
@@ -160,31 +175,31 @@ fn a_child_that_lost_its_label_is_still_one() {
             );
         }
         // And it goes with its parent.
-        let surplus = plan::family(&parent, &Place::Nowhere, &found).surplus;
+        let surplus = children::family(&parent, &Place::Nowhere, &found).surplus;
         assert_eq!(surplus.len() == 1, mine, "{change}");
     }
-    assert!(!plan::has_parent(&account("c1", "hand-made", &json!({}))));
+    assert!(!children::has_parent(&account("c1", "hand-made", &json!({}))));
 }
 
 #[test]
 fn one_status_counts_and_names_the_failing() {
     let parent = account("team", "p", &json!({}));
     let child = |cluster: &str, change: &Value| {
-        let mut child = plan::child(&parent, cluster);
+        let mut child = children::child(&parent, cluster);
         child.status = serde_json::from_value(change["status"].clone()).ok();
         (cluster.to_owned(), child)
     };
-    let found = BTreeMap::from([
+    let found = namesakes([
         child("c1", &reported("True", "TokenReported")),
         child("c2", &reported("False", "TokenReportFailed")),
         child("c3", &json!({})),
     ]);
     let place = sets(&["c1", "c2", "c3"]);
     let status = |found| {
-        plan::family_status(
+        children::family_status(
             &parent,
             &place,
-            &plan::family(&parent, &place, found),
+            &children::family(&parent, &place, found),
             found,
             at(1),
         )
@@ -202,7 +217,7 @@ fn one_status_counts_and_names_the_failing() {
         ("False", "on 1 of 3 clusters; 1 fail; no report yet from c3")
     );
     assert_eq!(present.observed_generation, Some(2));
-    let good = BTreeMap::from(["c1", "c2", "c3"].map(|c| child(c, &reported("True", "TokenReported"))));
+    let good = namesakes(["c1", "c2", "c3"].map(|c| child(c, &reported("True", "TokenReported"))));
     assert!(condition::is_true(
         &status(&good).conditions,
         "AllServiceAccountPresent"
@@ -211,13 +226,13 @@ fn one_status_counts_and_names_the_failing() {
     let many: Vec<String> = (10..25).map(|number| format!("c{number}")).collect();
     let place_of_many = Place::Sets(many.iter().cloned().collect());
     let none = BTreeMap::new();
-    let family = plan::family(&parent, &place_of_many, &none);
-    let said = plan::family_status(&parent, &place_of_many, &family, &none, at(1)).conditions;
+    let family = children::family(&parent, &place_of_many, &none);
+    let said = children::family_status(&parent, &place_of_many, &family, &none, at(1)).conditions;
     assert!(said[0].message.ends_with("c19 and 5 more"), "{}", said[0].message);
     // One whose account cannot be written is named too, whatever it reported before.
-    let mut family = plan::family(&parent, &place, &good);
+    let mut family = children::family(&parent, &place, &good);
     family.unwritten.insert("c3".into(), "forbidden".into());
-    let failing = plan::family_status(&parent, &place, &family, &good, at(1))
+    let failing = children::family_status(&parent, &place, &family, &good, at(1))
         .clusters
         .unwrap()
         .failing;
@@ -225,17 +240,17 @@ fn one_status_counts_and_names_the_failing() {
         (failing[0].name.as_str(), failing[0].message.as_str()),
         ("c3", "forbidden")
     );
-    let nowhere = plan::family_status(&parent, &Place::Nowhere, &plan::Family::default(), &found, at(1));
+    let nowhere = children::family_status(&parent, &Place::Nowhere, &Family::default(), &found, at(1));
     assert_eq!(nowhere.clusters, None);
     assert_eq!(nowhere.conditions[0].reason, "NamespaceNotBound");
     // The namespace becomes a cluster's: nothing is left of that, and what the agent says stays.
     let mut was = account("team", "p", &reported("True", "TokenReported"));
-    assert_eq!(plan::childless_status(&was), None);
+    assert_eq!(children::childless_status(&was), None);
     let said = was.status.clone().unwrap().conditions;
     let status = was.status.get_or_insert_default();
     status.clusters = now.clusters;
     status.conditions.extend(now.conditions);
-    let left = plan::childless_status(&was).unwrap();
+    let left = children::childless_status(&was).unwrap();
     assert_eq!((left.clusters, left.conditions), (None, said));
 }
 
@@ -245,8 +260,8 @@ fn a_set_is_told_what_its_clusters_ignore() {
         let parent = account("team", "p", change);
         let place = sets(&["c1"]);
         let none = BTreeMap::new();
-        let family = plan::family(&parent, &place, &none);
-        let said = plan::family_status(&parent, &place, &family, &none, at(1)).conditions;
+        let family = children::family(&parent, &place, &none);
+        let said = children::family_status(&parent, &place, &family, &none, at(1)).conditions;
         condition::find(&said, "FieldsIgnored").map(|said| said.message.clone())
     };
     assert_eq!(ignored(&json!({})), None);
@@ -265,8 +280,8 @@ fn the_older_group_owns_shows_and_yields() {
         "spec": { "audiences": ["foo"], "rotation": { "enabled": false, "validity": "1h" } },
     }))
     .unwrap();
-    let mut owned = plan::owned(&from);
-    assert!(plan::owns(&from, &owned));
+    let mut owned = older_group::owned(&from);
+    assert!(older_group::owns(&from, &owned));
     assert_eq!(
         owned.annotations()["authentication.writ.dev/rotation"],
         "disabled"
@@ -286,11 +301,11 @@ fn the_older_group_owns_shows_and_yields() {
     if let Some(status) = &mut owned.status {
         status.conditions[0].observed_generation = Some(3);
     }
-    let shown = plan::owner_status(&from, Some(&owned), None, at(1));
+    let shown = older_group::owner_status(&from, Some(&owned), None, at(1));
     assert_eq!(shown.conditions[0].observed_generation, Some(7));
     assert_eq!(shown.secret_digest, None);
     let foreign = account("c1", "x", &json!({}));
-    let conflict = plan::owner_status(&from, Some(&foreign), None, at(1));
+    let conflict = older_group::owner_status(&from, Some(&foreign), None, at(1));
     assert!(condition::is_true(&conflict.conditions, "Conflict"));
 }
 
@@ -301,20 +316,23 @@ fn a_secret_that_differs_from_the_report_is_suspect() {
         digest: digest.into(),
         version: "5".into(),
         uid: String::new(),
-        left: false,
+        orphaned: false,
     };
-    assert_eq!(plan::suspicion(&reported, Some(&seen("d")), None), None);
+    assert_eq!(accounts::repair_reason(&reported, Some(&seen("d")), None), None);
     assert_eq!(
-        plan::suspicion(&reported, Some(&seen("e")), None).as_deref(),
+        accounts::repair_reason(&reported, Some(&seen("e")), None).as_deref(),
         Some("changed-5")
     );
-    assert_eq!(plan::suspicion(&reported, None, None).as_deref(), Some("missing"));
+    assert_eq!(
+        accounts::repair_reason(&reported, None, None).as_deref(),
+        Some("missing")
+    );
     // One that went, was restored and went again before anybody looked: the agent is asked again.
-    let missing = |went| plan::suspicion(&reported, None, Some(went));
+    let missing = |went| accounts::repair_reason(&reported, None, Some(went));
     assert_ne!(missing("7"), missing("9"));
     let new = account("c1", "u", &json!({}));
     assert_eq!(
-        plan::suspicion(&new, None, None),
+        accounts::repair_reason(&new, None, None),
         None,
         "nothing was reported yet"
     );
@@ -401,7 +419,7 @@ fn uid(name: &str) -> String {
 
 #[test]
 fn a_policy_holds_only_to_the_letter() {
-    let (policy, binding) = rights::policy().unwrap();
+    let (policy, binding) = policy::policy().unwrap();
     let edited = |change: Value| -> ValidatingAdmissionPolicy {
         let mut object = serde_json::to_value(&policy).unwrap();
         json_patch::merge(&mut object, &change);
@@ -409,7 +427,7 @@ fn a_policy_holds_only_to_the_letter() {
     };
     let exact = ["/spec"];
     let labelled = edited(json!({ "metadata": { "labels": { "theirs": "x" }, "resourceVersion": "7" } }));
-    assert_eq!(write::change(&labelled, &policy, &exact).unwrap(), None);
+    assert_eq!(write::patch(&labelled, &policy, &exact).unwrap(), None);
     let except = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
         "resources": ["secrets"] }]);
     for (change, cure) in [
@@ -427,12 +445,12 @@ fn a_policy_holds_only_to_the_letter() {
         ),
     ] {
         let have = edited(json!({ "spec": change }));
-        let patch = write::change(&have, &policy, &exact).unwrap();
+        let patch = write::patch(&have, &policy, &exact).unwrap();
         assert_eq!(patch, Some(json!({ "spec": cure })));
     }
     let mut narrowed = binding.clone();
     narrowed.spec.match_resources = Some(MatchResources::default());
-    let patch = write::change(&narrowed, &binding, &exact).unwrap();
+    let patch = write::patch(&narrowed, &binding, &exact).unwrap();
     assert_eq!(patch, Some(json!({ "spec": { "matchResources": null } })));
 }
 
@@ -446,6 +464,10 @@ fn a_secret_that_lost_its_owner_would_outlive_its_account() {
         (json!({ "annotations": request, "ownerReferences": owner }), false),
         (json!({}), false),
     ] {
-        assert_eq!(SeenSecret::of(&secret(metadata.clone())).left, left, "{metadata}");
+        assert_eq!(
+            SeenSecret::of(&secret(metadata.clone())).orphaned,
+            left,
+            "{metadata}"
+        );
     }
 }

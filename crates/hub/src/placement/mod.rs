@@ -19,7 +19,7 @@ mod memory;
 pub mod model;
 mod observe;
 pub mod plan;
-mod scheduler;
+pub mod scheduler;
 #[cfg(test)]
 mod tests;
 

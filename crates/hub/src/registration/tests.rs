@@ -5,16 +5,15 @@ use serde_json::{Value, json};
 use writ_api::cluster::ManagedCluster;
 
 use super::{
-    csr,
-    plan::{Delete, Observed, plan},
-    rights::{self, Level},
+    model::{Delete, Level, Observation, Rights},
+    plan::{agent_requests, cluster::plan, rights},
 };
 use crate::{
     names::reserved,
     options::{AgentRights, RegistrationDriver},
 };
 
-mod requests;
+mod certificate_requests;
 
 #[expect(clippy::needless_pass_by_value, reason = "reads better with json! in place")]
 fn cluster(spec: Value, metadata: Value) -> ManagedCluster {
@@ -45,9 +44,9 @@ fn silence_makes_a_cluster_unknown_and_tainted() {
         json!({"hubAcceptsClient": true, "leaseDurationSeconds": 10}),
         json!({}),
     );
-    let silent = |seconds| Observed {
+    let silent = |seconds| Observation {
         silent_for: Some(Duration::from_secs(seconds)),
-        ..Observed::default()
+        ..Observation::default()
     };
     let keys = |taints: Option<Vec<writ_api::cluster::managed_cluster::Taint>>| {
         taints.map(|t| {
@@ -85,7 +84,7 @@ fn silence_makes_a_cluster_unknown_and_tainted() {
         (49, "ManagedClusterClockSynced"),
         (50, "ManagedClusterClockOutOfSync"),
     ] {
-        let observed = Observed {
+        let observed = Observation {
             clock_off: Some(Duration::from_secs(off)),
             ..silent(1)
         };
@@ -106,11 +105,11 @@ fn silence_makes_a_cluster_unknown_and_tainted() {
 #[test]
 fn denied_clusters_lose_everything_and_leaving_ones_finish_first() {
     let denied = status(cluster(json!({"hubAcceptsClient": false}), json!({})), "True");
-    let planned = plan(&denied, &Observed::default());
+    let planned = plan(&denied, &Observation::default());
     assert_eq!(planned.level, Level::Nothing);
     assert_eq!(planned.conditions[0].reason, "HubClusterAdminDenied");
     let new = cluster(json!({"hubAcceptsClient": false}), json!({}));
-    assert!(plan(&new, &Observed::default()).conditions.is_empty());
+    assert!(plan(&new, &Observation::default()).conditions.is_empty());
 
     let leaving = |annotations: Value| {
         cluster(
@@ -126,10 +125,10 @@ fn denied_clusters_lose_everything_and_leaving_ones_finish_first() {
         (force.clone(), 2, 1, Level::Nothing, Delete::WorksByForce, true),
         (force, 0, 0, Level::Nothing, Delete::Nothing, false),
     ] {
-        let observed = Observed {
+        let observed = Observation {
             works,
             addons,
-            ..Observed::default()
+            ..Observation::default()
         };
         let planned = plan(&leaving(annotations), &observed);
         assert_eq!(
@@ -160,7 +159,7 @@ fn an_agent_gets_what_it_needs() {
     for binding in &token.bindings {
         assert_eq!(binding.subjects.as_ref().unwrap()[0].kind, "ServiceAccount");
     }
-    assert_eq!(by_certificate(Level::Nothing, ocm), rights::Rights::default());
+    assert_eq!(by_certificate(Level::Nothing, ocm), Rights::default());
 }
 
 /// Once it is known who was let in, the rights are that user's alone: a certificate of a former agent has the same groups.
@@ -168,7 +167,7 @@ fn an_agent_gets_what_it_needs() {
 fn a_known_agent_has_the_rights_and_nobody_else_of_its_group() {
     let user = "system:open-cluster-management:prod:abc";
     let known = |user: &str| cluster(json!({}), json!({"annotations": {"writ.dev/agent-user": user}}));
-    assert_eq!(csr::agent_user(&known(user)), Some(user));
+    assert_eq!(agent_requests::agent_user(&known(user)), Some(user));
     for other in [
         "",
         "kubernetes-admin",
@@ -177,9 +176,9 @@ fn a_known_agent_has_the_rights_and_nobody_else_of_its_group() {
         "system:open-cluster-management:prod2:abc",
         "system:open-cluster-management:prod:abc:def",
     ] {
-        assert_eq!(csr::agent_user(&known(other)), None, "{other}");
+        assert_eq!(agent_requests::agent_user(&known(other)), None, "{other}");
     }
-    assert_eq!(csr::agent_user(&cluster(json!({}), json!({}))), None);
+    assert_eq!(agent_requests::agent_user(&cluster(json!({}), json!({}))), None);
     for (agent, expected) in [
         (Some(user), vec![("User", user)]),
         (
@@ -234,7 +233,7 @@ fn a_clusters_own_role_is_nobody_elses() {
         assert!(reserved(name).is_some(), "{name}");
         let mut accepted = cluster(json!({"hubAcceptsClient": true}), json!({}));
         accepted.metadata.name = Some(name.into());
-        assert_eq!(plan(&accepted, &Observed::default()).level, Level::Nothing);
+        assert_eq!(plan(&accepted, &Observation::default()).level, Level::Nothing);
     }
     let role = |metadata: Value, names: Value| -> ClusterRole {
         let rule = json!({"apiGroups": ["g"], "resources": ["managedclusters"], "resourceNames": names, "verbs": ["get"]});

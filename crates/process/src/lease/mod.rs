@@ -1,7 +1,7 @@
 //! Leader election: at most one of several processes acts at a time.
 //!
 //! The vote is a Lease, read with GET and written with PUT and its resourceVersion, so two candidates can never
-//! both win one round. Nobody's clock is trusted: a candidate takes over when the Lease has not changed for its
+//! both win one round. Clocks of other machines are not trusted: a candidate takes over when the Lease has not changed for its
 //! whole duration *as measured here*, and a leader steps down when its own renewals have failed for less than
 //! that, measured from before it sent the last one that succeeded.
 
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub use store::{Named, Record, Refused, Store};
 use writ_controller::backoff::jitter;
 
-/// How often and how long.
+/// The intervals of an election.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// A Lease that has not changed for this long is up for grabs.
@@ -46,14 +46,15 @@ pub struct Candidate<S> {
     timing: Timing,
     /// The Lease as last seen, and when it was first seen like that.
     observed: Option<(Record, Instant)>,
-    /// What to do where the Lease cannot be written at all.
+    /// What the log advises if the Lease cannot be written at all.
     advice: &'static str,
-    /// How often in a row that has failed.
+    /// Failed writes in a row.
     failures: u32,
 }
 
-/// So many failures in a row to write the Lease are told, once: one alone only means that somebody else was faster.
-const MANY: u32 = 2;
+/// After this many failed writes in a row a warning is logged, once. A single failure only means that another candidate
+/// was faster.
+const FAILURES_BEFORE_WARNING: u32 = 2;
 
 impl Candidate<Named> {
     /// A candidate for the Lease of that name. The identity must differ between processes.
@@ -79,7 +80,7 @@ impl<S: Store> Candidate<S> {
         }
     }
 
-    /// The same; where nobody can be elected, this is what the log says to do.
+    /// Adds advice to the log line about a Lease that cannot be written.
     #[must_use]
     pub fn advise(mut self, advice: &'static str) -> Self {
         self.advice = advice;
@@ -101,7 +102,7 @@ impl<S: Store> Candidate<S> {
                 () = &mut work => {}
                 () = self.renew(until, &shutdown) => {
                     lost.cancel();
-                    // It may finish what it is at while nobody else can have taken over, no longer.
+                    // It may finish its work only while no other candidate can have taken over.
                     let grace = self.timing.duration.saturating_sub(self.timing.renew_deadline);
                     let _ = tokio::time::timeout(grace, work).await;
                 }
@@ -148,7 +149,7 @@ impl<S: Store> Candidate<S> {
         }
     }
 
-    /// Whether somebody else holds the Lease, as far as is known.
+    /// Whether another candidate holds the Lease, as far as is known.
     fn lost(&self) -> bool {
         self.observed
             .as_ref()
@@ -173,7 +174,7 @@ impl<S: Store> Candidate<S> {
             let ours = record.holder.as_deref() == Some(&self.identity);
             let held = record.holder.is_some();
             let since = self.observed.as_ref().map_or(now, |(_, since)| *since);
-            // Its own duration counts: another version of this program may use a longer one.
+            // The duration in the Lease counts: another version of this program may use a longer one.
             let duration = record.duration.max(self.timing.duration);
             if held && !ours && now < since + duration {
                 return false;
@@ -188,13 +189,13 @@ impl<S: Store> Candidate<S> {
             }
             Err(Refused(why)) => {
                 self.failures = self.failures.saturating_add(1);
-                if self.failures == MANY {
+                if self.failures == FAILURES_BEFORE_WARNING {
                     let advice = self.advice;
                     tracing::warn!(
                         identity = self.identity,
                         why,
                         advice,
-                        "cannot write the lease: nothing is done until that works"
+                        "cannot write the lease: controllers stay idle until it succeeds"
                     );
                 } else {
                     tracing::debug!(identity = self.identity, why, "did not get the lease");

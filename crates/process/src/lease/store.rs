@@ -1,4 +1,4 @@
-//! Where the vote is kept: a Lease in an API server, or a table in a test.
+//! Where the vote is stored: a Lease in an API server, or a table in a test.
 
 use std::{future::Future, time::Duration};
 
@@ -9,10 +9,10 @@ use k8s_openapi::{
 };
 use kube::{Api, api::PostParams};
 
-/// What a Lease says.
+/// The content of a Lease.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Who holds it; nobody after a release.
+    /// The identity of the holder; `None` after a release.
     pub holder: Option<String>,
     /// How long it is valid without a renewal.
     pub duration: Duration,
@@ -105,7 +105,7 @@ fn from_lease(lease: Lease) -> Record {
     let spec = lease.spec.clone().unwrap_or_default();
     let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
     Record {
-        // An empty holder is how other implementations release.
+        // Other implementations release with an empty holder.
         holder: spec.holder_identity.filter(|holder| !holder.is_empty()),
         duration: Duration::from_secs(seconds),
         transitions: spec.lease_transitions.unwrap_or_default(),

@@ -103,7 +103,7 @@ fn spawn(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_hands_over_at_once() {
+async fn released_lease_is_taken_at_once() {
     let (table, throne) = (Table::default(), Throne::default());
     let (stop_a, stop_b) = (CancellationToken::new(), CancellationToken::new());
     let a = spawn(&table, "a", &throne, &stop_a);
@@ -126,7 +126,7 @@ async fn a_release_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_leader_is_replaced_after_the_duration() {
+async fn lease_of_dead_leader_is_taken_after_its_duration() {
     let (table, throne) = (Table::default(), Throne::default());
     let stop = CancellationToken::new();
     let a = spawn(&table, "a", &throne, &stop);
@@ -144,9 +144,9 @@ async fn a_dead_leader_is_replaced_after_the_duration() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Whatever is slow or lost, never two lead at once, and somebody leads in the end.
+    /// Whatever request is slow or lost, there are never two leaders at once, and there is one in the end.
     #[test]
-    fn never_two_at_once(faults in prop::collection::vec((0_u64..12_000, any::<bool>(), 0_u64..12_000, any::<bool>()), 0..60)) {
+    fn faults_never_make_two_leaders(faults in prop::collection::vec((0_u64..12_000, any::<bool>(), 0_u64..12_000, any::<bool>()), 0..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (table, throne) = (Table::default(), Throne::default());

@@ -22,14 +22,14 @@ use rustls::{
 use tokio::time::Instant;
 
 use super::{Source, Target};
-use writ_controller::{Error, error::Context as _};
+use writ_controller::{Error, error::Context as _, renewal};
 
 /// The CA's certificates, newest first.
 const BUNDLE: &str = "ca.crt";
 /// The key of the newest CA.
 const KEY: &str = "ca.key";
 
-/// How long certificates live; each is replaced when a third of that is left.
+/// How long certificates live; each is replaced at 70 to 80 % of that.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// The CA's lifetime.
@@ -58,15 +58,15 @@ pub struct Material {
     pub bundle: String,
     /// The serving certificate with its key.
     pub serving: Arc<CertifiedKey>,
-    /// When to look again, whatever happens.
-    pub renew_at: Instant,
-    /// When the serving certificate ends.
-    serving_ends: Timestamp,
+    /// When to check again without an event.
+    pub check_at: Instant,
+    /// When the serving certificate is to be replaced.
+    serving_due: Timestamp,
 }
 
 impl Material {
-    /// Whether those who trust this bundle trust the certificate of the other, too: the CA that signs is the first of
-    /// its bundle.
+    /// Returns true if a client with this bundle trusts the other's certificate: the CA that signs is the first of its
+    /// bundle.
     pub fn trusts(&self, other: &Self) -> bool {
         first_pem(&other.bundle).is_some_and(|ca| self.bundle.contains(ca.trim()))
     }
@@ -125,8 +125,8 @@ impl Keeper {
         match &self.source {
             Source::Folder(folder) => from_folder(folder).await,
             Source::Secret { namespace, name } => {
-                let (bundle, issuer) = self.authority(namespace, name).await?;
-                self.sign(bundle, &issuer)
+                let authority = self.authority(namespace, name).await?;
+                self.sign(authority)
             }
         }
     }
@@ -136,14 +136,14 @@ impl Keeper {
         let Source::Secret { namespace, name } = &self.source else {
             return self.obtain().await;
         };
-        let (bundle, issuer) = self.authority(namespace, name).await?;
-        if bundle == current.bundle && !is_due(current.serving_ends, self.timing.serving) {
+        let authority = self.authority(namespace, name).await?;
+        if authority.bundle == current.bundle && Timestamp::now() < current.serving_due {
             return Ok(Material {
-                renew_at: self.next_look(),
+                check_at: self.next_check(authority.due.min(current.serving_due)),
                 ..current.clone()
             });
         }
-        self.sign(bundle, &issuer)
+        self.sign(authority)
     }
 
     /// Something about the source may have changed.
@@ -171,11 +171,7 @@ impl Keeper {
     }
 
     /// The bundle and the newest CA; makes or replaces the CA if it is time. Replicas agree by resourceVersion.
-    async fn authority(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(String, Issuer<'static, KeyPair>), Error> {
+    async fn authority(&self, namespace: &str, name: &str) -> Result<Authority, Error> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         for _ in 0..10 {
             let found = api
@@ -185,9 +181,9 @@ impl Keeper {
             let bundle = found.as_ref().and_then(|secret| text(secret, BUNDLE));
             let key = found.as_ref().and_then(|secret| text(secret, KEY));
             if let (Some(bundle), Some(key)) = (&bundle, &key)
-                && let Some(issuer) = usable(bundle, key, self.timing.ca)
+                && let Some(authority) = usable(bundle, key, self.timing.ca)
             {
-                return Ok((bundle.clone(), issuer));
+                return Ok(authority);
             }
             let (cert, key) = new_authority(self.timing.ca)?;
             let kept = bundle.as_deref().and_then(first_pem).unwrap_or_default();
@@ -219,27 +215,29 @@ impl Keeper {
         )))
     }
 
-    fn sign(&self, bundle: String, issuer: &Issuer<'static, KeyPair>) -> Result<Material, Error> {
+    fn sign(&self, authority: Authority) -> Result<Material, Error> {
         let failed = |e: rcgen::Error| Error::io("sign the webhook's certificate", e);
         let mut params = CertificateParams::new(self.names.clone()).map_err(failed)?;
         params.distinguished_name.push(DnType::CommonName, "writ webhook");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let ends = validity(&mut params, self.timing.serving);
         let key = KeyPair::generate().map_err(failed)?;
-        let cert = params.signed_by(&key, issuer).map_err(failed)?;
+        let cert = params.signed_by(&key, &authority.issuer).map_err(failed)?;
         let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
         let serving = certified(vec![cert.der().clone()], &key)?;
+        let serving_due = due(ends, self.timing.serving, cert.der().as_ref());
         Ok(Material {
-            bundle,
+            bundle: authority.bundle,
             serving,
-            renew_at: self.next_look(),
-            serving_ends: ends,
+            check_at: self.next_check(authority.due.min(serving_due)),
+            serving_due,
         })
     }
 
-    /// Often enough that neither certificate can run out in between.
-    fn next_look(&self) -> Instant {
-        Instant::now() + (self.timing.serving.min(self.timing.ca) / 6)
+    /// When the next certificate is due. Not later than a sixth of the shorter life: the clock may be set meanwhile.
+    fn next_check(&self, due: Timestamp) -> Instant {
+        let left = Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default();
+        Instant::now() + left.min(self.timing.serving.min(self.timing.ca) / 6)
     }
 }
 
@@ -261,12 +259,11 @@ async fn from_folder(folder: &Path) -> Result<Material, Error> {
         .map_err(broken)?;
     let serving = certified(chain, &PrivateKeyDer::from_pem_slice(&key).map_err(broken)?)?;
     let bundle = String::from_utf8(bundle).map_err(|e| Error::io("read ca.crt as text", e))?;
-    let renew_at = Instant::now() + Duration::from_hours(1);
     Ok(Material {
         bundle,
         serving,
-        renew_at,
-        serving_ends: Timestamp::MAX,
+        check_at: Instant::now() + Duration::from_hours(1),
+        serving_due: Timestamp::MAX,
     })
 }
 
@@ -312,25 +309,38 @@ fn date(at: Timestamp) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(at.as_second()).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
 }
 
-/// The CA, if it can still sign certificates for a good while and is one: what a key signs that is not the
-/// certificate's, nobody trusts.
-fn usable(bundle: &str, key: &str, lifetime: Duration) -> Option<Issuer<'static, KeyPair>> {
+/// The CA that signs serving certificates.
+struct Authority {
+    /// Its certificate, and the one before it, in PEM.
+    bundle: String,
+    issuer: Issuer<'static, KeyPair>,
+    /// When it is to be replaced.
+    due: Timestamp,
+}
+
+/// The CA, unless it is due for renewal or its key belongs to another certificate: clients would not trust what that signs.
+fn usable(bundle: &str, key: &str, lifetime: Duration) -> Option<Authority> {
     let cert = first_pem(bundle)?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(cert.as_bytes()).ok()?;
     let parsed = pem.parse_x509().ok()?;
     let key = KeyPair::from_pem(key).ok()?;
     let ends = Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()?;
-    if is_due(ends, lifetime) || parsed.public_key().raw != key.subject_public_key_info() {
+    // Replicas share the CA, and agree on when it is due.
+    let due = due(ends, lifetime, &pem.contents);
+    if due <= Timestamp::now() || parsed.public_key().raw != key.subject_public_key_info() {
         return None;
     }
-    Issuer::from_ca_cert_pem(&cert, key).ok()
+    Some(Authority {
+        bundle: bundle.to_owned(),
+        issuer: Issuer::from_ca_cert_pem(&cert, key).ok()?,
+        due,
+    })
 }
 
-/// Whether less than a third of the lifetime is left.
-fn is_due(ends: Timestamp, lifetime: Duration) -> bool {
-    Timestamp::now()
-        .saturating_add(lifetime / 3)
-        .is_ok_and(|soon| soon >= ends)
+/// When a certificate is renewed. Its life is the one that is configured now, which may be longer than the one it got.
+fn due(ends: Timestamp, lifetime: Duration, certificate: &[u8]) -> Timestamp {
+    let issued = ends.saturating_sub(lifetime).unwrap_or(Timestamp::MIN);
+    renewal::renew_at(issued, ends, &certificate)
 }
 
 fn first_pem(bundle: &str) -> Option<String> {
@@ -355,7 +365,7 @@ mod tests {
         let (_, other) = new_authority(year).unwrap();
         assert!(usable(&cert, &key, year).is_some());
         assert!(usable(&cert, &other, year).is_none(), "the key of another CA");
-        assert!(usable(&cert, &key, year * 4).is_none(), "it ends too soon");
+        assert!(usable(&cert, &key, year * 8).is_none(), "it ends too soon");
         assert!(usable("junk", &key, year).is_none() && usable(&cert, "junk", year).is_none());
     }
 

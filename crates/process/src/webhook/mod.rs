@@ -115,7 +115,7 @@ pub async fn run(
 
     let mut changes = select(wanted.changes(&client), keeper.changes());
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-    let mut due = material.renew_at;
+    let mut due = material.check_at;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
@@ -137,7 +137,7 @@ pub async fn run(
             Ok(fresh) => {
                 material = fresh;
                 slot.set(material.serving.clone());
-                due = material.renew_at;
+                due = material.check_at;
                 backoff.reset();
             }
             Err(error) => {

@@ -17,18 +17,18 @@ use writ_controller::{
 };
 
 use super::{
+    apply::{self, Bound},
     deployment,
-    objects::{self, Bound},
-    overview::Overview,
+    manager_view::Overview,
+    observe::{self, Stores},
     plan::{self, Plan},
-    watches::{self, Stores},
 };
 use crate::{
     Context, FIELD_MANAGER, Isolation,
     model::{MANAGER_FINALIZER, RECONCILER_FINALIZER, Sync, SyncId, SyncKind},
     names,
     reconciler::Tasks,
-    report::{self, FINALIZED, Wanted},
+    sync_status::{self, FINALIZED, Wanted},
 };
 
 /// How many syncs are worked on at once.
@@ -39,9 +39,9 @@ pub async fn run(context: Context) -> Result<(), Error> {
     let queue = Queue::default();
     let tasks = Tasks::new(&context);
     let mut watching = JoinSet::new();
-    let stores = watches::start(&context.client, &context.health, &queue, &tasks, &mut watching);
+    let stores = observe::start(&context.client, &context.health, &queue, &tasks, &mut watching);
     let overview = Overview::new(context.client.clone(), stores.clone());
-    tasks.ask(Arc::new(overview.clone()));
+    tasks.set_manager_view(Arc::new(overview.clone()));
     let pass = Arc::new(Pass {
         context: context.clone(),
         stores,
@@ -111,8 +111,8 @@ impl Pass {
                 .await?;
         }
         // Until the reconciler has finished, everything it needs is kept up, deletion or not.
-        let base = objects::ensure_base(client, &self.stores, id, &plan).await;
-        let bound = objects::ensure_bindings(client, &self.stores, id, &plan).await;
+        let base = apply::ensure_base(client, &self.stores, id, &plan).await;
+        let bound = apply::ensure_bindings(client, &self.stores, id, &plan).await;
         let mut problem = base.as_ref().err().map(ToString::to_string);
         // One that nobody understands any more still has objects to take away.
         if problem.is_none() && (sync.spec.is_ok() || sync.deleting()) {
@@ -120,7 +120,7 @@ impl Pass {
                 Isolation::Task => {
                     self.tasks.ensure(sync.clone());
                     if let Some(group) = self.stores.inventory(id) {
-                        self.tasks.inventory(id, &group);
+                        self.tasks.set_inventory(id, &group);
                     }
                     // Of another way to run, or of Config Sync's own manager.
                     deployment::remove(client, &self.stores, id).await
@@ -156,12 +156,12 @@ impl Pass {
             return Ok(());
         }
         self.tasks.stop(id).await;
-        objects::remove_all(&self.context.client, id).await
+        apply::remove_all(&self.context.client, id).await
     }
 
     async fn tear_down(&self, sync: &Sync) -> Result<(), Error> {
         self.tasks.stop(&sync.id).await;
-        objects::remove_all(&self.context.client, &sync.id).await?;
+        apply::remove_all(&self.context.client, &sync.id).await?;
         self.stores.legacy.revoke(&self.context.client, &sync.id).await?;
         self.finalizers(sync, &[], &[MANAGER_FINALIZER]).await
     }
@@ -286,7 +286,7 @@ impl Pass {
                 &ignored_message(fields),
             )),
         }
-        report::write(
+        sync_status::write(
             &self.context.client,
             sync,
             FIELD_MANAGER,

@@ -5,7 +5,7 @@ use kube::{Api, Client, runtime::reflector::ObjectRef};
 use serde_json::json;
 use writ_controller::{Error, write};
 
-use super::{objects, plan, watches::Stores};
+use super::{apply, observe::Stores, plan};
 use crate::{
     Options,
     model::{SYSTEM_NAMESPACE, SyncId},
@@ -76,7 +76,7 @@ pub async fn ensure(client: &Client, stores: &Stores, options: &Options, id: &Sy
     let replace = |have: &Deployment| {
         have.spec.as_ref().map(|spec| &spec.selector) != wanted.spec.as_ref().map(|spec| &spec.selector)
     };
-    objects::ensure(&api, current.as_deref(), &wanted, replace).await?;
+    apply::ensure(&api, current.as_deref(), &wanted, replace).await?;
     Ok(())
 }
 

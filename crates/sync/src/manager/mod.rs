@@ -10,13 +10,13 @@
 //! namespaces too, also while the sync is being deleted, until its reconciler has reported that its teardown is
 //! done. The manager alone writes finalizers, so a reconciler needs no right to change a sync.
 
+mod apply;
+mod config_sync_bindings;
 pub mod controller;
 pub mod deployment;
-mod legacy;
-mod objects;
-mod overview;
+mod manager_view;
+mod observe;
 pub mod plan;
-mod watches;
 
 pub use controller::run;
 

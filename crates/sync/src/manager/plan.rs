@@ -1,21 +1,20 @@
 //! What a sync shall have: decided from what was observed, without asking anybody.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::{
     core::v1::ServiceAccount,
     rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef as RbacRoleRef, Subject},
 };
 use kube::api::ObjectMeta;
 use writ_api::{
-    configsync::{GitAuth, RoleRef, RoleRefKind, RoleRefState, RoleRefStatus, RootSyncSpec},
+    configsync::{RoleRef, RoleRefKind, RoleRefState, RoleRefStatus},
     kpt::{ResourceGroup, ResourceGroupSpec},
 };
 
 use crate::{
     DefaultRole,
-    model::{DELETION_POLICY, SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
+    model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
     names,
+    spec::{invalid, roles_in_force, secrets},
 };
 
 /// What exists, as far as a plan must know.
@@ -133,50 +132,6 @@ impl PlannedRole {
     }
 }
 
-/// The roles that a spec asks for, each once, and what is wrong with them.
-///
-/// Where the two spellings differ, only what both name is in force: a contradiction never gives more than either.
-pub fn roles_asked(spec: &RootSyncSpec) -> (Vec<RoleRef>, Option<String>) {
-    let one = spec.override_.as_ref().and_then(|o| o.role_refs.as_ref());
-    let other = spec.overrides.as_ref().and_then(|o| o.role_refs.as_ref());
-    let set = |refs: &Vec<RoleRef>| refs.iter().cloned().map(normal).collect::<BTreeSet<_>>();
-    match (one.map(set), other.map(set)) {
-        (Some(one), Some(other)) if one != other => (
-            one.intersection(&other).cloned().collect(),
-            Some("KNV1061: spec.override.roleRefs and spec.overrides.roleRefs differ; only roles that both name are bound: set one of them".into()),
-        ),
-        (Some(refs), _) | (None, Some(refs)) => (refs.into_iter().collect(), None),
-        (None, None) => (Vec::new(), None),
-    }
-}
-
-/// The roles in force for a sync: those asked for, or the default where there are none and no contradiction.
-pub fn roles_in_force(
-    kind: SyncKind,
-    spec: &RootSyncSpec,
-    default: DefaultRole,
-) -> (Vec<RoleRef>, Option<String>, bool) {
-    if kind == SyncKind::Repo {
-        return (Vec::new(), None, false);
-    }
-    let (roles, problem) = roles_asked(spec);
-    if roles.is_empty() && problem.is_none() && default == DefaultRole::ClusterAdmin {
-        let admin = RoleRef {
-            kind: RoleRefKind::ClusterRole,
-            name: "cluster-admin".into(),
-            namespace: None,
-        };
-        return (vec![admin], None, true);
-    }
-    (roles, problem, false)
-}
-
-/// An empty namespace means none.
-fn normal(mut role: RoleRef) -> RoleRef {
-    role.namespace = role.namespace.filter(|namespace| !namespace.is_empty());
-    role
-}
-
 /// Decides what the sync shall have.
 pub fn plan(sync: &Sync, default: DefaultRole, world: &impl World) -> Plan {
     let id = &sync.id;
@@ -277,76 +232,6 @@ fn state(role: &RoleRef, world: &impl World) -> RoleRefState {
     } else {
         RoleRefState::RoleMissing
     }
-}
-
-/// What is wrong with a sync as a whole: nothing is read for it. Bindings do not depend on it: narrowing works for a broken
-/// sync too.
-pub fn invalid(sync: &Sync, spec: &RootSyncSpec) -> Option<String> {
-    match sync.annotation(DELETION_POLICY) {
-        Some(policy) if policy != "Foreground" && policy != "Orphan" => Some(format!(
-            "the annotation {DELETION_POLICY} is {policy:?}; it must be Foreground or Orphan"
-        )),
-        _ => source_problem(sync.id.kind, spec),
-    }
-}
-
-fn source_problem(kind: SyncKind, spec: &RootSyncSpec) -> Option<String> {
-    use writ_api::configsync::SourceType;
-    if let Some(format) = spec.source_format.as_deref()
-        && !["", "unstructured", "hierarchy"].contains(&format)
-    {
-        return Some(format!(
-            "spec.sourceFormat is {format:?}; it must be hierarchy or unstructured"
-        ));
-    }
-    if kind == SyncKind::Repo && spec.source_format.as_deref() == Some("hierarchy") {
-        return Some("spec.sourceFormat of a RepoSync must be unstructured".into());
-    }
-    if spec.source_type != SourceType::Git {
-        // Understood, but not acted on: the reconciler reports it.
-        return None;
-    }
-    let Some(git) = &spec.git else {
-        return Some("spec.git is missing, and spec.sourceType is git".into());
-    };
-    if git.repo.trim().is_empty() {
-        return Some("spec.git.repo is empty".into());
-    }
-    let needs_secret = matches!(
-        git.auth,
-        GitAuth::Ssh | GitAuth::CookieFile | GitAuth::Token | GitAuth::GithubApp
-    );
-    let secret = git
-        .secret_ref
-        .as_ref()
-        .and_then(|s| s.name.as_deref())
-        .filter(|name| !name.is_empty());
-    match (needs_secret, secret) {
-        (true, None) => Some(format!(
-            "spec.git.auth is {}, which needs spec.git.secretRef.name",
-            git.auth.as_str()
-        )),
-        (false, Some(_)) => Some(format!(
-            "spec.git.auth is {}, which takes no spec.git.secretRef",
-            git.auth.as_str()
-        )),
-        _ => None,
-    }
-}
-
-/// The Secrets that the source names, which the reconciler must read.
-pub fn secrets(spec: &RootSyncSpec) -> Vec<String> {
-    let Some(git) = &spec.git else {
-        return Vec::new();
-    };
-    [&git.secret_ref, &git.ca_cert_secret_ref]
-        .into_iter()
-        .flatten()
-        .filter_map(|secret| secret.name.clone())
-        .filter(|name| !name.is_empty())
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect()
 }
 
 fn base_rules(id: &SyncId, secrets: Vec<String>) -> Vec<PolicyRule> {

@@ -1,166 +1,72 @@
-//! The life of one reconciler: wait for something to happen, then do what it asks for.
+//! The loop of one reconciler: wait for an event, then observe, plan, execute and report until nothing is left to do.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    hash::{Hash as _, Hasher as _},
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::Duration,
 };
 
-use futures::StreamExt;
-use kube::{
-    Api, Client,
-    api::DynamicObject,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, watcher},
-    },
-};
 use tokio::{
-    sync::{Notify, mpsc, watch as channel},
+    sync::{Notify, watch as channel},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use writ_api::kpt::ResourceGroup;
-use writ_controller::{
-    Error,
-    backoff::Backoff,
-    health::Gate,
-    tolerant::{Guarded, guarded},
-};
+use writ_controller::{Error, ObjectId, backoff::Backoff};
 
 use super::{
-    Identities, Inputs, Shared,
-    fight::Fights,
-    inventory,
-    load::{Ask, Fetching},
-    object::{Declared, Key, Raw},
-    problem::Problem,
-    status,
-    watch::{Scope, Seen, Watch, older},
+    apply::inventory,
+    desired::Desired,
+    drift::Watches,
+    error::{Code, Problem},
+    fetch::{self, FetchResult, Read, SourceReader},
+    finalize::finalize,
+    observe::{await_kinds, observe, resolve_kinds},
+    observed::Observed,
+    plan,
+    session::Session,
+    shared::{Account, Shared},
+    status::{self, Report},
 };
-use crate::{
-    clients::Identity,
-    model::{RECONCILER_FINALIZER, SYSTEM_NAMESPACE, Sync, SyncId},
-    names,
-};
+use crate::model::{RECONCILER_FINALIZER, Sync, SyncId};
 
-/// How many events may wait for the reconciler.
-const EVENTS: usize = 1024;
-/// What is not watched, as the account may not, is compared this often.
+/// Objects that no watch covers are compared this often.
 const UNWATCHED: Duration = Duration::from_mins(1);
+/// The pauses between retries of what failed.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// The most rounds of one pass: definitions, the objects of their kinds, and objects of namespaces that had to be created
+/// need a round each.
+const ROUNDS: usize = 6;
 
-/// Which version of an object was last found or made as declared.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub version: String,
-    pub hash: String,
+/// The inputs of a reconciler.
+pub struct Inputs {
+    /// The sync, as it was last seen.
+    pub sync: channel::Receiver<Arc<Sync>>,
+    /// The inventory, as it was last seen.
+    pub inventory: channel::Receiver<Option<Arc<ResourceGroup>>>,
+    /// Rights of the account may have changed.
+    pub poke: Arc<Notify>,
+    /// Ends the reconciler.
+    pub stop: CancellationToken,
 }
 
-/// How an object looked that was not as declared any more.
-#[derive(Debug)]
-pub(super) struct Drift {
-    pub version: String,
-    pub by: Option<String>,
-}
-
-/// An object whose kind is not known.
-#[derive(Debug)]
-pub(super) struct Unresolved {
-    pub raw: Raw,
-    /// What was said where the API server could not tell; nothing if there is no such kind.
-    pub said: Option<String>,
-}
-
-/// One reconciler.
-pub(super) struct Engine {
-    pub shared: Arc<Shared>,
-    pub id: SyncId,
-    pub sync: Arc<Sync>,
-    pub client: Client,
-    pub _identity: Option<Identity>,
-    /// The generation of the spec that the source was last looked at for.
-    pub looked: Option<i64>,
-    /// The commit that was parsed, and what was asked for then.
-    pub commit: Option<String>,
-    pub asked: Option<Ask>,
-    /// Problems of the files of that commit, apart from those of reaching it.
-    pub parse_problems: Vec<Problem>,
-    /// Objects of kinds that the API server does not know yet, or could not be asked for.
-    pub unresolved: Vec<Unresolved>,
-    pub declared: BTreeMap<Key, Declared>,
-    /// Objects that the source says are not to be managed.
-    pub disabled: BTreeSet<Key>,
-    pub known: HashMap<Key, Known>,
-    pub failed: BTreeMap<Key, Problem>,
-    /// What somebody else changed since it was last as declared.
-    pub drifted: HashMap<Key, Drift>,
-    pub fights: Fights,
-    /// The repository is being read.
-    pub fetching: Option<Fetching>,
-    pub inventory: Option<BTreeSet<Key>>,
-    /// The version of it that was last written here.
-    pub inventory_version: String,
-    /// Whether somebody else changed it since.
-    pub inventory_changed: bool,
-    pub watches: HashMap<Scope, Watch>,
-    pub ready: BTreeSet<Scope>,
-    pub refused: BTreeMap<Scope, String>,
-    /// Watches that fail again and again, and try on.
-    pub failing: BTreeMap<Scope, String>,
-    pub events: mpsc::Receiver<Seen>,
-    pub sender: mpsc::Sender<Seen>,
-    pub state: status::State,
-    /// Whether the account's token was refused.
-    pub unauthorized: bool,
-    /// What went wrong in the last pass with no object in particular.
-    pub general: Vec<Problem>,
-    /// What the current pass adds to the inventory.
-    pub fresh: BTreeSet<Key>,
-    /// What was refused, and is not tried again before its time.
-    pub held_back: BTreeSet<Key>,
-    /// The namespaces of what failed, which are to be looked for again.
-    pub namespaces_due: BTreeSet<String>,
-    /// The namespaces that were not there when something was applied to them.
-    pub homeless: BTreeSet<String>,
-    /// Kinds that may not be watched in all namespaces at once.
-    pub refused_everywhere: BTreeSet<Scope>,
-    /// Whether a watch on all namespaces was just refused.
-    pub split: bool,
-}
-
-/// After which part of its period a sync looks for the second time: syncs that begin at once, as after a start, then
-/// look one after another, and none ever waits for longer than its period.
-fn share(id: &SyncId) -> f64 {
-    let mut hasher = std::hash::DefaultHasher::new();
-    id.hash(&mut hasher);
-    f64::from(u16::try_from(hasher.finish() % 1000).unwrap_or_default() + 1) / 1000.0
-}
-
-/// Runs a reconciler until it is stopped. Without an identity there is nothing it can do but try again.
+/// Runs a reconciler until it is stopped. A new account is obtained when the token of the old one is refused.
 pub async fn run(shared: Arc<Shared>, mut inputs: Inputs) {
     let stop = inputs.stop.clone();
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
     loop {
         let sync = inputs.sync.borrow_and_update().clone();
-        let id = sync.id.clone();
-        let identity = match &shared.clients {
-            Identities::Own(client) => Ok((client.clone(), None)),
-            Identities::PerSync(clients) => clients
-                .identity(SYSTEM_NAMESPACE, &names::reconciler(&id))
-                .await
-                .map(|identity| (identity.client.clone(), Some(identity))),
-        };
-        match identity {
-            Ok((client, identity)) => {
+        match shared.account(&sync.id).await {
+            Ok(account) => {
                 backoff.reset();
-                let engine = Engine::new(shared.clone(), sync, client, identity);
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = engine.live(&mut inputs) => {}
+                let engine = Engine::new(shared.clone(), sync, account);
+                if stop.run_until_cancelled(engine.run(&mut inputs)).await.is_none() {
+                    return;
                 }
             }
-            Err(error) => tracing::warn!(sync = %id, %error, "no identity yet"),
+            Err(error) => tracing::warn!(sync = %sync.id, %error, "cannot get a token, will try again"),
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -170,261 +76,278 @@ pub async fn run(shared: Arc<Shared>, mut inputs: Inputs) {
     }
 }
 
-/// Runs one reconciler that watches its own sync, with the identity of this process.
-pub async fn follow(
-    shared: Arc<Shared>,
-    client: Client,
-    id: SyncId,
-    gate: Gate,
-    shutdown: CancellationToken,
-) -> Result<(), Error> {
-    let resource = id.kind.resource();
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &id.namespace, &resource);
-    let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
-    let groups: Api<Guarded<ResourceGroup>> = Api::namespaced(client, &id.namespace);
-    let groups = guarded(groups, config.clone())
-        .default_backoff()
-        .applied_objects();
-    let mut groups = std::pin::pin!(groups);
-    let (inventory, seen) = channel::channel(None);
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
-    let poke = Arc::new(Notify::new());
-    let mut task: Option<(channel::Sender<Arc<Sync>>, tokio::task::JoinHandle<()>)> = None;
-    loop {
-        let event = tokio::select! {
-            () = shutdown.cancelled() => break,
-            Some(group) = groups.next() => {
-                if let Ok(group) = group {
-                    inventory.send_replace(Some(Arc::new(group)));
-                }
-                continue;
-            }
-            event = events.next() => event,
-        };
-        let Some(event) = event else { break };
-        let object = match event {
-            Ok(object) => object,
-            Err(error) => {
-                tracing::warn!(sync = %id, %error, "the watch on the sync failed, will try again");
-                continue;
-            }
-        };
-        gate.open();
-        let Some(sync) = Sync::read(id.kind, &object) else {
-            continue;
-        };
-        if sync.spec.is_err() && !sync.deleting() {
-            continue;
-        }
-        if let Some((sender, _)) = &task {
-            // The manager has bound something, or a role or namespace is there by now.
-            let rights_changed = sender.borrow().status.role_refs != sync.status.role_refs;
-            let _ = sender.send(Arc::new(sync));
-            if rights_changed {
-                poke.notify_one();
-            }
-        } else {
-            let (sender, receiver) = channel::channel(Arc::new(sync));
-            let inputs = Inputs {
-                sync: receiver,
-                inventory: seen.clone(),
-                poke: poke.clone(),
-                stop: shutdown.clone(),
-            };
-            task = Some((sender, tokio::spawn(run(shared.clone(), inputs))));
+/// One reconciler.
+struct Engine {
+    session: Session,
+    source: SourceReader,
+    desired: Desired,
+    observed: Observed,
+    watches: Watches,
+    report: Report,
+    schedule: Schedule,
+}
+
+/// When a reconciler acts without an event.
+struct Schedule {
+    /// When the source is read again.
+    fetch_at: Instant,
+    /// When objects that no watch covers are compared again.
+    recheck_at: Instant,
+    /// When failures are retried.
+    retry_at: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl Schedule {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            fetch_at: now,
+            recheck_at: now + UNWATCHED,
+            retry_at: None,
+            backoff: Backoff::new(FIRST_RETRY, LAST_RETRY),
         }
     }
-    if let Some((_, handle)) = task {
-        let _ = handle.await;
+
+    /// Plans the next retry, if one is needed.
+    fn plan_retry(&mut self, is_needed: bool) {
+        if !is_needed {
+            self.backoff.reset();
+            self.retry_at = None;
+        } else if self.retry_at.is_none() {
+            self.retry_at = Some(Instant::now() + self.backoff.next_delay());
+        }
     }
-    Ok(())
+
+    /// Something changed that may cure failures: the pauses between retries start again.
+    fn reset_retries(&mut self) {
+        self.backoff.reset();
+        self.retry_at = None;
+    }
+}
+
+/// The share of its period after which a sync reads its source for the second time. Syncs that start together then read
+/// one after another, and none waits longer than its period.
+fn first_share(id: &SyncId) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    f64::from(u16::try_from(hasher.finish() % 1000).unwrap_or_default() + 1) / 1000.0
 }
 
 impl Engine {
-    fn new(shared: Arc<Shared>, sync: Arc<Sync>, client: Client, identity: Option<Identity>) -> Self {
-        let (sender, events) = mpsc::channel(EVENTS);
+    fn new(shared: Arc<Shared>, sync: Arc<Sync>, account: Account) -> Self {
+        let report = Report::restored(&sync.status);
         Self {
-            shared,
-            id: sync.id.clone(),
-            // What was reported before a restart stands until it is known to be otherwise.
-            state: status::State::restored(&sync.status),
-            sync,
-            client,
-            _identity: identity,
-            looked: None,
-            commit: None,
-            asked: None,
-            parse_problems: Vec::new(),
-            unresolved: Vec::new(),
-            declared: BTreeMap::new(),
-            disabled: BTreeSet::new(),
-            known: HashMap::new(),
-            failed: BTreeMap::new(),
-            drifted: HashMap::new(),
-            fights: Fights::default(),
-            fetching: None,
-            inventory: None,
-            inventory_version: String::new(),
-            inventory_changed: false,
-            watches: HashMap::new(),
-            ready: BTreeSet::new(),
-            refused: BTreeMap::new(),
-            failing: BTreeMap::new(),
-            events,
-            sender,
-            unauthorized: false,
-            general: Vec::new(),
-            fresh: BTreeSet::new(),
-            held_back: BTreeSet::new(),
-            namespaces_due: BTreeSet::new(),
-            homeless: BTreeSet::new(),
-            refused_everywhere: BTreeSet::new(),
-            split: false,
+            source: SourceReader::new(report.git.clone()),
+            desired: Desired::new(sync.id.clone()),
+            observed: Observed::default(),
+            watches: Watches::new(account.client.clone(), &sync.id),
+            session: Session::new(shared, sync, account),
+            report,
+            schedule: Schedule::new(),
         }
     }
 
-    /// Works until the account's token is refused.
-    async fn live(mut self, inputs: &mut Inputs) {
-        let mut next_poll = Instant::now();
-        let mut share = share(&self.id);
-        let mut next_compare = Instant::now() + UNWATCHED;
-        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-        let mut retry: Option<Instant> = None;
+    /// Works until the token of the account is refused.
+    async fn run(mut self, inputs: &mut Inputs) {
+        let mut share = first_share(self.session.id());
         loop {
-            let trouble = if self.sync.deleting() {
-                if self.sync.has_finalizer(RECONCILER_FINALIZER) {
-                    // In a box, which an idle sync does not keep.
-                    !Box::pin(self.finalize()).await
-                } else {
-                    false
-                }
+            // Boxed: the state of an idle reconciler stays small.
+            let needs_retry = if self.session.sync.deleting() {
+                self.session.sync.has_finalizer(RECONCILER_FINALIZER) && !Box::pin(self.finalize()).await
             } else {
-                if Instant::now() >= next_poll && self.fetching.is_none() {
-                    next_poll = Instant::now() + self.period().mul_f64(std::mem::replace(&mut share, 1.0));
-                    self.start_fetch();
-                }
-                if Instant::now() >= next_compare {
-                    self.doubt_unwatched();
-                    next_compare = Instant::now() + UNWATCHED;
-                }
-                Box::pin(self.pass()).await;
-                !self.general.is_empty()
-                    || !self.failed.is_empty()
-                    || !self.unresolved.is_empty()
-                    || !self.refused.is_empty()
-                    || self.fights.any()
+                self.start_what_is_due(&mut share);
+                !Box::pin(self.pass()).await
             };
-            if self.unauthorized {
-                tracing::info!(sync = %self.id, "the token was refused, asking for another one");
+            if self.observed.is_unauthorized {
+                tracing::info!(sync = %self.session.id(), "the token was refused, asking for another one");
                 return;
             }
-            if !trouble {
-                backoff.reset();
-                retry = None;
-            } else if retry.is_none() {
-                retry = Some(Instant::now() + backoff.next_delay());
-            }
-            let due = retry.unwrap_or_else(|| Instant::now() + UNWATCHED);
-            let deleting = self.sync.deleting();
-            // Wait until something can have changed. Reports of our own come back as a change of the sync and are not one.
-            loop {
-                tokio::select! {
-                    changed = inputs.sync.changed() => {
-                        if changed.is_err() {
-                            return std::future::pending().await;
-                        }
-                        let sync = inputs.sync.borrow_and_update().clone();
-                        let asked = sync.generation() != self.sync.generation()
-                            || sync.metadata.annotations != self.sync.metadata.annotations
-                            || sync.deleting() != self.sync.deleting()
-                            || sync.metadata.uid != self.sync.metadata.uid
-                            || sync.metadata.finalizers != self.sync.metadata.finalizers;
-                        self.sync = sync;
-                        if asked {
-                            next_poll = Instant::now();
-                            backoff.reset();
-                            retry = None;
-                            self.forgive();
-                            break;
-                        }
+            self.schedule.plan_retry(needs_retry);
+            Box::pin(self.wait(inputs)).await;
+        }
+    }
+
+    fn start_what_is_due(&mut self, share: &mut f64) {
+        let now = Instant::now();
+        if now >= self.schedule.fetch_at && !self.source.is_reading() {
+            let period = fetch::period(&self.session.sync);
+            self.schedule.fetch_at = now + period.mul_f64(std::mem::replace(share, 1.0));
+            let known = self.desired.commit.as_deref().zip(self.desired.source.as_ref());
+            let Session { shared, sync, .. } = &self.session;
+            self.source.start(shared, self.session.client(), sync, known);
+        }
+        if now >= self.schedule.recheck_at {
+            self.observed.recheck_unwatched(&self.desired);
+            self.schedule.recheck_at = now + UNWATCHED;
+        }
+    }
+
+    /// Waits until something can have changed.
+    async fn wait(&mut self, inputs: &mut Inputs) {
+        let is_deleting = self.session.sync.deleting();
+        let retry_at = self.schedule.retry_at;
+        let due = retry_at.unwrap_or_else(|| Instant::now() + UNWATCHED);
+        loop {
+            tokio::select! {
+                changed = inputs.sync.changed() => {
+                    if changed.is_err() {
+                        return std::future::pending().await;
                     }
-                    Ok(()) = inputs.inventory.changed(), if !deleting => {
-                        let seen = inputs.inventory.borrow_and_update().clone();
-                        if seen.is_some_and(|seen| self.notice_inventory(&seen)) {
-                            break;
-                        }
+                    let sync = inputs.sync.borrow_and_update().clone();
+                    if self.take_sync(sync) {
+                        return;
                     }
-                    () = inputs.poke.notified(), if trouble => {
-                        backoff.reset();
-                        retry = None;
-                        self.forgive();
-                        break;
+                }
+                Ok(()) = inputs.inventory.changed(), if !is_deleting => {
+                    let seen = inputs.inventory.borrow_and_update().clone();
+                    if seen.is_some_and(|seen| self.see_inventory(&seen)) {
+                        return;
                     }
-                    () = tokio::time::sleep_until(due), if trouble => {
-                        retry = None;
-                        self.forgive();
-                        break;
+                }
+                () = inputs.poke.notified(), if retry_at.is_some() => {
+                    self.schedule.reset_retries();
+                    return self.observed.retry(&self.desired);
+                }
+                () = tokio::time::sleep_until(due), if retry_at.is_some() => {
+                    self.schedule.retry_at = None;
+                    return self.observed.retry(&self.desired);
+                }
+                () = tokio::time::sleep_until(self.schedule.fetch_at), if !is_deleting && !self.source.is_reading() => {
+                    return;
+                }
+                result = self.source.result(), if !is_deleting => return self.accept(result).await,
+                seen = self.watches.next(), if !is_deleting => {
+                    self.observed.see(&self.desired, seen);
+                    while let Some(seen) = self.watches.try_next() {
+                        self.observed.see(&self.desired, seen);
                     }
-                    () = tokio::time::sleep_until(next_poll), if !deleting && self.fetching.is_none() => break,
-                    fetched = super::load::finished(&mut self.fetching), if !deleting => {
-                        if !Box::pin(self.adopt_fetched(fetched)).await {
-                            next_poll = Instant::now();
-                        }
-                        break;
-                    }
-                    Some(seen) = self.events.recv(), if !deleting => {
-                        self.observe(seen);
-                        while let Ok(seen) = self.events.try_recv() {
-                            self.observe(seen);
-                        }
-                        break;
-                    }
+                    return;
                 }
             }
         }
     }
 
-    /// Takes note of the inventory in the cluster; returns whether somebody else made it another one.
-    fn notice_inventory(&mut self, seen: &ResourceGroup) -> bool {
-        let version = seen.metadata.resource_version.as_deref().unwrap_or_default();
-        self.inventory_changed = !older(version, &self.inventory_version)
-            && self
-                .inventory
-                .as_ref()
-                .is_some_and(|keys| *keys != inventory::keys(seen));
-        self.inventory_changed
-    }
-
-    /// Forgets refusals, so that they are tried again.
-    fn forgive(&mut self) {
-        for scope in std::mem::take(&mut self.refused).into_keys() {
-            self.watches.remove(&scope);
+    /// Takes over the sync as it is now. Returns true if something else than our own report has changed.
+    fn take_sync(&mut self, sync: Arc<Sync>) -> bool {
+        let (new, old) = (&sync, &self.session.sync);
+        let is_changed = new.generation() != old.generation()
+            || new.metadata.annotations != old.metadata.annotations
+            || new.deleting() != old.deleting()
+            || new.metadata.uid != old.metadata.uid
+            || new.metadata.finalizers != old.metadata.finalizers;
+        self.session.sync = sync;
+        if is_changed {
+            self.schedule.fetch_at = Instant::now();
+            self.schedule.reset_retries();
+            self.observed.retry(&self.desired);
         }
-        self.held_back.clear();
-        let failed = self.failed.keys().filter(|key| self.declared.contains_key(key));
-        self.namespaces_due = failed.map(|key| key.namespace.clone()).collect();
+        is_changed
     }
 
-    /// Objects that no watch covers may have changed unseen.
-    fn doubt_unwatched(&mut self) {
-        let refused = &self.refused;
-        let declared = &self.declared;
-        self.known.retain(|key, _| {
-            declared.get(key).is_none_or(|object| {
-                !refused.keys().any(|scope| {
-                    scope.group == key.group
-                        && scope.kind == key.kind
-                        && scope.version == object.version
-                        && (scope.namespace.is_empty() || scope.namespace == key.namespace)
-                })
-            })
-        });
+    fn see_inventory(&mut self, group: &ResourceGroup) -> bool {
+        let version = group.metadata.resource_version.as_deref().unwrap_or_default();
+        self.observed.see_inventory(&inventory::objects(group), version)
     }
 
-    fn period(&self) -> Duration {
-        let git = self.sync.spec.as_ref().ok().and_then(|spec| spec.git.as_ref());
-        git.and_then(|git| git.period.as_deref())
-            .and_then(super::load::duration)
-            .unwrap_or(Duration::from_secs(15))
+    /// Takes over the result of a fetch.
+    async fn accept(&mut self, result: FetchResult) {
+        let Session { shared, sync, .. } = &self.session;
+        match self.source.accept(shared, sync, result) {
+            Read::Outdated => self.schedule.fetch_at = Instant::now(),
+            Read::Unchanged => {}
+            Read::Commit(fetched, source) => {
+                self.desired.adopt(fetched, source);
+                resolve_kinds(&self.session, &mut self.desired).await;
+                self.observed.start_commit(&self.desired);
+            }
+        }
+    }
+
+    /// Brings the cluster to what is desired, and reports. Returns true if no retry is needed.
+    async fn pass(&mut self) -> bool {
+        self.observed.drift.forget_calm(Instant::now());
+        let mut failure = None;
+        if self.desired.is_applicable() {
+            failure = self.converge().await.err();
+        }
+        self.report.is_busy = false;
+        let is_done = failure.is_none() && !plan::needs_retry(&self.desired, &self.observed);
+        self.write_report(failure).await;
+        is_done
+    }
+
+    /// Plans and executes until no action is left.
+    async fn converge(&mut self) -> Result<(), Problem> {
+        for _ in 0..ROUNDS {
+            let (desired, observed, watches) = (&mut self.desired, &mut self.observed, &mut self.watches);
+            let known = observe(&self.session, desired, observed, watches).await;
+            known.map_err(|error| self.api_problem(&error))?;
+            let plan = plan::plan(&self.desired, &self.observed);
+            if let Some(refusal) = plan.refusal {
+                return Err(refusal);
+            }
+            let actions = plan.actions;
+            if actions.is_empty() {
+                self.report.sync.commit.clone_from(&self.desired.commit);
+                self.report.objects = plan.inventory.len();
+                return self.write_inventory(plan.inventory).await;
+            }
+            if plan.changes > 1 && self.report.sync.commit != self.desired.commit && !self.report.is_busy {
+                self.report.is_busy = true;
+                self.write_report(None).await;
+            }
+            self.write_inventory(plan.inventory).await?;
+            let definitions = actions.definitions.clone();
+            let executor = self.session.executor();
+            let (desired, observed) = (&self.desired, &mut self.observed);
+            let pending = executor.execute(actions, desired, observed).await;
+            if !definitions.is_empty() {
+                let watches = &mut self.watches;
+                await_kinds(&self.session, &definitions, pending, desired, observed, watches).await;
+            }
+        }
+        Err(Problem::new(
+            Code::ApiServer,
+            "objects change while they are applied; the rest is applied later",
+        ))
+    }
+
+    /// Removes every object of the sync. Returns true if that is done and reported.
+    async fn finalize(&mut self) -> bool {
+        // Nothing is watched or applied any more.
+        self.watches.retain(&BTreeSet::new());
+        self.observed.watches.clear();
+        self.desired.declared.clear();
+        finalize(&self.session, &mut self.observed, &mut self.report).await
+    }
+
+    async fn write_inventory(&mut self, objects: BTreeSet<ObjectId>) -> Result<(), Problem> {
+        let known = &self.observed.inventory;
+        if known.objects.as_ref() == Some(&objects) && !known.is_changed {
+            return Ok(());
+        }
+        match inventory::write(self.session.client(), self.session.id(), &objects).await {
+            Ok(version) => {
+                self.observed.record_inventory(objects, version);
+                Ok(())
+            }
+            Err(error) => {
+                self.observed.inventory.objects = None;
+                Err(self.api_problem(&error))
+            }
+        }
+    }
+
+    fn api_problem(&mut self, error: &Error) -> Problem {
+        self.observed.is_unauthorized |= error.is_code(401);
+        Problem::new(Code::ApiServer, error.to_string())
+    }
+
+    async fn write_report(&mut self, failure: Option<Problem>) {
+        let generation = self.session.sync.generation();
+        let (source, desired, observed) = (&self.source, &self.desired, &mut self.observed);
+        self.report.update(source, desired, observed, generation, failure);
+        status::send(&self.session, observed, &self.report).await;
     }
 }

@@ -1,27 +1,24 @@
-//! One declared object: who it is, what is asked of it, and in which order it comes.
+//! One declared object: its identity, what is applied for it, and whether a live object matches it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::sync::Arc;
 
+use kube::core::GroupVersionKind;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use writ_api::kpt::ObjMetadata;
+use writ_controller::{Name, ObjectId};
 
 use crate::{
     model::{SyncId, SyncKind},
     names,
 };
 
-/// Which sync manages an object.
+/// The annotation that names the sync that manages an object.
 pub const MANAGER: &str = "configsync.gke.io/manager";
-/// What happens to an object when it is not declared any more: `detach` leaves it.
+/// The annotation that says what happens to an object that is no longer declared: `detach` leaves it on the cluster.
 pub const DELETION: &str = "client.lifecycle.config.k8s.io/deletion";
-/// A digest of what was declared: tells that a field was taken out of the source.
+/// The annotation with a digest of the declared object. It changes when a field is removed from the source.
 pub const DECLARED_HASH: &str = "writ.dev/declared-hash";
-/// The annotations that are ours, taken away when an object is given up.
+/// The annotations of a managed object, removed when the object is given up.
 pub const OUR_ANNOTATIONS: [&str; 8] = [
     MANAGER,
     DECLARED_HASH,
@@ -32,58 +29,17 @@ pub const OUR_ANNOTATIONS: [&str; 8] = [
     "configsync.gke.io/resource-id",
     "config.k8s.io/owning-inventory",
 ];
-/// The labels that are ours.
+/// The labels of a managed object, removed when the object is given up.
 pub const OUR_LABELS: [&str; 3] = [
     "app.kubernetes.io/managed-by",
     names::PART_OF,
     "configsync.gke.io/declared-version",
 ];
 
-/// An object, whatever its version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Its API group.
-    pub group: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace; empty for an object of the cluster.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl Key {
-    /// As an inventory holds it.
-    pub fn inventory(&self) -> ObjMetadata {
-        ObjMetadata {
-            name: self.name.clone(),
-            namespace: self.namespace.clone(),
-            group: self.group.clone(),
-            kind: self.kind.clone(),
-        }
-    }
-}
-
-impl From<ObjMetadata> for Key {
-    fn from(object: ObjMetadata) -> Self {
-        Self {
-            group: object.group,
-            kind: object.kind,
-            namespace: object.namespace,
-            name: object.name,
-        }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dot = if self.group.is_empty() { "" } else { "." };
-        write!(f, "{}{dot}{} ", self.kind, self.group)?;
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(&self.name)
-    }
+/// The kind and the full name of an object for messages: `Role.rbac.authorization.k8s.io web/reader`.
+pub fn full_name(id: &ObjectId) -> String {
+    let dot = if id.group.is_empty() { "" } else { "." };
+    format!("{}{dot}{} {}", id.kind, id.group, id.name)
 }
 
 /// An object as a file declares it.
@@ -91,7 +47,7 @@ impl fmt::Display for Key {
 pub struct Raw {
     /// The file.
     pub path: Arc<str>,
-    /// What is in it.
+    /// Its content.
     pub value: Value,
 }
 
@@ -108,17 +64,17 @@ impl Raw {
         self.text("/apiVersion")
     }
 
-    /// Its kind.
+    /// The kind.
     pub fn kind(&self) -> &str {
         self.text("/kind")
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    /// The namespace that it declares.
+    /// The declared namespace; empty if there is none.
     pub fn namespace(&self) -> &str {
         self.text("/metadata/namespace")
     }
@@ -130,42 +86,48 @@ impl Raw {
             .unwrap_or(("", self.api_version()))
     }
 
-    /// An annotation.
+    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.value.get("metadata")?.get("annotations")?.get(key)?.as_str()
     }
 
-    /// Who it is, in that namespace.
-    pub fn key(&self, namespace: &str) -> Key {
-        Key {
-            group: self.group_version().0.to_owned(),
-            kind: self.kind().to_owned(),
-            namespace: namespace.to_owned(),
-            name: self.name().to_owned(),
+    /// The identity of the object in a namespace.
+    pub fn id(&self, namespace: &str) -> ObjectId {
+        ObjectId {
+            group: self.group_version().0.into(),
+            kind: self.kind().into(),
+            name: Name::new(namespace, self.name()),
         }
+    }
+
+    /// The kind with its group and version.
+    pub fn gvk(&self) -> GroupVersionKind {
+        let (group, version) = self.group_version();
+        GroupVersionKind::gvk(group, version, self.kind())
     }
 }
 
-/// An object that shall be in the cluster.
+/// An object that the cluster must have.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Who it is.
-    pub key: Key,
+    /// Its identity.
+    pub id: ObjectId,
     /// Its version.
     pub version: String,
-    /// The file that declares it.
+    /// The file that declares it; empty for an implied namespace.
     pub path: Arc<str>,
-    /// What is applied, our metadata included.
+    /// The applied object, with the metadata of a managed object.
     pub value: Value,
-    /// A digest of what is applied.
+    /// A digest of the applied object. The commit is not part of it.
     pub hash: String,
-    /// Whether it is left alone once it is there.
+    /// Whether the object is created, and never changed afterwards.
     pub ignore_mutation: bool,
-    /// The objects that must be applied before it.
-    pub depends_on: Vec<Key>,
+    /// Objects that are applied before it.
+    pub depends_on: Vec<ObjectId>,
 }
 
-/// Where the objects of a sync come from, for their metadata.
+/// The origin of the objects of a sync, for their metadata.
+#[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// The sync.
     pub id: &'a SyncId,
@@ -176,47 +138,42 @@ pub struct Origin<'a> {
 }
 
 impl Declared {
-    /// Adds our metadata to what a file declares.
-    pub fn new(raw: Raw, key: Key, origin: &Origin<'_>) -> Self {
+    /// Adds the metadata of a managed object to the content of a file.
+    pub fn new(raw: Raw, id: ObjectId, origin: &Origin<'_>) -> Self {
         let version = raw.group_version().1.to_owned();
         let ignore_mutation = raw.annotation("client.lifecycle.config.k8s.io/mutation") == Some("ignore");
         let depends_on = raw
             .annotation("config.kubernetes.io/depends-on")
-            .map(dependencies)
+            .map(parse_dependencies)
             .unwrap_or_default();
         let mut value = raw.value;
-        clean(&mut value, &key);
+        clean(&mut value, &id);
         let path = raw.path;
-        let id = origin.id;
-        let resource_id = format!(
-            "{}_{}_{}{}",
-            key.group,
-            key.kind.to_lowercase(),
-            if key.namespace.is_empty() {
-                String::new()
-            } else {
-                format!("{}_", key.namespace)
-            },
-            key.name
-        );
+        let sync = origin.id;
+        let (group, kind, name) = (&id.group, id.kind.to_lowercase(), &id.name);
+        let resource_id = if name.namespace.is_empty() {
+            format!("{group}_{kind}_{}", name.name)
+        } else {
+            format!("{group}_{kind}_{}_{}", name.namespace, name.name)
+        };
         let hash = {
-            // Not the commit: an object that did not change is not written for a new one.
+            // The commit is left out: a new one does not cause a write of objects that it does not change.
             let mut digest = Sha256::new();
             digest.update(serde_json::to_vec(&value).unwrap_or_default());
             digest.update(path.as_bytes());
             digest.update(origin.context.as_bytes());
             names::hex(&digest.finalize(), 16)
         };
-        put(
+        set_entries(
             &mut value,
             "labels",
             &[
                 ("app.kubernetes.io/managed-by", "configmanagement.gke.io"),
-                (names::PART_OF, &names::apply_set(id)),
+                (names::PART_OF, &names::apply_set(sync)),
                 ("configsync.gke.io/declared-version", &version),
             ],
         );
-        put(
+        set_entries(
             &mut value,
             "annotations",
             &[
@@ -224,14 +181,14 @@ impl Declared {
                 ("configmanagement.gke.io/source-path", &path),
                 ("configmanagement.gke.io/token", origin.commit),
                 ("configsync.gke.io/git-context", origin.context),
-                (MANAGER, &names::manager_value(id)),
+                (MANAGER, &names::manager_value(sync)),
                 ("configsync.gke.io/resource-id", &resource_id),
-                ("config.k8s.io/owning-inventory", &names::inventory_id(id)),
+                ("config.k8s.io/owning-inventory", &names::inventory_id(sync)),
                 (DECLARED_HASH, &hash),
             ],
         );
         Self {
-            key,
+            id,
             version,
             path,
             value,
@@ -240,10 +197,15 @@ impl Declared {
             depends_on,
         }
     }
+
+    /// The kind with its group and version.
+    pub fn gvk(&self) -> GroupVersionKind {
+        GroupVersionKind::gvk(&self.id.group, &self.version, &self.id.kind)
+    }
 }
 
-/// Takes out what only the API server writes, and settles the namespace.
-fn clean(value: &mut Value, key: &Key) {
+/// Removes fields that the API server writes, and sets the namespace.
+fn clean(value: &mut Value, id: &ObjectId) {
     let Some(object) = value.as_object_mut() else {
         return;
     };
@@ -260,15 +222,15 @@ fn clean(value: &mut Value, key: &Key) {
         ] {
             metadata.remove(field);
         }
-        if key.namespace.is_empty() {
+        if id.name.namespace.is_empty() {
             metadata.remove("namespace");
         } else {
-            metadata.insert("namespace".into(), key.namespace.clone().into());
+            metadata.insert("namespace".into(), id.name.namespace.as_ref().into());
         }
     }
 }
 
-fn put(value: &mut Value, field: &str, entries: &[(&str, &str)]) {
+fn set_entries(value: &mut Value, field: &str, entries: &[(&str, &str)]) {
     let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else {
         return;
     };
@@ -283,90 +245,26 @@ fn put(value: &mut Value, field: &str, entries: &[(&str, &str)]) {
     }
 }
 
-/// Reads `group/namespaces/NS/kind/name` and `group/kind/name`, separated by commas.
-fn dependencies(text: &str) -> Vec<Key> {
-    let key = |group: &str, namespace: &str, kind: &str, name: &str| Key {
-        group: group.to_owned(),
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+/// Parses `group/namespaces/NS/kind/name` and `group/kind/name`, separated by commas.
+fn parse_dependencies(text: &str) -> Vec<ObjectId> {
+    let id = |group: &str, namespace: &str, kind: &str, name: &str| ObjectId {
+        group: group.into(),
+        kind: kind.into(),
+        name: Name::new(namespace, name),
     };
     text.split(',')
         .filter_map(|one| {
             let parts: Vec<&str> = one.trim().split('/').collect();
             match parts.as_slice() {
-                [group, "namespaces", namespace, kind, name] => Some(key(group, namespace, kind, name)),
-                [group, kind, name] => Some(key(group, "", kind, name)),
+                [group, "namespaces", namespace, kind, name] => Some(id(group, namespace, kind, name)),
+                [group, kind, name] => Some(id(group, "", kind, name)),
                 _ => None,
             }
         })
         .collect()
 }
 
-/// In which order kinds come: what others need goes first, what judges others goes last.
-pub fn rank(key: &Key) -> u8 {
-    match (key.group.as_str(), key.kind.as_str()) {
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => 0,
-        ("", "Namespace") => 1,
-        (
-            "",
-            "ConfigMap"
-            | "LimitRange"
-            | "PersistentVolume"
-            | "PersistentVolumeClaim"
-            | "ResourceQuota"
-            | "Secret"
-            | "Service"
-            | "ServiceAccount",
-        )
-        | ("rbac.authorization.k8s.io" | "scheduling.k8s.io" | "storage.k8s.io", _) => 2,
-        ("admissionregistration.k8s.io" | "apiregistration.k8s.io", _) => 4,
-        _ => 3,
-    }
-}
-
-/// Puts objects in groups: everything in a group can be applied at once, after the groups before it.
-///
-/// Objects that wait for each other in a circle are returned on their own.
-pub fn waves(objects: &[&Declared]) -> (Vec<Vec<usize>>, Vec<usize>) {
-    let at: HashMap<&Key, usize> = objects.iter().enumerate().map(|(i, o)| (&o.key, i)).collect();
-    let mut level: Vec<usize> = objects.iter().map(|o| usize::from(rank(&o.key))).collect();
-    // Each object is looked at once, when nothing that it waits for is left: a long chain, or a circle of all that a
-    // repository can hold, takes no longer than the objects alone.
-    let mut waits: Vec<usize> = vec![0; objects.len()];
-    let mut after: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (index, object) in objects.iter().enumerate() {
-        for &before in object.depends_on.iter().filter_map(|key| at.get(key)) {
-            after.entry(before).or_default().push(index);
-            if let Some(waits) = waits.get_mut(index) {
-                *waits += 1;
-            }
-        }
-    }
-    let free = |waits: &[usize]| -> Vec<usize> {
-        let all = waits.iter().enumerate();
-        all.filter(|(_, waits)| **waits == 0).map(|(i, _)| i).collect()
-    };
-    let mut ready = free(&waits);
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    while let Some(index) = ready.pop() {
-        let own = level.get(index).copied().unwrap_or_default();
-        groups.entry(own).or_default().push(index);
-        for &later in after.get(&index).into_iter().flatten() {
-            if let (Some(level), Some(waits)) = (level.get_mut(later), waits.get_mut(later)) {
-                *level = (*level).max(own + 1);
-                *waits -= 1;
-                if *waits == 0 {
-                    ready.push(later);
-                }
-            }
-        }
-    }
-    let stuck = waits.iter().enumerate().filter(|(_, waits)| **waits > 0);
-    (groups.into_values().collect(), stuck.map(|(i, _)| i).collect())
-}
-
-/// Whether everything in `want` is in `have`. What the server or others added does not matter.
+/// Whether `have` contains everything in `want`. Additions by the server or by others do not matter.
 pub fn covers(have: &Value, want: &Value) -> bool {
     match (have, want) {
         (Value::Object(have), Value::Object(want)) => want.iter().all(|(key, want)| match have.get(key) {
@@ -380,9 +278,9 @@ pub fn covers(have: &Value, want: &Value) -> bool {
     }
 }
 
-/// Whether a live object is as declared. The commit it was last applied from does not matter, and what kind it is was
-/// settled by the watch that showed it: in a list, objects do not say.
-pub fn settled(live: &Value, declared: &Declared) -> bool {
+/// Whether a live object is as declared. The commit that it was last applied from does not matter. Group and kind follow
+/// from the watch that delivered the object; objects of a list lack these fields.
+pub fn is_as_declared(live: &Value, declared: &Declared) -> bool {
     let mut want = declared.value.clone();
     if let Some(object) = want.as_object_mut() {
         object.remove("apiVersion");
@@ -397,8 +295,8 @@ pub fn settled(live: &Value, declared: &Declared) -> bool {
     covers(live, &want)
 }
 
-/// Whether a sync may take an object that says it is managed by `other`.
-pub fn may_take(id: &SyncId, other: Option<&str>) -> bool {
+/// Whether a sync may take over an object whose annotation says that `other` manages it.
+pub fn may_take_over(id: &SyncId, other: Option<&str>) -> bool {
     match other {
         None => true,
         Some(other) if other == names::manager_value(id) => true,

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use writ_agent::registration::identity;
 use writ_api::{addon::ManagedClusterAddOn, authentication::AGENT_ROLE};
 use writ_controller::condition;
-use writ_hub::{options::RegistrationDriver, registration::people};
+use writ_hub::{options::RegistrationDriver, registration::operator_actions};
 
 use super::{
     Stage,
@@ -96,7 +96,7 @@ pub async fn by_token(fleet: Fleet) -> Result<()> {
     fleet.accept(1).await?;
     fleet.accept(2).await?;
     let first = until("the first token", || async {
-        Ok(people::first_token(&admin, "cluster1", 3600).await.ok())
+        Ok(operator_actions::first_token(&admin, "cluster1", 3600).await.ok())
     })
     .await?;
     let own = fleet.hub.with_token(&first).await?;
@@ -139,7 +139,7 @@ pub async fn by_token(fleet: Fleet) -> Result<()> {
     .await?;
 
     foreign(&admin, &theirs).await?;
-    people::deny(&admin, "cluster1").await?;
+    operator_actions::deny(&admin, "cluster1").await?;
     until("the token of a denied cluster to be refused", || async {
         let by = stage.fleet.hub.with_token(&token).await?;
         let robots: Api<Secret> = Api::namespaced(by, "cluster1");

@@ -30,7 +30,7 @@ use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
 use writ_controller::clock::Clock;
 use writ_hub::{
     options::RegistrationDriver,
-    registration::people::{self, Accepted},
+    registration::operator_actions::{self, Accepted},
 };
 
 use super::{
@@ -47,10 +47,10 @@ async fn let_in(admin: &Client, wanted: &Joining) -> Result<Kubeconfig> {
         async move { join(&wanted).await }
     });
     wait::until_true("a request is pending", || async {
-        Ok(people::pending(admin, &wanted.cluster).await?.len() == 1)
+        Ok(operator_actions::pending(admin, &wanted.cluster).await?.len() == 1)
     })
     .await?;
-    people::accept(admin, &wanted.cluster, None).await?;
+    operator_actions::accept(admin, &wanted.cluster, None).await?;
     Ok(joined.await??)
 }
 
@@ -129,8 +129,8 @@ pub async fn renewal(fleet: Fleet) -> Result<()> {
         "a bootstrap request was approved"
     );
     // Denied and accepted again is the agent that had the cluster, not whoever waits.
-    people::deny(&admin, "cluster1").await?;
-    let accepted = people::accept(&admin, "cluster1", None).await?;
+    operator_actions::deny(&admin, "cluster1").await?;
+    let accepted = operator_actions::accept(&admin, "cluster1", None).await?;
     ensure!(
         matches!(&accepted, Accepted::Again(others) if others.len() == 1 && others.iter().all(|p| p.name == thief)),
         "{accepted:?}"
@@ -142,7 +142,7 @@ pub async fn renewal(fleet: Fleet) -> Result<()> {
     .await?;
     ensure!(!is_approved(&all.get(&thief).await?), "whoever waited was let in");
     // A person may: for an agent that lost its key.
-    let accepted = people::accept(&admin, "cluster1", None).await?;
+    let accepted = operator_actions::accept(&admin, "cluster1", None).await?;
     ensure!(
         matches!(&accepted, Accepted::Chosen(p) if p.name == thief),
         "{accepted:?}"
@@ -208,7 +208,7 @@ pub async fn attacks(fleet: Fleet) -> Result<()> {
     for name in ["prod", "prod1"] {
         create(&bootstrap, name, json!({})).await?;
     }
-    people::accept(&admin, "prod1", None).await?;
+    operator_actions::accept(&admin, "prod1", None).await?;
     // Whoever brings a cluster in does not decide how it will leave.
     let forced: ManagedCluster =
         serde_json::from_value(json!({"apiVersion": "cluster.open-cluster-management.io/v1",
@@ -276,12 +276,12 @@ pub async fn attacks(fleet: Fleet) -> Result<()> {
     let nobody = asker.create(&PostParams::default(), &request).await?.name_any();
     sent.push(("somebody who may not create the cluster", nobody.clone()));
     // Chosen by a person by mistake, it is still not approved.
-    people::accept(&admin, "prod", Some(&nobody)).await?;
+    operator_actions::accept(&admin, "prod", Some(&nobody)).await?;
     told(&fleet, "prod", "CertificateRequestNotApproved", 1).await?;
 
     let right = identity::request("prod", "agent", &identity::new_key()?)?;
     let right = requests.create(&PostParams::default(), &right).await?.name_any();
-    people::accept(&admin, "prod", Some(&right)).await?;
+    operator_actions::accept(&admin, "prod", Some(&right)).await?;
     let all: Api<CertificateSigningRequest> = Api::all(admin);
     wait::until_true("the right one is approved", || async {
         Ok(is_approved(&all.get(&right).await?))
@@ -302,7 +302,7 @@ async fn role_of_others(fleet: &Fleet, admin: &Client) -> Result<()> {
     )?;
     let role = roles.create(&PostParams::default(), &role).await?;
     create(admin, "taken", json!({})).await?;
-    people::accept(admin, "taken", None).await?;
+    operator_actions::accept(admin, "taken", None).await?;
     told(fleet, "taken", "Invalid", 1).await?;
     ensure!(roles.get(&role.name_any()).await?.rules == role.rules);
     Ok(())
@@ -328,15 +328,15 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
         Ok(clusters.get_opt("cluster1").await?)
     })
     .await?;
-    people::accept(&admin, "cluster1", None).await?;
+    operator_actions::accept(&admin, "cluster1", None).await?;
     account_of_before(&fleet, &admin).await?;
     let token = wait::until("the first token", || async {
-        Ok(people::first_token(&admin, "cluster1", 3600).await.ok())
+        Ok(operator_actions::first_token(&admin, "cluster1", 3600).await.ok())
     })
     .await?;
     let bootstrap = client(wanted.bootstrap.clone()).await?;
     refused(
-        people::first_token(&bootstrap, "cluster1", 3600)
+        operator_actions::first_token(&bootstrap, "cluster1", 3600)
             .await
             .map_err(Into::into),
         "forbidden",
@@ -375,7 +375,7 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
         "forbidden",
     )?;
     refused(
-        people::first_token(&agent, "cluster2", 600)
+        operator_actions::first_token(&agent, "cluster2", 600)
             .await
             .map_err(Into::into),
         "forbidden",
@@ -389,10 +389,12 @@ pub async fn token_driver(fleet: Fleet) -> Result<()> {
         )
         .await;
     refused(other.map_err(Into::into), "forbidden")?;
-    people::deny(&admin, "cluster1").await?;
+    operator_actions::deny(&admin, "cluster1").await?;
     wait::until_true("the denied account has no rights", || async {
         Ok(own.get("managed-cluster-lease").await.is_err()
-            && people::first_token(&agent, "cluster1", 600).await.is_err())
+            && operator_actions::first_token(&agent, "cluster1", 600)
+                .await
+                .is_err())
     })
     .await?;
     hub.stop().await
@@ -405,9 +407,9 @@ async fn account_of_before(fleet: &Fleet, admin: &Client) -> Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "cluster2");
     let account = serde_json::from_value(json!({"metadata": {"name": "managed-cluster-agent"}}))?;
     let before = accounts.create(&PostParams::default(), &account).await?;
-    let former = people::first_token(admin, "cluster2", 3600).await?;
+    let former = operator_actions::first_token(admin, "cluster2", 3600).await?;
     create(admin, "cluster2", json!({})).await?;
-    people::accept(admin, "cluster2", None).await?;
+    operator_actions::accept(admin, "cluster2", None).await?;
     let marked = || async {
         let account = accounts.get_opt("managed-cluster-agent").await?;
         let marked = account.filter(|account| account.labels().contains_key(CLUSTER_NAME_LABEL));
@@ -461,13 +463,13 @@ async fn one_cluster(
     let bootstrap = client(wanted.bootstrap.clone()).await?;
     let mut joined = tokio::spawn(async move { join(&wanted).await });
     refused(
-        people::first_token(&bootstrap, "cluster2", 600)
+        operator_actions::first_token(&bootstrap, "cluster2", 600)
             .await
             .map_err(Into::into),
         "forbidden",
     )?;
     ensure!(!joined.is_finished(), "nobody has accepted {name}");
-    people::accept(admin, name, None).await?;
+    operator_actions::accept(admin, name, None).await?;
     let config = tokio::time::timeout(wait::PATIENCE, &mut joined).await???;
     let own: Api<Lease> = Api::namespaced(client(config).await?, name);
     wait::until_true("it has its lease", || async {

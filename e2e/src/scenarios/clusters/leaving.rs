@@ -19,7 +19,7 @@ use writ_api::{
 };
 use writ_hub::{
     options::AgentRights,
-    registration::people::{self, Accepted},
+    registration::operator_actions::{self, Accepted},
 };
 
 use super::{
@@ -32,7 +32,7 @@ use crate::{Fleet, fleet::HUB_NAMESPACE, wait, yaml};
 async fn member(fleet: &Fleet, name: &str) -> Result<Client> {
     let admin = fleet.hub.admin().await?;
     create(&admin, name, json!({})).await?;
-    people::accept(&admin, name, None).await?;
+    operator_actions::accept(&admin, name, None).await?;
     let agent = fleet.agent_identity(name).await?;
     let leases: Api<Lease> = Api::namespaced(agent.clone(), name);
     let own: Api<ManagedCluster> = Api::all(agent.clone());
@@ -189,8 +189,8 @@ pub async fn upstream_rights(fleet: Fleet) -> Result<()> {
     let large = json!({"status": {"clusterClaims": claims}});
     own.patch_status("mc1", &PatchParams::default(), &Patch::Merge(large))
         .await?;
-    people::deny(&admin, "mc1").await?;
-    people::detach(&admin, "mc1", false).await?;
+    operator_actions::deny(&admin, "mc1").await?;
+    operator_actions::detach(&admin, "mc1", false).await?;
     wait::until_true("the large cluster is gone", || async {
         Ok(tainted.get_opt("mc1").await?.is_none())
     })
@@ -231,7 +231,7 @@ pub async fn detach(fleet: Fleet) -> Result<()> {
         addons
             .create(&PostParams::default(), &serde_json::from_value(addon)?)
             .await?;
-        people::detach(&admin, name, force).await?;
+        operator_actions::detach(&admin, name, force).await?;
         if !force {
             wait::until_true("it is said what is left, and the way out", || async {
                 let status = clusters.get(name).await?.status.context("no status")?;
@@ -276,7 +276,7 @@ pub async fn label_and_silence(fleet: Fleet) -> Result<()> {
     let mut quick = super::cluster("cluster1", &json!({}))?;
     quick.spec.lease_duration_seconds = Some(1);
     clusters.create(&PostParams::default(), &quick).await?;
-    people::accept(&admin, "cluster1", None).await?;
+    operator_actions::accept(&admin, "cluster1", None).await?;
     let leases: Api<Lease> = Api::namespaced(fleet.agent_identity("cluster1").await?, "cluster1");
     wait::until_true("the agent has its rights", || async {
         Ok(leases.get("managed-cluster-lease").await.is_ok())
@@ -426,8 +426,8 @@ pub async fn former(fleet: Fleet) -> Result<()> {
         .service_account(HUB_NAMESPACE, "agent-registration-bootstrap")
         .await?;
     let waiting = ask(&bootstrap, "roam", "other").await?;
-    people::deny(&admin, "roam").await?;
-    let accepted = people::accept(&admin, "roam", None).await?;
+    operator_actions::deny(&admin, "roam").await?;
+    let accepted = operator_actions::accept(&admin, "roam", None).await?;
     ensure!(
         matches!(&accepted, Accepted::Again(others) if others.iter().any(|p| p.name == waiting)),
         "{accepted:?}"
@@ -443,7 +443,7 @@ pub async fn former(fleet: Fleet) -> Result<()> {
         "whoever waited was let in"
     );
     // A person may still choose it.
-    people::accept(&admin, "roam", None).await?;
+    operator_actions::accept(&admin, "roam", None).await?;
     wait::until_true("the request that a person chose is approved", || async {
         Ok(is_approved(&requests.get(&waiting).await?))
     })

@@ -15,7 +15,7 @@ use writ_agent::registration::{
     store::{Store, auth_of},
 };
 use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster};
-use writ_hub::registration::people::{self, Accepted};
+use writ_hub::registration::operator_actions::{self, Accepted};
 
 use writ_controller::clock::Clock;
 
@@ -78,10 +78,10 @@ pub async fn lifecycle(fleet: Fleet) -> Result<()> {
         async move { join(&wanted).await }
     });
     wait::until_true("one request is pending", || async {
-        Ok(people::pending(&admin, "cluster1").await?.len() == 1)
+        Ok(operator_actions::pending(&admin, "cluster1").await?.len() == 1)
     })
     .await?;
-    let accepted = people::accept(&admin, "cluster1", None).await?;
+    let accepted = operator_actions::accept(&admin, "cluster1", None).await?;
     ensure!(matches!(accepted, Accepted::Chosen(_)), "{accepted:?}");
     let config = joined.await??;
     let identity = client(config).await?;
@@ -142,13 +142,13 @@ pub async fn lifecycle(fleet: Fleet) -> Result<()> {
         "forbidden",
     )?;
 
-    people::deny(&admin, "cluster1").await?;
+    operator_actions::deny(&admin, "cluster1").await?;
     let own: Api<ManagedCluster> = Api::all(identity.clone());
     wait::until_true("the denied agent has no rights", || async {
         Ok(own.get("cluster1").await.is_err())
     })
     .await?;
-    people::accept(&admin, "cluster1", None).await?;
+    operator_actions::accept(&admin, "cluster1", None).await?;
     wait::until_true("the accepted agent has them again", || async {
         Ok(own.get("cluster1").await.is_ok())
     })
@@ -156,7 +156,7 @@ pub async fn lifecycle(fleet: Fleet) -> Result<()> {
     let accounts: Api<ManagedServiceAccount> = Api::namespaced(admin.clone(), "cluster1");
     let robot = serde_json::from_value(json!({"metadata": {"name": "robot"}, "spec": {"rotation": {}}}))?;
     accounts.create(&PostParams::default(), &robot).await?;
-    people::detach(&admin, "cluster1", false).await?;
+    operator_actions::detach(&admin, "cluster1", false).await?;
     wait::until_true("the cluster is gone", || async {
         Ok(clusters.get_opt("cluster1").await?.is_none())
     })
@@ -180,10 +180,10 @@ pub async fn lifecycle(fleet: Fleet) -> Result<()> {
         async move { join(&wanted).await }
     });
     wait::until_true("a new request is pending", || async {
-        Ok(people::pending(&admin, "cluster1").await?.len() == 1)
+        Ok(operator_actions::pending(&admin, "cluster1").await?.len() == 1)
     })
     .await?;
-    people::accept(&admin, "cluster1", None).await?;
+    operator_actions::accept(&admin, "cluster1", None).await?;
     let config = joined.await??;
     ensure!(certificate(&before) != certificate(&config));
     hub.stop().await
@@ -199,7 +199,7 @@ pub async fn certificate_first(fleet: Fleet) -> Result<()> {
     let wanted = joining(&fleet, "early", store.clone()).await?;
     let joined = tokio::spawn(async move { join(&wanted).await });
     let pending = wait::until("the request", || async {
-        Ok(people::pending(&admin, "early").await?.pop())
+        Ok(operator_actions::pending(&admin, "early").await?.pop())
     })
     .await?;
     let approval = json!({"status": {"conditions": [
@@ -215,7 +215,7 @@ pub async fn certificate_first(fleet: Fleet) -> Result<()> {
     let own: Api<ManagedCluster> = Api::all(client(config).await?);
     refused(own.get("early").await.map_err(Into::into), "forbidden")?;
     ensure!(!joined.is_finished(), "nobody has accepted the cluster");
-    people::accept(&admin, "early", None).await?;
+    operator_actions::accept(&admin, "early", None).await?;
     joined.await??;
     own.get("early").await?;
     hub.stop().await
@@ -245,7 +245,7 @@ pub async fn one_request(fleet: Fleet) -> Result<()> {
             async move { join(&wanted).await }
         });
         wait::until_true("a request is pending", || async {
-            Ok(!people::pending(&admin, "one").await?.is_empty())
+            Ok(!operator_actions::pending(&admin, "one").await?.is_empty())
         })
         .await?;
         joined.abort();
@@ -258,13 +258,13 @@ pub async fn one_request(fleet: Fleet) -> Result<()> {
     requests.delete(&name, &DeleteParams::default()).await?;
     let joined = tokio::spawn(async move { join(&wanted).await });
     wait::until_true("the same request is pending", || async {
-        Ok(people::pending(&admin, "one")
+        Ok(operator_actions::pending(&admin, "one")
             .await?
             .iter()
             .any(|p| p.name == name))
     })
     .await?;
-    people::accept(&admin, "one", None).await?;
+    operator_actions::accept(&admin, "one", None).await?;
     joined.await??;
     // A cluster in which nothing is installed has no namespace of the agent's.
     let bare = fleet.cluster(1)?.admin().await?;
@@ -275,10 +275,10 @@ pub async fn one_request(fleet: Fleet) -> Result<()> {
     let wanted = joining(&fleet, "two", store).await?;
     let joined = tokio::spawn(async move { join(&wanted).await });
     wait::until_true("a request is pending", || async {
-        Ok(people::pending(&admin, "two").await?.len() == 1)
+        Ok(operator_actions::pending(&admin, "two").await?.len() == 1)
     })
     .await?;
-    people::accept(&admin, "two", None).await?;
+    operator_actions::accept(&admin, "two", None).await?;
     joined.await??;
     let secrets: Api<Secret> = Api::namespaced(bare, "bare");
     secrets.get("hub-kubeconfig-secret").await?;
@@ -310,7 +310,7 @@ pub async fn nonsense(fleet: Fleet) -> Result<()> {
     ];
     let accept = async |name: &str| -> Result<Client> {
         create(&admin, name, json!({})).await?;
-        people::accept(&admin, name, None).await?;
+        operator_actions::accept(&admin, name, None).await?;
         let agent = fleet.agent_identity(name).await?;
         let own: Api<ManagedCluster> = Api::all(agent.clone());
         // Those in its namespace and those on its cluster come with two bindings.
@@ -395,7 +395,7 @@ pub async fn requests(fleet: Fleet) -> Result<()> {
     let signer = send(signer).await?;
     let first = send(identity::request("prod", "agent", &identity::new_key()?)?).await?;
     let second = send(identity::request("prod", "agent", &identity::new_key()?)?).await?;
-    let Accepted::Ambiguous(pending) = people::accept(&admin, "prod", None).await? else {
+    let Accepted::Ambiguous(pending) = operator_actions::accept(&admin, "prod", None).await? else {
         anyhow::bail!("two requests should be a question");
     };
     ensure!(pending.len() == 2 && pending.iter().all(|p| p.fingerprint.len() == 64));
@@ -408,7 +408,7 @@ pub async fn requests(fleet: Fleet) -> Result<()> {
             .await?;
         told(&fleet, "prod", "AmbiguousCertificateRequests", seen).await?;
     }
-    let chosen = people::accept(&admin, "prod", Some(&second)).await?;
+    let chosen = operator_actions::accept(&admin, "prod", Some(&second)).await?;
     ensure!(matches!(chosen, Accepted::Chosen(_)));
     wait::until_true("the chosen request is answered", || async {
         let status = api.get(&second).await?.status.unwrap_or_default();

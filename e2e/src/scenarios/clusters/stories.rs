@@ -26,7 +26,7 @@ pub async fn region(fleet: Fleet) -> Result<()> {
     // 3. dev1 creates the cluster (added: create, join on default); the admin accepts it.
     grant(&fleet, "dev1", user("dev1"), &json!(creator())).await?;
     create(&fleet.hub.user("dev1", &[]).await?, "mc1", json!({})).await?;
-    writ_hub::registration::people::accept(&admin, "mc1", None).await?;
+    writ_hub::registration::operator_actions::accept(&admin, "mc1", None).await?;
     // 4. Without step 2 the agent cannot add the label.
     let agent = fleet.agent_identity("mc1").await?;
     let label = [("region", Some("apac"))];

@@ -20,7 +20,7 @@ use writ_agent::registration::{
     store::{self, Store, auth_of},
 };
 use writ_api::{authentication::ManagedServiceAccount, cluster::ManagedCluster, work::ManifestWork};
-use writ_hub::{options::RegistrationDriver, registration::people};
+use writ_hub::{options::RegistrationDriver, registration::operator_actions};
 
 use super::{
     create,
@@ -47,9 +47,9 @@ pub async fn at_work(fleet: Fleet) -> Result<()> {
         .await?;
     let admin = fleet.hub.admin().await?;
     create(&admin, "cluster1", json!({})).await?;
-    people::accept(&admin, "cluster1", None).await?;
+    operator_actions::accept(&admin, "cluster1", None).await?;
     let token = wait::until("the first token", || async {
-        Ok(people::first_token(&admin, "cluster1", 3600).await.ok())
+        Ok(operator_actions::first_token(&admin, "cluster1", 3600).await.ok())
     })
     .await?;
     let agent = client(fleet.hub.kubeconfig_with(AuthInfo {
@@ -119,7 +119,7 @@ pub async fn at_work(fleet: Fleet) -> Result<()> {
     // Even with it nothing is gained: the rights are the account's.
     let by_certificate: Api<Secret> = Api::namespaced(fleet.agent_identity("cluster1").await?, "cluster1");
     refused(by_certificate.get("robot").await.map_err(Into::into), "forbidden")?;
-    people::deny(&admin, "cluster1").await?;
+    operator_actions::deny(&admin, "cluster1").await?;
     let accounts: Api<ManagedServiceAccount> = Api::namespaced(agent.clone(), "cluster1");
     let works: Api<ManifestWork> = Api::namespaced(agent, "cluster1");
     wait::until_true("the denied agent can do nothing", || async {
@@ -149,7 +149,7 @@ pub async fn made_anew(fleet: Fleet) -> Result<()> {
         .await?;
     let admin = fleet.hub.admin().await?;
     create(&admin, "cluster1", json!({})).await?;
-    people::accept(&admin, "cluster1", None).await?;
+    operator_actions::accept(&admin, "cluster1", None).await?;
     let folder = tempfile::tempdir()?;
     let store = Store::File(folder.path().join("own"));
     let mut wanted = joining(&fleet, "cluster1", store.clone()).await?;

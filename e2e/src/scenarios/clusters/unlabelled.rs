@@ -11,7 +11,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, Placement, PlacementDecision};
-use writ_hub::registration::people;
+use writ_hub::registration::operator_actions;
 
 use super::{create, run_hub, set_yaml};
 use crate::{Fleet, wait, yaml};
@@ -60,7 +60,7 @@ pub async fn labels_come_back(fleet: Fleet) -> Result<()> {
     let hub = run_hub(&fleet, |_| {}).await?;
     let admin = fleet.hub.admin().await?;
     create(&admin, "cluster1", json!({})).await?;
-    people::accept(&admin, "cluster1", None).await?;
+    operator_actions::accept(&admin, "cluster1", None).await?;
     yaml::apply(&admin, &set_yaml("lost", "region")).await?;
     fleet.hub.namespace("team-a").await?;
     let placement: Placement = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {}}))?;

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt, api::PostParams};
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_hub::registration::people;
+use writ_hub::registration::operator_actions;
 
 use crate::{Fleet, fleet::HUB_NAMESPACE, repair::repaired, wait};
 
@@ -67,7 +67,7 @@ pub async fn everything_of_the_hub(fleet: Fleet) -> Result<()> {
     repaired(&policies, POLICY, "/spec/validationActions", json!(["Audit"])).await?;
 
     // A denied cluster has no accounts either.
-    people::deny(&admin, "cluster1").await?;
+    operator_actions::deny(&admin, "cluster1").await?;
     wait::until_true("the rights on accounts are gone", || async {
         Ok(roles.get_opt(ACCOUNTS).await?.is_none() && bindings.get_opt(ACCOUNTS).await?.is_none())
     })

@@ -141,7 +141,7 @@ pub async fn not_narrowed(fleet: Fleet) -> Result<()> {
         Ok(subjects().await? == 1)
     })
     .await?;
-    let words = "what was granted to it is revoked until it is there";
+    let words = "what was granted to it is revoked until it exists";
     condition(&fleet, "p", "SubjectPresent", "False", words).await?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use writ_testenv::git::Content;
+use writ_fleet::git::Content;
 
 use crate::Fleet;
 

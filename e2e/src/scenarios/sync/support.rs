@@ -24,7 +24,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::Mutex,
 };
-use writ_testenv::git::Repository;
+use writ_fleet::git::Repository;
 
 use crate::{Cluster, Fleet, Running};
 

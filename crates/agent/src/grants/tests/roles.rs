@@ -130,7 +130,7 @@ fn a_grant_that_goes_waits_for_what_it_made() {
     );
     let kept = |state: &State| {
         let mut objects = state.objects.values().flat_map(BTreeMap::values);
-        objects.any(|object| live::made_by(&going, object))
+        objects.any(|object| ownership::made_by(&going, object))
     };
     assert!(kept(&state));
     let keys = role.as_ref().clone().remove(&mut state);

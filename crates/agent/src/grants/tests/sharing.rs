@@ -84,9 +84,13 @@ fn whose_an_object_is() {
         ("work-agent-1", false),
     ] {
         let meta = fields(manager);
-        assert_eq!(live::written(meta.managed_fields.as_deref()), ours, "{manager}");
+        assert_eq!(
+            ownership::written(meta.managed_fields.as_deref()),
+            ours,
+            "{manager}"
+        );
     }
-    assert!(!live::written(None));
+    assert!(!ownership::written(None));
 }
 
 #[test]
@@ -107,10 +111,10 @@ fn only_the_record_of_a_work_confirms_that_it_delivers_a_grants_object() {
             "status": {"appliedResources": [one]}}))
         .unwrap()
     };
-    assert!(live::confirms(&record("p", "1"), &role));
-    assert!(!live::confirms(&record("q", "1"), &role));
+    assert!(ownership::confirms(&record("p", "1"), &role));
+    assert!(!ownership::confirms(&record("q", "1"), &role));
     assert!(
-        !live::confirms(&record("p", "2"), &role),
+        !ownership::confirms(&record("p", "2"), &role),
         "another of the same name"
     );
 }

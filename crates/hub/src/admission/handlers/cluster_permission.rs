@@ -10,10 +10,7 @@ use writ_process::admission::{
     Decision, Operation, Request, Rule, SPEC_CHANGES, Webhook, parse_spec, spec_of, spec_unchanged,
 };
 
-use crate::{
-    admission::context::AdmissionContext,
-    cluster_permission::{plan::words, validate},
-};
+use crate::{admission::context::AdmissionContext, cluster_permission::spec};
 
 /// How many problems an answer names.
 const MAX_PROBLEMS: usize = 10;
@@ -58,14 +55,14 @@ fn check(name: String, spec: ClusterPermissionSpec) -> Decision {
         spec,
         status: None,
     };
-    let problems = validate::all(&permission);
+    let problems = spec::problems(&permission);
     if problems.is_empty() {
         return Decision::ALLOW;
     }
     Decision::invalid(format!(
         "ClusterPermission {} could never work: {}",
         permission.name_any(),
-        words(&problems, MAX_PROBLEMS)
+        spec::summary(&problems, MAX_PROBLEMS)
     ))
 }
 

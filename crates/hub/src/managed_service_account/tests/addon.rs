@@ -11,11 +11,12 @@ use writ_controller::condition;
 
 use super::{
     super::{
-        addon::{self, Credential},
-        request, rights,
+        model::Credential,
+        plan::{addon, addon_work, credential_request, rights},
     },
     at,
 };
+use crate::csr::SIGNER;
 
 const NOT_ASKED: Credential = Credential::Certificate { requested: false };
 
@@ -47,7 +48,7 @@ fn csr(
         },
         spec: CertificateSigningRequestSpec {
             request: ByteString(pem.into_bytes()),
-            signer_name: addon::SIGNER.into(),
+            signer_name: SIGNER.into(),
             usages: Some(vec![
                 "digital signature".into(),
                 "key encipherment".into(),
@@ -67,49 +68,58 @@ fn csr(
 }
 
 #[test]
-fn only_the_exact_request_for_the_credential_is_granted() {
+fn credential_request_that_differs_in_anything_is_refused() {
     let (user, group) = (rights::addon_user("prod"), rights::addon_group("prod"));
     let good = [group.as_str()];
     let nothing = |_: &mut CertificateSigningRequest| {};
-    let check = |csr: &CertificateSigningRequest| request::may_approve(csr).map_err(|denied| denied.0);
-    assert_eq!(check(&csr(nothing, &user, &good)).as_deref(), Ok("prod"));
+    let refused = |why: &str| Err(why.to_owned());
+    let check = |request: &CertificateSigningRequest| credential_request::approvable_cluster(request);
+    assert_eq!(check(&csr(nothing, &user, &good)), Ok("prod".to_owned()));
     let other = rights::addon_user("prod-2");
     assert_eq!(
         check(&csr(nothing, &other, &good)),
-        Err("it asks for another user")
+        refused("it asks for another user")
     );
     assert_eq!(
         check(&csr(nothing, "kubernetes-admin", &good)),
-        Err("it asks for another user")
+        refused("it asks for another user")
     );
     assert_eq!(
         check(&csr(nothing, &user, &[&group, "system:masters"])),
-        Err("it asks for other groups")
+        refused("it asks for other groups")
     );
-    assert_eq!(check(&csr(nothing, &user, &[])), Err("it asks for other groups"));
+    assert_eq!(
+        check(&csr(nothing, &user, &[])),
+        refused("it asks for other groups")
+    );
     let signer =
         |csr: &mut CertificateSigningRequest| csr.spec.signer_name = "kubernetes.io/kubelet-serving".into();
-    assert_eq!(check(&csr(signer, &user, &good)), Err("it asks another signer"));
+    assert_eq!(
+        check(&csr(signer, &user, &good)),
+        refused(
+            "its signer is \"kubernetes.io/kubelet-serving\", not \"kubernetes.io/kube-apiserver-client\""
+        )
+    );
     // A cluster whose name only begins like this one is another cluster.
     let neighbour = |csr: &mut CertificateSigningRequest| {
         csr.spec.username = Some("system:open-cluster-management:prod-2:agent1".into());
     };
     assert_eq!(
         check(&csr(neighbour, &user, &good)),
-        Err("it was not made by the agent of its cluster")
+        refused("it was not made by the agent of its cluster")
     );
     let bootstrap =
         |csr: &mut CertificateSigningRequest| csr.spec.groups = Some(vec!["system:bootstrappers".into()]);
     assert_eq!(
         check(&csr(bootstrap, &user, &good)),
-        Err("it was not made by the agent of its cluster")
+        refused("it was not made by the agent of its cluster")
     );
     let serving = |csr: &mut CertificateSigningRequest| {
         csr.spec.usages = Some(vec!["client auth".into(), "server auth".into()]);
     };
     assert_eq!(
         check(&csr(serving, &user, &good)),
-        Err("it asks for other usages than a client's")
+        refused("its usages are [\"client auth\", \"server auth\"]")
     );
     // What else a subject says may mean something to whoever reads the certificate: a uid, for one.
     let more = |csr: &mut CertificateSigningRequest| {
@@ -128,12 +138,12 @@ fn only_the_exact_request_for_the_credential_is_granted() {
     };
     assert_eq!(
         check(&csr(more, &user, &good)),
-        Err("its subject has more than a user and groups")
+        refused("its subject has more than a common name and organizations")
     );
     let broken = |csr: &mut CertificateSigningRequest| csr.spec.request = ByteString(b"x".to_vec());
     assert_eq!(
         check(&csr(broken, &user, &good)),
-        Err("it is not a certificate request")
+        refused("it is not one CERTIFICATE REQUEST in PEM")
     );
 }
 
@@ -212,7 +222,7 @@ fn a_delivered_addon_is_available_when_a_pod_of_it_is_ready() {
             |ready| json!({"name": "ReadyReplicas", "fieldValue": {"type": "Integer", "integer": ready}}),
         );
         let values: Vec<_> = values.into_iter().collect();
-        let mut work = addon::work(&mca, "c1", "img");
+        let mut work = addon_work::work(&mca, "c1", "img");
         work.status = serde_json::from_value(json!({"resourceStatus": {"manifests": [
             {"resourceMeta": {"ordinal": 0, "kind": "Deployment", "name": "other"}, "statusFeedback": {"values": [
                 {"name": "ReadyReplicas", "fieldValue": {"type": "Integer", "integer": 1}}]}},
@@ -244,7 +254,7 @@ fn a_delivered_addon_is_available_when_a_pod_of_it_is_ready() {
         said(&silent, Some(&work(Some(1)))),
         expect("Unknown", "NoProbeResult")
     );
-    let configs = addon::work(&mca, "c1", "img").spec.manifest_configs;
+    let configs = addon_work::work(&mca, "c1", "img").spec.manifest_configs;
     assert_eq!(
         configs[0].resource_identifier.namespace,
         "open-cluster-management-agent-addon"
@@ -286,7 +296,7 @@ fn where_our_agent_runs_nothing_is_installed() {
     let (_, said) = credential(&mca, false);
     assert_eq!(
         (said.status.as_str(), said.reason.as_str()),
-        ("False", "NobodyRegistersAddOns")
+        ("False", "AddOnsNotRegistered")
     );
     let ours = addon::status(
         &mca,
@@ -310,7 +320,7 @@ fn where_our_agent_runs_nothing_is_installed() {
     assert!(condition::find(&theirs.conditions, "CredentialRequested").is_none());
     let available = condition::find(&theirs.conditions, "Available").unwrap();
     assert_eq!(available.status, "Unknown", "nothing is delivered yet");
-    let kinds: Vec<_> = addon::work(&mca, "c1", "img")
+    let kinds: Vec<_> = addon_work::work(&mca, "c1", "img")
         .spec
         .workload
         .manifests
@@ -318,6 +328,6 @@ fn where_our_agent_runs_nothing_is_installed() {
         .map(|manifest| manifest.0["kind"].as_str().unwrap_or_default().to_owned())
         .collect();
     assert!(kinds.contains(&"Deployment".to_owned()));
-    let text = serde_json::to_string(&addon::work(&mca, "c1", "img")).unwrap();
+    let text = serde_json::to_string(&addon_work::work(&mca, "c1", "img")).unwrap();
     assert!(text.contains("--controllers=tokens") && !text.contains("addon-lease"));
 }

@@ -1,19 +1,22 @@
-//! The hierarchy layout: `system`, `cluster`, `clusterregistry` and `namespaces`, where a folder with a Namespace is
-//! that namespace, and any other folder passes its objects on to the namespaces below it.
+//! The hierarchy format: `system`, `cluster`, `clusterregistry` and `namespaces`. A folder with a Namespace stands for that
+//! namespace; the objects of any other folder are inherited by all namespaces below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::Parsed;
-use crate::reconciler::{object::Raw, problem::Problem};
+use super::model::Parsed;
+use crate::reconciler::{
+    error::{Code, Problem},
+    object::Raw,
+};
 
-/// How many bytes objects may have in all that folders pass on, counted for each namespace that gets them: a few files
-/// in each other's reach stand for more than any machine can hold.
+/// The bytes of all inherited objects, counted once per inheriting namespace. A few files and many namespaces can multiply
+/// to more than any machine can hold.
 const MAX_INHERITED: usize = 64 * 1024 * 1024;
 
-/// Puts each object where its folder says. `dir` is the folder that holds `system/`.
-pub fn place(parsed: &mut Parsed, dir: &str) {
+/// Gives each object the namespace of its folder. `dir` is the folder that holds `system/`.
+pub fn assign_namespaces(parsed: &mut Parsed, dir: &str) {
     let objects = std::mem::take(&mut parsed.objects);
     let mut has_repo = false;
     let mut namespaces: BTreeMap<String, String> = BTreeMap::new();
@@ -27,9 +30,9 @@ pub fn place(parsed: &mut Parsed, dir: &str) {
             "system" if is_repo(&raw) => has_repo = true,
             "system" => parsed.problems.push(
                 Problem::new(
-                    "1024",
+                    Code::IllegalKindInSystem,
                     format!(
-                        "{}: system/ holds the Repo only; move it to cluster/ or namespaces/",
+                        "{}: system/ may hold only the Repo; move the object to cluster/ or namespaces/",
                         raw.name()
                     ),
                 )
@@ -41,8 +44,8 @@ pub fn place(parsed: &mut Parsed, dir: &str) {
                 } else {
                     parsed.problems.push(
                         Problem::new(
-                            "1052",
-                            format!("{}: an object in cluster/ has no namespace", raw.name()),
+                            Code::IllegalNamespaceOnClusterObject,
+                            format!("{}: an object in cluster/ must not have a namespace", raw.name()),
                         )
                         .at(&raw.path),
                     );
@@ -54,7 +57,7 @@ pub fn place(parsed: &mut Parsed, dir: &str) {
                 if folder.is_empty() {
                     parsed.problems.push(
                         Problem::new(
-                            "1019",
+                            Code::IllegalTopLevelNamespace,
                             format!(
                                 "Namespace {} must be in a folder of its name below namespaces/",
                                 raw.name()
@@ -68,7 +71,7 @@ pub fn place(parsed: &mut Parsed, dir: &str) {
                 } else {
                     parsed.problems.push(
                         Problem::new(
-                            "1020",
+                            Code::InvalidNamespaceName,
                             format!(
                                 "Namespace {} must be in a folder of its name, not {leaf:?}",
                                 raw.name()
@@ -81,7 +84,7 @@ pub fn place(parsed: &mut Parsed, dir: &str) {
             "namespaces" => below.push((folder, raw)),
             _ => parsed.problems.push(
                 Problem::new(
-                    "1028",
+                    Code::InvalidDirectory,
                     format!(
                         "{}: objects must be in system/, cluster/ or namespaces/",
                         raw.name()
@@ -93,26 +96,26 @@ pub fn place(parsed: &mut Parsed, dir: &str) {
     }
     if !has_repo {
         parsed.problems.push(Problem::new(
-            "1017",
-            "system/ must declare a Repo (configmanagement.gke.io/v1); for files without this layout set spec.sourceFormat to unstructured",
+            Code::MissingRepo,
+            "system/ must declare a Repo (configmanagement.gke.io/v1); for files in another layout set spec.sourceFormat to unstructured",
         ));
     }
-    let mut left = MAX_INHERITED;
+    let mut remaining = MAX_INHERITED;
     for (folder, raw) in below {
-        inherit(&folder, raw, &namespaces, &mut left, parsed);
+        inherit(&folder, raw, &namespaces, &mut remaining, parsed);
     }
 }
 
-/// Puts an object into its namespace, or into each below its folder as long as there is room `left`.
+/// Adds an object to its namespace, or to each namespace below its folder while `remaining` bytes allow it.
 fn inherit(
     folder: &str,
     raw: Raw,
     namespaces: &BTreeMap<String, String>,
-    left: &mut usize,
+    remaining: &mut usize,
     parsed: &mut Parsed,
 ) {
     if let Some(namespace) = namespaces.get(folder) {
-        push(raw, namespace, parsed);
+        add_to_namespace(raw, namespace, parsed);
         return;
     }
     let prefix = if folder.is_empty() {
@@ -120,7 +123,7 @@ fn inherit(
     } else {
         format!("{folder}/")
     };
-    // They are in order: those below a folder are next to each other.
+    // The map is ordered, so the folders below one folder are adjacent.
     let below = namespaces.range(prefix.clone()..);
     let heirs: BTreeSet<&String> = below
         .take_while(|(path, _)| path.starts_with(&prefix))
@@ -129,20 +132,20 @@ fn inherit(
     if heirs.is_empty() {
         parsed.problems.push(
             Problem::new(
-                "1044",
-                format!("{}: there is no Namespace in or below its folder", raw.name()),
+                Code::UnsyncableObject,
+                format!("{}: no Namespace is declared in or below its folder", raw.name()),
             )
             .at(&raw.path),
         );
     }
     let size = serde_json::to_vec(&raw.value).map_or(usize::MAX, |text| text.len());
-    let Some(rest) = left.checked_sub(size.saturating_mul(heirs.len())) else {
-        *left = 0;
+    let Some(rest) = remaining.checked_sub(size.saturating_mul(heirs.len())) else {
+        *remaining = 0;
         parsed.problems.push(
             Problem::new(
-                "2001",
+                Code::Path,
                 format!(
-                    "{}: what folders pass on to the namespaces below them has more than {MAX_INHERITED} bytes in all",
+                    "{}: the objects that namespaces inherit from folders above them have more than {MAX_INHERITED} bytes in all",
                     raw.name()
                 ),
             )
@@ -150,18 +153,18 @@ fn inherit(
         );
         return;
     };
-    *left = rest;
+    *remaining = rest;
     for namespace in heirs {
-        push(raw.clone(), namespace, parsed);
+        add_to_namespace(raw.clone(), namespace, parsed);
     }
 }
 
-fn push(mut raw: Raw, namespace: &str, parsed: &mut Parsed) {
+fn add_to_namespace(mut raw: Raw, namespace: &str, parsed: &mut Parsed) {
     let declared = raw.namespace();
     if !declared.is_empty() && declared != namespace {
         parsed.problems.push(
             Problem::new(
-                "1009",
+                Code::IllegalMetadataNamespace,
                 format!(
                     "{}: its namespace is {declared:?}, its folder is {namespace:?}",
                     raw.name()
@@ -177,7 +180,7 @@ fn push(mut raw: Raw, namespace: &str, parsed: &mut Parsed) {
     parsed.objects.push(raw);
 }
 
-/// Whether this is what says that a repository has this layout; other groups have a kind of that name, too.
+/// Whether this is the Repo of the hierarchy format. Other groups may have a kind of that name.
 fn is_repo(raw: &Raw) -> bool {
     raw.kind() == "Repo" && raw.group_version().0 == "configmanagement.gke.io"
 }

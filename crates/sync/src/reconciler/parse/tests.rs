@@ -1,3 +1,5 @@
+use writ_controller::Name;
+
 use super::*;
 use crate::reconciler::source::File;
 
@@ -11,7 +13,7 @@ fn files(all: &[(&str, &str)]) -> Files {
             })
             .collect(),
         problems: Vec::new(),
-        room: None,
+        memory: None,
     }
 }
 
@@ -27,12 +29,13 @@ fn names(parsed: &Parsed) -> Vec<String> {
         .collect()
 }
 
-fn codes(parsed: &Parsed) -> Vec<&str> {
-    parsed.problems.iter().map(|problem| problem.code).collect()
+fn codes(parsed: &Parsed) -> Vec<String> {
+    let problems = parsed.problems.iter();
+    problems.map(|problem| problem.code.to_string()).collect()
 }
 
 #[test]
-fn documents_lists_and_what_is_not_for_a_cluster() {
+fn documents_and_lists_are_parsed_and_local_config_is_skipped() {
     let text = format!(
         "{}---\n---\n# nothing\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: ConfigMap, metadata: {{name: b}}}}\n---\n{}",
         map("a", ""),
@@ -52,7 +55,7 @@ fn documents_lists_and_what_is_not_for_a_cluster() {
 }
 
 #[test]
-fn names_that_cannot_be_asked_for_are_refused() {
+fn name_that_cannot_be_in_a_request_is_refused() {
     let cases = [
         ("name: bad name", "1036"),
         ("name: a/b", "1036"),
@@ -83,7 +86,7 @@ fn names_that_cannot_be_asked_for_are_refused() {
 }
 
 #[test]
-fn one_bad_file_or_object_never_stops_the_others() {
+fn bad_file_or_object_does_not_stop_the_others() {
     let parsed = parse(
         files(&[
             ("bad.yaml", "a: [b"),
@@ -109,7 +112,7 @@ fn one_bad_file_or_object_never_stops_the_others() {
 }
 
 #[test]
-fn many_files_whose_aliases_stand_for_much_are_too_much() {
+fn aliases_of_many_files_share_one_budget() {
     let items = vec!["x"; 100_000].join(", ");
     let text = map("laughs", &format!("data: &a [{items}]\nmore: *a\n"));
     let parsed = parse(
@@ -127,18 +130,18 @@ fn many_files_whose_aliases_stand_for_much_are_too_much() {
 }
 
 #[test]
-fn kustomize_is_refused_as_a_whole() {
+fn kustomization_refuses_the_whole_source() {
     for name in ["kustomization.yaml", "kustomization.yml", "Kustomization"] {
         let path = format!("x/{name}");
         let files = files(&[(path.as_str(), "resources: []"), ("a.yaml", &map("a", ""))]);
         let parsed = parse(files, Format::Unstructured, "");
         assert!(parsed.objects.is_empty());
-        assert_eq!(parsed.rendering[0].code, "1068");
+        assert_eq!(parsed.rendering[0].code, Code::Rendering);
     }
 }
 
 #[test]
-fn the_hierarchy_gives_namespaces() {
+fn hierarchy_assigns_namespaces() {
     let repo = "apiVersion: configmanagement.gke.io/v1\nkind: Repo\nmetadata: {name: repo}";
     let namespace = |name: &str| format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}");
     // A folder whose name ends like one of the layout, and one whose letters are longer than a byte.
@@ -192,15 +195,15 @@ fn the_hierarchy_gives_namespaces() {
     let other = repo.replace("configmanagement.gke.io/v1", "example.com/v1");
     for text in [map("a", ""), other] {
         let parsed = parse(files(&[("system/a.yaml", &text)]), Format::Hierarchy, "");
-        assert!(codes(&parsed).contains(&"1017"), "{text}");
+        assert!(codes(&parsed).contains(&"1017".to_owned()), "{text}");
     }
 }
 
 #[test]
-fn what_is_declared_twice_is_named_with_both_places() {
-    let key = |name: &str| Key {
-        name: name.into(),
-        ..Key::default()
+fn duplicate_object_is_reported_with_its_paths() {
+    let key = |name: &str| ObjectId {
+        name: Name::global(name),
+        ..ObjectId::default()
     };
     let (problems, found) = duplicates(&[
         (key("a"), "x.yaml".into()),
@@ -217,7 +220,7 @@ fn what_is_declared_twice_is_named_with_both_places() {
 }
 
 #[test]
-fn what_folders_pass_on_has_an_end() {
+fn inherited_objects_are_limited() {
     let repo = "apiVersion: configmanagement.gke.io/v1\nkind: Repo\nmetadata: {name: repo}\n";
     let mut all = vec![("system/repo.yaml".to_owned(), repo.to_owned())];
     for number in 0..1000 {

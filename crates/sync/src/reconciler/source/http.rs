@@ -1,6 +1,6 @@
-//! Git's smart HTTP on our own TLS: `gix`'s other backends cannot trust a certificate authority from a Secret.
+//! Git's smart HTTP with our own TLS: the backends of `gix` cannot trust a certificate authority from a Secret.
 //!
-//! Git's side is blocking and runs on a thread for that; the network side runs on the runtime.
+//! Git blocks and runs on a thread of its own; the network runs on the runtime.
 
 use std::{
     io::{self, BufRead, Cursor, Read, Write},
@@ -26,26 +26,26 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{BOUNDS, insecure};
+use super::{insecure, model::BOUNDS};
 
-/// How long a connection may take to be made, and an answer to begin.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the server may be silent within an answer.
-const SILENCE: Duration = Duration::from_mins(1);
-/// How many redirects are followed.
-const REDIRECTS: usize = 3;
+/// The time to make a connection, and for a response to begin.
+const CONNECT_WITHIN: Duration = Duration::from_secs(30);
+/// The longest silence within a response.
+const MAX_SILENCE: Duration = Duration::from_mins(1);
+/// The number of redirects followed.
+const MAX_REDIRECTS: usize = 3;
 
 /// A client of one repository.
 pub struct Client {
     tls: Arc<ClientConfig>,
     runtime: Handle,
-    /// When whoever fetches gives up.
+    /// The end of the whole fetch.
     deadline: Instant,
     redirected: Option<String>,
 }
 
 impl Client {
-    /// Trusts the authorities of the system, or the given one alone. Must be called on a thread of the runtime.
+    /// A client that trusts the authorities of the system, or only the given one. Must be called on a thread of the runtime.
     pub fn new(ca: Option<&[u8]>, no_verify: bool) -> Result<Self, String> {
         let runtime = Handle::try_current().map_err(|error| error.to_string())?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -68,7 +68,7 @@ impl Client {
     }
 }
 
-/// The authorities that this machine trusts, read once: every fetch of every sync asks for them.
+/// The authorities that this machine trusts. Read once, as every fetch needs them.
 static SYSTEM: LazyLock<Arc<RootCertStore>> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -95,7 +95,7 @@ fn roots(ca: Option<&[u8]>) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(roots))
 }
 
-/// One request that can be sent.
+/// One request.
 #[derive(Clone)]
 struct Call {
     tls: Arc<ClientConfig>,
@@ -106,7 +106,7 @@ struct Call {
 }
 
 impl Call {
-    /// Many short calls are as long as one that is long.
+    /// Sends the request. The deadline is that of the whole fetch: many short requests count like a long one.
     async fn send_before(&self, deadline: Instant) -> io::Result<Response<Incoming>> {
         match tokio::time::timeout_at(deadline, self.send()).await {
             Ok(answer) => answer,
@@ -134,11 +134,11 @@ impl Call {
         if let Some(Ok(value)) = authority.map(|a| HeaderValue::from_str(&a)) {
             request.headers_mut().insert(header::HOST, value);
         }
-        let stream = timeout(PATIENCE, TcpStream::connect((host.as_str(), port))).await??;
+        let stream = timeout(CONNECT_WITHIN, TcpStream::connect((host.as_str(), port))).await??;
         let answer = if secure {
             let name = ServerName::try_from(host).map_err(io::Error::other)?;
             let stream = timeout(
-                PATIENCE,
+                CONNECT_WITHIN,
                 TlsConnector::from(self.tls.clone()).connect(name, stream),
             )
             .await??;
@@ -154,21 +154,21 @@ async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> io::Result<Res
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = timeout(PATIENCE, hyper::client::conn::http1::handshake(stream))
+    let (mut sender, connection) = timeout(CONNECT_WITHIN, hyper::client::conn::http1::handshake(stream))
         .await?
-        .map_err(plain)?;
+        .map_err(uniform)?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection to the repository ended");
         }
     });
-    timeout(PATIENCE, sender.send_request(request))
+    timeout(CONNECT_WITHIN, sender.send_request(request))
         .await?
-        .map_err(plain)
+        .map_err(uniform)
 }
 
-/// A connection that ends too early ends in one of many ways: told in one way, a status does not change with them.
-fn plain(error: hyper::Error) -> io::Error {
+/// One message for the many ways in which a connection ends too early, so that a status does not change with each.
+fn uniform(error: hyper::Error) -> io::Error {
     let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref::<io::Error>());
     if error.is_incomplete_message() || error.is_canceled() || error.is_closed() || cause.is_some() {
         return io::Error::new(
@@ -236,7 +236,7 @@ impl Http for Client {
             headers: headers(header_lines),
             body: Bytes::new(),
         };
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let answer = self
                 .runtime
                 .block_on(call.send_before(self.deadline))
@@ -246,7 +246,7 @@ impl Http for Client {
                 if origin(&next) != origin(&call.url) {
                     call.headers.remove(header::AUTHORIZATION);
                 }
-                // What comes after the repository's own address stays the same.
+                // The part after the address of the repository stays the same.
                 let tail = url.strip_prefix(base_url).unwrap_or_default();
                 self.redirected = next.strip_suffix(tail).map(str::to_owned);
                 call.url = next;
@@ -288,7 +288,7 @@ impl Http for Client {
     }
 
     fn configure(&mut self, _config: &dyn std::any::Any) -> Result<(), Error> {
-        // Nothing of this machine's Git configuration applies.
+        // The Git configuration of this machine does not apply.
         Ok(())
     }
 
@@ -324,7 +324,7 @@ fn origin(url: &str) -> &str {
     url.get(..end).unwrap_or(url)
 }
 
-/// A POST that is sent when its answer is first asked for: by then Git has written all of it.
+/// A POST. It is sent when its response is first read; by then Git has written the whole body.
 struct Pending {
     call: Call,
     upload: Vec<u8>,
@@ -350,7 +350,7 @@ impl Pending {
     }
 }
 
-/// What Git sends.
+/// The body that Git writes.
 pub struct Upload(Arc<Mutex<Pending>>);
 
 impl Write for Upload {
@@ -365,7 +365,7 @@ impl Write for Upload {
     }
 }
 
-/// What the server answers: its headers as lines, or its body.
+/// A response of the server: its headers as lines, or its body.
 pub struct Answer {
     runtime: Handle,
     deadline: Instant,
@@ -423,7 +423,7 @@ impl Answer {
                     let left = self.deadline.saturating_duration_since(Instant::now());
                     let frame = self
                         .runtime
-                        .block_on(async { timeout(SILENCE.min(left), body.frame()).await })
+                        .block_on(async { timeout(MAX_SILENCE.min(left), body.frame()).await })
                         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the server is too slow"))?;
                     if let Some(frame) = frame {
                         if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {

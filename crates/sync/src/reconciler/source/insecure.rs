@@ -1,4 +1,4 @@
-//! For `noSSLVerify`: the user asked for it in so many words.
+//! A verifier that accepts any certificate, for `spec.git.noSSLVerify`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// Takes any certificate.
+/// Accepts any certificate.
 #[derive(Debug)]
 pub struct AnyCertificate(pub Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Fetches from a repository that is not on this machine into a bare clone.
+//! Fetches a remote repository into a bare clone.
 
 use std::{
     num::NonZeroU32,
@@ -13,10 +13,38 @@ use gix_transport::{
     client::{TransportWithoutIO as _, blocking_io},
 };
 
-use super::{BOUNDS, Bounds, Credentials, Request, SourceError, http, last_cause, options, resolve, ssh};
+use super::{
+    http,
+    model::{BOUNDS, Bounds, Credentials, Request, SourceError, last_cause, options},
+    ssh,
+};
 
-/// A clone with more packs than this, or with twice the bytes of the largest one, is made anew: every fetch adds one.
+/// The packs of a clone. Every fetch adds one; a clone with more packs, or with twice the bytes of the largest response,
+/// is cloned again.
 const MAX_PACKS: usize = 50;
+
+/// The commit that a branch, tag or id names in a repository.
+pub fn resolve(repository: &gix::Repository, request: &Request) -> Result<gix::ObjectId, SourceError> {
+    for name in request.target.references() {
+        let Ok(Some(mut reference)) = repository.try_find_reference(&name) else {
+            continue;
+        };
+        let id = reference
+            .peel_to_id()
+            .map_err(|error| request.failed(last_cause(&error)))?
+            .detach();
+        return Ok(id);
+    }
+    if let Some(id) = request.target.commit()
+        && repository.find_commit(id).is_ok()
+    {
+        return Ok(id);
+    }
+    Err(SourceError::Revision {
+        repo: request.shown(),
+        what: request.target.describe(),
+    })
+}
 
 /// Brings the clone up to date and returns the commit.
 pub fn fetch(
@@ -27,7 +55,7 @@ pub fn fetch(
     fetch_with(&ssh::find, BOUNDS, request, credentials, clone)
 }
 
-/// The same with another program in place of `ssh`, and other bounds.
+/// Like [`fetch`], with another program in place of `ssh` and other limits.
 #[cfg(test)]
 pub fn fetch_by_ssh(
     program: &Path,
@@ -48,14 +76,14 @@ fn fetch_with(
 ) -> Result<(Repository, ObjectId), SourceError> {
     let repository = open(clone, bounds).map_err(|reason| request.failed(reason))?;
     let url = gix::url::parse(request.repo.as_bytes()).map_err(|error| request.failed(last_cause(&error)))?;
-    // A tag or a branch is asked for by its whole name: one that only begins like it is another one.
+    // A tag or branch is requested by its full name, as the server matches prefixes.
     let named: Vec<String> = request.target.references();
     let by_commit = request.target.commit();
     let specs: Vec<String> = match by_commit {
         None => named.iter().map(|name| format!("+{name}:{name}")).collect(),
         // A commit never changes.
         Some(id) if repository.find_commit(id).is_ok() => return Ok((repository, id)),
-        // It may be anywhere.
+        // The commit may be on any branch.
         Some(_) => vec![
             "+refs/heads/*:refs/heads/*".to_owned(),
             "+refs/tags/*:refs/tags/*".to_owned(),
@@ -86,7 +114,7 @@ fn fetch_with(
                 .map_err(|reason| request.failed(reason))?;
             let received = receive(&repository, request, &url, &specs, depth, transport);
             received.map_err(|error| match error {
-                // What `ssh` itself has to say is closer to the cause than the end of its output.
+                // The messages of `ssh` are closer to the cause than the end of its output.
                 SourceError::Repository { reason, .. } => request.failed(session.end().unwrap_or(reason)),
                 other => other,
             })?
@@ -98,9 +126,9 @@ fn fetch_with(
             )));
         }
     };
-    // What was fetched is read by a fresh handle.
+    // Only a new handle sees the fetched objects.
     let repository = open(clone, bounds).map_err(|reason| request.failed(reason))?;
-    // What an earlier fetch brought and the server has no more must not count: a branch would hide behind a tag.
+    // References that the server no longer has are removed: an old tag would hide a branch of the same name.
     let stale = named.iter().filter(|name| !offered.contains(name));
     for reference in stale.filter_map(|name| repository.try_find_reference(name).ok().flatten()) {
         reference
@@ -111,7 +139,7 @@ fn fetch_with(
     Ok((repository, commit))
 }
 
-/// Fetches, and returns the references that the server has of those asked for.
+/// Fetches, and returns the requested references that the server has.
 fn receive<T: blocking_io::Transport>(
     repository: &Repository,
     request: &Request,
@@ -134,7 +162,7 @@ fn receive<T: blocking_io::Transport>(
         .map_err(fail)?;
     let connection = remote
         .to_connection_with_transport(transport)
-        // Credentials come from the Secret, never from helpers or a prompt of this machine.
+        // Credentials come from the Secret, never from credential helpers or a prompt.
         .with_credentials(|_| Ok(None));
     let mut prepared = connection
         .prepare_fetch(Discard, gix::remote::ref_map::Options::default())
@@ -171,7 +199,7 @@ fn receive<T: blocking_io::Transport>(
     Ok(offered)
 }
 
-/// Whether everything that the server offers is here already: a shallow fetch would bring it again.
+/// Whether the clone already has everything the server offers. A shallow fetch would transfer it again.
 fn unchanged(repository: &Repository, offered: &gix::remote::fetch::RefMap) -> bool {
     offered.mappings.iter().all(|mapping| {
         let (Some(id), Some(local)) = (mapping.remote.as_id(), mapping.local.as_ref()) else {
@@ -202,11 +230,11 @@ fn open(clone: &Path, bounds: Bounds) -> Result<Repository, String> {
     if let Ok(repository) = gix::open_opts(clone, options(bounds)) {
         return Ok(repository);
     }
-    // Absent, or broken by a crash: either way a new one is right.
+    // The clone is absent, or was damaged by a crash.
     if clone.exists() {
         std::fs::remove_dir_all(clone).map_err(|error| format!("clear the clone: {error}"))?;
     }
-    // Clones may be of private repositories, in a folder that others can see.
+    // Clones may be of private repositories, in a folder that others can list.
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -1,4 +1,4 @@
-//! Git by the system's `ssh`, with an end: whatever the server does, the program is ended in time.
+//! Git over the system's `ssh`. Whatever the server does, the program is killed in time.
 
 use std::{
     io::{self, Read, Write as _},
@@ -18,14 +18,14 @@ use gix_transport::{
     client::git::{ConnectMode, blocking_io::Connection},
 };
 
-use super::{Bounds, Credentials};
+use super::model::{Bounds, Credentials};
 
-/// How much of what `ssh` complains about is kept.
-const MAX_COMPLAINT: u64 = 4096;
-/// How long its last words are waited for.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The bytes kept of the error output of `ssh`.
+const MAX_ERROR_OUTPUT: u64 = 4096;
+/// The wait for the error output of a program that was killed.
+const ERROR_OUTPUT_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where the program is.
+/// The path of the program `ssh`.
 pub fn find() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -37,18 +37,18 @@ pub fn find() -> Result<PathBuf, String> {
 /// A connection to a repository.
 pub type Transport = Connection<Bounded, ChildStdin>;
 
-/// A program that runs until this value goes, or until its time is over.
+/// A running `ssh`. It is killed when this value is dropped, or when its time is over.
 pub struct Session {
     child: Arc<Mutex<Child>>,
     too_slow: Arc<AtomicBool>,
-    complaint: mpsc::Receiver<String>,
-    /// Tells the watchdog that it is not needed any more.
+    error_output: mpsc::Receiver<String>,
+    /// Ends the watchdog when it is dropped.
     _done: mpsc::Sender<()>,
     _files: Files,
 }
 
 impl Session {
-    /// Starts the program and connects to what it says. What the sync lacks is told before what this machine lacks.
+    /// Starts the program and connects to its output. A fault of the sync is reported before one of this machine.
     pub fn start(
         program: &dyn Fn() -> Result<PathBuf, String>,
         credentials: &Credentials,
@@ -71,14 +71,14 @@ impl Session {
         else {
             return Err("ssh has no input or output".into());
         };
-        let (told, complaint) = mpsc::channel();
+        let (sender, error_output) = mpsc::channel();
         spawn("ssh-errors", move || {
             let mut kept = Vec::new();
             let mut errors = errors;
-            let _ = (&mut errors).take(MAX_COMPLAINT).read_to_end(&mut kept);
-            // What else it says is taken, so that it never waits for a reader.
+            let _ = (&mut errors).take(MAX_ERROR_OUTPUT).read_to_end(&mut kept);
+            // The rest is discarded, so that the program never blocks on a full pipe.
             let _ = io::copy(&mut errors, &mut io::sink());
-            let _ = told.send(String::from_utf8_lossy(&kept).into_owned());
+            let _ = sender.send(String::from_utf8_lossy(&kept).into_owned());
         })?;
         let child = Arc::new(Mutex::new(child));
         let too_slow = Arc::new(AtomicBool::new(false));
@@ -95,7 +95,7 @@ impl Session {
         let reader = Bounded {
             output,
             received: 0,
-            most: bounds.answer,
+            limit: bounds.answer,
             too_slow: too_slow.clone(),
         };
         let transport = Connection::new(
@@ -111,21 +111,21 @@ impl Session {
         let session = Self {
             child,
             too_slow,
-            complaint,
+            error_output,
             _done: done,
             _files: files,
         };
         Ok((session, transport))
     }
 
-    /// Ends the program and tells what it complained about.
+    /// Kills the program and returns its error output.
     pub fn end(&self) -> Option<String> {
         end(&self.child);
         if self.too_slow.load(Ordering::SeqCst) {
             return Some("the server is too slow".into());
         }
-        let complaint = self.complaint.recv_timeout(LAST_WORDS).ok()?;
-        let lines: Vec<String> = complaint
+        let error_output = self.error_output.recv_timeout(ERROR_OUTPUT_WITHIN).ok()?;
+        let lines: Vec<String> = error_output
             .lines()
             .map(|line| line.chars().filter(|c| !c.is_control()).collect::<String>())
             .filter(|line| !line.trim().is_empty() && !line.starts_with("Warning: Permanently added"))
@@ -155,11 +155,11 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), String> 
         .map_err(|error| format!("start a thread: {error}"))
 }
 
-/// What the program says, up to a limit.
+/// The output of the program, up to a limit.
 pub struct Bounded {
     output: ChildStdout,
     received: u64,
-    most: u64,
+    limit: u64,
     too_slow: Arc<AtomicBool>,
 }
 
@@ -170,17 +170,17 @@ impl Read for Bounded {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the server is too slow"));
         }
         self.received += u64::try_from(count).unwrap_or(u64::MAX);
-        if self.received > self.most {
+        if self.received > self.limit {
             return Err(io::Error::other(format!(
                 "the server sends more than {} bytes",
-                self.most
+                self.limit
             )));
         }
         Ok(count)
     }
 }
 
-/// Where to connect to and what to run there. Nothing in an address can become an option or a second command.
+/// The arguments for the host and the remote command. No part of an address can become an option or a second command.
 fn destination(url: &gix::Url) -> Result<Vec<String>, String> {
     let host = url.host().filter(|host| !host.is_empty());
     let host = host.ok_or_else(|| "the address has no host".to_owned())?;
@@ -189,7 +189,7 @@ fn destination(url: &gix::Url) -> Result<Vec<String>, String> {
         return Err("the address begins with a dash".into());
     }
     let path = url.path.to_string();
-    // `ssh://host/~user/x` is a path of that user's home, which starts without the slash.
+    // `ssh://host/~user/x` is a path in the home of that user; it is sent without the slash.
     let path = path
         .strip_prefix('/')
         .filter(|rest| rest.starts_with('~'))
@@ -207,7 +207,7 @@ fn destination(url: &gix::Url) -> Result<Vec<String>, String> {
     Ok(arguments)
 }
 
-/// The key and the known hosts, in files that only this process can read and that go with this value.
+/// The key and the known hosts, in files that only this user can read. They are removed when this value is dropped.
 struct Files {
     folder: tempfile::TempDir,
     known_hosts: bool,
@@ -249,7 +249,7 @@ impl Files {
         let (check, hosts) = if self.known_hosts {
             ("yes", format!("{folder}/known_hosts"))
         } else {
-            // As upstream does without `known_hosts` in the Secret.
+            // Config Sync does the same without `known_hosts` in the Secret.
             ("no", "/dev/null".to_owned())
         };
         let options = [
@@ -310,7 +310,7 @@ mod tests {
     };
 
     #[test]
-    fn a_server_that_says_nothing_is_given_up() {
+    fn silent_server_is_cut_off_in_time() {
         let bounds = Bounds {
             whole: Duration::from_millis(300),
             ..SECONDS
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_never_stops_is_cut_off() {
+    fn endless_response_is_cut_off_at_its_limit() {
         let (_folder, _session, transport) = start("exec cat /dev/zero", SECONDS);
         let (mut reader, _writer) = transport.into_inner();
         let mut read = Vec::new();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_ends_with_its_session() {
+    fn program_is_killed_with_its_session() {
         let (folder, session, _transport) =
             start(r#"echo $$ > "$(dirname "$0")/pid"; exec sleep 600"#, SECONDS);
         let pid = folder.path().join("pid");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_complains_about_is_told() {
+    fn error_output_of_ssh_is_reported_up_to_a_limit() {
         let script =
             "echo 'Warning: Permanently added x' >&2; echo 'Permission denied (publickey).' >&2; exit 255";
         let (_folder, session, transport) = start(script, SECONDS);
@@ -366,7 +366,7 @@ mod tests {
             session.end().as_deref(),
             Some("ssh: Permission denied (publickey).")
         );
-        // However much it says, it does not get stuck and little is kept.
+        // A long error output neither blocks the program nor is kept in full.
         let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1";
         let (_folder, session, transport) = start(script, SECONDS);
         let (mut reader, _writer) = transport.into_inner();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_an_address_becomes_an_option_or_a_command() {
+    fn address_with_odd_parts_becomes_no_option_and_no_command() {
         let to = |text: &str| destination(&url(text));
         assert_eq!(
             to("ssh://git@example.com:2222/team/x.git").unwrap(),
@@ -404,10 +404,10 @@ mod tests {
         assert!(Files::write(&Credentials::default()).is_err());
     }
 
-    /// The same calls as with a real server: Git runs at the other end.
+    /// A program in place of `ssh` that runs Git as the server would.
     #[test]
-    fn a_repository_is_fetched() {
-        use writ_testenv::git::{Content, Repository};
+    fn repository_is_fetched_again_after_it_was_too_large() {
+        use writ_fleet::git::{Content, Repository};
         let repository = Repository::new().unwrap();
         let small = || ("a.yaml", Content::from("a: 1"));
         let commit = repository.commit("main", &[small()]).unwrap();
@@ -431,14 +431,14 @@ mod tests {
                 .problems
                 .is_empty()
         );
-        // Sent, it is small; unpacked, it would not fit. Put right, it is fetched again.
+        // A file that is small when compressed and too large when unpacked. Once it is removed, the fetch succeeds.
         let large = ("b.bin", Content::File(vec![0; 3 << 20]));
         repository.commit("main", &[small(), large]).unwrap();
         let error = fetch().map(drop).unwrap_err().to_string();
         assert!(error.contains("too large to fit in memory: a file"), "{error}");
         let right = repository.commit("main", &[small()]).unwrap();
         assert_eq!(fetch().unwrap().1.to_string(), right);
-        // A clone that has grown too large is made anew.
+        // A clone that has grown too large is cloned again.
         let pack = clone.path().join("objects/pack/pack-0.pack");
         let grown = std::fs::File::create(&pack).unwrap();
         grown.set_len(3 << 20).unwrap();

@@ -1,6 +1,8 @@
-use writ_testenv::git::{Content, Repository};
+use writ_fleet::git::{Content, Repository};
 
-use super::*;
+use writ_api::configsync::{Git, GitAuth};
+
+use super::{tree::MAX_FILE, *};
 
 fn git(repo: &str) -> Git {
     Git {
@@ -11,7 +13,7 @@ fn git(repo: &str) -> Git {
 }
 
 pub fn budget() -> Budget {
-    Budget::new(Room::default(), crate::model::SyncKind::Repo)
+    Budget::new(MemoryPool::default(), crate::model::SyncKind::Repo)
 }
 
 fn open(git: &Git, known: Option<&str>) -> Result<Snapshot, SourceError> {
@@ -25,7 +27,7 @@ fn open(git: &Git, known: Option<&str>) -> Result<Snapshot, SourceError> {
 }
 
 #[test]
-fn files_come_from_the_commit_and_nowhere_else() {
+fn files_are_read_from_the_commit_and_from_nowhere_else() {
     let repository = Repository::new().unwrap();
     let commit = repository
         .commit(
@@ -92,13 +94,13 @@ fn files_come_from_the_commit_and_nowhere_else() {
             "x/out.yaml"
         ]
     );
-    // A commit that is known is not read again.
+    // A known commit is not read again.
     let again = open(&git(&repository.url()), Some(&commit)).unwrap();
     assert!(again.files.is_none());
 }
 
 #[test]
-fn a_branch_a_tag_a_commit_a_folder() {
+fn request_for_branch_tag_commit_and_folder_finds_its_commit() {
     let repository = Repository::new().unwrap();
     let one = repository.commit("main", &[("x/a.yaml", "1")]).unwrap();
     let two = repository.commit("next", &[("x/a.yaml", "2")]).unwrap();
@@ -130,12 +132,12 @@ fn a_branch_a_tag_a_commit_a_folder() {
     assert!(at("gone", "", "").unwrap_err().contains("no branch \"gone\""));
     assert!(at("main", "v2", "").unwrap_err().contains("\"v2\""));
     assert!(at("main", "", "y").unwrap_err().contains("\"y\""));
-    assert!(at("main", "", "x/a.yaml").unwrap_err().contains("no folder"));
+    assert!(at("main", "", "x/a.yaml").unwrap_err().contains("not a folder"));
     assert!(at("main", "", "../x").unwrap_err().contains("leaves"));
 }
 
 #[test]
-fn what_is_not_built_says_so() {
+fn unsupported_source_is_refused_with_its_name() {
     let auth = |auth| Git {
         auth,
         ..git("https://example.com/x")
@@ -157,7 +159,7 @@ fn what_is_not_built_says_so() {
 }
 
 #[test]
-fn a_password_in_an_address_is_not_shown() {
+fn password_in_an_address_is_never_shown() {
     let request = Request::new(&git("https://user:secret@example.com/x"), None).unwrap();
     assert_eq!(request.shown(), "https://example.com/x");
     let error = open(&git("/no/such/repository"), None).unwrap_err().to_string();
@@ -175,7 +177,7 @@ fn a_password_in_an_address_is_not_shown() {
 }
 
 #[test]
-fn a_commit_that_is_too_large_is_not_read() {
+fn commit_over_its_size_limit_is_refused() {
     let repository = Repository::new().unwrap();
     let large = Content::File(vec![b'#'; usize::try_from(MAX_FILE).unwrap()]);
     let files = [("a.yaml", large.clone()), ("b.yaml", large)];
@@ -185,7 +187,7 @@ fn a_commit_that_is_too_large_is_not_read() {
 }
 
 #[test]
-fn what_stands_for_more_than_it_is_has_an_end() {
+fn trees_that_multiply_are_refused_at_their_limits() {
     let repository = Repository::new().unwrap();
     for name in ["a.yaml", "a.txt"] {
         let layers = Content::Folders(6, name.into());
@@ -202,13 +204,13 @@ fn what_stands_for_more_than_it_is_has_an_end() {
     repository.commit("main", &files).unwrap();
     let read = open(&git(&repository.url()), None).unwrap().files.unwrap();
     assert_eq!(read.files.len(), 101);
-    let told: Vec<&str> = read
+    let reasons: Vec<&str> = read
         .problems
         .iter()
         .map(|problem| problem.reason.as_str())
         .collect();
     assert_eq!(
-        told,
+        reasons,
         [
             "the link has 10000 bytes, the limit is 4096",
             "a name in it has more than 255 bytes"
@@ -216,9 +218,9 @@ fn what_stands_for_more_than_it_is_has_an_end() {
     );
 }
 
-/// A server that has a revision, then only one whose name begins like it, then a branch of the same name.
+/// A server that has a tag, then only a tag with a longer name, then a branch of the first name.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revision_that_vanished_is_noticed() {
+async fn revision_that_vanished_is_an_error() {
     use writ_testenv::git_http::{self, Access};
     let repository = Repository::new().unwrap();
     let one = repository.commit("main", &[("a.yaml", "a: 1")]).unwrap();

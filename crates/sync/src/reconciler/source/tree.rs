@@ -1,58 +1,43 @@
-//! Reads the files of a commit's tree, with limits, and follows no link out of the repository.
+//! Reads the files of a commit's tree, within limits. No link is followed out of the repository.
 
 use gix::{ObjectId, Repository, objs::tree::EntryKind};
 
-use super::{Files, Request, SourceError, budget::Budget, last_cause};
+use super::{
+    budget::Budget,
+    model::{File, FileProblem, Files, Request, SourceError, last_cause},
+};
 
-/// The largest file that is read: an object in it could not be stored anyway.
+/// The largest file. A larger object could not be stored in the API server.
 pub const MAX_FILE: u64 = 5 * 1024 * 1024;
-/// How deep folders are followed.
+/// The depth of nested folders.
 const MAX_DEPTH: usize = 64;
-/// How many files and folders are looked at. A dozen trees that hold each other stand for more than anybody can count.
+/// The number of files and folders visited. A dozen trees that contain each other stand for an astronomical number.
 const MAX_ENTRIES: usize = 250_000;
-/// How many bytes of folders are read, each as often as it is looked into.
+/// The bytes of folders read. A folder counts each time it is visited.
 const MAX_FOLDERS: u64 = 256 * 1024 * 1024;
-/// The longest name of a file or folder, as on a disk.
+/// The longest name of a file or folder, as in a file system.
 const MAX_NAME: usize = 255;
-/// The longest path that a link may lead to.
+/// The longest target of a link.
 const MAX_TARGET: u64 = 4096;
-/// How many refused files are told; one is enough to stop pruning.
+/// The number of refused files reported. One is enough to stop pruning.
 const MAX_PROBLEMS: usize = 1000;
-
-/// One file.
-#[derive(Debug)]
-pub struct File {
-    /// Its path in the repository.
-    pub path: String,
-    /// What it holds.
-    pub content: Vec<u8>,
-}
-
-/// One file that was refused.
-#[derive(Debug, PartialEq, Eq)]
-pub struct FileProblem {
-    /// Its path in the repository.
-    pub path: String,
-    /// Why.
-    pub reason: String,
-}
 
 struct Reader<'a> {
     repository: &'a Repository,
     root: ObjectId,
     request: &'a Request,
-    /// How many bytes the files that were found so far have in all, their paths included.
+    /// The bytes of the files found so far, including their paths.
     total: u64,
     limit: u64,
-    /// How many files and folders were looked at.
+    /// The number of files and folders visited.
     entries: usize,
-    /// How many bytes of folders were read.
+    /// The bytes of folders read.
     folders: u64,
     found: Vec<(ObjectId, String)>,
     problems: Vec<FileProblem>,
 }
 
-/// Reads every YAML and JSON file below the folder of the request, once there is room for them.
+/// Reads every YAML and JSON file below the folder of the request, once memory for them is available.
 pub fn read(
     repository: &Repository,
     commit: ObjectId,
@@ -76,7 +61,7 @@ pub fn read(
         })?;
         if entry.mode().kind() != EntryKind::Tree {
             return Err(SourceError::Directory(format!(
-                "{:?} is no folder in commit {commit} of {}",
+                "{:?} is not a folder in commit {commit} of {}",
                 request.dir,
                 request.shown()
             )));
@@ -101,7 +86,7 @@ pub fn read(
         total,
         ..
     } = reader;
-    let held = budget.take(total).map_err(|reason| request.failed(reason))?;
+    let memory = budget.take(total).map_err(|reason| request.failed(reason))?;
     let files = found
         .into_iter()
         .map(|(id, path)| {
@@ -112,7 +97,7 @@ pub fn read(
     Ok(Files {
         files,
         problems,
-        room: Some(held),
+        memory: Some(memory),
     })
 }
 
@@ -147,7 +132,7 @@ impl<'a> Reader<'a> {
             }
             let id = entry.object_id();
             match entry.mode().kind() {
-                // What belongs to Git and to those who host it.
+                // Folders of Git and of its hosting services.
                 EntryKind::Tree if matches!(name.as_str(), ".git" | ".github" | ".gitlab") => {}
                 EntryKind::Tree => self.folder(id, &path, depth + 1)?,
                 EntryKind::Blob | EntryKind::BlobExecutable => {
@@ -156,31 +141,30 @@ impl<'a> Reader<'a> {
                     }
                 }
                 EntryKind::Link => self.link(id, &path)?,
-                // Passed over in silence, what it declares would be pruned.
+                // If it were skipped in silence, its objects would be pruned.
                 EntryKind::Commit => self.refuse(
                     &path,
-                    "it is a submodule, another repository, which is not read: commit its files instead"
-                        .into(),
+                    "submodules are not read: commit the files of the submodule instead".into(),
                 ),
             }
         }
         Ok(())
     }
 
-    /// Reads a folder, as long as there is something left to spend on it.
+    /// Reads a folder, within the limit of all folders.
     fn tree(&mut self, id: ObjectId) -> Result<gix::Tree<'a>, SourceError> {
         let (repository, request) = (self.repository, self.request);
         let fail = |error: gix::error::Error| request.failed(last_cause(&error));
         self.folders += repository.find_header(id).map_err(fail)?.size();
         if self.folders > MAX_FOLDERS {
-            return Err(self.too_much("folders without end"));
+            return Err(self.too_much("too many entries in folders"));
         }
         repository.find_tree(id).map_err(fail)
     }
 
     fn too_much(&self, what: &str) -> SourceError {
         SourceError::Directory(format!(
-            "there are {what} below {:?} of {}: set spec.git.dir to a smaller part of it",
+            "there are {what} below {:?} of {}: set spec.git.dir to a smaller folder",
             self.request.dir,
             self.request.shown()
         ))
@@ -197,7 +181,7 @@ impl<'a> Reader<'a> {
             );
             return Ok(());
         }
-        // An empty one has a path all the same.
+        // Even an empty file has a path.
         self.total += size + u64::try_from(path.len()).unwrap_or_default();
         if self.total > self.limit {
             return Err(SourceError::Directory(format!(
@@ -209,7 +193,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A link to a file of the repository is read, one hop; one that leaves it is refused.
+    /// Reads the file that a link leads to. Links out of the repository, to folders and to other links are refused.
     fn link(&mut self, id: ObjectId, path: &str) -> Result<(), SourceError> {
         let request = self.request;
         let fail = |error: gix::error::Error| request.failed(last_cause(&error));
@@ -232,20 +216,20 @@ impl<'a> Reader<'a> {
                 return self.file(id, path);
             }
             Some((EntryKind::Blob | EntryKind::BlobExecutable, _)) => {}
-            // Whatever the link is called, objects may be behind it.
+            // Whatever the name of the link, there may be objects behind it.
             Some(_) => self.refuse(
                 path,
                 format!(
-                    "the link to {target:?} leads to no file; links to folders and to links are not followed"
+                    "the link to {target:?} does not lead to a file; links to folders and to links are not followed"
                 ),
             ),
-            None if declares(path) => self.refuse(path, format!("the link to {target:?} leads nowhere")),
+            None if declares(path) => self.refuse(path, format!("the target {target:?} of the link does not exist")),
             None => {}
         }
         Ok(())
     }
 
-    /// What is at a path of the repository.
+    /// The entry at a path of the repository.
     fn find(&mut self, parts: &[String]) -> Result<Option<(EntryKind, ObjectId)>, SourceError> {
         let mut found = (EntryKind::Tree, self.root);
         for part in parts {
@@ -273,7 +257,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The path that a link leads to, if that is inside the repository.
+/// The path that a link leads to, if it is inside the repository.
 fn inside(link: &str, target: &str) -> Option<Vec<String>> {
     if target.starts_with('/') || target.contains('\\') {
         return None;
@@ -292,10 +276,10 @@ fn inside(link: &str, target: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
-/// Whether a file declares objects, by its name.
+/// Whether a file of this name declares objects.
 fn declares(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name);
-    // One of the names that kustomize looks for.
+    // One of the file names of kustomize.
     if name == "Kustomization" {
         return true;
     }
