@@ -3,7 +3,6 @@
 pub mod backoff;
 pub mod cache;
 pub mod clock;
-pub mod compressed;
 pub mod condition;
 pub mod controller;
 pub mod error;
@@ -20,12 +19,10 @@ pub mod redact;
 pub mod renewal;
 pub mod rest_mapper;
 pub mod schedule;
-pub mod tolerant;
-pub mod watch;
 pub mod watching;
 pub mod write;
 
-pub use cache::{Cache, Watch};
+pub use cache::{Cache, Watch, compressed, tolerant};
 pub use controller::Controller;
 pub use error::Error;
 pub use name::{Name, ObjectId};

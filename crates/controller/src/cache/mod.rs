@@ -3,10 +3,13 @@
 //! An object that does not parse counts as absent, except for [`Cache::partial`]. Values are kept whole or compressed;
 //! both are read the same way. Subscribers hear of every change in order, after the cache shows it.
 
+pub mod compressed;
 mod index;
 mod slot;
+pub mod stream;
 #[cfg(test)]
 mod tests;
+pub mod tolerant;
 mod watch;
 
 use std::{

@@ -13,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Cache, IndexOf,
     slot::{Codec, Seen},
+    stream::events,
+    tolerant::Tolerant,
 };
-use crate::{Name, backoff::Backoff, tolerant::Tolerant, watch::events};
+use crate::{Name, backoff::Backoff};
 
 /// A page of a compressed cache: as few objects as possible are held whole at a time.
 const SMALL_PAGE: u32 = 100;

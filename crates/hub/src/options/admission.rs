@@ -45,7 +45,7 @@ impl Default for AdmissionOptions {
 /// What is asked about a work without an executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NilExecutor {
-    /// Nothing: whoever may write works may use the agent's rights.
+    /// Nothing: the right to write works is enough to use the agent's rights.
     #[default]
     Allow,
     /// `execute-as` for the agent itself.

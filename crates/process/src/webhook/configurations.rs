@@ -71,7 +71,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// Somebody touched one of the configurations.
+    /// A change of one of the configurations.
     pub fn changes(&self, client: &Client) -> BoxStream<'static, ()> {
         let validating = self
             .configurations
