@@ -1,5 +1,5 @@
-//! The one certificate request in a text. Who approves and who signs must read the same request: a text that two readers
-//! could understand differently is none.
+//! The one certificate request in a text. Approver and signer must read the same request, so a text that allows two readings is
+//! refused.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
@@ -14,7 +14,7 @@ pub fn certificate_request(pem: &[u8]) -> Result<Vec<u8>, String> {
         .strip_prefix(BEGIN)
         .and_then(|rest| rest.strip_suffix(END))
         .ok_or("it is not one CERTIFICATE REQUEST in PEM")?;
-    // Neither a second block nor headers: of base64 and line ends there is one reading only.
+    // Neither a second block nor headers: base64 and line ends allow one reading only.
     let body: String = body.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
     STANDARD
         .decode(&body)
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_with_two_readings_is_none() {
+    fn text_with_two_readings_is_refused() {
         let good = format!("{BEGIN}\nTUlJ\n{END}\n");
         assert_eq!(certificate_request(good.as_bytes()).unwrap(), b"MII");
         for bad in [
