@@ -23,7 +23,7 @@ pub mod schedule;
 pub mod watching;
 pub mod write;
 
-pub use cache::{Cache, Watch, compressed, tolerant};
+pub use cache::{Cache, Watch, compressed, tolerant, watch};
 pub use controller::Controller;
 pub use drift::DriftBackoff;
 pub use error::Error;

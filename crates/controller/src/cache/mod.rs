@@ -4,13 +4,13 @@
 //! both are read the same way. Subscribers hear of every change in order, after the cache shows it.
 
 pub mod compressed;
+mod feed;
 mod index;
 mod slot;
-pub mod stream;
 #[cfg(test)]
 mod tests;
 pub mod tolerant;
-mod watch;
+pub mod watch;
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use std::{
 use kube::Resource;
 use tokio::{sync::watch::Sender, time::Instant};
 
-pub use self::watch::Watch;
+pub use self::feed::Watch;
 use self::{
     index::Index,
     slot::{Codec, Seen, Slot},
