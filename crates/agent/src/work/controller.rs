@@ -1,16 +1,13 @@
 //! Watches ManifestWorks on the hub and AppliedManifestWorks on the managed cluster, and runs the reconciles.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
-use kube::{Api, ResourceExt};
-use writ_api::work::{AppliedManifestWork, ManifestWork};
-use writ_controller::{Error, queue::Next};
-
-use super::{
-    mirror::{Change, follow},
-    model::Key,
-    state::Agent,
+use writ_controller::{
+    Controller, Error, Next,
+    cache::{Change, Event},
 };
+
+use super::{model::Key, state::Agent};
 use crate::Context;
 
 /// How many works are reconciled side by side.
@@ -18,89 +15,66 @@ const WORKERS: usize = 10;
 
 /// Delivers works until shutdown.
 pub async fn run(context: Context) -> Result<(), Error> {
-    let works_gate = context.health.gate("watch ManifestWorks");
-    let applied_gate = context.health.gate("watch AppliedManifestWorks");
-    let agent = Arc::new(Agent::new(&context));
-
-    let applied_watch = {
-        let agent = agent.clone();
-        let api: Api<AppliedManifestWork> = Api::all(context.spoke.clone());
-        async move {
-            follow(api, &agent.applied, |event| match event {
-                Change::Put(applied) => agent.queue.add(Key::applied(&applied.name_any())),
-                Change::Gone(name) => {
-                    agent.queue.add(Key::applied(&name));
-                    // The name is the hub's hash, a dash, and the name of the work.
-                    if let Some((_, work)) = name.split_once('-') {
-                        agent.queue.add(Key::work(work));
-                    }
-                }
-                Change::Broken(name, error) => {
-                    tracing::error!(name, error, "an AppliedManifestWork cannot be parsed");
-                }
-                Change::Listed => {
-                    agent.are_applied_listed.store(true, Ordering::SeqCst);
-                    // Works that are being deleted wait to know what was applied.
-                    for name in agent.works.names() {
-                        agent.queue.add(Key::work(&name));
-                    }
-                    applied_gate.open();
-                }
-            })
-            .await;
+    let controller = Controller::new("work", &context.health);
+    let agent = Arc::new(Agent::new(&context, controller.queue()));
+    // What has to be deleted on the managed cluster is, also while the hub cannot be reached. Until its works are known
+    // the agent is not ready, and evicts nothing.
+    let hub_gate = context.health.gate("work: watch ManifestWorks");
+    let _hub_listed = agent.works.subscribe(move |event| {
+        if let Event::Listed = event {
+            hub_gate.open();
         }
-    };
-    let works_watch = {
-        let agent = agent.clone();
-        let api: Api<ManifestWork> = agent.hub_works();
-        async move {
-            follow(api, &agent.works, |event| match event {
-                Change::Put(work) => agent.work_changed(&work.name_any()),
-                Change::Broken(name, _) | Change::Gone(name) => agent.work_changed(&name),
-                Change::Listed => {
-                    agent.is_hub_listed.store(true, Ordering::SeqCst);
-                    for name in agent.applied.names() {
-                        agent.queue.add(Key::applied(&name));
-                    }
-                    works_gate.open();
-                }
-            })
-            .await;
-        }
-    };
-    let meter = context.health.meter("work");
-    let serve = agent.queue.run(WORKERS, &context.shutdown, &meter, |key| {
-        let agent = agent.clone();
-        async move { agent.reconcile(key).await }
     });
-    let gate = agent.gate.run(&context.shutdown);
-    tokio::select! {
-        () = context.shutdown.cancelled() => {}
-        () = async { futures::join!(applied_watch, works_watch, serve, gate); } => {}
-    }
+    let (hub_hash, applied) = (agent.hub_hash.clone(), agent.applied.clone());
+    controller
+        .watch(&agent.applied, keys_of_applied)
+        .watch_unawaited(&agent.works, move |change| {
+            // What this process wrote is no news.
+            if change.recorded {
+                return Vec::new();
+            }
+            let name = &change.name.name;
+            vec![
+                Key::Work(name.clone()),
+                Key::applied(&format!("{hub_hash}-{name}")),
+            ]
+        })
+        .on_list(&agent.works, move || {
+            applied.names().into_iter().map(|name| Key::Applied(name.name))
+        })
+        .run(WORKERS, &context.shutdown, move |key| {
+            let agent = agent.clone();
+            async move { agent.reconcile(key).await }
+        })
+        .await;
     Ok(())
 }
 
+/// The AppliedManifestWork; and its work if it is gone, which then has to be recreated, or may lose its finalizer.
+fn keys_of_applied<V>(change: &Change<'_, V>) -> Vec<Key> {
+    let name = &change.name.name;
+    let mut keys = Vec::new();
+    if !change.recorded {
+        keys.push(Key::Applied(name.clone()));
+    }
+    // The name is the hash of the hub, a dash, and the name of the work.
+    if change.is_gone()
+        && let Some((_, work)) = name.split_once('-')
+    {
+        keys.push(Key::work(work));
+    }
+    keys
+}
+
 impl Agent {
-    async fn reconcile(&self, key: Key) -> Next {
-        let reconciled = match &key {
+    async fn reconcile(&self, key: Key) -> Result<Next, Error> {
+        match &key {
             Key::Work(name) => self.reconcile_work(name).await,
             Key::Applied(name) => self.reconcile_applied(name).await,
             Key::AgentRights => {
                 self.watches.retry_refused();
                 Ok(Next::Wait)
             }
-        };
-        reconciled.unwrap_or_else(|error| {
-            tracing::warn!(?key, %error, "could not finish, will try again");
-            Next::Retry
-        })
-    }
-
-    fn work_changed(&self, work: &str) {
-        for key in [Key::work(work), Key::applied(&self.applied_name(work))] {
-            self.queue.forgive(&key);
-            self.queue.add(key);
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use writ_api::work::AppliedResource;
-use writ_controller::{Error, ServedKind};
+use writ_controller::{Error, Name, ServedKind};
 
 use super::{
-    model::{Key, Name, PlannedManifest, Prerequisite, TargetObject},
+    model::{Key, PlannedManifest, Prerequisite, TargetObject},
     plan::{can_exist, rbac::awaited_roles},
     state::Agent,
 };
@@ -104,7 +104,7 @@ impl Agent {
             .mapper
             .find_resource(&self.spoke, group, version, resource)
             .await
-            .map_err(|error| Error::Invalid(error.to_string()))?;
+            .map_err(|error| Error::Busy(error.to_string()))?;
         Ok(kind.filter(|kind| !kind.namespaced || !record.namespace.is_empty()))
     }
 }

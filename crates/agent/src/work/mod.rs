@@ -13,12 +13,10 @@
 
 mod applied_work;
 mod apply;
-mod cache;
 mod controller;
 mod drift;
 mod gate;
 mod interest;
-mod mirror;
 mod model;
 pub mod options;
 mod owner;

@@ -12,7 +12,7 @@ use writ_api::work::{
     AppliedResource, ConditionRule, FeedbackRule, FeedbackValue, ManifestResourceMeta, UpdateStrategy,
     UpdateStrategyType,
 };
-use writ_controller::{ServedKind, condition::Wanted, error::status_code};
+use writ_controller::{Name, ServedKind, condition::Wanted, error::status_code};
 
 /// What the queue is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,30 +34,6 @@ impl Key {
     /// The AppliedManifestWork of this name.
     pub fn applied(name: &str) -> Self {
         Self::Applied(name.into())
-    }
-}
-
-/// The name of an object within its kind. Cheap to clone; sorted by namespace, then by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
-    /// Its namespace; empty for an object without one.
-    pub namespace: Arc<str>,
-    /// Its name.
-    pub name: Arc<str>,
-}
-
-impl Name {
-    /// The name of an object in a namespace.
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-
-    /// The name of an object without a namespace.
-    pub fn global(name: impl Into<Arc<str>>) -> Self {
-        Self::new("", name)
     }
 }
 

@@ -59,11 +59,11 @@ impl Agent {
     /// Reconciles one work.
     pub async fn reconcile_work(&self, name: &str) -> Result<Next, Error> {
         let key = Key::work(name);
-        let Some((work, problem)) = self.works.get_with(name)? else {
+        let Some((work, problem)) = self.works.partial(&self.name_of_work(name)) else {
             self.forget_work(name);
             return Ok(Next::Wait);
         };
-        let applied = self.applied.get(&self.applied_name(name))?;
+        let applied = self.applied(&self.applied_name(name));
         if work.metadata.deletion_timestamp.is_some() {
             let owned = match &applied {
                 Some(applied) => self.owned_objects(&key, applied, recorded(applied)).await,
@@ -72,6 +72,7 @@ impl Agent {
             self.stop_delivering(&key);
             return self.finalize_work(&work, applied, &owned).await;
         }
+        let problem = problem.map(|problem| format!("this agent cannot parse it: {problem}"));
         if let Some(problem) = problem.or_else(|| why_too_long(name)) {
             self.stop_delivering(&key);
             self.report_broken(&work, &problem).await?;
@@ -83,10 +84,10 @@ impl Agent {
             self.ensure_applied(name, applied.as_ref()),
             self.judge(&key, &work, applied.as_ref())
         )?;
-        let mut work = work;
+        let mut work = Arc::unwrap_or_clone(work);
         if let Some(metadata) = metadata {
             work.metadata = metadata;
-            self.works.put(&work)?;
+            self.works.record(work.clone())?;
         }
         let applied = self.refresh_applied(applied, &work).await?;
         let Some(judgement) = judgement else {
@@ -115,7 +116,8 @@ impl Agent {
         };
         self.watch_work(&name, &manifests, &dropped_records).await;
         // When this revision, or a later one, was first seen.
-        let since = self.works.since(&name).unwrap_or_else(Instant::now);
+        let since = self.works.since(&self.name_of_work(&name));
+        let since = since.unwrap_or_else(Instant::now);
         let executor = work.spec.executor.as_ref();
         let Some(verdict) = self.gate.check(key, executor, &manifests, since).await? else {
             return Ok(None);

@@ -43,7 +43,7 @@ impl Agent {
             work.metadata = patched.metadata;
             work.metadata.managed_fields = None;
             work.status = Some(wanted.clone());
-            self.works.put(&work)?;
+            self.works.record(work)?;
             self.states
                 .with(&name, |state| state.in_flight = Default::default());
         } else {

@@ -2,10 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use kube::{
@@ -14,10 +11,9 @@ use kube::{
 };
 use tokio::sync::Semaphore;
 use writ_api::work::{AppliedManifestWork, ManifestWork};
-use writ_controller::{RestMapper, ServedKind, queue::Queue};
+use writ_controller::{Cache, Name, Queue, RestMapper, ServedKind, Watch};
 
 use super::{
-    cache::Cache,
     drift::{self, DriftIndex, DriftWatches},
     gate::Gate,
     model::{Key, Prerequisite},
@@ -44,12 +40,8 @@ pub struct Agent {
     pub id: String,
     /// The ManifestWorks on the hub.
     pub works: Cache<ManifestWork>,
-    /// Whether they have been listed.
-    pub is_hub_listed: AtomicBool,
     /// The AppliedManifestWorks on the managed cluster.
     pub applied: Cache<AppliedManifestWork>,
-    /// Whether they have been listed.
-    pub are_applied_listed: AtomicBool,
     /// What is kept of each work.
     pub states: WorkStates,
     /// The works to reconcile.
@@ -71,12 +63,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent that knows nothing yet.
-    pub fn new(context: &Context) -> Self {
+    /// Starts the watches of an agent that reconciles the keys of this queue.
+    pub fn new(context: &Context, queue: Queue<Key>) -> Self {
         let options = context.options.clone();
         let hub_hash = hub_hash(&options.work.hub_server);
         let id = options.work.agent_id.clone().unwrap_or_else(|| hub_hash.clone());
-        let (drift, queue, well_known) = (DriftIndex::default(), Queue::default(), WellKnownKinds::default());
+        let (drift, well_known) = (DriftIndex::default(), WellKnownKinds::default());
         let poll_every = options.work.status_sync_interval.unwrap_or(drift::POLL);
         let watches = DriftWatches::new(
             context.spoke.clone(),
@@ -90,16 +82,18 @@ impl Agent {
             spoke: context.spoke.clone(),
             hub_hash,
             id,
-            works: Cache::default(),
-            is_hub_listed: AtomicBool::new(false),
-            applied: Cache::default(),
-            are_applied_listed: AtomicBool::new(false),
+            works: Watch::new(Api::namespaced(context.hub.clone(), &options.cluster_name))
+                .compressed()
+                .start(&context.shutdown),
+            applied: Watch::new(Api::all(context.spoke.clone()))
+                .compressed()
+                .start(&context.shutdown),
             states: WorkStates::default(),
             mapper: RestMapper::default(),
             well_known,
             drift,
             watches,
-            gate: Gate::new(context.spoke.clone(), &options, queue.clone()),
+            gate: Gate::new(context, queue.clone()),
             queue,
             turns: Semaphore::new(TURNS),
             recreate_lock: context.recreate_lock.clone(),
@@ -117,14 +111,26 @@ impl Agent {
         format!("{}-{work}", self.hub_hash)
     }
 
-    /// Whether the works of the hub are known.
-    pub fn is_hub_listed(&self) -> bool {
-        self.is_hub_listed.load(Ordering::SeqCst)
+    /// The name of a work in the cache.
+    pub fn name_of_work(&self, work: &str) -> Name {
+        Name::new(self.options.cluster_name.as_str(), work)
     }
 
-    /// Whether the AppliedManifestWorks are known.
-    pub fn are_applied_listed(&self) -> bool {
-        self.are_applied_listed.load(Ordering::SeqCst)
+    /// A work, as far as it parses.
+    pub fn work(&self, work: &str) -> Option<ManifestWork> {
+        let (work, _) = self.works.partial(&self.name_of_work(work))?;
+        Some(Arc::unwrap_or_clone(work))
+    }
+
+    /// Whether there is a work of this name, even one that does not parse.
+    pub fn is_on_hub(&self, work: &str) -> bool {
+        self.works.contains(&self.name_of_work(work))
+    }
+
+    /// An AppliedManifestWork, as far as it parses.
+    pub fn applied(&self, name: &str) -> Option<AppliedManifestWork> {
+        let (applied, _) = self.applied.partial(&Name::global(name))?;
+        Some(Arc::unwrap_or_clone(applied))
     }
 
     /// Forgets everything about a work that is gone from the hub, but for its AppliedManifestWork.

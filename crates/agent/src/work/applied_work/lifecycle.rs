@@ -55,10 +55,6 @@ impl Agent {
         if !finalizers.iter().any(|f| f == MANIFEST_WORK_FINALIZER) {
             return Ok(Next::Wait);
         }
-        if !self.are_applied_listed() {
-            // It is not known yet whether anything was applied; the end of the list queues this work.
-            return Ok(Next::Wait);
-        }
         if let Some(applied) = applied {
             let mut error = None;
             let mut still_present = None;
@@ -159,13 +155,13 @@ impl Agent {
     /// Reconciles one AppliedManifestWork: finalizes or evicts it, if it belongs to this agent.
     pub async fn reconcile_applied(&self, name: &str) -> Result<Next, Error> {
         let key = Key::applied(name);
-        let Some(applied) = self.applied.get(name)? else {
+        let Some(applied) = self.applied(name) else {
             self.stop_delivering(&key);
             return Ok(Next::Wait);
         };
         // That of a work on our hub is ours whatever agent created it: the id of this agent may have changed.
         let is_of_our_work =
-            applied.spec.hub_hash == self.hub_hash && self.works.contains(&applied.spec.manifest_work_name);
+            applied.spec.hub_hash == self.hub_hash && self.is_on_hub(&applied.spec.manifest_work_name);
         if applied.spec.agent_id != self.id && !is_of_our_work {
             return Ok(Next::Wait);
         }
@@ -182,8 +178,7 @@ impl Agent {
         self.watch_deletions(key, &records).await;
         let is_of_our_hub = applied.spec.hub_hash == self.hub_hash;
         let work = self
-            .works
-            .get(&applied.spec.manifest_work_name)?
+            .work(&applied.spec.manifest_work_name)
             .filter(|_| is_of_our_hub);
         let claims = match &work {
             Some(work) => Some((work, self.final_claims(work, &records).await)),
@@ -265,8 +260,8 @@ impl Agent {
     /// Deletes an AppliedManifestWork whose work is gone from the hub, after the grace period.
     async fn evict(&self, key: &Key, applied: &AppliedManifestWork) -> Result<Next, Error> {
         let is_managed =
-            applied.spec.hub_hash == self.hub_hash && self.works.contains(&applied.spec.manifest_work_name);
-        let work = match (self.is_hub_listed(), is_managed) {
+            applied.spec.hub_hash == self.hub_hash && self.is_on_hub(&applied.spec.manifest_work_name);
+        let work = match (self.works.is_ready(), is_managed) {
             (false, _) => WorkOnHub::NotListed,
             (true, true) => WorkOnHub::Exists,
             (true, false) => WorkOnHub::Gone,

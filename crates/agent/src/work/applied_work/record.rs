@@ -52,8 +52,7 @@ impl Agent {
         }
         let name = self.applied_name(work);
         let labels = self
-            .works
-            .get(work)?
+            .work(work)
             .and_then(|work| work.metadata.labels)
             .unwrap_or_default();
         let mut wanted = AppliedManifestWork::new(
@@ -77,7 +76,7 @@ impl Agent {
         }
         .context(|| format!("create AppliedManifestWork {name}"))?;
         created.meta_mut().managed_fields = None;
-        self.applied.put(&created)?;
+        self.applied.record(created.clone())?;
         Ok(created)
     }
 
@@ -89,7 +88,7 @@ impl Agent {
     ) -> Result<AppliedManifestWork, Error> {
         let name = applied.name_any();
         if applied.metadata.deletion_timestamp.is_some() {
-            return Err(Error::Invalid(format!(
+            return Err(Error::Busy(format!(
                 "AppliedManifestWork {name} is being deleted; it is created again when it is gone"
             )));
         }
@@ -129,7 +128,7 @@ impl Agent {
             .await
             .context(|| format!("change AppliedManifestWork {name}"))?;
         patched.meta_mut().managed_fields = None;
-        self.applied.put(&patched)?;
+        self.applied.record(patched.clone())?;
         Ok(patched)
     }
 
@@ -175,7 +174,7 @@ impl Agent {
             applied.metadata = patched.metadata;
             applied.metadata.managed_fields = None;
             applied.status = Some(wanted.clone());
-            self.applied.put(&applied)?;
+            self.applied.record(applied)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use writ_api::{
     writ::NamespaceGrant,
 };
 use writ_controller::{
-    Error, ServedKind,
+    Error, Name, ServedKind,
     error::{Context as _, status_code},
 };
 
@@ -21,7 +21,7 @@ use super::{
     strategies::owners,
 };
 use crate::work::{
-    model::{Key, Name, ObjectIdentity, OwnedObject},
+    model::{Key, ObjectIdentity, OwnedObject},
     owner::{Owner, is_applied_work, is_grant},
     plan::{
         rbac::{GRANT_GROUP, RBAC_GROUP},

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use futures::{StreamExt, stream};
 use kube::ResourceExt;
 use writ_api::work::{AppliedManifestWork, AppliedResource};
-use writ_controller::Error;
+use writ_controller::{Error, Name};
 
 use super::{
     delete::{Claim, Deletion, delete},
     pass::CONCURRENCY,
 };
 use crate::work::{
-    model::{Key, Name, OwnedObject},
+    model::{Key, OwnedObject},
     owner::Owner,
     state::Agent,
 };

@@ -11,14 +11,17 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
-use writ_controller::ServedKind;
+use tokio::time::Instant;
+use writ_controller::{DriftBackoff, Name, ServedKind};
 
 use super::{
-    backoff::DriftBackoff,
     last_seen::{Fingerprint, LastSeen, hash_uid, resource_version},
     watch_scope::WatchScope,
 };
-use crate::work::model::{Key, Name, OwnedObject};
+use crate::work::model::{Key, OwnedObject};
+
+/// So many corrections of an object in a minute are a fight over it.
+const FIGHT: u8 = 10;
 
 /// A work that has to run because an object changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +57,7 @@ pub enum Need {
 }
 
 /// What is known of one object for one work.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WatchedObject {
     pub(super) last_seen: Option<LastSeen>,
     pub(super) need: Option<Need>,
@@ -67,6 +70,20 @@ pub(super) struct WatchedObject {
     /// The newest version that was known when that request began.
     newest_at_begin: u64,
     backoff: DriftBackoff,
+}
+
+impl Default for WatchedObject {
+    fn default() -> Self {
+        Self {
+            last_seen: None,
+            need: None,
+            newest: 0,
+            reported: None,
+            is_busy: false,
+            newest_at_begin: 0,
+            backoff: DriftBackoff::new(FIGHT),
+        }
+    }
 }
 
 /// The works interested in one object. Usually one, so a Vec is smaller than a map.
@@ -233,7 +250,7 @@ impl DriftIndex {
             && object.last_seen.is_some()
             && version.is_some_and(|version| version > object.newest_at_begin);
         if was_corrected {
-            object.backoff.count_correction();
+            object.backoff.count(Instant::now());
         }
         let has_changed = version.is_some_and(|version| object.newest > version);
         object.need = has_changed.then_some(Need::Write);
@@ -343,7 +360,7 @@ impl DriftIndex {
             };
             object.need = object.need.max(Some(need));
             let delay = match (need, &object.last_seen) {
-                (Need::Write, Some(_)) => object.backoff.delay(),
+                (Need::Write, Some(_)) => object.backoff.pause(Instant::now()),
                 _ => Duration::ZERO,
             };
             wake.push(Wake {

@@ -7,7 +7,6 @@
 //!   namespaces one by one, and polls what it may not watch there either; the works report that.
 //! * An object that is changed again and again is corrected with growing pauses.
 
-mod backoff;
 mod index;
 mod last_seen;
 #[cfg(test)]

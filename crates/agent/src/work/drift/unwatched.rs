@@ -11,7 +11,8 @@ use super::{
     index::{DriftIndex, Need},
     watch_scope::WatchScope,
 };
-use crate::work::model::{Key, Name};
+use crate::work::model::Key;
+use writ_controller::Name;
 
 impl DriftIndex {
     /// Whether any work has objects of this kind.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::work::model::Name;
+use writ_controller::Name;
 
 /// The part of a kind that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,13 +19,13 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
-use writ_controller::{backoff::Backoff, error::status_code, queue::Queue};
+use writ_controller::{Name, backoff::Backoff, error::status_code, queue::Queue};
 
 use super::{
     index::{DriftIndex, name_of},
     watch_scope::WatchScope,
 };
-use crate::work::model::{Key, Name};
+use crate::work::model::Key;
 
 /// How soon a watch that was refused is tried again: the server's authorizer may lag behind a new right.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
@@ -241,7 +241,7 @@ impl WatchStream {
         };
         for wake in wake {
             if wake.is_awaited {
-                self.queue.forgive(&wake.key);
+                self.queue.input_changed(&wake.key);
             }
             if wake.delay.is_zero() {
                 self.queue.add(wake.key);

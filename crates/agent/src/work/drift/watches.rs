@@ -12,14 +12,14 @@ use std::{
 
 use kube::{Client, core::ApiResource};
 use tokio_util::task::AbortOnDropHandle;
-use writ_controller::{ServedKind, queue::Queue};
+use writ_controller::{Name, ServedKind, queue::Queue};
 
 use super::{
     index::DriftIndex,
     watch_scope::WatchScope,
     watch_stream::{StreamOwner, StreamState, WatchStream},
 };
-use crate::work::model::{Key, Name};
+use crate::work::model::Key;
 
 /// How long a watch that is no longer needed is kept: an object that was just removed often comes back, and a watch that
 /// starts costs a connection and a list.

@@ -206,13 +206,13 @@ impl GateState {
         self.pending_lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many lists have to complete before RBAC is known.
-    pub fn expect_lists(&self, count: usize) {
+    /// One more list has to complete before RBAC is known.
+    pub fn expect_list(&self) {
         let mut pending = self.pending_lists();
         if pending.count == 0 {
             pending.since = Instant::now();
         }
-        pending.count += count;
+        pending.count += 1;
     }
 
     /// A list is complete; after the last one the works that wait for it are judged.

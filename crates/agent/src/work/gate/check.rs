@@ -8,9 +8,9 @@ use std::{
 
 use kube::Client;
 use tokio::{sync::OnceCell, time::Instant};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 use writ_api::work::{Executor, ExecutorServiceAccount};
-use writ_controller::{Error, error::status_code, queue::Queue};
+use writ_controller::{Error, Queue, cache::Subscription, error::status_code};
 use writ_process::whoami::whoami;
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     rbac_watch, reread,
 };
 use crate::{
-    Options,
+    Caches, Context,
     options::{Authorizers, ExecutorGranularity, NilExecutor},
     work::{
         model::{Key, PlannedManifest, Verdict},
@@ -55,14 +55,17 @@ pub struct Gate {
     authorizers: Authorizers,
     state: Arc<GateState>,
     /// The watches on RBAC; they start with the first executor.
-    watches: Mutex<Option<Vec<AbortOnDropHandle<()>>>>,
+    watches: Mutex<Option<Vec<Subscription>>>,
+    caches: Arc<Caches>,
+    shutdown: CancellationToken,
 }
 
 impl Gate {
     /// A gate that has asked nothing yet.
-    pub fn new(client: Client, options: &Options, queue: Queue<Key>) -> Self {
+    pub fn new(context: &Context, queue: Queue<Key>) -> Self {
+        let options = &context.options;
         Self {
-            client,
+            client: context.spoke.clone(),
             agent: OnceCell::new(),
             configured: ExecutorServiceAccount {
                 namespace: options.agent_namespace.clone(),
@@ -73,13 +76,15 @@ impl Gate {
             authorizers: options.work.authorizers,
             state: Arc::new(GateState::new(queue)),
             watches: Mutex::default(),
+            caches: context.caches.clone(),
+            shutdown: context.shutdown.clone(),
         }
     }
 
     /// A gate of this agent that knows RBAC without watching it.
     #[cfg(test)]
-    pub(super) fn with_rbac(client: Client, agent: AgentIdentity, rbac: RbacIndex) -> Self {
-        let gate = Self::new(client, &Options::default(), Queue::default());
+    pub(super) fn with_rbac(context: &Context, agent: AgentIdentity, rbac: RbacIndex) -> Self {
+        let gate = Self::new(context, Queue::default());
         gate.state.change_rbac(|known| *known = rbac);
         Self {
             agent: OnceCell::new_with(Some(agent)),
@@ -155,12 +160,6 @@ impl Gate {
         (verdict.unsettled && changed.elapsed() < AUTHORIZER_LAG).then_some(RECHECK)
     }
 
-    /// Runs until shutdown; the watches end with it.
-    pub async fn run(&self, shutdown: &CancellationToken) {
-        shutdown.cancelled().await;
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-
     async fn judge(
         &self,
         key: &Key,
@@ -190,7 +189,7 @@ impl Gate {
                 return Ok(Some(verdict));
             }
         }
-        Err(Error::Invalid(format!(
+        Err(Error::Busy(format!(
             "the permissions of {} keep changing while they are checked",
             account.user()
         )))
@@ -254,7 +253,7 @@ impl Gate {
             };
             (evaluate(&input, &mut comparisons), answers, comparisons)
         });
-        let stopped = |_| Error::Invalid(format!("the check of {} was stopped", account.user()));
+        let stopped = |_| Error::Busy(format!("the check of {} was stopped", account.user()));
         evaluation.await.map_err(stopped)
     }
 
@@ -274,6 +273,12 @@ impl Gate {
     /// Starts the watches on RBAC, with the first executor.
     fn watch_rbac(&self, agent: &AgentIdentity) {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.get_or_insert_with(|| rbac_watch::start(&self.client, &self.state, &agent.namespaces));
+        watches.get_or_insert_with(|| {
+            let kinds = rbac_watch::watch_kinds(&self.caches, &self.state);
+            let namespaces = agent.namespaces.iter();
+            let namespaces = namespaces
+                .map(|own| rbac_watch::watch_own_namespace(&self.client, &self.shutdown, &self.state, own));
+            kinds.into_iter().chain(namespaces).collect()
+        });
     }
 }

@@ -198,20 +198,6 @@ impl RbacIndex {
         affected
     }
 
-    /// Removes the known objects of a kind that are not present any more. Returns the subjects that this affects.
-    pub fn retain(
-        &mut self,
-        kind: Kind,
-        present: &BTreeSet<RbacId>,
-        known: &BTreeSet<RbacId>,
-    ) -> AffectedSubjects {
-        let mut affected = AffectedSubjects::default();
-        for id in known.iter().filter(|id| id.0 == kind && !present.contains(*id)) {
-            affected.0.extend(self.remove(id).0);
-        }
-        affected
-    }
-
     /// The bindings that name an account, by name, as a user or through a group, and their roles.
     pub fn rights_of(&self, account: &ExecutorServiceAccount) -> BTreeSet<RbacId> {
         let names_account = |id: &RbacId, bound: &BoundRole| {

@@ -1,166 +1,124 @@
-//! Keeps the gate's RBAC index in step with the cluster, by watches.
+//! Keeps the gate's RBAC index in step with the cluster, by the shared caches of RBAC objects.
+//!
+//! After an error changes may have gone unseen: RBAC is not known until all is listed again, and no answer counts. So these
+//! caches list again after every outage, even where a watch could resume: no event would show that it did.
 
-use std::{collections::BTreeSet, fmt::Debug, sync::Arc, time::Duration};
-
-use futures::{StreamExt, pin_mut};
-use k8s_openapi::api::{
-    core::v1::Namespace,
-    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
-use kube::{Api, Client, Resource, runtime::watcher};
-use serde::de::DeserializeOwned;
-use tokio_util::task::AbortOnDropHandle;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
 use writ_authz::Kind;
-use writ_controller::backoff::Backoff;
-
-use super::{
-    answers::GateState,
-    rbac_index::{AffectedSubjects, RbacObject},
+use writ_controller::{
+    Cache, Watch,
+    cache::{Event, Subscription},
 };
-use crate::work::model::RbacId;
 
-/// How soon a watch that failed is started again.
-const FIRST_DELAY: Duration = Duration::from_millis(200);
-/// The longest pause, after many failures.
-const MAX_DELAY: Duration = Duration::from_secs(30);
+use super::{answers::GateState, rbac_index::RbacObject};
+use crate::Caches;
 
-/// Starts one watch per kind of RBAC object, and one on each of the agent's own namespaces.
-pub fn start(client: &Client, state: &Arc<GateState>, own: &BTreeSet<String>) -> Vec<AbortOnDropHandle<()>> {
-    const KINDS: usize = 4;
-    state.expect_lists(KINDS + own.len());
-    let namespaces = own.iter().map(|own| {
-        let watch = watch_own_namespace(Api::all(client.clone()), state.clone(), own.clone());
-        AbortOnDropHandle::new(tokio::spawn(watch))
-    });
-    let kinds: [_; KINDS] = [
-        spawn::<Role>(client, state, Kind::Role),
-        spawn::<ClusterRole>(client, state, Kind::ClusterRole),
-        spawn::<RoleBinding>(client, state, Kind::RoleBinding),
-        spawn::<ClusterRoleBinding>(client, state, Kind::ClusterRoleBinding),
-    ];
-    namespaces.chain(kinds).collect()
+/// Follows the RBAC objects of each kind.
+pub fn watch_kinds(caches: &Caches, state: &Arc<GateState>) -> [Subscription; 4] {
+    [
+        watch_kind(caches.roles(), state, Kind::Role),
+        watch_kind(caches.cluster_roles(), state, Kind::ClusterRole),
+        watch_kind(caches.role_bindings(), state, Kind::RoleBinding),
+        watch_kind(caches.cluster_role_bindings(), state, Kind::ClusterRoleBinding),
+    ]
 }
 
-fn spawn<K>(client: &Client, state: &Arc<GateState>, kind: Kind) -> AbortOnDropHandle<()>
+fn watch_kind<K>(cache: &Cache<K>, state: &Arc<GateState>, kind: Kind) -> Subscription
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<RbacObject> + Send + 'static,
+    K: Clone + Into<RbacObject> + Send + Sync + 'static,
 {
-    let (api, state) = (Api::<K>::all(client.clone()), state.clone());
-    AbortOnDropHandle::new(tokio::spawn(async move { watch_kind(api, &state, kind).await }))
-}
-
-async fn watch_kind<K>(api: Api<K>, state: &GateState, kind: Kind)
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<RbacObject> + Send + 'static,
-{
-    let mut known: BTreeSet<RbacId> = BTreeSet::new();
-    let mut listed: BTreeSet<RbacId> = BTreeSet::new();
-    for_each_event(api, watcher::Config::default(), state, |event| {
-        let (affected, id) = match event {
-            watcher::Event::Init => {
-                listed.clear();
-                return;
-            }
-            watcher::Event::InitApply(object) => {
-                let object: RbacObject = object.into();
-                listed.insert(object.id());
-                // It is in the index from here on, also if the list is interrupted.
-                known.insert(object.id());
-                (put(state, &object), Some(object.id()))
-            }
-            watcher::Event::Apply(object) => {
-                let object: RbacObject = object.into();
-                known.insert(object.id());
-                (put(state, &object), Some(object.id()))
-            }
-            watcher::Event::InitDone => {
-                let affected = state.change_rbac(|rbac| rbac.retain(kind, &listed, &known));
-                known = std::mem::take(&mut listed);
-                (affected, None)
-            }
-            watcher::Event::Delete(object) => {
-                let id = object.into().id();
-                known.remove(&id);
-                let affected = state.change_rbac(|rbac| rbac.remove(&id));
-                (affected, Some(id))
-            }
-        };
-        state.invalidate(&affected, id.as_ref());
-    })
-    .await;
-}
-
-/// Keeps the labels of one of the agent's own namespaces: selectors may select it by them.
-async fn watch_own_namespace(api: Api<Namespace>, state: Arc<GateState>, own: String) {
-    let config = watcher::Config::default().fields(&format!("metadata.name={own}"));
-    for_each_event(api, config, &state, |event| {
-        let (watcher::Event::InitApply(object) | watcher::Event::Apply(object)) = event else {
-            return;
-        };
-        let labels = object.metadata.labels.unwrap_or_default();
-        if state.change_rbac(|rbac| rbac.set_own_labels(&own, labels)) {
-            state.judge_all_again();
+    let (state, listing) = (state.clone(), Listing::expected(state));
+    cache.subscribe(move |event| match event {
+        Event::Changed(change) => {
+            let id = (
+                kind,
+                change.name.namespace.to_string(),
+                change.name.name.to_string(),
+            );
+            let affected = state.change_rbac(|rbac| match &change.new {
+                Some(object) => rbac.put(&(**object).clone().into()),
+                // An object that does not parse grants nothing, whatever it granted before.
+                None => rbac.remove(&id),
+            });
+            state.invalidate(&affected, Some(&id));
         }
+        Event::Listed => listing.complete(),
+        Event::Interrupted => listing.interrupt(),
     })
-    .await;
 }
 
-/// Watches until it is dropped. After an error changes may have gone unseen: RBAC is not known until all is listed again, and
-/// no answer counts. The list is repeated even where the watch could resume, because no event would show that it
-/// did. A watch that ends without an error resumes, and nothing is dropped.
-async fn for_each_event<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    state: &GateState,
-    mut take: impl FnMut(watcher::Event<K>),
-) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let kind = K::kind(&());
-    let mut backoff = Backoff::new(FIRST_DELAY, MAX_DELAY);
-    let mut is_unknown = true;
-    loop {
-        let events = watcher(api.clone(), config.clone());
-        pin_mut!(events);
-        while let Some(event) = events.next().await {
-            let event = match event {
-                Ok(event) => event,
-                Err(error) => {
-                    tracing::warn!(%kind, %error, "watch interrupted, will list again");
-                    if !std::mem::replace(&mut is_unknown, true) {
-                        state.expect_lists(1);
-                    }
-                    state.invalidate_all();
-                    break;
-                }
-            };
-            let is_listed = matches!(event, watcher::Event::InitDone);
-            take(event);
-            if is_listed {
-                backoff.reset();
-                if std::mem::take(&mut is_unknown) {
-                    state.list_completed();
-                }
+/// Follows the labels of one of the agent's own namespaces: selectors may select it by them.
+pub fn watch_own_namespace(
+    client: &Client,
+    shutdown: &CancellationToken,
+    state: &Arc<GateState>,
+    own: &str,
+) -> Subscription {
+    let cache = Watch::new(Api::all(client.clone()))
+        .fields(&format!("metadata.name={own}"))
+        .relist_after_outage()
+        .keep(|namespace: Namespace| namespace.metadata.labels.unwrap_or_default())
+        .start(shutdown);
+    let (state, listing, own) = (state.clone(), Listing::expected(state), own.to_owned());
+    cache.subscribe(move |event| match event {
+        Event::Changed(change) => {
+            let Some(labels) = &change.new else { return };
+            if state.change_rbac(|rbac| rbac.set_own_labels(&own, (**labels).clone())) {
+                state.judge_all_again();
             }
         }
-        tokio::time::sleep(backoff.next_delay()).await;
+        Event::Listed => listing.complete(),
+        Event::Interrupted => listing.interrupt(),
+    })
+}
+
+/// Whether the list of one cache is awaited.
+struct Listing {
+    state: Arc<GateState>,
+    is_pending: AtomicBool,
+}
+
+impl Listing {
+    /// The first list is awaited.
+    fn expected(state: &Arc<GateState>) -> Self {
+        state.expect_list();
+        Self {
+            state: state.clone(),
+            is_pending: AtomicBool::new(true),
+        }
     }
-}
 
-fn put(state: &GateState, object: &RbacObject) -> AffectedSubjects {
-    state.change_rbac(|rbac| rbac.put(object))
+    fn complete(&self) {
+        if self.is_pending.swap(false, Ordering::SeqCst) {
+            self.state.list_completed();
+        }
+    }
+
+    fn interrupt(&self) {
+        if !self.is_pending.swap(true, Ordering::SeqCst) {
+            self.state.expect_list();
+        }
+        self.state.invalidate_all();
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{sync::atomic::AtomicUsize, time::Duration};
 
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
     use tokio::sync::Notify;
     use writ_authz::Key;
-    use writ_controller::queue::Queue;
+    use writ_controller::Queue;
 
     use super::*;
 
@@ -215,13 +173,12 @@ mod tests {
                 }
             })
         };
-        let client = Client::new(server, "default");
-        state.expect_lists(1);
+        let caches = Caches::new(Client::new(server, "default"), CancellationToken::new());
+        let _watch = watch_kind(caches.roles(), &state, Kind::Role);
         let has = |name: &str| {
             let rbac = state.rbac();
             rbac.index().role_rules(Key::new(Kind::Role, "n", name)).is_some()
         };
-        let _watch = spawn::<Role>(&client, &state, Kind::Role);
         until(|| asked.load(Ordering::SeqCst) == 5).await;
         assert!(state.unknown_for().is_some());
         assert!(

@@ -6,7 +6,7 @@
 
 use kube::ResourceExt;
 use writ_api::work::{ManifestWork, ManifestWorkStatus};
-use writ_controller::packed::{pack, unpack};
+use writ_controller::compressed::{compress, decompress};
 
 use crate::work::drift::resource_version;
 
@@ -33,8 +33,8 @@ impl InFlightStatus {
     pub fn mark_written(&mut self, work: &ManifestWork, status: &ManifestWorkStatus, version: u64) {
         *self = Self {
             uid: work.uid(),
-            // A status that cannot be packed could not be sent either.
-            written: pack(status).ok().map(|packed| (version, packed)),
+            // A status that cannot be compressed could not be sent either.
+            written: compress(status).ok().map(|compressed| (version, compressed)),
             attempted: None,
         };
     }
@@ -47,7 +47,7 @@ impl InFlightStatus {
                 ..Self::default()
             };
         }
-        self.attempted = pack(status).ok();
+        self.attempted = compress(status).ok();
     }
 
     /// The status that could not be written is no longer wanted.
@@ -63,10 +63,13 @@ impl InFlightStatus {
         }
         let shown = resource_version(work.resource_version().as_deref());
         self.written = self.written.take().filter(|(version, _)| shown < *version);
-        if let Some((_, packed)) = &self.written {
-            written = unpack(packed).unwrap_or(written);
+        if let Some((_, compressed)) = &self.written {
+            written = decompress(compressed).unwrap_or(written);
         }
-        let attempted = self.attempted.as_ref().and_then(|packed| unpack(packed).ok());
+        let attempted = self
+            .attempted
+            .as_ref()
+            .and_then(|compressed| decompress(compressed).ok());
         if self.written.is_none() && self.attempted.is_none() {
             *self = Self::default();
         }

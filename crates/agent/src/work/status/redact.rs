@@ -1,6 +1,6 @@
 //! Pure: what may be reported of a server's words about a Secret. Admission may quote what it refuses, under any code.
 
-use writ_controller::{Error, ServedKind, error::status_code};
+use writ_controller::{Error, Name, ServedKind, error::status_code, redact::quotable};
 
 use crate::work::model::{ApplyFailure, TargetObject};
 
@@ -15,7 +15,7 @@ pub fn describe_failure(failure: &ApplyFailure, target: &TargetObject) -> String
     match failure {
         ApplyFailure::Server(_) | ApplyFailure::Conflict(_) if is_secret(&target.kind) => {
             match failure.code() {
-                Some(code) => redact(code, message, &target.namespace, &target.name),
+                Some(code) => redact(code, &message, &target.namespace, &target.name),
                 None => message,
             }
         }
@@ -29,7 +29,7 @@ pub fn redact_error(kind: &ServedKind, namespace: &str, name: &str, error: Error
         Error::Api { what, source } if is_secret(kind) => match status_code(&source) {
             Some(code) => {
                 let message = ApplyFailure::Server(source).message();
-                Error::io(what, redact(code, message, namespace, name))
+                Error::io(what, redact(code, &message, namespace, name))
             }
             None => Error::Api { what, source },
         },
@@ -37,23 +37,18 @@ pub fn redact_error(kind: &ServedKind, namespace: &str, name: &str, error: Error
     }
 }
 
-/// What a server said about a Secret, as far as it cannot quote the Secret's content.
-fn redact(code: u16, message: String, namespace: &str, name: &str) -> String {
-    let forbidden = format!("secrets {name:?} is forbidden: ");
-    let is_by_authorizer = |message: &str| {
-        let reason = message.strip_prefix(&forbidden).unwrap_or_default();
-        reason.starts_with("User \"") || reason.starts_with("unable to create new content in namespace ")
-    };
-    match code {
-        // The authorizer and the server's own merge name users, verbs and fields, never values.
-        403 if is_by_authorizer(&message) => message,
-        409 if message.starts_with("Apply failed with ") => message,
-        404 if message == format!("namespaces {namespace:?} not found") => message,
-        404 => format!("secrets {name:?} not found"),
-        _ => format!(
-            "the server refused the Secret with code {code}; its words are withheld, as they may hold secrets"
-        ),
-    }
+/// What a server said about a Secret, if it cannot quote the Secret's content.
+fn redact(code: u16, message: &str, namespace: &str, name: &str) -> String {
+    let secret = Name::new(namespace, name);
+    quotable(code, message, &secret).map_or_else(
+        || match code {
+            404 => format!("secrets {name:?} not found"),
+            _ => format!(
+                "the server refused the Secret with code {code}; its words are withheld, as they may hold secrets"
+            ),
+        },
+        str::to_owned,
+    )
 }
 
 #[cfg(test)]

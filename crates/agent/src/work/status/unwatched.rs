@@ -75,7 +75,7 @@ mod tests {
     use kube::core::{ApiResource, GroupVersionKind};
 
     use super::*;
-    use crate::work::model::Name;
+    use writ_controller::Name;
 
     #[test]
     fn condition_names_unwatched_objects_and_the_way_out() {

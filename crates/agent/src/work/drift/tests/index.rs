@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
-use writ_controller::ServedKind;
+use writ_controller::{Name, ServedKind};
 
 use crate::work::{
     drift::{DriftIndex, LastSeen, Need, index::Wake, watch_scope::WatchScope},
-    model::{Key, Name, OwnedObject},
+    model::{Key, OwnedObject},
     owner::Owner,
 };
 

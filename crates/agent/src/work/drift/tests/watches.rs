@@ -15,14 +15,14 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::json;
-use writ_controller::{ServedKind, queue::Queue};
+use writ_controller::{Name, ServedKind, queue::Queue};
 
 use crate::work::{
     drift::{
         DriftIndex, DriftWatches, LastSeen, MAX_NAMESPACES, Need, UnwatchedObjects, UnwatchedReason,
         watch_scope::WatchScope, watches::substitutes,
     },
-    model::{Key, Name},
+    model::Key,
 };
 use Rights::{ListAndWatch, ListOnly};
 

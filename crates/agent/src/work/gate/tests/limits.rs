@@ -6,11 +6,14 @@ use http::{Request, Response};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use writ_api::work::Executor;
 use writ_authz::{Budget, Kind};
+use writ_controller::health::Health;
 
 use super::{ALL, Case, agent, binding, config_map, granting, manifests, put, rbac_rules, role};
 use crate::{
+    Context, Options,
     options::ExecutorGranularity,
     work::{
         gate::{
@@ -218,7 +221,15 @@ fn gate(rules: Value) -> Gate {
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer)
         }
     });
-    Gate::with_rbac(Client::new(server, "default"), agent(), granting(rules))
+    let client = Client::new(server, "default");
+    let context = Context::new(
+        client.clone(),
+        client,
+        Options::default(),
+        Health::default(),
+        CancellationToken::new(),
+    );
+    Gate::with_rbac(&context, agent(), granting(rules))
 }
 
 fn executor() -> Executor {

@@ -3,11 +3,14 @@
 //! An object that does not parse counts as absent, except for [`Cache::partial`]. Values are kept whole or compressed;
 //! both are read the same way. Subscribers hear of every change in order, after the cache shows it.
 
+pub mod compressed;
+mod feed;
 mod index;
 mod slot;
 #[cfg(test)]
 mod tests;
-mod watch;
+pub mod tolerant;
+pub mod watch;
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +18,14 @@ use std::{
     ops::Bound,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use kube::Resource;
 use tokio::{sync::watch::Sender, time::Instant};
 
-pub use self::watch::Watch;
+pub use self::feed::Watch;
 use self::{
     index::Index,
     slot::{Codec, Seen, Slot},
@@ -55,11 +58,21 @@ struct Shared<V> {
     subscribers: Mutex<BTreeMap<u64, Subscriber<V>>>,
     subscribers_made: AtomicU64,
     ready: Sender<bool>,
+    /// Whether changes may be missing at the moment.
+    is_interrupted: AtomicBool,
 }
 
 struct Objects<V> {
     slots: BTreeMap<Name, Slot<V>>,
     index: Index,
+}
+
+/// Where an object comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    List,
+    Event,
+    OwnWrite,
 }
 
 /// What subscribers hear.
@@ -81,6 +94,8 @@ pub struct Change<'a, V> {
     pub new: Option<Arc<V>>,
     /// Whether it was in a list, not in an event of its own.
     pub listed: bool,
+    /// Whether it is a write of this process, taken in by [`Cache::record`] before the watch showed it.
+    pub recorded: bool,
     before: Option<Slot<V>>,
     after: Option<Seen>,
     codec: &'a Codec<V>,
@@ -121,6 +136,7 @@ impl<V> Cache<V> {
                 subscribers: Mutex::default(),
                 subscribers_made: AtomicU64::default(),
                 ready: Sender::default(),
+                is_interrupted: AtomicBool::default(),
             }),
         }
     }
@@ -212,8 +228,8 @@ impl<V> Cache<V> {
         found.collect()
     }
 
-    /// Hears every change from now on, and of every object that is there already. Subscribers must not write into the
-    /// cache. The subscription ends when what is returned is dropped.
+    /// Hears every change from now on, and of every object that is there already, and whether the watch is interrupted.
+    /// Subscribers must not write into the cache. The subscription ends when what is returned is dropped.
     pub fn subscribe(&self, hear: impl Fn(&Event<'_, V>) + Send + Sync + 'static) -> Subscription
     where
         V: Send + Sync + 'static,
@@ -224,6 +240,7 @@ impl<V> Cache<V> {
                 name: name.clone(),
                 new: slot.value(&self.shared.codec),
                 listed: true,
+                recorded: false,
                 before: None,
                 after: Some(slot.seen),
                 codec: &self.shared.codec,
@@ -231,6 +248,9 @@ impl<V> Cache<V> {
         }
         if self.is_ready() {
             hear(&Event::Listed);
+        }
+        if self.shared.is_interrupted.load(Ordering::Relaxed) {
+            hear(&Event::Interrupted);
         }
         let id = self.shared.subscribers_made.fetch_add(1, Ordering::Relaxed);
         subscribers.insert(id, Box::new(hear));
@@ -247,7 +267,7 @@ impl<V> Cache<V> {
     {
         object.meta_mut().managed_fields = None;
         let (name, seen) = (Name::of(&object), Seen::of(&object));
-        self.take(name, seen, object, None, false)
+        self.take(name, seen, object, None, Source::OwnWrite)
     }
 
     /// Forgets an object that is known to be gone before the watch says so.
@@ -262,7 +282,7 @@ impl<V> Cache<V> {
         seen: Seen,
         value: V,
         problem: Option<&str>,
-        listed: bool,
+        source: Source,
     ) -> Result<bool, Error> {
         let shared = &*self.shared;
         let entries = match (&shared.index_of, &problem) {
@@ -296,7 +316,8 @@ impl<V> Cache<V> {
             &Event::Changed(&Change {
                 name,
                 new: problem.is_none().then_some(value),
-                listed,
+                listed: source == Source::List,
+                recorded: source == Source::OwnWrite,
                 before,
                 after: Some(after),
                 codec: &shared.codec,
@@ -327,6 +348,7 @@ impl<V> Cache<V> {
                     name: name.clone(),
                     new: None,
                     listed,
+                    recorded: false,
                     before,
                     after: None,
                     codec: &self.shared.codec,
@@ -338,6 +360,7 @@ impl<V> Cache<V> {
     /// A list is complete.
     fn listed(&self) {
         let subscribers = self.subscribers();
+        self.resumed();
         self.shared
             .ready
             .send_if_modified(|ready| !std::mem::replace(ready, true));
@@ -346,7 +369,14 @@ impl<V> Cache<V> {
 
     /// The watch does not show changes for now.
     fn interrupted(&self) {
-        tell(&self.subscribers(), &Event::Interrupted);
+        let subscribers = self.subscribers();
+        self.shared.is_interrupted.store(true, Ordering::Relaxed);
+        tell(&subscribers, &Event::Interrupted);
+    }
+
+    /// The watch shows every change again.
+    fn resumed(&self) {
+        self.shared.is_interrupted.store(false, Ordering::Relaxed);
     }
 
     fn collect<'a>(&self, slots: impl Iterator<Item = (&'a Name, &'a Slot<V>)>) -> Vec<(Name, Arc<V>)>
