@@ -69,6 +69,25 @@ pub const CONTROLLERS: &[Controller<Context>] = &[
 ];
 
 impl Context {
+    /// A context for one run, without any watch yet.
+    pub fn new(
+        hub: Client,
+        spoke: Client,
+        options: Options,
+        health: Health,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            hub,
+            caches: Arc::new(Caches::new(spoke.clone(), shutdown.clone())),
+            spoke,
+            options: Arc::new(options),
+            recreate_lock: RecreateLock::default(),
+            health,
+            shutdown,
+        }
+    }
+
     /// The names of the controllers that this agent runs, in order.
     pub fn running_controllers(&self) -> Vec<String> {
         let mut names: Vec<String> = CONTROLLERS
@@ -106,15 +125,7 @@ pub async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let controllers = supervise::select(CONTROLLERS, &options.controllers)?;
-    let context = Context {
-        hub,
-        caches: Arc::new(Caches::new(spoke.clone(), shutdown.clone())),
-        spoke,
-        options: Arc::new(options),
-        recreate_lock: RecreateLock::default(),
-        health,
-        shutdown: shutdown.clone(),
-    };
+    let context = Context::new(hub, spoke, options, health, shutdown.clone());
     let health = context.health.clone();
     supervise::run(controllers, context, &health, shutdown).await;
     Ok(())

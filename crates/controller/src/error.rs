@@ -103,6 +103,17 @@ pub fn is_namespace_missing(error: &kube::Error) -> bool {
     }
 }
 
+/// Whether a write was refused because its namespace is being deleted.
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => {
+            let mut causes = status.details.iter().flat_map(|details| &details.causes);
+            status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
+        }
+        _ => false,
+    }
+}
+
 /// The server's own words where it answered, the client's otherwise.
 fn explain(error: &kube::Error) -> String {
     match error {

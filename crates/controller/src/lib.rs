@@ -3,9 +3,9 @@
 pub mod backoff;
 pub mod cache;
 pub mod clock;
-pub mod compressed;
 pub mod condition;
 pub mod controller;
+pub mod drift;
 pub mod error;
 pub mod events;
 pub mod health;
@@ -20,13 +20,12 @@ pub mod redact;
 pub mod renewal;
 pub mod rest_mapper;
 pub mod schedule;
-pub mod tolerant;
-pub mod watch;
 pub mod watching;
 pub mod write;
 
-pub use cache::{Cache, Watch};
+pub use cache::{Cache, Watch, compressed, tolerant, watch};
 pub use controller::Controller;
+pub use drift::DriftBackoff;
 pub use error::Error;
 pub use name::{Name, ObjectId};
 pub use queue::{Next, Queue};

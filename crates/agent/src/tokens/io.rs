@@ -1,6 +1,4 @@
-//! The requests that looking at an account makes.
-
-use std::sync::Arc;
+//! The requests about one account's Secret, token and status.
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -10,22 +8,20 @@ use k8s_openapi::api::{
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
-    runtime::reflector::ObjectRef,
 };
 use writ_api::authentication::ManagedServiceAccount;
-use writ_controller::{Error, error::Context as _, write};
+use writ_controller::{Error, cache::index_key, error::Context as _, write};
 
 use super::{
-    claims,
-    plan::{self, Facts, Wish},
-    reconcile::{Watched, Worker},
-    secret,
-    state::{Held, Minted, State, Stop},
-    status::{self, Report},
+    model::{Facts, Report, Stop, Wish},
+    plan::{claims, secret, status, token},
+    reconcile::Reconciler,
+    state::{Held, Minted, State},
 };
 use crate::MANAGER;
 
-impl Worker {
+impl Reconciler {
+    /// Writes the Secret: changes it, or recreates it if it cannot be changed. `known` means that it was written before.
     pub(super) async fn write_secret(
         &self,
         facts: &Facts<'_>,
@@ -40,7 +36,7 @@ impl Worker {
         } else if found.is_some() || known {
             match self.patch_secret(found, wanted).await {
                 Err(error) if error.is_code(404) => {}
-                // Its type or data cannot be changed any more.
+                // Its type or data is immutable.
                 Err(error) if error.is_code(422) => {
                     let current = secrets
                         .get_opt(name)
@@ -61,7 +57,7 @@ impl Worker {
                     .context(|| format!("read the Secret {name} on the hub"))?;
                 match current {
                     Some(current) if !secret::is_ours(&current, facts.account) && !facts.wish.adopt => {
-                        Err(plan::secret_not_ours(name).into())
+                        Err(token::secret_not_ours(name).into())
                     }
                     Some(current) if secret::must_be_replaced(&current) => {
                         write::delete(&secrets, name, current.uid().as_deref()).await?;
@@ -79,6 +75,7 @@ impl Worker {
         }
     }
 
+    /// Changes the Secret; keys, labels and annotations of others stay.
     pub(super) async fn patch_secret(&self, current: Option<&Secret>, wanted: &Secret) -> Result<(), Error> {
         let name = wanted.name_any();
         let patch = secret::patch(current, wanted)
@@ -90,7 +87,8 @@ impl Worker {
         Ok(())
     }
 
-    pub(super) async fn mint(&self, facts: &Facts<'_>, ca: &Arc<Vec<u8>>) -> Result<Minted, Error> {
+    /// Requests a token of the ServiceAccount.
+    pub(super) async fn request_token(&self, facts: &Facts<'_>) -> Result<Minted, Error> {
         let (wish, name) = (facts.wish, &facts.wish.name);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
@@ -124,21 +122,11 @@ impl Worker {
             claims,
             request: wish.request(),
             uid: facts.uid.to_owned(),
-            ca: ca.clone(),
+            ca: index_key(facts.cluster.ca),
         })
     }
 
-    /// Remembers how far the managed cluster's clock is from ours.
-    pub(super) fn learn_skew(&self, theirs: Timestamp, ours: Timestamp) {
-        self.skew.store(Arc::new(plan::skew(theirs, ours)));
-    }
-
-    pub(super) fn spoke_now(&self) -> Timestamp {
-        let skew = **self.skew.load();
-        self.clock.now().saturating_add(skew).unwrap_or(Timestamp::MAX)
-    }
-
-    /// Whether the managed cluster accepts the token for these audiences; none means for itself.
+    /// Returns true if the managed cluster accepts the token for these audiences; none means for itself.
     pub(super) async fn review(&self, token: &[u8], audiences: &[String]) -> Result<bool, Error> {
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -165,6 +153,7 @@ impl Worker {
         self.review(token, &[]).await.map(Some)
     }
 
+    /// Reports the token that the Secret holds.
     pub(super) async fn report_held(
         &self,
         name: &str,
@@ -173,7 +162,7 @@ impl Worker {
         refreshed: Option<Timestamp>,
         state: &mut State,
     ) -> Result<(), Error> {
-        let report = if plan::stays_expired(&held.claims, facts) {
+        let report = if token::stays_expired(&held.claims, facts) {
             Report::Expired
         } else {
             Report::Good {
@@ -181,24 +170,21 @@ impl Worker {
                 digest: held.digest.clone(),
                 refreshed,
                 authenticates: held.authenticates,
-                left: state.left.clone(),
-                keys: plan::keys_missing(facts.wish, facts.cluster.address),
+                previous: state.previous_error.clone(),
+                keys: token::keys_missing(facts.wish, facts.cluster.address),
             }
         };
         self.report(name, &report, state).await
     }
 
-    /// Writes the status if it differs: from what the watch shows, or from what was written since.
+    /// Writes the status if it differs: from the cache, or from what was written since.
     pub(super) async fn report(&self, name: &str, report: &Report, state: &mut State) -> Result<(), Error> {
-        let Some(watched) = self.accounts.get(&self.account_ref(name)) else {
+        let Some(account) = self.caches.accounts.get(&self.account_name(name)) else {
             return Ok(());
         };
-        let Ok(account) = &watched.0 else {
-            return Ok(());
-        };
-        let mut account = account.clone();
+        let mut account = (*account).clone();
         let seen = (account.uid(), account.resource_version());
-        if let Some((_, status)) = state.told.take_if(|(before, _)| *before == seen) {
+        if let Some((_, status)) = state.reported.take_if(|(before, _)| *before == seen) {
             account.status = Some(status);
         }
         let status = status::status(&account, report, self.clock.now());
@@ -207,11 +193,11 @@ impl Worker {
             .in_time(write::ensure_status(&api, &account, &status, MANAGER))
             .await
         {
-            // It was deleted meanwhile; the watch will say so.
+            // It was deleted meanwhile.
             Err(error) if error.is_code(404) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
-                state.told = Some((seen, status));
+                state.reported = Some((seen, status));
                 Ok(())
             }
         }
@@ -223,13 +209,5 @@ impl Worker {
 
     pub(super) fn spoke_accounts(&self) -> Api<ServiceAccount> {
         Api::namespaced(self.spoke.clone(), &self.settings.namespace)
-    }
-
-    pub(super) fn account_ref(&self, name: &str) -> ObjectRef<Watched> {
-        ObjectRef::new(name).within(&self.settings.cluster)
-    }
-
-    pub(super) fn service_account_ref(&self, name: &str) -> ObjectRef<ServiceAccount> {
-        ObjectRef::new(name).within(&self.settings.namespace)
     }
 }

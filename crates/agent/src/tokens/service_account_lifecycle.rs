@@ -1,4 +1,4 @@
-//! The ServiceAccount of an account: made, restored, and deleted when the account ends.
+//! The ServiceAccount of an account: created, restored, and deleted when the account ends.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use writ_api::authentication::{ANNOTATION_FORMER, ManagedServiceAccount};
-use writ_controller::{Error, error::Context as _, write};
+use writ_controller::{Error, Name, error::Context as _, write};
 
 use super::{
-    plan::Wish,
-    reconcile::{Worker, later},
-    secret,
-    service_account::{self, Existing},
-    state::{State, Stop},
+    model::{Existing, Stop, Wish},
+    plan::{secret, service_account},
+    reconcile::{Reconciler, has_reported_token, later},
+    state::State,
 };
 
-impl Worker {
+impl Reconciler {
+    /// Makes the ServiceAccount exist as wanted; returns its uid.
     pub(super) async fn ensure_service_account(
         &self,
         account: &ManagedServiceAccount,
@@ -29,38 +29,40 @@ impl Worker {
         let api = self.spoke_accounts();
         state.present = false;
         let mut wanted = service_account::wanted(account, &self.settings);
-        let mut found = match self.service_accounts.get(&self.service_account_ref(name)) {
+        let mut found = match self.caches.service_accounts.get(&self.service_account_name(name)) {
             Some(found) => found,
-            // The add-on that took the name is about to make its own.
+            // The add-on that took the name is about to create its own.
             None if state.yields_until.is_some_and(|until| self.clock.now() < until) => {
                 self.withdraw(account, state).await?;
                 return Err(service_account::taken_by_an_add_on(name, &self.settings).into());
             }
-            None => self.make_service_account(&wanted, state).await?,
+            None => self.create_service_account(&wanted, state).await?,
         };
         if service_account::belongs_to_an_add_on(&found) {
             self.yield_name(account, &found, state).await?;
         }
-        state.recall(&found);
-        let known = |found: &ServiceAccount, state: &State| state.uid.is_some() && state.uid == found.uid();
+        state.recall_previous(&found);
+        let known = |found: &ServiceAccount, state: &State| {
+            state.service_account.is_some() && state.service_account == found.uid()
+        };
         let judge = |found: &ServiceAccount, state: &mut State| {
             service_account::existing(account, wish, found, known(found, state), &self.settings)
-                .inspect_err(|_| state.uid = None)
+                .inspect_err(|_| state.service_account = None)
         };
         let mut verdict = judge(&found, state)?;
         if verdict == Existing::Replace {
             tracing::info!(
                 account = name,
-                "replacing the ServiceAccount of an account from before"
+                "replacing the ServiceAccount of a former account of that name"
             );
-            // What is still to be deleted elsewhere is not forgotten with it.
+            // The record of what is still to be deleted elsewhere is kept.
             if let Some(former) = found.annotations().get(ANNOTATION_FORMER) {
                 wanted
                     .annotations_mut()
                     .insert(ANNOTATION_FORMER.into(), former.clone());
             }
             write::delete(&api, name, found.uid().as_deref()).await?;
-            found = self.make_service_account(&wanted, state).await?;
+            found = self.create_service_account(&wanted, state).await?;
             verdict = judge(&found, state)?;
         }
         match verdict {
@@ -72,20 +74,21 @@ impl Worker {
                     .context(|| format!("restore the ServiceAccount {}/{name}", self.settings.namespace))?;
             }
             Existing::Replace => {
-                let what = format!("the ServiceAccount {name} of an account from before is still there");
-                return Err(Error::Invalid(what).into());
+                let what = format!("the ServiceAccount {name} of a former account still exists");
+                return Err(Error::Busy(what).into());
             }
         }
         let uid = found.uid().unwrap_or_default();
         if service_account::is_ours(&found, &self.settings) || known(&found, state) {
-            state.uid = Some(uid.clone());
+            state.service_account = Some(uid.clone());
         }
         state.present = true;
         Ok(uid)
     }
 
-    /// An add-on has the name now, with rights that no token of the account may have. It took over what we made: that goes,
-    /// and the add-on makes one of its own. The Secret goes too, also when the hub was away at first.
+    /// An add-on has the name now, with rights that no token of the account may have. It took over the ServiceAccount that this
+    /// agent made, so that is deleted, and the add-on creates one of its own. The Secret is deleted too, also when the hub could
+    /// not be reached at first.
     async fn yield_name(
         &self,
         account: &ManagedServiceAccount,
@@ -93,29 +96,25 @@ impl Worker {
         state: &mut State,
     ) -> Result<(), Stop> {
         let name = account.name_any();
-        let known = state.uid.is_some() && state.uid == found.uid();
+        let known = state.service_account.is_some() && state.service_account == found.uid();
         if known || service_account::was_ours(found, &self.settings) {
             tracing::warn!(
                 account = name,
                 "an add-on has the ServiceAccount now, deleting it with its tokens"
             );
-            state.recall(found);
-            self.leave(&name, state).await;
+            state.recall_previous(found);
+            self.delete_previous(&name, state).await;
             write::delete(&self.spoke_accounts(), &name, found.uid().as_deref()).await?;
             state.yields_until = Some(later(self.clock.now(), state.yields.next_delay()));
         }
-        state.uid = None;
+        state.service_account = None;
         state.pending = None;
         self.withdraw(account, state).await
     }
 
-    /// Takes the token off the hub that the account had.
+    /// Deletes the account's token from the hub, if it had one.
     async fn withdraw(&self, account: &ManagedServiceAccount, state: &mut State) -> Result<(), Stop> {
-        let reported = account
-            .status
-            .as_ref()
-            .is_some_and(|status| status.token_secret_ref.is_some());
-        if reported || state.held.is_some() {
+        if has_reported_token(account) || state.held.is_some() {
             self.delete_secret(account).await?;
             state.held = None;
         }
@@ -135,8 +134,8 @@ impl Worker {
         }
     }
 
-    /// Makes the ServiceAccount; the one that is there if the watch has not shown it yet.
-    async fn make_service_account(
+    /// Creates the ServiceAccount; returns the existing one if the cache lags behind.
+    async fn create_service_account(
         &self,
         wanted: &ServiceAccount,
         state: &mut State,
@@ -150,28 +149,28 @@ impl Worker {
                 .await
                 .context(|| format!("read the ServiceAccount {namespace}/{name}"))?,
             Err(error) => {
-                state.uid = None;
+                state.service_account = None;
                 return Err(error)
                     .context(|| format!("create the ServiceAccount {namespace}/{name}"))
                     .map_err(Stop::from);
             }
         };
         found.map(Arc::new).ok_or_else(|| {
-            state.uid = None;
-            Error::Invalid(format!("the ServiceAccount {name} was deleted meanwhile")).into()
+            state.service_account = None;
+            Error::Busy(format!("the ServiceAccount {name} was deleted meanwhile")).into()
         })
     }
 
-    /// The account is gone, or goes: its ServiceAccount goes, and its Secret.
+    /// The account is gone or being deleted: deletes its ServiceAccount and its Secret.
     pub(super) async fn end(
         &self,
         name: &str,
         state: &mut State,
         account: Option<&ManagedServiceAccount>,
     ) -> Result<(), Stop> {
-        let found = self.service_accounts.get(&self.service_account_ref(name));
+        let found = self.caches.service_accounts.get(&self.service_account_name(name));
         if let Some(found) = found {
-            let known = state.uid.is_some() && state.uid == found.uid();
+            let known = state.service_account.is_some() && state.service_account == found.uid();
             let ours = if service_account::belongs_to_an_add_on(&found) {
                 service_account::was_ours(&found, &self.settings)
             } else {
@@ -179,12 +178,12 @@ impl Worker {
             };
             if (ours || known) && !self.settings.reserved.iter().any(|r| r == name) {
                 tracing::info!(account = name, "the account is gone, deleting its ServiceAccount");
-                state.recall(&found);
-                self.leave(name, state).await;
+                state.recall_previous(&found);
+                self.delete_previous(name, state).await;
                 write::delete(&self.spoke_accounts(), name, found.uid().as_deref()).await?;
             }
         }
-        // Without the account the hub collects the Secret; while it is still going, that is on us.
+        // The hub garbage collects the Secret of an account that is gone, but not while a finalizer holds the account.
         if let Some(account) = account.filter(|_| state.held.is_some() || state.account.is_none()) {
             self.delete_secret(account).await?;
         }
@@ -193,5 +192,9 @@ impl Worker {
             ..State::default()
         };
         Ok(())
+    }
+
+    fn service_account_name(&self, name: &str) -> Name {
+        Name::new(self.settings.namespace.as_str(), name)
     }
 }

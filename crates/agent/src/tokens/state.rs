@@ -1,50 +1,57 @@
-//! What is remembered of an account between looks, and how a look ends.
+//! What is remembered of an account between reconciles.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use writ_api::authentication::ManagedServiceAccountStatus;
-use writ_controller::{Error, backoff::Backoff};
+use writ_controller::{backoff::Backoff, cache::index_key};
 
 use super::{
-    claims::Claims,
-    plan::{self, Facts, Refusal, Wish},
-    previous_service_account::Former,
-    secret::Address,
+    model::{Address, Claims, Facts, PreviousServiceAccount, Wish},
+    plan::{previous, token},
 };
 
-/// What is remembered of an account between looks. It holds no token, except one that could not be written yet.
+/// What is remembered of an account. It holds no token, except one that could not be written yet.
 pub struct State {
+    /// The uid of the account.
     pub(super) account: Option<String>,
+    /// What the Secret is known to hold.
     pub(super) held: Option<Held>,
+    /// A token that could not be written yet.
     pub(super) pending: Option<Minted>,
-    pub(super) uid: Option<String>,
-    /// Whether the ServiceAccount is there, ours or adopted.
+    /// The uid of the ServiceAccount, if that is ours.
+    pub(super) service_account: Option<String>,
+    /// Whether the ServiceAccount exists, ours or adopted.
     pub(super) present: bool,
-    /// The account as it was when its token was reviewed last: [`plan::event`].
-    pub(super) event: Option<u64>,
-    pub(super) look: bool,
+    /// The account as it was when its token was reviewed last: [`token::input_fingerprint`].
+    pub(super) reviewed_input: Option<u64>,
+    /// The Secret has to be read before another token is requested.
+    pub(super) must_read: bool,
     pub(super) malformed_since: Option<Timestamp>,
-    pub(super) rejections: Backoff,
     pub(super) rejected_until: Option<Timestamp>,
-    pub(super) backoff: Backoff,
+    pub(super) rejections: Backoff,
+    /// How many reconciles in a row failed.
     pub(super) failures: u32,
-    pub(super) former: Vec<Former>,
-    pub(super) noted: bool,
-    pub(super) left: Option<String>,
-    pub(super) leaving: Backoff,
-    /// Until when an add-on that took the name is given time to make its own ServiceAccount.
+    /// The ServiceAccounts in previous namespaces that are still to be deleted.
+    pub(super) previous: Vec<PreviousServiceAccount>,
+    /// The ServiceAccount's annotation named them.
+    pub(super) previous_recorded: bool,
+    /// Why they could not be deleted.
+    pub(super) previous_error: Option<String>,
+    pub(super) previous_pauses: Backoff,
+    /// Until when an add-on that took the name is given time to create its own ServiceAccount.
     pub(super) yields_until: Option<Timestamp>,
-    /// Longer each time: some look at what they installed every few minutes only.
+    /// Long pauses, because some add-ons check what they installed every few minutes only.
     pub(super) yields: Backoff,
     /// Until when the hub is given time to let the agent write the Secret.
-    pub(super) patience: Option<Timestamp>,
-    /// The status that was written last, and the account (uid and version) that the watch showed then.
-    pub(super) told: Option<(Seen, ManagedServiceAccountStatus)>,
+    pub(super) rights_awaited_until: Option<Timestamp>,
+    /// The status that was written last, and the version of the account that the cache showed then.
+    pub(super) reported: Option<(Version, ManagedServiceAccountStatus)>,
 }
 
-/// The uid and the version of an account.
-type Seen = (Option<String>, Option<String>);
+/// The uid and the resourceVersion of an account.
+pub(super) type Version = (Option<String>, Option<String>);
 
 impl Default for State {
     fn default() -> Self {
@@ -52,37 +59,43 @@ impl Default for State {
             account: None,
             held: None,
             pending: None,
-            uid: None,
+            service_account: None,
             present: false,
-            event: None,
-            look: false,
+            reviewed_input: None,
+            must_read: false,
             malformed_since: None,
-            rejections: Backoff::new(Duration::from_secs(10), Duration::from_mins(30)),
             rejected_until: None,
-            backoff: Backoff::new(Duration::from_millis(500), Duration::from_mins(5)),
+            rejections: Backoff::new(Duration::from_secs(10), Duration::from_mins(30)),
             failures: 0,
-            former: Vec::new(),
-            noted: false,
-            left: None,
-            leaving: Backoff::new(Duration::from_secs(1), Duration::from_mins(5)),
+            previous: Vec::new(),
+            previous_recorded: false,
+            previous_error: None,
+            previous_pauses: Backoff::new(Duration::from_secs(1), Duration::from_mins(5)),
             yields_until: None,
             yields: Backoff::new(Duration::from_secs(10), Duration::from_mins(30)),
-            patience: None,
-            told: None,
+            rights_awaited_until: None,
+            reported: None,
         }
     }
 }
 
 impl State {
-    /// Whether the last look failed.
-    pub fn fails(&self) -> bool {
-        self.failures > 0
+    /// When the account's token expires: its urgency.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.held.as_ref().map(|held| held.claims.expires)
     }
 
-    /// Forgets failures: what failed may work now.
-    pub fn hope(&mut self) {
-        self.backoff.reset();
-        self.leaving.reset();
+    /// Takes over what is recorded on the ServiceAccount. Where the agent may not look, an administrator deletes the previous
+    /// one and then the annotation.
+    pub(super) fn recall_previous(&mut self, account: &ServiceAccount) {
+        let recorded = previous::recorded(account);
+        if !recorded.is_empty() {
+            self.previous = recorded;
+            self.previous_recorded = true;
+        } else if std::mem::take(&mut self.previous_recorded) {
+            self.previous.clear();
+            self.previous_error = None;
+        }
     }
 }
 
@@ -91,7 +104,8 @@ impl State {
 pub(super) struct Held {
     pub(super) claims: Claims,
     pub(super) wish: Wish,
-    pub(super) ca: Arc<Vec<u8>>,
+    /// A hash of the CA: it is only compared.
+    pub(super) ca: u64,
     pub(super) digest: String,
     pub(super) review_at: Timestamp,
     pub(super) authenticates: Option<bool>,
@@ -105,16 +119,16 @@ impl Held {
         if self.wish.request() != facts.wish.request() {
             return Some("the account asks for another token");
         }
-        if *self.ca != facts.cluster.ca {
+        if self.ca != index_key(facts.cluster.ca) {
             return Some("the cluster has another CA");
         }
         if self.claims.uid.as_deref().is_some_and(|held| held != facts.uid) {
             return Some("the ServiceAccount is a new one");
         }
-        plan::is_due(&self.claims, facts).then_some("the token is to be renewed")
+        token::is_due(&self.claims, facts).then_some("the token is to be renewed")
     }
 
-    /// Whether the Secret is to hold the same as when it was written.
+    /// Returns true if the Secret is to hold the same as when it was written.
     pub(super) fn is_as_wished(&self, facts: &Facts<'_>) -> bool {
         self.wish == *facts.wish && self.address.as_ref() == facts.cluster.address
     }
@@ -126,56 +140,17 @@ pub(super) struct Minted {
     pub(super) claims: Claims,
     pub(super) request: String,
     pub(super) uid: String,
-    pub(super) ca: Arc<Vec<u8>>,
+    /// A hash of the CA: it is only compared.
+    pub(super) ca: u64,
 }
 
 impl Minted {
-    /// Whether it will still do: the outage that kept it from being written may have outlasted it.
+    /// Returns true if it will still do: the outage that kept it from being written may have outlasted it.
     pub(super) fn is_good(&self, facts: &Facts<'_>) -> bool {
         self.request == facts.wish.request()
             && self.uid == facts.uid
-            && *self.ca == facts.cluster.ca
-            && !plan::is_due(&self.claims, facts)
+            && self.ca == index_key(facts.cluster.ca)
+            && !token::is_due(&self.claims, facts)
             && self.claims.expires > facts.now
-    }
-}
-
-/// When to look again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Next {
-    /// The time; none means when something happens.
-    pub due: Option<Timestamp>,
-    /// When the token expires: the urgency.
-    pub expires: Option<Timestamp>,
-}
-
-impl Next {
-    /// Not later than then.
-    #[must_use]
-    pub fn within(self, then: Timestamp) -> Self {
-        Self {
-            due: Some(self.due.map_or(then, |due| due.min(then))),
-            ..self
-        }
-    }
-}
-
-/// Why a look ended early.
-pub(super) enum Stop {
-    /// Until then, or until the hub lets the agent write the Secret.
-    Waits(Timestamp),
-    Refused(Refusal),
-    Failed(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
     }
 }

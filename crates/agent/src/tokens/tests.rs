@@ -15,10 +15,8 @@ use serde_json::json;
 use writ_api::authentication::{KEY_CA, KEY_TOKEN, ManagedServiceAccount, digest};
 
 use super::{
-    claims::{self, Claims},
-    plan::{self, Facts, Settings, Verdict},
-    secret::{self, Address, Cluster},
-    service_account as own,
+    model::{Address, Claims, Cluster, Facts, Settings, Verdict},
+    plan::{claims, role, secret, service_account as own, token as plan},
 };
 
 mod previous_service_account;
@@ -35,7 +33,7 @@ fn settings() -> Settings {
         namespace: "agents".into(),
         reserved: vec!["writ-agent".into()],
         url: Some("https://c1".into()),
-        owner: None,
+        ..Settings::default()
     }
 }
 
@@ -313,8 +311,8 @@ fn the_role_tells_which_secrets_may_be_written() {
     let named = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"], "resourceNames": ["a", "b"]});
     let any = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["update"]});
     let other = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]});
-    let ours = plan::writable_secrets(&role(json!([create, named, other]))).unwrap();
+    let ours = role::writable_secrets(&role(json!([create, named, other]))).unwrap();
     assert_eq!(ours.into_iter().collect::<Vec<_>>(), ["a", "b"]);
-    assert!(plan::writable_secrets(&role(json!([create]))).unwrap().is_empty());
-    assert_eq!(plan::writable_secrets(&role(json!([named, any]))), None);
+    assert!(role::writable_secrets(&role(json!([create]))).unwrap().is_empty());
+    assert_eq!(role::writable_secrets(&role(json!([named, any]))), None);
 }

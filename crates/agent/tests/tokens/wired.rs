@@ -1,4 +1,4 @@
-//! A worker on an embedded server whose clock is moved and whose answers can be made to fail.
+//! A reconciler of accounts on an embedded server whose clock is moved and whose answers can be made to fail.
 
 use std::{
     collections::HashMap,
@@ -9,32 +9,34 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::core::v1::{Namespace, Secret, ServiceAccount},
+    api::{
+        core::v1::{ConfigMap, Namespace, Secret, ServiceAccount},
+        rbac::v1::Role,
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, ResourceExt,
     api::PostParams,
     client::Body,
-    core::DeserializeGuard,
-    runtime::{
-        conditions,
-        reflector::{self, store::Writer},
-        wait::await_condition,
-        watcher::Event,
-    },
+    runtime::{conditions, wait::await_condition},
 };
 use serde_json::{Value, json};
 use writ_agent::tokens::{
-    plan::Settings,
-    reconcile::{Next, State, Watched, Worker},
+    model::{Address, Settings},
+    observe::{CA_CONFIG_MAP, Caches},
+    reconcile::Reconciler,
+    state::State,
 };
-use writ_api::authentication::ManagedServiceAccount;
+use writ_api::authentication::{
+    AGENT_ROLE, ANNOTATION_API_SERVER_CA, ANNOTATION_API_SERVER_URL, ManagedServiceAccount,
+};
 use writ_apiserver::{Clock as Hand, Server};
-use writ_controller::{clock::Clock, condition};
+use writ_controller::{Name, Next, clock::Clock, condition};
 
 /// What a request gets instead of its answer: `METHOD /path` in, code and body out; with the code 0 it gets none.
 type Fault = Box<dyn Fn(&str) -> Option<(u16, Value)> + Send + Sync>;
@@ -97,9 +99,7 @@ pub fn ill() -> (u16, Value) {
 pub struct Env {
     pub client: Client,
     pub wire: Wire,
-    pub worker: Worker,
-    pub accounts: Writer<Watched>,
-    pub service_accounts: Writer<ServiceAccount>,
+    pub reconciler: Reconciler,
     pub states: HashMap<String, State>,
     pub seconds: &'static AtomicI64,
     pub hand: Hand,
@@ -128,8 +128,6 @@ impl Env {
                 .create(&PostParams::default(), &namespace)
                 .await?;
         }
-        let (known, accounts) = reflector::store();
-        let (known_service_accounts, service_accounts) = reflector::store();
         let settings = Settings {
             cluster: "c1".into(),
             namespace: "agents".into(),
@@ -138,25 +136,43 @@ impl Env {
         };
         let wire = Wire::default();
         let wired = wire.client(client.clone());
-        let ca = Some(Arc::new(b"first CA".to_vec()));
-        Ok(Self {
-            worker: Worker::new(
-                (wired.clone(), wired),
-                settings,
-                Clock::Hand(seconds),
-                known,
-                known_service_accounts,
-                ca,
-            ),
+        let caches = Arc::new(Caches::unwatched(&wired, &wired, &settings));
+        let env = Self {
+            reconciler: Reconciler::new((wired.clone(), wired), settings, Clock::Hand(seconds), caches),
             client,
             wire,
-            accounts,
-            service_accounts,
             states: HashMap::new(),
             seconds,
             hand,
             _server: server,
-        })
+        };
+        env.set_ca("first CA", 1)?;
+        Ok(env)
+    }
+
+    /// What the cluster publishes as its CA; a higher version replaces a lower one.
+    pub fn set_ca(&self, ca: &str, version: u32) -> Result<()> {
+        let map: ConfigMap = serde_json::from_value(json!({
+            "metadata": {"name": CA_CONFIG_MAP, "namespace": "agents", "resourceVersion": version.to_string()},
+            "data": {"ca.crt": ca},
+        }))?;
+        self.reconciler.caches.config_maps.record(map)?;
+        Ok(())
+    }
+
+    /// What the hub tells as the cluster's address; a higher version replaces a lower one.
+    pub fn set_address(&self, address: &Address, version: u32) -> Result<()> {
+        let ca = address
+            .ca
+            .as_ref()
+            .map(|ca| STANDARD.encode(ca))
+            .unwrap_or_default();
+        let role: Role = serde_json::from_value(json!({
+            "metadata": {"name": AGENT_ROLE, "namespace": "c1", "resourceVersion": version.to_string(),
+                "annotations": {ANNOTATION_API_SERVER_URL: address.url, ANNOTATION_API_SERVER_CA: ca}},
+        }))?;
+        self.reconciler.caches.roles.record(role)?;
+        Ok(())
     }
 
     pub async fn create(&mut self, name: &str, annotations: Value, spec: Value) -> Result<()> {
@@ -170,29 +186,46 @@ impl Env {
         self.see(name).await
     }
 
-    /// What the watches would show.
+    /// Records what the watches would show.
     pub async fn see(&mut self, name: &str) -> Result<()> {
         let account = self.account(name).await?;
-        let seen = Event::Apply(DeserializeGuard(Ok(account)));
-        self.accounts.apply_watcher_event(&seen);
+        self.reconciler.caches.accounts.record(account)?;
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), "agents");
-        if let Some(account) = api.get_opt(name).await? {
-            self.service_accounts.apply_watcher_event(&Event::Apply(account));
+        let service_accounts = &self.reconciler.caches.service_accounts;
+        match api.get_opt(name).await? {
+            Some(account) => drop(service_accounts.record(account)?),
+            None => service_accounts.forget(&Name::new("agents", name)),
         }
         Ok(())
     }
 
-    pub async fn look(&mut self, name: &str) -> Result<Next> {
+    /// Reconciles an account; a failure is to be retried.
+    pub async fn reconcile(&mut self, name: &str) -> Result<Next> {
         let state = self.states.entry(name.to_owned()).or_default();
-        let next = self.worker.look(name, state).await;
+        let next = self.reconciler.reconcile(name, state).await;
         self.see(name).await?;
-        Ok(next)
+        Ok(next.unwrap_or(Next::Retry))
     }
 
     /// As after a restart: nothing is remembered.
-    pub async fn look_anew(&mut self, name: &str) -> Result<Next> {
+    pub async fn reconcile_anew(&mut self, name: &str) -> Result<Next> {
         self.states.clear();
-        self.look(name).await
+        self.reconcile(name).await
+    }
+
+    /// When the token that is known expires.
+    pub fn expires(&self, name: &str) -> Option<Timestamp> {
+        self.states.get(name).and_then(State::expires)
+    }
+
+    /// Lets the time pass until an account is to be reconciled again.
+    pub fn pass_until(&self, next: Next) {
+        let left = match next {
+            Next::At(due) => due.duration_since(self.now()).max(SignedDuration::ZERO),
+            Next::Retry => SignedDuration::from_mins(1),
+            Next::Wait | Next::After(_) => panic!("it is never reconciled again: {next:?}"),
+        };
+        self.pass(left + SignedDuration::from_secs(1));
     }
 
     pub fn pass(&self, time: SignedDuration) {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, client::Body, runtime::watcher::Event as Watched};
 use serde_json::{Value, json};
 
-use super::{watch::Feed, *};
+use super::{feed::Feed, *};
 use crate::tolerant::Tolerant;
 
 fn client() -> Client {
@@ -138,6 +138,34 @@ async fn late_subscriber_hears_of_what_is_there_and_nothing_once_dropped() {
     drop(subscription);
     feed.feed(Watched::Apply(object("a", 2)));
     assert!(drain(&log).is_empty());
+}
+
+#[tokio::test]
+async fn late_subscriber_hears_that_the_watch_is_interrupted() {
+    let (cache, mut feed) = watch().open();
+    list(&mut feed, [object("a", 1)]);
+    cache.interrupted();
+    let (log, _subscription) = log_of(&cache);
+    assert_eq!(drain(&log), ["a -->1", "listed", "interrupted"]);
+    list(&mut feed, [object("a", 1)]);
+    let (late, _subscription) = log_of(&cache);
+    assert_eq!(drain(&late), ["a -->1", "listed"]);
+}
+
+#[tokio::test]
+async fn own_write_is_told_apart_from_its_echo() {
+    let (cache, mut feed) = watch().open();
+    let recorded: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let heard = recorded.clone();
+    let _subscription = cache.subscribe(move |event| {
+        if let Event::Changed(change) = event {
+            heard.lock().unwrap().push(change.recorded);
+        }
+    });
+    cache.record(object("a", 1).readable().unwrap()).unwrap();
+    feed.feed(Watched::Apply(object("a", 1)));
+    feed.feed(Watched::Apply(object("a", 2)));
+    assert_eq!(*recorded.lock().unwrap(), [true, false]);
 }
 
 #[tokio::test]

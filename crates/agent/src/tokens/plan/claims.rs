@@ -1,23 +1,10 @@
-//! What a token says of itself. Nothing here is trusted: the managed cluster's TokenReview decides.
+//! The claims of a token, as it says itself. They are not trusted: the managed cluster's TokenReview decides.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The claims of a ServiceAccount token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
-    /// `system:serviceaccount:<namespace>:<name>`.
-    pub subject: String,
-    /// When it was issued, by the API server's clock.
-    pub issued: Timestamp,
-    /// When it expires, by the API server's clock.
-    pub expires: Timestamp,
-    /// For whom it is.
-    pub audiences: Vec<String>,
-    /// The uid of the ServiceAccount.
-    pub uid: Option<String>,
-}
+use crate::tokens::model::Claims;
 
 #[derive(Deserialize)]
 struct Raw {
@@ -55,7 +42,7 @@ struct Account {
     uid: Option<String>,
 }
 
-/// Reads the claims; `None` if the text is no such token.
+/// Reads the claims; `None` if the text is no ServiceAccount token.
 pub fn read(token: &[u8]) -> Option<Claims> {
     let token = std::str::from_utf8(token).ok()?;
     let mut parts = token.split('.');

@@ -1,4 +1,4 @@
-//! The Secret on the hub: how it must look, and whether one that is there is ours.
+//! The Secret on the hub: how it must look, and whether an existing one is ours.
 
 use std::collections::BTreeMap;
 
@@ -13,30 +13,10 @@ use writ_api::authentication::{
 };
 use writ_controller::condition;
 
-use super::plan::Wish;
+use crate::tokens::model::{Address, Cluster, Wish};
 
 /// The type of the Secret.
 pub const TYPE: &str = "Opaque";
-
-/// What is known of the managed cluster and goes into every Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cluster<'a> {
-    /// The cluster's name on the hub.
-    pub name: &'a str,
-    /// The CA of its API server, in PEM.
-    pub ca: &'a [u8],
-    /// Where others reach its API server.
-    pub address: Option<&'a Address>,
-}
-
-/// How others reach the managed cluster's API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// The URL.
-    pub url: String,
-    /// The CA that it is used with, in PEM, if that is not the cluster's own: a load balancer may have another one.
-    pub ca: Option<Vec<u8>>,
-}
 
 /// The Secret of an account, around its token.
 pub fn wanted(
@@ -117,7 +97,7 @@ fn kubeconfig(wish: &Wish, cluster: &str, url: &str, ca: &str, token: &str) -> V
     .into_bytes()
 }
 
-/// Whether the Secret was made for this account: it says so, or the account's status does.
+/// Returns true if the Secret was made for this account: it says so, or the account's status does.
 pub fn is_ours(secret: &Secret, account: &ManagedServiceAccount) -> bool {
     let owned = secret.owner_references().iter().any(|owner| {
         owner.kind == "ManagedServiceAccount"
@@ -134,7 +114,7 @@ pub fn is_ours(secret: &Secret, account: &ManagedServiceAccount) -> bool {
     owned || labelled || reported
 }
 
-/// Whether the Secret can only be brought into shape by making it anew: its type or data cannot be changed.
+/// Returns true if the Secret can only be recreated, because its type or data is immutable.
 pub fn must_be_replaced(secret: &Secret) -> bool {
     secret.type_.as_deref().unwrap_or(TYPE) != TYPE || secret.immutable == Some(true)
 }

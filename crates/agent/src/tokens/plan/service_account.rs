@@ -1,4 +1,4 @@
-//! The ServiceAccount of an account: how it must look, and whether one that is there may be used.
+//! The ServiceAccount of an account: how it must look, and whether an existing one may be used.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use writ_api::authentication::{
     LABEL_MANAGED, ManagedServiceAccount, REASON_NOT_OURS, REASON_RESERVED,
 };
 
-use super::plan::{Refusal, Settings, Wish};
+use crate::tokens::model::{Existing, Refusal, Settings, Wish};
 
-/// Whether a ServiceAccount was made by this agent (or by another implementation of it). One that lost its marks while
-/// nobody looked is still the agent's by its owner.
+/// Returns true if a ServiceAccount was made by this agent, or by another implementation of it. A ServiceAccount that lost
+/// its label and annotations is still recognised by its owner.
 pub fn is_ours(account: &ServiceAccount, settings: &Settings) -> bool {
     let labelled = account
         .labels()
@@ -25,7 +25,7 @@ pub fn is_ours(account: &ServiceAccount, settings: &Settings) -> bool {
     }
 }
 
-/// Whether the agent's own account owns this one.
+/// Returns true if the agent's own ServiceAccount owns this one.
 fn owns(agent: &OwnerReference, account: &ServiceAccount) -> bool {
     account
         .owner_references()
@@ -52,19 +52,8 @@ pub fn wanted(account: &ManagedServiceAccount, settings: &Settings) -> ServiceAc
     }
 }
 
-/// What to do with a ServiceAccount that is there.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Existing {
-    /// It is as it should be, or somebody's that was adopted.
-    Use,
-    /// It is ours and was edited: this merge patch restores it.
-    Restore(Value),
-    /// It is ours, and was made for an account of that name from before: it goes, and with it every token of it.
-    Replace,
-}
-
-/// Whether the ServiceAccount that is there may be used. One that we made (`known`) stays ours, whatever was taken off
-/// it; one that something else installs ([`belongs_to_an_add_on`]) is never used, whatever it carries.
+/// Decides whether an existing ServiceAccount may be used. One that this agent made (`known`) stays ours, whatever was removed
+/// from it; one that an add-on installs ([`belongs_to_an_add_on`]) is never used, whatever it carries.
 pub fn existing(
     account: &ManagedServiceAccount,
     wish: &Wish,
@@ -127,8 +116,8 @@ pub fn existing(
     )
 }
 
-/// Whether a ServiceAccount of ours was made for an account of that name from before. One that does not say for which
-/// (an older agent made it, or it was edited) is this account's only if that has had a token already.
+/// Returns true if a ServiceAccount of ours was made for a former account of that name. Without the annotation (an older agent
+/// made it, or it was edited) it is this account's only if that has had a token already.
 fn is_of_before(found: &ServiceAccount, account: &ManagedServiceAccount) -> bool {
     match found.annotations().get(ANNOTATION_ACCOUNT) {
         Some(uid) => Some(uid) != account.metadata.uid.as_ref(),
@@ -139,15 +128,15 @@ fn is_of_before(found: &ServiceAccount, account: &ManagedServiceAccount) -> bool
     }
 }
 
-/// Whether an annotation has no place on a ServiceAccount of ours: it may give it an identity in a cloud. OpenShift notes
-/// its own on every ServiceAccount, and would write them again and again.
+/// Returns true if an annotation is to be removed from a ServiceAccount of ours: it may give it an identity in a cloud.
+/// OpenShift writes its own on every ServiceAccount, again and again, so these stay.
 fn is_foreign(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let of_the_platform = domain == "openshift.io" || domain.ends_with(".openshift.io");
     ![ANNOTATION_CLUSTER, ANNOTATION_ACCOUNT, ANNOTATION_FORMER].contains(&key) && !of_the_platform
 }
 
-/// Brings a ServiceAccount that we made back into its shape.
+/// The merge patch that restores a ServiceAccount of ours.
 fn restoration(found: &ServiceAccount, wanted: &ServiceAccount) -> Value {
     let foreign = found.annotations().keys().filter(|key| is_foreign(key));
     let mut annotations: BTreeMap<&str, Option<&str>> = foreign.map(|key| (key.as_str(), None)).collect();
@@ -168,7 +157,7 @@ fn restoration(found: &ServiceAccount, wanted: &ServiceAccount) -> Value {
     })
 }
 
-/// The name belongs to an add-on: what the account had under it is taken away.
+/// The name belongs to an add-on: what the account had under it is withdrawn.
 pub fn taken_by_an_add_on(name: &str, settings: &Settings) -> Refusal {
     let namespace = &settings.namespace;
     Refusal {
@@ -179,14 +168,14 @@ pub fn taken_by_an_add_on(name: &str, settings: &Settings) -> Refusal {
     }
 }
 
-/// Whether this agent made the ServiceAccount, though an add-on has it now: whoever installs an add-on takes over what
-/// has the name, and what we put on it stays.
+/// Returns true if this agent made the ServiceAccount, though an add-on has it now: installing an add-on takes over the
+/// existing object, and our annotations stay on it.
 pub fn was_ours(found: &ServiceAccount, settings: &Settings) -> bool {
     found.annotations().get(ANNOTATION_CLUSTER) == Some(&settings.cluster)
         && settings.owner.as_ref().is_none_or(|agent| owns(agent, found))
 }
 
-/// Whether something else installs this ServiceAccount.
+/// Returns true if an add-on installs this ServiceAccount.
 pub fn belongs_to_an_add_on(account: &ServiceAccount) -> bool {
     account
         .owner_references()

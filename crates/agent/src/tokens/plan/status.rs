@@ -1,4 +1,4 @@
-//! What an account's status says.
+//! The status of an account.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,38 +8,7 @@ use writ_api::authentication::{
 };
 use writ_controller::condition::{self, Wanted};
 
-use super::plan::Refusal;
-
-/// What is reported about an account.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// The token is in the Secret.
-    Good {
-        /// When it expires.
-        expires: Timestamp,
-        /// The digest of the Secret.
-        digest: String,
-        /// Set when the token is new.
-        refreshed: Option<Timestamp>,
-        /// Whether the API server itself accepts it, if audiences were asked for.
-        authenticates: Option<bool>,
-        /// Why the ServiceAccount of the agent's former namespace is still there.
-        left: Option<String>,
-        /// Why the Secret lacks keys that were asked for.
-        keys: Option<Refusal>,
-    },
-    /// The token has expired and is not renewed, as was asked for.
-    Expired,
-    /// Something is wrong with the account itself.
-    Refused(Refusal),
-    /// A request failed; the ServiceAccount is there or not.
-    Failed {
-        /// Whether the ServiceAccount is there.
-        present: bool,
-        /// What was tried, and the answer.
-        message: String,
-    },
-}
+use crate::tokens::model::Report;
 
 /// The status of an account after this report.
 pub fn status(
@@ -57,13 +26,13 @@ pub fn status(
             digest,
             refreshed,
             authenticates,
-            left,
+            previous,
             keys,
         } => {
             wanted.push(Wanted::new("SecretCreated", true, "SecretCreated", ""));
             wanted.push(Wanted::new("TokenReported", true, "TokenReported", ""));
             wanted.push(present);
-            match left {
+            match previous {
                 None => {
                     condition::remove(&mut status.conditions, "FormerServiceAccountGone");
                 }
@@ -101,7 +70,7 @@ pub fn status(
                     "the token will not authenticate to the cluster's API server: spec.audiences does not name its audience",
                 )),
             }
-            // A report that failed is made up for: another expiry is another token.
+            // An earlier report may have failed: another expiry means another token.
             let expires = Some(Time(*expires));
             let renewed = refreshed.is_some() || status.expiration_timestamp != expires;
             status.expiration_timestamp = expires;
@@ -149,13 +118,14 @@ pub fn status(
             }
         }
         Report::Failed {
-            present: there,
+            present: exists,
             message,
         } => {
-            if *there {
+            if *exists {
                 wanted.push(present);
             } else if status.not_own().is_none() {
-                // A look that failed does not take back whose it is: the hub would grant to others what the account gets.
+                // A failure does not take back that the ServiceAccount is foreign: the hub would grant the account's rights
+                // to it.
                 wanted.push(Wanted::new(
                     CONDITION_PRESENT,
                     false,
@@ -183,7 +153,7 @@ pub fn status(
     status
 }
 
-/// Times on the wire have whole seconds, and consumers notice a new token by this time: it must differ.
+/// Consumers notice a new token by this time, which has whole seconds: it must differ from the one before.
 fn distinct(now: Timestamp, before: Option<Timestamp>) -> Timestamp {
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     match before {

@@ -4,10 +4,8 @@ use serde_json::json;
 
 use super::{
     super::{
-        plan::{self, Facts},
-        previous_service_account::Former,
-        secret,
-        service_account::{self, Existing},
+        model::{Existing, Facts},
+        plan::{previous, secret, service_account, token as plan},
         state::State,
     },
     CLUSTER, account, at, settings, token,
@@ -30,7 +28,7 @@ fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
             namespace: "agents",
             now: at(100),
         };
-        Former::of(Some(&secret), &facts)
+        previous::of_secret(Some(&secret), &facts)
     };
     let of = |subject: &str| of_uid(subject, UID);
     assert_eq!(of("system:serviceaccount:agents:a"), None, "it is here");
@@ -55,7 +53,7 @@ fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
         let note = json!({"metadata": {"annotations": {"authentication.writ.dev/former":
             format!("{namespace}/{UID}/1000")}}});
         assert!(
-            Former::recorded(&super::service_account(&note)).is_empty(),
+            previous::recorded(&super::service_account(&note)).is_empty(),
             "{namespace}"
         );
     }
@@ -71,18 +69,18 @@ fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
     let noted = json!({"metadata": {"annotations": {"authentication.writ.dev/former":
         format!("{former},nonsense,x/y/z")}}});
     let found = super::service_account(&noted);
-    assert_eq!(Former::recorded(&found), std::slice::from_ref(&former));
+    assert_eq!(previous::recorded(&found), std::slice::from_ref(&former));
     // The note is no edit that has to be undone.
     assert_eq!(
         service_account::existing(&plain, &wish, &found, false, &settings()),
         Ok(Existing::Use)
     );
     let mut state = State::default();
-    state.recall(&super::service_account(&json!({})));
-    assert!(state.former.is_empty());
-    state.recall(&found);
-    assert_eq!(state.former, [former]);
-    state.left = Some("why".into());
-    state.recall(&super::service_account(&json!({})));
-    assert!(state.former.is_empty() && state.left.is_none());
+    state.recall_previous(&super::service_account(&json!({})));
+    assert!(state.previous.is_empty());
+    state.recall_previous(&found);
+    assert_eq!(state.previous, [former]);
+    state.previous_error = Some("why".into());
+    state.recall_previous(&super::service_account(&json!({})));
+    assert!(state.previous.is_empty() && state.previous_error.is_none());
 }

@@ -7,8 +7,8 @@ use writ_api::authentication::{ANNOTATION_ACCOUNT, LABEL_MANAGED, ManagedService
 
 use super::{
     super::{
-        plan::{self, Settings, Wish},
-        service_account::{self as own, Existing},
+        model::{Existing, Settings, Wish},
+        plan::{service_account as own, token as plan},
     },
     account, service_account, settings,
 };

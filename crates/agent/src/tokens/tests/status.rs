@@ -5,10 +5,8 @@ use writ_controller::condition;
 
 use super::{
     super::{
-        plan,
-        secret::{self, Address, Cluster},
-        service_account,
-        status::{self, Report},
+        model::{Address, Cluster, Report},
+        plan::{secret, service_account, status, token as plan},
     },
     CLUSTER, account, at, settings,
 };
@@ -21,7 +19,7 @@ fn every_refresh_shows_in_the_status() {
         digest: "d".into(),
         refreshed,
         authenticates: None,
-        left: None,
+        previous: None,
         keys: None,
     };
     let first = status::status(&account, &good(Some(at(50))), at(50));
@@ -34,7 +32,7 @@ fn every_refresh_shows_in_the_status() {
         digest: "d".into(),
         refreshed: None,
         authenticates: None,
-        left: Some("read the ServiceAccount before/a: forbidden".into()),
+        previous: Some("read the ServiceAccount before/a: forbidden".into()),
         keys: None,
     };
     let said = status::status(&account, &left, at(60)).conditions;
@@ -58,7 +56,7 @@ fn every_refresh_shows_in_the_status() {
         digest: "e".into(),
         refreshed: None,
         authenticates: None,
-        left: None,
+        previous: None,
         keys: None,
     };
     let made_up = status::status(&account, &next, at(900));

@@ -1,0 +1,4 @@
+//! Tests of the index, and of the watches.
+
+mod index;
+mod watches;
