@@ -24,9 +24,9 @@ use super::{
 };
 use crate::{
     Caches, Context,
-    options::{Authorizers, ExecutorGranularity, NilExecutor},
     work::{
         model::{Key, PlannedManifest, Verdict},
+        options::{Authorizers, ExecutorGranularity, NilExecutor},
         plan::rbac::{bound_role, is_role, rbac_id},
     },
 };
