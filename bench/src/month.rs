@@ -1,8 +1,8 @@
 //! A month in the life of many accounts, on embedded clusters and a clock that is moved: what the agents of all clusters
 //! do when each account's time comes, and whether any account is ever without a valid token.
 //!
-//! Nothing is watched here: the watches of a thousand agents would have to be renewed every few minutes of a month. What
-//! an agent does when it looks at an account, and in which order, is the agent's own code.
+//! Nothing is watched here: the watches of a thousand agents would have to be renewed every few minutes of a month. How an
+//! agent reconciles an account, and in which order, is the agent's own code.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -22,24 +22,12 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::PostParams,
-    client::Body,
-    core::DeserializeGuard,
-    runtime::{
-        reflector::{self, store::Writer},
-        watcher::Event,
-    },
-};
+use kube::{Api, Client, ResourceExt as _, api::PostParams, client::Body};
 use serde_json::json;
-use writ_agent::tokens::{
-    account::{State, Watched, Worker},
-    plan::Settings,
-};
+use writ_agent::tokens::{model::Settings, observe::Caches, reconcile::Reconciler, state::State};
 use writ_api::authentication::ManagedServiceAccount;
 use writ_apiserver::{Clock as Hand, Server};
-use writ_controller::{clock::Clock, schedule::Schedule};
+use writ_controller::{Next, Queue, clock::Clock};
 
 /// The namespace of every agent.
 const AGENTS: &str = "open-cluster-management-agent";
@@ -58,9 +46,9 @@ pub struct Month {
     pub accounts: usize,
     /// How many tokens were renewed.
     pub renewals: usize,
-    /// How many looks at accounts that took.
-    pub looks: usize,
-    /// Looks that failed because the hub was away.
+    /// How many reconciles that took.
+    pub reconciles: usize,
+    /// Reconciles that failed because the hub was away.
     pub failures: usize,
     /// The earliest and latest part of its life at which a token was renewed, outside of the outage.
     pub parts: (f64, f64),
@@ -78,11 +66,9 @@ pub struct Month {
 
 struct Agent {
     cluster: String,
-    worker: Worker,
-    accounts: Writer<Watched>,
-    service_accounts: Writer<ServiceAccount>,
+    reconciler: Reconciler,
     spoke: Client,
-    schedule: Schedule<String>,
+    queue: Queue<String>,
     states: HashMap<String, State>,
     expires: BTreeMap<String, Timestamp>,
     _server: Server,
@@ -193,28 +179,18 @@ impl World {
         let spoke = server.client();
         namespace(&self.hub, &cluster).await?;
         namespace(&spoke, AGENTS).await?;
-        let (known, accounts_writer) = reflector::store();
-        let (service_accounts, service_accounts_writer) = reflector::store();
         let settings = Settings {
             cluster: cluster.clone(),
             namespace: AGENTS.into(),
+            ca: Some(server.ca().to_owned()),
             ..Settings::default()
         };
-        let ca = Some(Arc::new(server.ca().as_bytes().to_vec()));
-        let mut agent = Agent {
-            worker: Worker::new(
-                (flaky, spoke.clone()),
-                settings,
-                self.clock,
-                known,
-                service_accounts,
-                ca,
-            ),
+        let caches = Arc::new(Caches::unwatched(&flaky, &spoke, &settings));
+        let agent = Agent {
+            reconciler: Reconciler::new((flaky, spoke.clone()), settings, self.clock, caches),
             cluster,
-            accounts: accounts_writer,
-            service_accounts: service_accounts_writer,
             spoke,
-            schedule: Schedule::default(),
+            queue: Queue::with_clock(self.clock),
             states: HashMap::new(),
             expires: BTreeMap::new(),
             _server: server,
@@ -226,9 +202,8 @@ impl World {
                 "metadata": { "name": format!("robot{n}") }, "spec": { "rotation": { "validity": "168h" } },
             }))?;
             let account = api.create(&PostParams::default(), &account).await?;
-            agent.schedule.now(&account.name_any(), self.clock.now());
-            let seen = Event::Apply(DeserializeGuard(Ok(account)));
-            agent.accounts.apply_watcher_event(&seen);
+            agent.queue.add(account.name_any());
+            agent.reconciler.caches.accounts.record(account)?;
         }
         Ok(agent)
     }
@@ -282,14 +257,10 @@ impl World {
 
     /// After the outage: what failed may work now, and the most urgent goes first.
     async fn back(&mut self, index: usize, due: &mut BTreeSet<(Timestamp, usize)>) -> Result<()> {
-        let now = self.clock.now();
         let agent = self.agents.get_mut(index).context("no such agent")?;
         let mut waiting: Vec<(Timestamp, String)> = Vec::new();
         for (name, expires) in &agent.expires {
-            if let Some(state) = agent.states.get_mut(name) {
-                state.hope();
-            }
-            agent.schedule.now(name, now);
+            agent.queue.add(name.clone());
             waiting.push((*expires, name.clone()));
         }
         waiting.sort();
@@ -307,17 +278,17 @@ impl World {
         Ok(())
     }
 
-    /// Looks at every account of one cluster whose time has come; returns them in the order of the first look.
+    /// Reconciles every account of one cluster whose time has come; returns them in that order.
     async fn serve(&mut self, index: usize, due: &mut BTreeSet<(Timestamp, usize)>) -> Result<Vec<String>> {
         let mut order = Vec::new();
         let agent = self.agents.get_mut(index).context("no such agent")?;
-        while let Some(name) = agent.schedule.take(self.clock.now()) {
+        while let Some(name) = agent.queue.take() {
             let mut state = agent.states.remove(&name).unwrap_or_default();
-            let next = agent.worker.look(&name, &mut state).await;
+            let next = agent.reconciler.reconcile(&name, &mut state).await;
             let now = self.clock.now();
-            self.month.looks += 1;
+            self.month.reconciles += 1;
             let before = agent.expires.get(&name).copied();
-            if let Some(expires) = next.expires.filter(|expires| Some(*expires) != before) {
+            if let Some(expires) = state.expires().filter(|expires| Some(*expires) != before) {
                 renewed(
                     &mut self.month,
                     &mut self.first_round,
@@ -334,17 +305,18 @@ impl World {
                 // What the watches would show.
                 agent.refresh(&self.hub, &name).await?;
             }
-            let expires = agent.expires.get(&name).context("no token after a look")?;
+            let expires = agent.expires.get(&name).context("no token after a reconcile")?;
             ensure!(
                 *expires > now,
                 "{}/{name} has no valid token at {now}",
                 agent.cluster
             );
-            agent.schedule.done(&name, next.due, next.expires, now);
+            agent.queue.set_urgency(&name, state.expires());
+            agent.queue.finish(name.clone(), next.unwrap_or(Next::Retry));
             agent.states.insert(name.clone(), state);
             order.push(name);
         }
-        due.extend(agent.schedule.next_due().map(|at| (at, index)));
+        due.extend(agent.queue.next_appointment().map(|at| (at, index)));
         Ok(order)
     }
 
@@ -378,11 +350,10 @@ impl Agent {
     async fn refresh(&mut self, hub: &Client, name: &str) -> Result<()> {
         let accounts: Api<ManagedServiceAccount> = Api::namespaced(hub.clone(), &self.cluster);
         let account = accounts.get(name).await?;
-        self.accounts
-            .apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(account))));
+        self.reconciler.caches.accounts.record(account)?;
         let service_accounts: Api<ServiceAccount> = Api::namespaced(self.spoke.clone(), AGENTS);
         let account = service_accounts.get(name).await?;
-        self.service_accounts.apply_watcher_event(&Event::Apply(account));
+        self.reconciler.caches.service_accounts.record(account)?;
         Ok(())
     }
 }

@@ -41,9 +41,9 @@ async fn a_month(clusters: usize) -> Result<()> {
         month.renewals,
         ratio(month.renewals, month.accounts)
     );
-    println!("| looks at accounts | {} | |", month.looks);
+    println!("| reconciles | {} | |", month.reconciles);
     println!(
-        "| looks that failed during the outage of a day | {} | |",
+        "| reconciles that failed during the outage of a day | {} | |",
         month.failures
     );
     println!(

@@ -8,14 +8,15 @@
 //! from one set to another, both bound, whose status then tells their new count. The baseline is the same scheduler that
 //! has forgotten everything and looks at the whole fleet.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
-use kube::runtime::watcher::Event as Watched;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement};
-use writ_hub::placement::{Event, Scheduler, Wanted};
+use writ_controller::Name;
+use writ_hub::placement::{model::Planned, scheduler::Scheduler};
 
 /// CPU that a label change of one cluster may cost.
 const LIMIT: Duration = Duration::from_millis(100);
@@ -60,11 +61,11 @@ fn main() -> Result<()> {
                 )],
             )?;
             let before = cpu()?;
-            scheduler.take(Event::Cluster(Watched::Apply(changed)));
+            take_cluster(&mut scheduler, changed);
             chosen = schedule(&mut scheduler);
             if key == "unit" {
                 for unit in UNITS {
-                    scheduler.take(Event::Set(Watched::Apply(set_of_unit(unit, round)?)));
+                    take_set(&mut scheduler, set_of_unit(unit, round)?);
                 }
                 chosen += schedule(&mut scheduler);
             }
@@ -93,13 +94,21 @@ fn schedule(scheduler: &mut Scheduler) -> usize {
     let now = Timestamp::now();
     let mut decisions = 0;
     for key in scheduler.take_dirty() {
-        decisions += match scheduler.schedule(&key, now) {
-            Some((Wanted::Scheduled(outcome, _), _)) => outcome.selected,
-            Some((Wanted::Changed { objects, .. }, _)) => objects.iter().map(|o| o.clusters.len()).sum(),
-            _ => 0,
+        decisions += match scheduler.schedule(&key, now).map(|schedule| schedule.planned) {
+            Some(Planned::Scheduled(outcome, _)) => outcome.selected,
+            Some(Planned::Changed { objects, .. }) => objects.iter().map(|o| o.clusters.len()).sum(),
+            Some(Planned::Misconfigured(_)) | None => 0,
         };
     }
     decisions
+}
+
+fn take_cluster(scheduler: &mut Scheduler, cluster: ManagedCluster) {
+    scheduler.take_cluster(&cluster.name_any(), Some(&Arc::new(cluster)));
+}
+
+fn take_set(scheduler: &mut Scheduler, set: ManagedClusterSet) {
+    scheduler.take_set(&set.name_any(), Some(&Arc::new(set)));
 }
 
 fn fill(scheduler: &mut Scheduler, clusters: usize, placements: usize) -> Result<()> {
@@ -107,22 +116,23 @@ fn fill(scheduler: &mut Scheduler, clusters: usize, placements: usize) -> Result
         "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSet", "metadata": {"name": "global"},
         "spec": {"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}}},
     }))?;
-    scheduler.take(Event::Set(Watched::Apply(set)));
+    take_set(scheduler, set);
     for unit in UNITS {
-        scheduler.take(Event::Set(Watched::Apply(set_of_unit(unit, 0)?)));
+        take_set(scheduler, set_of_unit(unit, 0)?);
     }
     for set in ["global"].into_iter().chain(UNITS) {
         let binding: ManagedClusterSetBinding = serde_json::from_value(json!({
             "apiVersion": "cluster.open-cluster-management.io/v1beta2", "kind": "ManagedClusterSetBinding",
             "metadata": {"name": set, "namespace": "team"}, "spec": {"clusterSet": set},
         }))?;
-        scheduler.take(Event::Binding(Watched::Apply(binding)));
+        scheduler.take_binding(&Name::of(&binding), Some(&Arc::new(binding)));
     }
     for number in 0..clusters {
-        scheduler.take(Event::Cluster(Watched::Apply(cluster(number, &[])?)));
+        take_cluster(scheduler, cluster(number, &[])?);
     }
     for number in 0..placements {
-        scheduler.take(Event::Placement(Watched::Apply(placement(number)?)));
+        let placement = placement(number)?;
+        scheduler.take_placement(&Name::of(&placement), Some(&Arc::new(placement)));
     }
     Ok(())
 }

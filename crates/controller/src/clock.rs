@@ -21,8 +21,8 @@ pub enum Clock {
         /// When it began.
         origin: Instant,
     },
-    /// Shows these seconds since 1970, until somebody writes others: for simulations that decide themselves what happens
-    /// next, without a runtime whose clock is paused.
+    /// Shows these seconds since 1970 and moves only when they are written: for simulations that decide what happens next,
+    /// without a runtime whose clock is paused.
     Hand(&'static AtomicI64),
 }
 

@@ -26,7 +26,7 @@ pub enum Status {
     True,
     /// It does not hold.
     False,
-    /// Nobody can tell.
+    /// It is not known whether it holds.
     Unknown,
 }
 

@@ -75,8 +75,8 @@ impl Events {
         }
     }
 
-    /// Says why something could not be done for an object; it is tried again. That somebody else wrote first is
-    /// nothing to tell, and a server that does not answer cannot be told.
+    /// Says why something could not be done for an object; it is tried again. A conflict is no news for people, and an event
+    /// needs a server that answers.
     pub async fn failed(&self, about: &ObjectReference, error: &Error) {
         if !matches!(error.reason(), "Conflict" | "Unreachable") {
             self.publish(about, EventType::Warning, error.reason(), error.to_string())

@@ -3,7 +3,6 @@
 pub mod backoff;
 pub mod cache;
 pub mod clock;
-pub mod compressed;
 pub mod condition;
 pub mod controller;
 pub mod drift;
@@ -21,12 +20,10 @@ pub mod redact;
 pub mod renewal;
 pub mod rest_mapper;
 pub mod schedule;
-pub mod tolerant;
-pub mod watch;
 pub mod watching;
 pub mod write;
 
-pub use cache::{Cache, Watch};
+pub use cache::{Cache, Watch, compressed, tolerant, watch};
 pub use controller::Controller;
 pub use drift::DriftBackoff;
 pub use error::Error;

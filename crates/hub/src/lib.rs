@@ -17,7 +17,6 @@ pub mod placement;
 pub mod registration;
 pub mod replica_set;
 mod selector;
-mod upsert;
 pub mod work_ttl;
 
 use std::{sync::Arc, time::Duration};

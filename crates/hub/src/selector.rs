@@ -1,12 +1,12 @@
-//! Selectors that people write: whether they can be understood, told in the same words everywhere.
+//! Validation of selectors, with the same messages everywhere.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::Selector;
 
 use crate::names::is_subdomain;
 
-/// Reads a selector; `Err` says what no API server would accept in it. Such a selector would match nothing, or fail
-/// whoever else reads it.
+/// Reads a selector; `Err` says what no API server would accept in it. Such a selector would match nothing, or fail in
+/// another reader.
 pub fn compile(selector: &LabelSelector) -> Result<Selector, String> {
     for (key, value) in selector.match_labels.iter().flatten() {
         check(key, [value])?;

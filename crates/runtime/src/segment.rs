@@ -6,7 +6,7 @@ pub fn check(field: &str, text: &str) -> Result<(), String> {
     if is_plain(text) {
         return Ok(());
     }
-    // A name of any length is told by its beginning.
+    // The beginning is enough to recognise a long name.
     let start: String = text.chars().take(64).collect();
     Err(format!(
         "{field} {start:?} cannot be part of a URL: it must not be empty, \".\" or \"..\", and not hold {}, spaces or \

@@ -32,6 +32,11 @@ impl Token<'_> {
         self.kind == Kind::Punctuation(character)
     }
 
+    /// Whether this is that word.
+    pub fn is_word(&self, word: &str) -> bool {
+        self.kind == Kind::Word && self.text == word
+    }
+
     /// The line it ends on.
     pub fn last_line(&self) -> usize {
         self.line + self.text.matches('\n').count()

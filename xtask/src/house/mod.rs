@@ -7,6 +7,7 @@ mod imports;
 mod lexer;
 mod manifests;
 mod map;
+mod places;
 mod prose;
 mod syntax;
 mod tree;
@@ -76,6 +77,9 @@ pub fn check() -> Result<()> {
     let mut findings = house.findings(&root)?;
     let page = fs::read_to_string(root.join(map::PAGE)).with_context(|| format!("read {}", map::PAGE))?;
     findings.extend(map::check(&page, &house.map())?);
+    findings.extend(places::check(&page, |path| {
+        fs::read_to_string(root.join(path)).ok()
+    }));
     for finding in &findings {
         println!("{finding}");
     }
@@ -149,6 +153,10 @@ impl House {
         findings.extend(manifests::check_shipped(root)?);
         let mut limits = Limits::new(&self.exceptions);
         for (folder, sources) in &self.crates {
+            let missing = sources.missing.iter().map(|file| file.display().to_string());
+            findings.extend(
+                missing.map(|file| Finding::new(file, "a module is declared, and its file is missing")),
+            );
             for (file, source) in &sources.files {
                 let path = file.display().to_string();
                 limits.check(&path, "lines", LINES, source.lines, "lines");

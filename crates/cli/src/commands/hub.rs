@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use writ_hub::admission::{ExecutorAuthorization, NilExecutor};
 use writ_hub::options::{
     AccountOptions, AdmissionOptions, AgentRights, Guards, KeyGrants, RegistrationDriver,
 };
+use writ_hub::options::{ExecutorAuthorization, NilExecutor};
 use writ_process::{
     client,
     webhook::{self, Source, Target},

@@ -6,7 +6,7 @@ mod webhook;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use writ_hub::admission::managed_cluster::{is_namespace_name, reserved};
+use writ_hub::names::{is_namespace_name, reserved};
 
 pub use join::JoinFlags;
 pub use webhook::WebhookFlags;

@@ -6,11 +6,11 @@ use kube::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 
-use super::index_key;
-use crate::{
-    Error,
+use super::{
     compressed::{compress, decompress},
+    index_key,
 };
+use crate::Error;
 
 /// One object.
 pub struct Slot<V> {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, client::Body, runtime::watcher::Event as Watched};
 use serde_json::{Value, json};
 
-use super::{watch::Feed, *};
+use super::{feed::Feed, *};
 use crate::tolerant::Tolerant;
 
 fn client() -> Client {

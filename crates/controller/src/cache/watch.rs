@@ -1,234 +1,85 @@
-//! What is watched, and what of it is kept.
+//! A watch that goes on until shutdown: failures are retried with growing pauses and logged once a minute at most.
 
-use std::{collections::BTreeSet, fmt::Debug, time::Duration};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use kube::{
     Api, Resource,
-    runtime::watcher::{self, Event},
+    runtime::{
+        WatchStreamExt as _,
+        wait::{Condition, await_condition},
+        watcher::{self, Event, watcher},
+    },
 };
-use serde::{Serialize, de::DeserializeOwned};
-use tokio_util::sync::CancellationToken;
+use serde::de::DeserializeOwned;
 
-use super::{
-    Cache, IndexOf, Source,
-    slot::{Codec, Seen},
-};
-use crate::{Name, backoff::Backoff, tolerant::Tolerant, watch::events};
+use crate::backoff::Backoff;
 
-/// A page of a compressed cache: as few objects as possible are held whole at a time.
-const SMALL_PAGE: u32 = 100;
-/// The pauses before a list that follows an interruption.
-const FIRST_RELIST: Duration = Duration::from_millis(200);
-const LAST_RELIST: Duration = Duration::from_secs(30);
+/// How often a watch that stays broken is logged.
+const LOGGED_EVERY: Duration = Duration::from_mins(1);
 
-/// A watch that is to be started.
-#[must_use = "nothing is watched before it is started"]
-pub struct Watch<K, V = K> {
-    api: Api<Tolerant<K>>,
-    what: String,
+/// The events of a watch; `None` says that it was interrupted, and that changes may be seen late. `what` names it in the
+/// log, in the plural: `ManagedClusters`.
+pub fn events<K>(
+    api: Api<K>,
     config: watcher::Config,
-    keep: Box<dyn Fn(K) -> V + Send>,
-    keeps_managed_fields: bool,
-    relists: bool,
-    codec: Codec<V>,
-    index_of: Option<IndexOf<V>>,
-}
-
-impl<K> Watch<K>
+    what: impl Into<String>,
+) -> impl Stream<Item = Option<Event<K>>> + Send
 where
-    K: Resource + Clone + Debug + DeserializeOwned + Default + Send + 'static,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// A watch of everything that `api` reaches.
-    pub fn new(api: Api<Tolerant<K>>) -> Self
-    where
-        K::DynamicType: Default,
-    {
-        let what = K::kind(&K::DynamicType::default()).into_owned() + "s";
-        Self::named(api, what)
-    }
-
-    /// The same for a kind that is known at run time only; `what` names it in the plural.
-    pub fn named(api: Api<Tolerant<K>>, what: impl Into<String>) -> Self {
-        Self {
-            api,
-            what: what.into(),
-            config: watcher::Config::default(),
-            keep: Box::new(|object| object),
-            keeps_managed_fields: false,
-            relists: false,
-            codec: Codec::Whole,
-            index_of: None,
-        }
-    }
-
-    /// Keeps what `keep` makes of each object.
-    pub fn keep<V>(self, keep: impl Fn(K) -> V + Send + 'static) -> Watch<K, V> {
-        Watch {
-            api: self.api,
-            what: self.what,
-            config: self.config,
-            keep: Box::new(keep),
-            keeps_managed_fields: self.keeps_managed_fields,
-            relists: self.relists,
-            codec: Codec::Whole,
-            index_of: None,
-        }
-    }
+    let mut outage = Outage {
+        what: what.into(),
+        logged: None,
+    };
+    watcher(api, config)
+        .default_backoff()
+        .map(move |event| outage.log(event))
 }
 
-impl<K, V> Watch<K, V>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Default + Send + 'static,
-    V: Send + Sync + 'static,
-{
-    /// Only objects with these labels.
-    pub fn labels(mut self, selector: &str) -> Self {
-        self.config = self.config.labels(selector);
-        self
-    }
-
-    /// Only objects with these fields.
-    pub fn fields(mut self, selector: &str) -> Self {
-        self.config = self.config.fields(selector);
-        self
-    }
-
-    /// Shows who wrote what to `keep`; otherwise managed fields are dropped first.
-    pub fn with_managed_fields(mut self) -> Self {
-        self.keeps_managed_fields = true;
-        self
-    }
-
-    /// Lists everything again after each interruption, for those who must know when the cache is complete again: where a
-    /// watch merely goes on, no event tells that.
-    pub fn relist_after_outage(mut self) -> Self {
-        self.relists = true;
-        self
-    }
-
-    /// Compresses what is kept: for kinds with many objects that are seldom read.
-    pub fn compressed(mut self) -> Self
-    where
-        V: Serialize + DeserializeOwned,
-    {
-        self.codec = Codec::compressed();
-        self.config = self.config.page_size(SMALL_PAGE);
-        self
-    }
-
-    /// Finds objects by these entries; see [`super::index_key`].
-    pub fn index(mut self, entries: impl Fn(&V) -> Vec<u64> + Send + Sync + 'static) -> Self {
-        self.index_of = Some(Box::new(entries));
-        self
-    }
-
-    /// Starts the watch; it ends at shutdown.
-    pub fn start(self, shutdown: &CancellationToken) -> Cache<V> {
-        let (api, config, relists) = (self.api.clone(), self.config.clone(), self.relists);
-        let (cache, feed) = self.open();
-        let run = feed.run(api, config, relists);
-        let shutdown = shutdown.clone();
-        tokio::spawn(async move { shutdown.run_until_cancelled(run).await });
-        cache
-    }
-
-    /// A cache that no watch fills, for simulations that record what a watch would show.
-    pub fn without_watch(self) -> Cache<V> {
-        self.open().0
-    }
-
-    /// The cache, and what brings events into it.
-    pub(super) fn open(self) -> (Cache<V>, Feed<K, V>) {
-        let cache = Cache::new(self.what, self.codec, self.index_of);
-        let feed = Feed {
-            cache: cache.clone(),
-            keep: self.keep,
-            keeps_managed_fields: self.keeps_managed_fields,
-            listed: BTreeSet::new(),
-        };
-        (cache, feed)
-    }
+/// The log of one watch.
+struct Outage {
+    what: String,
+    /// When the present outage was last logged.
+    logged: Option<Instant>,
 }
 
-/// Brings what a watch shows into its cache.
-pub(super) struct Feed<K, V> {
-    cache: Cache<V>,
-    keep: Box<dyn Fn(K) -> V + Send>,
-    keeps_managed_fields: bool,
-    /// What the list that is under way has shown.
-    listed: BTreeSet<Name>,
-}
-
-impl<K, V> Feed<K, V>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Default + Send + 'static,
-    V: Send + Sync + 'static,
-{
-    async fn run(mut self, api: Api<Tolerant<K>>, config: watcher::Config, relists: bool) {
-        let mut pauses = Backoff::new(FIRST_RELIST, LAST_RELIST);
-        loop {
-            let mut events =
-                std::pin::pin!(events(api.clone(), config.clone(), self.cache.what().to_owned()));
-            while let Some(event) = events.next().await {
-                let Some(event) = event else {
-                    self.cache.interrupted();
-                    if relists {
-                        break;
-                    }
-                    continue;
-                };
-                if let Event::InitDone = event {
-                    pauses.reset();
-                }
-                self.feed(event);
-                if !relists {
-                    self.cache.resumed();
-                }
-            }
-            tokio::time::sleep(pauses.next_delay()).await;
-        }
-    }
-
-    pub(super) fn feed(&mut self, event: Event<Tolerant<K>>) {
+impl Outage {
+    fn log<K>(&mut self, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
+        let what = &self.what;
         match event {
-            Event::Init => self.listed.clear(),
-            Event::InitApply(object) => {
-                self.listed.insert(Name::of(&object));
-                self.take(object, Source::List);
-            }
-            Event::InitDone => {
-                let listed = std::mem::take(&mut self.listed);
-                for name in self.cache.names() {
-                    if !listed.contains(&name) {
-                        self.cache.remove(&name, None, true);
-                    }
+            // A list begins again before it is known to succeed.
+            Ok(Event::Init) => {}
+            Ok(_) => {
+                if self.logged.take().is_some() {
+                    tracing::info!("the watch of {what} works again");
                 }
-                self.cache.listed();
             }
-            Event::Apply(object) => self.take(object, Source::Event),
-            Event::Delete(object) => {
-                self.cache
-                    .remove(&Name::of(&object), Some(&Seen::of(&object)), false);
+            Err(error) => {
+                if self.logged.is_none_or(|logged| logged.elapsed() >= LOGGED_EVERY) {
+                    self.logged = Some(Instant::now());
+                    tracing::warn!(%error, "the watch of {what} is interrupted, trying again");
+                } else {
+                    tracing::debug!(%error, "the watch of {what} is still interrupted");
+                }
+                return None;
             }
         }
+        event.ok()
     }
+}
 
-    fn take(&self, mut object: Tolerant<K>, source: Source) {
-        let (name, seen) = (Name::of(&object), Seen::of(&object));
-        if !self.keeps_managed_fields {
-            object.meta_mut().managed_fields = None;
-        }
-        let (object, problem) = object.into_parts();
-        let taken = self.cache.take(
-            name.clone(),
-            seen,
-            (self.keep)(object),
-            problem.as_deref(),
-            source,
-        );
-        if let Err(error) = taken {
-            tracing::error!(%name, %error, "one of the {} cannot be kept", self.cache.what());
-        }
+/// Waits until a watch of this one object shows it as `wanted`, and then for the next of the growing pauses, as a right
+/// counts only some moments after it was granted. Without the right to watch there is only the pause.
+pub async fn until<K>(api: &Api<K>, name: &str, wanted: impl Condition<K>, pauses: &mut Backoff)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    if let Err(error) = await_condition(api.clone(), name, wanted).await {
+        tracing::debug!(%name, %error, "cannot watch the object, pausing instead");
     }
+    tokio::time::sleep(pauses.next_delay()).await;
 }

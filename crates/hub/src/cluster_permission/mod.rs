@@ -1,16 +1,18 @@
 //! ClusterPermission: RBAC for managed clusters, written on the hub.
 //!
-//! * One ManifestWork per permission in the namespace of the cluster, named and owned as upstream does; more
-//!   of them only when one would be too large. A work that somebody edits or deletes is restored at once.
-//! * Each entry of a spec is built on its own. One that cannot be built is a condition and is revoked; the rest
-//!   is delivered.
-//! * A ManagedServiceAccount becomes the ServiceAccount that its agent keeps. When it goes, so does its grant.
-//! * An object that two permissions of a cluster name is the older one's; the other shares it or reports the conflict.
-//! * A namespace selector is expanded by the agent, where the namespaces are, if the agent says that it can.
+//! * One ManifestWork per permission in the namespace of the cluster, named and owned as by OCM; more of them only where one
+//!   would be too large. A work that is edited or deleted is restored at once.
+//! * Each entry of a spec is built on its own. An entry that cannot be built is a condition, and what it granted is revoked;
+//!   the rest is delivered.
+//! * A ManagedServiceAccount becomes the ServiceAccount that its agent keeps. When the account goes, so does its grant.
+//! * An object that two permissions of a cluster name belongs to the older one; the other shares it or reports the conflict.
+//! * A namespace selector is evaluated by the agent, where the namespaces are, if the agent reports that it can.
 //! * Nothing is called applied or revoked before the agent has said so of exactly this content.
 //!
-//! [`validate`] says what can never work, [`build`] makes objects of entries, [`split`] puts them into works,
-//! [`plan`] joins these, [`status`] folds the agent's reports, [`controller`] watches and writes differences.
+//! Caches -> [`observe`] -> [`spec`] and [`plan`] -> [`apply`] -> the agent, whose [`reports`] -> [`status`].
+//!
+//! [`dependents`] says which permissions a change concerns; [`former_works`] deletes the works of permissions that are gone.
+//! The invariants of a plan are in `docs/design/permission-plan.md`.
 
 mod apply;
 mod controller;

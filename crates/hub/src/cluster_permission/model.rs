@@ -103,6 +103,7 @@ pub enum SelectedBy {
 
 impl SelectedBy {
     /// The other mode.
+    #[must_use]
     pub fn other(self) -> Self {
         match self {
             Self::Agent => Self::Hub,

@@ -235,9 +235,8 @@ pub fn selected_by(mode: NamespaceSelector, cluster: Option<&ManagedCluster>) ->
     };
     match mode {
         NamespaceSelector::Agent => SelectedBy::Agent,
-        NamespaceSelector::Hub => SelectedBy::Hub,
         NamespaceSelector::Auto if agent_selects() => SelectedBy::Agent,
-        NamespaceSelector::Auto => SelectedBy::Hub,
+        NamespaceSelector::Auto | NamespaceSelector::Hub => SelectedBy::Hub,
     }
 }
 

@@ -1,15 +1,15 @@
-//! An index of sets and clusters that costs a change only what it touches.
+//! Which clusters are members of which set, kept up to date at the cost of what a change touches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::membership::{Labels, Membership, Selection, SetView};
 
-/// All sets and clusters, with who is in what kept up to date.
+/// All sets and clusters with their memberships.
 #[derive(Debug, Default)]
 pub struct MembershipIndex {
     sets: BTreeMap<String, SetEntry>,
     clusters: BTreeMap<String, ClusterEntry>,
-    /// The sets whose members one label does not tell; every cluster is held against each of them.
+    /// The sets that do not select by one label; every cluster is compared with each of them.
     by_selector: BTreeSet<String>,
 }
 
@@ -28,7 +28,7 @@ struct ClusterEntry {
 }
 
 impl MembershipIndex {
-    /// Adds or replaces a cluster; returns the sets that gained, lost or re-judged it.
+    /// Adds or replaces a cluster; returns the sets whose membership of it changed.
     pub fn upsert_cluster(&mut self, name: &str, labels: &Labels, joined: Option<&str>) -> BTreeSet<String> {
         if let Some(known) = self.clusters.get(name)
             && known.labels == *labels
@@ -36,7 +36,7 @@ impl MembershipIndex {
         {
             return BTreeSet::new();
         }
-        let sets = self.judge(labels, joined);
+        let sets = self.memberships(labels, joined);
         let entry = ClusterEntry {
             labels: labels.clone(),
             joined: joined.map(str::to_owned),
@@ -50,13 +50,13 @@ impl MembershipIndex {
         self.move_cluster(name, &before, &sets)
     }
 
-    /// Forgets a cluster; returns the sets that lost it.
+    /// Removes a cluster; returns the sets that lost it.
     pub fn remove_cluster(&mut self, name: &str) -> BTreeSet<String> {
         let before = self.clusters.remove(name).map(|e| e.sets).unwrap_or_default();
         self.move_cluster(name, &before, &BTreeMap::new())
     }
 
-    /// Adds or replaces a set; returns the clusters that it gained, lost or re-judged.
+    /// Adds or replaces a set; returns the clusters whose membership changed.
     pub fn upsert_set(&mut self, view: SetView) -> BTreeSet<String> {
         if self.sets.get(&view.name).is_some_and(|known| known.view == view) {
             return BTreeSet::new();
@@ -88,7 +88,7 @@ impl MembershipIndex {
         changed
     }
 
-    /// Forgets a set; returns the clusters that were in it.
+    /// Removes a set; returns the clusters that it selected.
     pub fn remove_set(&mut self, name: &str) -> BTreeSet<String> {
         self.by_selector.remove(name);
         let Some(entry) = self.sets.remove(name) else {
@@ -108,17 +108,12 @@ impl MembershipIndex {
         self.sets.get(name).map(|entry| &entry.view)
     }
 
-    /// The names of all sets.
-    pub fn set_names(&self) -> impl Iterator<Item = &str> {
-        self.sets.keys().map(String::as_str)
-    }
-
     /// The members of a set, in order.
     pub fn members(&self, set: &str) -> Option<&BTreeSet<String>> {
         self.sets.get(set).map(|entry| &entry.members)
     }
 
-    /// The clusters that carry the label of a set without having joined it.
+    /// The clusters that carry the label of a set and are not confirmed in it.
     pub fn unconfirmed(&self, set: &str) -> Option<&BTreeSet<String>> {
         self.sets.get(set).map(|entry| &entry.unconfirmed)
     }
@@ -133,7 +128,7 @@ impl MembershipIndex {
             .map(|(set, _)| set.as_str())
     }
 
-    /// The keys that some set makes exclusive.
+    /// The exclusive keys of all sets.
     pub fn keys(&self) -> BTreeSet<&str> {
         self.sets
             .values()
@@ -144,8 +139,21 @@ impl MembershipIndex {
             .collect()
     }
 
-    fn judge(&self, labels: &Labels, joined: Option<&str>) -> BTreeMap<String, Membership> {
-        // The value of a label is the name of the set, so that no key has to be searched for.
+    /// The names of all clusters.
+    pub fn cluster_names(&self) -> impl Iterator<Item = &String> {
+        self.clusters.keys()
+    }
+
+    /// The clusters with a label of this value, under any key.
+    pub fn clusters_with_label_value<'a>(&'a self, value: &'a str) -> impl Iterator<Item = &'a String> {
+        let clusters = self.clusters.iter();
+        clusters
+            .filter(move |(_, entry)| entry.labels.values().any(|known| known == value))
+            .map(|(name, _)| name)
+    }
+
+    fn memberships(&self, labels: &Labels, joined: Option<&str>) -> BTreeMap<String, Membership> {
+        // The value of the label is the name of the set, so no key has to be searched for.
         let by_label = labels.values().filter_map(|value| {
             let entry = self.sets.get(value)?;
             matches!(entry.view.selection, Selection::Label { .. }).then_some(entry)

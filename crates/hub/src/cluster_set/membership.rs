@@ -20,6 +20,9 @@ use crate::selector;
 pub const CONFIRMED_ANNOTATION: &str = "writ.dev/members-confirmed";
 /// On a cluster, kept by admission: the sets whose label was set by a user with the right to, as `key=uid of the set`.
 pub const JOINED_ANNOTATION: &str = "writ.dev/joined-sets";
+/// On a cluster, kept by this controller: the labels reported to name no set that the cluster is a member of, as
+/// `key=value`. Once the last set of a key is deleted, nothing else tells that the key was one.
+pub const REPORTED_LABELS_ANNOTATION: &str = "writ.dev/reported-set-labels";
 /// On a set, with value `true`: when the set is deleted, the hub removes its label from the clusters.
 pub const REMOVE_LABELS_ANNOTATION: &str = "writ.dev/remove-labels-on-delete";
 
@@ -28,10 +31,14 @@ pub const REMOVE_LABELS_FINALIZER: &str = "writ.dev/remove-labels";
 
 /// Whether the hub removes the label of this set from the clusters when the set is deleted, or has begun to.
 pub fn removes_labels(set: &ManagedClusterSet) -> bool {
+    asks_to_remove_labels(set) || set.finalizers().iter().any(|f| f == REMOVE_LABELS_FINALIZER)
+}
+
+/// Whether the set has [`REMOVE_LABELS_ANNOTATION`].
+pub fn asks_to_remove_labels(set: &ManagedClusterSet) -> bool {
     set.annotations()
         .get(REMOVE_LABELS_ANNOTATION)
-        .is_some_and(|v| v == "true")
-        || set.finalizers().iter().any(|f| f == REMOVE_LABELS_FINALIZER)
+        .is_some_and(|value| value == "true")
 }
 
 /// Labels of an object.
@@ -142,7 +149,7 @@ impl SetView {
         match (&self.only_joined, &self.selection) {
             (Some(uid), Selection::Label { key, .. }) => {
                 let stamped = joined
-                    .map(parse_joined)
+                    .map(parse_pairs)
                     .is_some_and(|joined| joined.get(key) == Some(uid) && !uid.is_empty());
                 if stamped {
                     Membership::Member
@@ -160,17 +167,21 @@ pub fn is_guarded(key: &str, guard_default_key: bool) -> bool {
     key != CLUSTER_SET_LABEL || guard_default_key
 }
 
-/// Reads [`JOINED_ANNOTATION`]: label key to uid of the set. Unreadable entries count as absent.
-pub fn parse_joined(text: &str) -> BTreeMap<String, String> {
+/// Reads [`JOINED_ANNOTATION`] (label key to uid of the set) and [`REPORTED_LABELS_ANNOTATION`] (label key to value).
+/// Unreadable entries count as absent.
+pub fn parse_pairs(text: &str) -> BTreeMap<String, String> {
     text.split(',')
         .filter_map(|pair| pair.split_once('='))
-        .map(|(key, uid)| (key.to_owned(), uid.to_owned()))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect()
 }
 
-/// Writes [`JOINED_ANNOTATION`].
-pub fn format_joined(joined: &BTreeMap<String, String>) -> String {
-    let pairs: Vec<_> = joined.iter().map(|(key, uid)| format!("{key}={uid}")).collect();
+/// Writes [`JOINED_ANNOTATION`] and [`REPORTED_LABELS_ANNOTATION`].
+pub fn format_pairs(pairs: &BTreeMap<String, String>) -> String {
+    let pairs: Vec<_> = pairs
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     pairs.join(",")
 }
 

@@ -1,4 +1,4 @@
-//! Pure: what the status of sets, clusters and bindings should be, and which roles and sets there should be.
+//! Pure: the status of sets, clusters and bindings, the roles of a set, and the sets that always exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,32 +23,28 @@ use crate::names::is_subdomain;
 
 use super::{
     index::MembershipIndex,
-    membership::{CONFIRMED_ANNOTATION, Labels, Selection},
+    membership::{CONFIRMED_ANNOTATION, Selection},
+    model::{CONDITION_LABELS, LabelReport, ObservedCluster},
 };
 
-/// Condition of a cluster whose labels name no set, or a set that it has not joined.
-pub const CONDITION_LABELS: &str = "ManagedClusterSetLabelsValid";
-/// The annotation that keeps the hub from rolling back `default` and `global`.
+/// With the value `false`, the hub does not restore the selector of `default` or `global`.
 pub const AUTO_UPDATE_ANNOTATION: &str = "cluster.open-cluster-management.io/autoupdate";
 /// The label of the roles of a set, with the role's name as value.
 pub const ROLE_LABEL: &str = "cluster.open-cluster-management.io/role";
 /// How many names a message lists.
 const NAMED: usize = 10;
 
-/// The status that a set should have.
+/// The status of a set.
 pub fn set_status(
     set: &ManagedClusterSet,
-    fleet: &MembershipIndex,
+    index: &MembershipIndex,
     now: Timestamp,
 ) -> ManagedClusterSetStatus {
     let name = set.name_any();
-    let members = fleet.members(&name).map_or(0, BTreeSet::len);
+    let members = index.members(&name).map_or(0, BTreeSet::len);
     let mut status = set.status.clone().unwrap_or_default();
     let generation = set.metadata.generation;
-    let mut want = |wanted: Wanted| {
-        condition::set(&mut status.conditions, &wanted, generation, now);
-    };
-    want(if members == 0 {
+    let empty = if members == 0 {
         Wanted::new(
             CONDITION_EMPTY,
             true,
@@ -62,8 +58,10 @@ pub fn set_status(
             "ClustersSelected",
             format!("{members} ManagedClusters selected"),
         )
-    });
-    want(conflict(&name, set, fleet));
+    };
+    for wanted in [empty, conflict(&name, set, index)] {
+        condition::set(&mut status.conditions, &wanted, generation, now);
+    }
     status.cluster_label = set.spec.key().map(|key| ClusterLabel {
         key: key.into(),
         value: name,
@@ -72,16 +70,16 @@ pub fn set_status(
     status
 }
 
-fn conflict(name: &str, set: &ManagedClusterSet, fleet: &MembershipIndex) -> Wanted {
+fn conflict(name: &str, set: &ManagedClusterSet, index: &MembershipIndex) -> Wanted {
     if let Selection::Broken(message) = Selection::of(set) {
         return Wanted::new(
             CONDITION_CONFLICT,
             true,
             "InvalidSelector",
-            format!("spec.clusterSelector.labelSelector: {message}; the set is empty until it is mended"),
+            format!("spec.clusterSelector.labelSelector: {message}; the set is empty until it is corrected"),
         );
     }
-    let unconfirmed = fleet
+    let unconfirmed = index
         .unconfirmed(name)
         .map(|names| names.iter().collect::<Vec<_>>())
         .unwrap_or_default();
@@ -93,8 +91,8 @@ fn conflict(name: &str, set: &ManagedClusterSet, fleet: &MembershipIndex) -> Wan
         true,
         "UnconfirmedMembers",
         format!(
-            "{} clusters carry the label but did not join under the eyes of admission and are left out: {}; somebody who \
-             may update all managedclusters confirms them with the annotation {CONFIRMED_ANNOTATION}=true",
+            "{} clusters carry the label without being members, as it was not set through the admission webhook: {}; a \
+             user who may update all managedclusters confirms them with the annotation {CONFIRMED_ANNOTATION}=true",
             unconfirmed.len(),
             list(&unconfirmed)
         ),
@@ -114,56 +112,63 @@ fn list(names: &[&String]) -> String {
     text
 }
 
-/// The keys of labels that were reported to name no set. A key whose last set is gone is known to nobody else.
-pub fn reported_keys<'a>(labels: &'a Labels, reported: Option<&Condition>) -> impl Iterator<Item = &'a str> {
-    let message = reported.map(|condition| condition.message.clone());
-    labels
+/// What is wrong with the set labels of a cluster. `gone_keys` are the keys of sets that were deleted: once its last set
+/// is gone, a key is known from these, from the sets that the cluster joined, and from what was reported before.
+pub fn label_report(
+    cluster: &ObservedCluster<'_>,
+    gone_keys: &BTreeSet<String>,
+    index: &MembershipIndex,
+) -> LabelReport {
+    let labels = cluster.labels;
+    // A reported label that was changed since says nothing about its key.
+    let reported = cluster
+        .reported
         .iter()
-        .filter(move |(key, value)| {
-            let problem = format!("label {key}={value}: ");
-            message.as_ref().is_some_and(|message| message.contains(&problem))
-        })
-        .map(|(key, _)| key.as_str())
-}
-
-/// What is wrong with the set labels of a cluster: the condition that it should have, if any. `known` are keys that
-/// count besides those that sets have.
-pub fn cluster_condition(
-    labels: &Labels,
-    known: &BTreeSet<String>,
-    cluster: &str,
-    fleet: &MembershipIndex,
-) -> Option<Wanted> {
+        .filter(|(key, value)| labels.get(*key) == Some(*value));
+    let mut keys: BTreeSet<&str> = index.keys();
+    keys.extend(cluster.joined_keys.iter().map(String::as_str));
+    keys.extend(gone_keys.iter().map(String::as_str));
+    keys.extend(reported.map(|(key, _)| key.as_str()));
+    let mut report = LabelReport::default();
     let mut problems = Vec::new();
-    // A key whose last set is gone is the key of no set any more, but the label is still there.
-    let mut keys: BTreeSet<&str> = known.iter().map(String::as_str).collect();
-    keys.extend(fleet.keys());
     for key in keys {
-        let Some(value) = labels.get(key).filter(|v| !v.is_empty()) else {
+        let Some(value) = labels.get(key).filter(|value| !value.is_empty()) else {
             continue;
         };
-        if !is_subdomain(value) {
-            problems.push(format!(
-                "label {key}={value}: no set can have that name, it must be lower case letters, digits, '-' and '.'"
-            ));
-        } else if !matches!(fleet.set(value).map(|s| &s.selection), Some(Selection::Label { key: k, .. }) if k == key)
-        {
-            problems.push(format!("label {key}={value}: there is no such set with that key"));
-        } else if fleet.unconfirmed(value).is_some_and(|u| u.contains(cluster)) {
-            problems.push(format!(
-                "label {key}={value}: the cluster did not join that set under the eyes of admission and is left out of it"
-            ));
+        if let Some(problem) = label_problem(key, value, &cluster.name, index) {
+            problems.push(format!("label {key}={value}: {problem}"));
+            report.labels.insert(key.to_owned(), value.clone());
         }
     }
-    (!problems.is_empty()).then(|| Wanted::new(CONDITION_LABELS, false, "NotInSet", problems.join("; ")))
+    report.condition =
+        (!problems.is_empty()).then(|| Wanted::new(CONDITION_LABELS, false, "NotInSet", problems.join("; ")));
+    report
 }
 
-/// The namespaces that the sets of a cluster ask for, by set and name; what its agent said of each stays.
-pub fn managed_namespaces<'a>(
+fn label_problem(key: &str, value: &str, cluster: &str, index: &MembershipIndex) -> Option<String> {
+    if !is_subdomain(value) {
+        return Some("no set can have that name, it must be lower case letters, digits, '-' and '.'".into());
+    }
+    let selection = index.set(value).map(|set| &set.selection);
+    if !matches!(selection, Some(Selection::Label { key: of, .. }) if of == key) {
+        return Some("there is no such set with that key".into());
+    }
+    let unconfirmed = index.unconfirmed(value)?.contains(cluster);
+    unconfirmed.then(|| {
+        format!(
+            "it was not set through the admission webhook, so the cluster is not a member; a user who may update all \
+             managedclusters confirms the set with the annotation {CONFIRMED_ANNOTATION}=true"
+        )
+    })
+}
+
+/// The namespaces that the sets of a cluster ask for, by set and name. What the agent reported of each stays.
+pub fn managed_namespaces(
     current: &[ReportedNamespace],
-    sets: impl Iterator<Item = &'a ManagedClusterSet>,
+    sets: &[&ManagedClusterSet],
 ) -> Vec<ReportedNamespace> {
     let wanted: BTreeSet<(String, &str)> = sets
+        .iter()
         .filter(|set| set.metadata.deletion_timestamp.is_none())
         .flat_map(|set| {
             let namespaces = set.spec.managed_namespaces.iter();
@@ -185,7 +190,7 @@ pub fn managed_namespaces<'a>(
         .collect()
 }
 
-/// The status that a binding should have.
+/// The status of a binding.
 pub fn binding_status(
     binding: &ManagedClusterSetBinding,
     set_exists: bool,
@@ -202,7 +207,7 @@ pub fn binding_status(
     status
 }
 
-/// The sets that are always there: `default` by the default label, `global` with every cluster.
+/// The sets that always exist: `default` by the default label, `global` with every cluster.
 pub fn standing_sets() -> [ManagedClusterSet; 2] {
     let set = |name: &str, cluster_selector| {
         ManagedClusterSet::new(
@@ -225,17 +230,19 @@ pub fn standing_sets() -> [ManagedClusterSet; 2] {
     ]
 }
 
-/// Whether the hub may roll the set back to what it should be.
+/// Whether the hub may restore the selector of this standing set.
 pub fn may_roll_back(set: &ManagedClusterSet) -> bool {
-    set.annotations()
-        .get(AUTO_UPDATE_ANNOTATION)
-        .is_none_or(|v| v != "false")
+    set.metadata.deletion_timestamp.is_none()
+        && set
+            .annotations()
+            .get(AUTO_UPDATE_ANNOTATION)
+            .is_none_or(|v| v != "false")
 }
 
-/// The roles that people can bind: `admin` moves clusters, `bind` offers the set to a namespace, `view` reads it.
+/// The roles of a set, for administrators to bind: `admin` moves clusters, `bind` offers the set to a namespace, `view` reads it.
 pub fn roles(set: &ManagedClusterSet) -> Vec<ClusterRole> {
     let name = set.name_any();
-    // The name is the value of their label. A set with a longer name has no members anyway.
+    // The name is the value of a label of the roles. A set with a longer name has no members anyway.
     if name.len() > 63 {
         return Vec::new();
     }
@@ -282,7 +289,7 @@ pub fn role_name(set: &str, role: &str) -> String {
     format!("open-cluster-management:managedclusterset:{role}:{set}")
 }
 
-/// The condition with stable times, given what the object has now.
+/// The condition with its times, which change only with the condition.
 pub fn timed(current: &[Condition], wanted: &Wanted, generation: Option<i64>, now: Timestamp) -> Condition {
     let mut conditions: Vec<_> = condition::find(current, &wanted.type_)
         .cloned()

@@ -2,16 +2,17 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use writ_api::cluster::ManagedClusterSet;
+use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
 use writ_controller::condition;
-
-use crate::names::is_subdomain;
 
 use super::{
     index::MembershipIndex,
     membership::{Labels, Membership, SetView},
+    model::{Item, LabelReport, ObservedCluster},
+    observe::Observed,
     plan,
 };
+use crate::names::is_subdomain;
 
 fn set(name: &str, spec: &Value, confirmed: &str) -> ManagedClusterSet {
     serde_json::from_value(json!({
@@ -36,7 +37,7 @@ fn view(name: &str, spec: &Value, confirmed: &str) -> SetView {
 }
 
 #[test]
-fn who_is_in_a_set() {
+fn membership_depends_on_selection_and_confirmation() {
     let region = json!({"exclusiveKey": "region"});
     let default = json!({});
     let selector = json!({"clusterSelector": {"selectorType": "LabelSelector",
@@ -75,7 +76,7 @@ fn who_is_in_a_set() {
         view("apac", &default, "").membership(&member, None),
         Membership::Member
     );
-    // Where the default key is guarded, a set that was made before keeps its members.
+    // Where the default key is guarded, a set that is older than the guard keeps its members.
     for (confirmed, expected) in [
         ("", Membership::Member),
         ("true", Membership::Member),
@@ -87,58 +88,58 @@ fn who_is_in_a_set() {
 }
 
 #[test]
-fn sets_with_one_key_exclude_each_other_and_sets_with_two_overlap() {
-    let mut fleet = MembershipIndex::default();
-    fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
-    fleet.upsert_set(view("us", &json!({"exclusiveKey": "region"}), "true"));
-    fleet.upsert_set(view("backup", &json!({"exclusiveKey": "dr"}), "true"));
-    fleet.upsert_set(view(
+fn sets_of_one_key_exclude_each_other_and_sets_of_two_keys_overlap() {
+    let mut index = MembershipIndex::default();
+    index.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
+    index.upsert_set(view("us", &json!({"exclusiveKey": "region"}), "true"));
+    index.upsert_set(view("backup", &json!({"exclusiveKey": "dr"}), "true"));
+    index.upsert_set(view(
         "global",
         &json!({"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}}}),
         "",
     ));
     let both = labels(&[("region", "apac"), ("dr", "backup")]);
-    let changed = fleet.upsert_cluster("c1", &both, None);
+    let changed = index.upsert_cluster("c1", &both, None);
     assert_eq!(
         changed.into_iter().collect::<Vec<_>>(),
         ["apac", "backup", "global"]
     );
     assert_eq!(
-        fleet.sets_of("c1").collect::<Vec<_>>(),
+        index.sets_of("c1").collect::<Vec<_>>(),
         ["apac", "backup", "global"]
     );
     let moved = labels(&[("region", "us"), ("dr", "backup")]);
-    let changed = fleet.upsert_cluster("c1", &moved, None);
+    let changed = index.upsert_cluster("c1", &moved, None);
     assert_eq!(changed.into_iter().collect::<Vec<_>>(), ["apac", "us"]);
-    assert!(fleet.members("apac").unwrap().is_empty());
-    assert!(fleet.upsert_cluster("c1", &moved, None).is_empty());
+    assert!(index.members("apac").unwrap().is_empty());
+    assert!(index.upsert_cluster("c1", &moved, None).is_empty());
     // The value names a set, but under another key.
-    fleet.upsert_cluster("c2", &labels(&[("vendor", "apac")]), None);
-    assert_eq!(fleet.sets_of("c2").collect::<Vec<_>>(), ["global"]);
-    assert_eq!(fleet.remove_cluster("c1").len(), 3);
-    assert_eq!(fleet.remove_set("global").into_iter().collect::<Vec<_>>(), ["c2"]);
-    assert!(fleet.members("global").is_none());
+    index.upsert_cluster("c2", &labels(&[("vendor", "apac")]), None);
+    assert_eq!(index.sets_of("c2").collect::<Vec<_>>(), ["global"]);
+    assert_eq!(index.remove_cluster("c1").len(), 3);
+    assert_eq!(index.remove_set("global").into_iter().collect::<Vec<_>>(), ["c2"]);
+    assert!(index.members("global").is_none());
 }
 
 #[test]
-fn a_set_that_comes_later_finds_its_clusters() {
-    let mut fleet = MembershipIndex::default();
-    fleet.upsert_cluster("c1", &labels(&[("region", "apac")]), None);
-    let changed = fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "false"));
+fn set_created_after_its_clusters_finds_them() {
+    let mut index = MembershipIndex::default();
+    index.upsert_cluster("c1", &labels(&[("region", "apac")]), None);
+    let changed = index.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "false"));
     assert_eq!(changed.len(), 1);
-    assert!(fleet.members("apac").unwrap().is_empty());
-    assert_eq!(fleet.unconfirmed("apac").unwrap().len(), 1);
-    fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
-    assert_eq!(fleet.members("apac").unwrap().len(), 1);
+    assert!(index.members("apac").unwrap().is_empty());
+    assert_eq!(index.unconfirmed("apac").unwrap().len(), 1);
+    index.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
+    assert_eq!(index.members("apac").unwrap().len(), 1);
 }
 
 #[test]
-fn the_status_uses_upstreams_words() {
+fn status_of_a_set_counts_members_in_the_words_of_ocm() {
     let object = set("apac", &json!({"exclusiveKey": "region"}), "false");
-    let mut fleet = MembershipIndex::default();
-    fleet.upsert_set(SetView::of(&object, false));
+    let mut index = MembershipIndex::default();
+    index.upsert_set(SetView::of(&object, false));
     let now = Timestamp::UNIX_EPOCH;
-    let status = plan::set_status(&object, &fleet, now);
+    let status = plan::set_status(&object, &index, now);
     let empty = condition::find(&status.conditions, "ClusterSetEmpty").unwrap();
     assert_eq!(
         (
@@ -149,9 +150,9 @@ fn the_status_uses_upstreams_words() {
         ("True", "NoClusterMatched", "No ManagedCluster selected")
     );
     assert_eq!(empty.observed_generation, Some(3));
-    fleet.upsert_cluster("c1", &labels(&[("region", "apac")]), Some("region=uid-apac"));
-    fleet.upsert_cluster("c2", &labels(&[("region", "apac")]), None);
-    let status = plan::set_status(&object, &fleet, now);
+    index.upsert_cluster("c1", &labels(&[("region", "apac")]), Some("region=uid-apac"));
+    index.upsert_cluster("c2", &labels(&[("region", "apac")]), None);
+    let status = plan::set_status(&object, &index, now);
     let empty = condition::find(&status.conditions, "ClusterSetEmpty").unwrap();
     assert_eq!(empty.message, "1 ManagedClusters selected");
     assert_eq!(status.cluster_count, Some(1));
@@ -161,54 +162,153 @@ fn the_status_uses_upstreams_words() {
     assert!(conflict.message.contains("c2"), "{}", conflict.message);
 }
 
+/// The report on a cluster with these labels, where these labels were reported before.
+fn report(
+    index: &MembershipIndex,
+    gone_keys: &[&str],
+    pairs: &[(&str, &str)],
+    reported: &[(&str, &str)],
+) -> LabelReport {
+    let labels = labels(pairs);
+    let cluster = ObservedCluster {
+        name: "c1".into(),
+        labels: &labels,
+        joined_keys: BTreeSet::new(),
+        reported: self::labels(reported),
+        generation: None,
+        condition: None,
+        namespaces: &[],
+    };
+    let gone_keys = gone_keys.iter().map(|key| (*key).to_owned()).collect();
+    plan::label_report(&cluster, &gone_keys, index)
+}
+
 #[test]
-fn labels_that_name_no_set_are_reported_on_the_cluster() {
-    let mut fleet = MembershipIndex::default();
-    fleet.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
-    fleet.upsert_set(view("aws", &json!({"exclusiveKey": "vendor"}), "true"));
+fn label_that_names_no_set_is_reported() {
+    let mut index = MembershipIndex::default();
+    index.upsert_set(view("apac", &json!({"exclusiveKey": "region"}), "true"));
+    index.upsert_set(view("aws", &json!({"exclusiveKey": "vendor"}), "true"));
+    index.upsert_set(view("gcp", &json!({"exclusiveKey": "vendor"}), "false"));
+    index.upsert_cluster("c1", &labels(&[("vendor", "gcp")]), None);
     let problem = |pairs: &[(&str, &str)]| {
-        plan::cluster_condition(&labels(pairs), &BTreeSet::new(), "c1", &fleet).map(|wanted| wanted.message)
+        let report = report(&index, &[], pairs, &[]);
+        report.condition.map(|wanted| wanted.message)
     };
     assert_eq!(problem(&[("region", "apac"), ("vendor", "aws")]), None);
     assert_eq!(problem(&[("unknown", "APAC")]), None);
-    // The last set of its key is gone, and the cluster still says that it is in it.
-    let left = plan::cluster_condition(
-        &labels(&[("tier", "gold")]),
-        &BTreeSet::from(["tier".to_owned()]),
-        "c1",
-        &fleet,
+    for (label, words) in [
+        (("region", "APAC"), "label region=APAC: no set can have that name"),
+        (("region", "us"), "label region=us: there is no such set"),
+        (("region", "aws"), "label region=aws: there is no such set"),
+        (("vendor", "gcp"), "not set through the admission webhook"),
+    ] {
+        let message = problem(&[label]).unwrap();
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn key_without_sets_is_known_from_what_was_reported() {
+    let index = MembershipIndex::default();
+    // The last set of the key was just deleted.
+    let first = report(&index, &["tier"], &[("tier", "gold"), ("env", "prod")], &[]);
+    assert_eq!(first.labels, labels(&[("tier", "gold")]));
+    assert!(first.condition.as_ref().unwrap().message.contains("tier=gold"));
+    // After a restart, the report itself remembers it.
+    let again = report(
+        &index,
+        &[],
+        &[("tier", "gold"), ("env", "prod")],
+        &[("tier", "gold")],
     );
-    let left = left.unwrap();
-    assert!(left.message.contains("tier=gold: there is no such set"));
-    // Once said, it is known from that; a label that was changed is not what was meant.
-    let said = plan::timed(&[], &left, None, Timestamp::UNIX_EPOCH);
-    let known = |pairs| {
-        let labels = labels(pairs);
-        plan::reported_keys(&labels, Some(&said))
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+    assert_eq!(again, first);
+    // A label that was changed or removed is not reported any more, and forgotten.
+    for pairs in [&[("tier", "silver")][..], &[]] {
+        let none = report(&index, &[], pairs, &[("tier", "gold")]);
+        assert_eq!(none, LabelReport::default());
+    }
+}
+
+#[test]
+fn reported_labels_are_read_from_their_annotation_alone() {
+    let cluster: ManagedCluster = serde_json::from_value(json!({
+        "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+        "metadata": {"name": "c1", "annotations": {
+            "writ.dev/reported-set-labels": "example.com/tier=gold,region=us",
+            "writ.dev/joined-sets": "vendor=uid-aws"}},
+        "spec": {},
+        "status": {"conditions": [{"type": "ManagedClusterSetLabelsValid", "status": "False", "reason": "NotInSet",
+            "message": "label env=prod: there is no such set with that key", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+    }))
+    .unwrap();
+    let observed = ObservedCluster::of(&cluster);
+    assert_eq!(
+        observed.reported,
+        labels(&[("example.com/tier", "gold"), ("region", "us")])
+    );
+    assert_eq!(Vec::from_iter(&observed.joined_keys), ["vendor"]);
+    assert!(observed.condition.is_some());
+}
+
+#[test]
+fn change_of_a_set_concerns_its_clusters_and_the_labels_that_name_it() {
+    let observed = Observed::new(false);
+    let cluster = |name: &str, region: &str| -> ManagedCluster {
+        serde_json::from_value(json!({
+            "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+            "metadata": {"name": name, "labels": {"region": region}}, "spec": {},
+        }))
+        .unwrap()
     };
-    assert_eq!(known(&[("tier", "gold"), ("env", "prod")]), ["tier"]);
-    assert!(known(&[("tier", "silver")]).is_empty());
-    assert!(
-        problem(&[("region", "APAC")])
-            .unwrap()
-            .contains("region=APAC: no set can have that name")
+    let items = |clusters: &[&str], set: &str| -> Vec<Item> {
+        let clusters = clusters.iter().map(|name| Item::Cluster((*name).into()));
+        [Item::Set(set.into())].into_iter().chain(clusters).collect()
+    };
+    assert_eq!(
+        observed.take_cluster("c1", Some(&cluster("c1", "apac"))),
+        [Item::Cluster("c1".into())]
     );
-    assert!(
-        problem(&[("region", "us")])
-            .unwrap()
-            .contains("there is no such set")
+    observed.take_cluster("c2", Some(&cluster("c2", "us")));
+    let apac = set("apac", &json!({"exclusiveKey": "region"}), "true");
+    // The key is new: every cluster may carry it.
+    assert_eq!(
+        observed.take_set("apac", None, Some(&apac)),
+        items(&["c1", "c2"], "apac")
     );
+    let us = set("us", &json!({"exclusiveKey": "region"}), "true");
+    assert_eq!(observed.take_set("us", None, Some(&us)), items(&["c2"], "us"));
+    // Its status changed.
+    assert_eq!(observed.take_set("us", Some(&us), Some(&us)), items(&[], "us"));
+    let asks = set(
+        "us",
+        &json!({"exclusiveKey": "region", "managedNamespaces": [{"name": "n"}]}),
+        "true",
+    );
+    assert_eq!(
+        observed.take_set("us", Some(&us), Some(&asks)),
+        items(&["c2"], "us")
+    );
+    assert_eq!(
+        observed.take_cluster("c2", Some(&cluster("c2", "apac"))),
+        [
+            Item::Cluster("c2".into()),
+            Item::Set("apac".into()),
+            Item::Set("us".into())
+        ]
+    );
+    observed.take_set("us", Some(&asks), None);
+    observed.take_set("apac", Some(&apac), None);
+    assert_eq!(Vec::from_iter(&observed.lock().gone_keys), ["region"]);
+    let global = set("global", &json!({}), "");
     assert!(
-        problem(&[("region", "aws")])
-            .unwrap()
-            .contains("there is no such set")
+        observed
+            .take_set("global", None, Some(&global))
+            .contains(&Item::StandingSets)
     );
 }
 
 #[test]
-fn the_roles_of_a_set_name_that_set_only() {
+fn roles_of_a_set_are_limited_to_that_set() {
     let roles = plan::roles(&set("apac", &json!({}), ""));
     let names: Vec<_> = roles.iter().filter_map(|r| r.metadata.name.clone()).collect();
     assert_eq!(
@@ -228,7 +328,7 @@ fn the_roles_of_a_set_name_that_set_only() {
 }
 
 #[test]
-fn names_of_sets() {
+fn name_of_a_set_is_a_dns_subdomain() {
     for (value, legal) in [
         ("apac", true),
         ("a.b-c.9", true),
@@ -243,12 +343,12 @@ fn names_of_sets() {
 }
 
 #[test]
-fn agents_are_told_the_namespaces_of_their_sets() {
+fn namespaces_of_all_sets_are_listed_and_keep_their_conditions() {
     let asks = |name: &str, namespaces: &[&str]| {
         let namespaces: Vec<_> = namespaces.iter().map(|n| json!({"name": n})).collect();
         set(name, &json!({"managedNamespaces": namespaces}), "")
     };
-    let said: writ_api::cluster::managed_cluster::ReportedNamespace = serde_json::from_value(json!({
+    let reported: writ_api::cluster::managed_cluster::ReportedNamespace = serde_json::from_value(json!({
         "clusterSet": "b", "name": "kept", "conditions": [{"type": "NamespaceAvailable", "status": "True",
             "reason": "NamespaceApplied", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }))
@@ -257,12 +357,12 @@ fn agents_are_told_the_namespaces_of_their_sets() {
     leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     let sets = [asks("b", &["kept", "first"]), asks("a", &["kept"]), leaving];
     let old = serde_json::from_value(json!({"clusterSet": "z", "name": "dropped"})).unwrap();
-    let wanted = plan::managed_namespaces(&[old, said.clone()], sets.iter());
+    let wanted = plan::managed_namespaces(&[old, reported.clone()], &sets.each_ref());
     let names: Vec<_> = wanted
         .iter()
         .map(|n| (n.cluster_set.as_str(), n.name.as_str(), n.conditions.len()))
         .collect();
     assert_eq!(names, [("a", "kept", 0), ("b", "first", 0), ("b", "kept", 1)]);
-    assert_eq!(wanted[2], said, "what the agent said stays");
-    assert_eq!(plan::managed_namespaces(&wanted, sets.iter()), wanted);
+    assert_eq!(wanted[2], reported, "the report of the agent stays");
+    assert_eq!(plan::managed_namespaces(&wanted, &sets.each_ref()), wanted);
 }

@@ -46,8 +46,8 @@ pub enum NamespaceSelector {
 /// How accounts on managed clusters are kept.
 #[derive(Clone, Debug)]
 pub struct AccountOptions {
-    /// Give every accepted cluster the add-on `managed-serviceaccount`; otherwise somebody makes each
-    /// ManagedClusterAddOn by hand.
+    /// Give every accepted cluster the add-on `managed-serviceaccount`; otherwise each
+    /// ManagedClusterAddOn is made by hand.
     pub install_everywhere: bool,
     /// The image of the add-on's agent, for clusters on which our own agent does not run.
     pub agent_image: String,
@@ -72,7 +72,7 @@ pub struct Guards {
     pub default_key: bool,
     /// `--guard-selector-sets`: label changes that move a cluster between sets with a selector take `join` too.
     pub selector_sets: bool,
-    /// `--exclusive-key-grants`: which grants let somebody create a set.
+    /// `--exclusive-key-grants`: which grants allow to create a set.
     pub key_grants: KeyGrants,
     /// Clusters without the default label are put into the set `default`, as upstream does.
     pub default_set: bool,

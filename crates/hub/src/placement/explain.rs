@@ -1,4 +1,4 @@
-//! Why a placement chose what it chose: the same scheduler, run by whoever asks, with what they can read.
+//! Why a placement chose its clusters: the same plan, made for a person with what that person may read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,16 +26,16 @@ use super::{
 };
 use crate::cluster_set::membership::{CONFIRMED_ANNOTATION, JOINED_ANNOTATION, Membership, SetView};
 
-/// What a person is told about a placement.
+/// The explanation of a placement.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The sets that the placement chooses from.
     pub sets: Vec<String>,
-    /// What comes out, with a reason for every cluster that is left out.
+    /// The choice, with a reason for every cluster that is left out.
     pub outcome: Outcome,
-    /// Why the placement cannot be understood; it then keeps the decisions that `outcome` shows.
+    /// Why the placement is invalid; it then keeps the decisions that `outcome` shows.
     pub misconfigured: Option<String>,
-    /// What the person who asks should know about the answer.
+    /// A limit of this answer, if it has one.
     pub note: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
             bindings.iter().any(|b| b.spec.cluster_set == name)
                 && (placement.spec.cluster_sets.is_empty() || placement.spec.cluster_sets.contains(&name))
         })
-        // Admission marks the sets whose key this hub guards, the default key too where it was told so.
+        // Admission annotates the sets whose key the hub guards, those with the default key too if it is guarded.
         .map(|set| SetView::of(set, set.annotations().contains_key(CONFIRMED_ANNOTATION)))
         .collect();
     let is_own = |d: &&PlacementDecision| {
@@ -141,8 +141,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
     })
 }
 
-/// All objects of a kind that can be read, as the hub's own watches have them: what one cluster reports does not keep
-/// anybody from an answer about the others.
+/// All objects of a kind that parse, as in the hub's caches: a status that does not parse hides no other object.
 async fn all<K>(api: &Api<Guarded<K>>, what: &str) -> Result<Vec<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Default,
@@ -151,15 +150,15 @@ where
     found.context(|| format!("list {what}"))
 }
 
-/// Why a cluster that carries the label of a set is none of its members.
+/// Why a cluster that carries the label of a set is not a member.
 fn unconfirmed_in(set: &str) -> String {
     format!(
-        "it carries the label of the set {set} but did not join it under the eyes of admission; somebody who may update \
-         all managedclusters confirms it with the annotation {CONFIRMED_ANNOTATION}=true on the set"
+        "it carries the label of the set {set}, but the label was not set through the admission webhook; a user who may \
+         update all managedclusters confirms it with the annotation {CONFIRMED_ANNOTATION}=true on the set"
     )
 }
 
-/// The decisions of all namespaces, which the balance is made of; where they may not be read, those of one.
+/// The decisions of all namespaces, which the balance counts. Without the right to list them, those of one namespace.
 async fn decisions_to_compare(
     client: &Client,
     namespace: &str,
@@ -173,7 +172,7 @@ async fn decisions_to_compare(
             let own: Api<PlacementDecision> = Api::namespaced(client.clone(), namespace);
             let list = own.list(&everything).await.context(what)?;
             let note = format!(
-                "you may not list PlacementDecisions in all namespaces: the balance is told from {namespace} alone, and \
+                "you may not list PlacementDecisions in all namespaces: the balance counts those of {namespace} alone, and \
                  scores may differ from the hub's"
             );
             Ok((list.items, Some(note)))
@@ -182,7 +181,7 @@ async fn decisions_to_compare(
     }
 }
 
-/// The decisions that are there, as an outcome.
+/// The stored decisions, as an outcome.
 fn kept(before: &BTreeMap<String, Location>) -> Outcome {
     let mut objects: BTreeMap<usize, DecisionObject> = BTreeMap::new();
     for (cluster, home) in before {

@@ -1,10 +1,6 @@
-//! Watches sets, their works and decisions; writes works, and the status last.
+//! Watches sets, their works and their decisions; writes works, and the status last.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use jiff::Timestamp;
 use kube::{Api, Resource as _, ResourceExt};
@@ -16,9 +12,8 @@ use writ_controller::{Cache, Controller, Error, Name, Next, Watch, events::Event
 use super::{
     apply,
     failures::AllFailures,
-    observe,
-    plan::{self, Observed, Plan},
-    rollout::Group,
+    model::{Attempts, Group, Observed, Plan},
+    observe, plan,
 };
 use crate::{Context, MANAGER};
 
@@ -39,11 +34,11 @@ pub async fn run(context: Context) -> Result<(), Error> {
         failures: AllFailures::default(),
         context: context.clone(),
     });
-    let (of_decision, of_namespace, about) = (sets.clone(), reconciler.clone(), sets.clone());
+    let (sets_of_decision, waiting, described) = (sets.clone(), reconciler.clone(), sets.clone());
     Controller::new("replica_set", &context.health)
         .watch(&sets, |change| [change.name.clone()])
         .watch(context.caches.works(), |change| {
-            // A work that lost its label was made for the set that it named before.
+            // A work that lost its label was made for the set that the label named.
             let (old, new) = (change.old(), change.new.clone());
             old.iter()
                 .chain(&new)
@@ -52,7 +47,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         })
         .watch(context.caches.decisions(), move |change| {
             let decisions: Vec<_> = change.old().into_iter().chain(change.new.clone()).collect();
-            let mut sets = of_decision.in_namespace(&change.name.namespace);
+            let mut sets = sets_of_decision.in_namespace(&change.name.namespace);
             sets.retain(|(_, set)| {
                 decisions
                     .iter()
@@ -66,14 +61,14 @@ pub async fn run(context: Context) -> Result<(), Error> {
                 .as_ref()
                 .is_some_and(|new| new.metadata.deletion_timestamp.is_none());
             if alive {
-                of_namespace.failures.wake(&change.name.name)
+                waiting.failures.wake(&change.name.name)
             } else {
                 Vec::new()
             }
         })
         .report(
             Events::new(context.client.clone(), "writ-hub/replica_set"),
-            move |name| about.get(name).map(|set| set.object_ref(&())),
+            move |name| described.get(name).map(|set| set.object_ref(&())),
         )
         .run(CONCURRENCY, &context.shutdown, |name| {
             let reconciler = reconciler.clone();
@@ -103,87 +98,55 @@ impl Reconciler {
         }
         write::set_finalizer(&api, &*set, REPLICA_SET_FINALIZER, true, MANAGER).await?;
         self.failures.of(name, |known| {
-            known.follow(set.metadata.generation, Instant::now());
+            known.follow_generation(set.metadata.generation, Instant::now());
         });
         let mut placements = observe::placements(&self.context, &set);
-        let look =
-            |placements: &BTreeMap<String, Vec<Group>>, written: &BTreeSet<String>, undeleted: &[String]| {
-                plan::plan(&Observed {
-                    set: &set,
-                    placements,
-                    works: &works,
-                    unwritten: &self.failures.of(name, |known| known.unwritten(Instant::now())),
-                    written,
-                    undeleted,
-                    now: Timestamp::now(),
-                })
-            };
-        let mut plan = look(&placements, &BTreeSet::new(), &[]);
+        let mut plan = self.plan(&set, &placements, &works, Attempts::default());
         if !plan.delete.is_empty() {
-            // The decisions of a placement that was deleted go one after the other: that decides nothing.
+            // Decisions are deleted one by one with their placement, which must not delete works.
             let existing = observe::existing_placements(&self.context, &set).await?;
             placements.retain(|name, _| existing.contains(name));
-            plan = look(&placements, &BTreeSet::new(), &[]);
+            plan = self.plan(&set, &placements, &works, Attempts::default());
         }
-        let (written, mut errors) = self
-            .write(name, &set, &mut plan, |written| look(&placements, written, &[]))
-            .await?;
-        let undeleted = apply::delete(self.context.client.clone(), &plan.delete).await;
+        let replan = |attempts: Attempts<'_>| self.plan(&set, &placements, &works, attempts);
+        let client = &self.context.client;
+        let written = apply::write_works(client, &set, &mut plan, &self.failures, &replan).await?;
+        let undeleted = apply::delete_works(client, &plan.delete).await;
         if !undeleted.is_empty() {
-            let whys: Vec<String> = undeleted.iter().map(ToString::to_string).collect();
-            plan = look(&placements, &written, &whys);
+            let reasons: Vec<String> = undeleted.iter().map(ToString::to_string).collect();
+            plan = replan(Attempts {
+                written: &written.clusters,
+                undeleted: &reasons,
+            });
         }
-        errors.extend(undeleted);
         let next_attempt = self.failures.of(name, |known| {
-            known.keep(&plan.failing);
-            known.next(Instant::now())
+            known.retain(&plan.failing);
+            known.next_attempt(Instant::now())
         });
         write::ensure_status(&api, &*set, &plan.status, MANAGER).await?;
-        if let Some(error) = apply::joined(errors) {
-            return Err(error);
-        }
+        apply::combined(written.errors.into_iter().chain(undeleted))?;
         let next = [plan.look_again, next_attempt].into_iter().flatten().min();
         Ok(next.map_or(Next::Wait, Next::After))
     }
 
-    /// Writes the works of a plan. A cluster that fails may make room for another, or be one too many, so it is planned
-    /// anew; each cluster is tried once. Returns the clusters that were written, and what failed.
-    async fn write(
+    fn plan(
         &self,
-        name: &Name,
         set: &ManifestWorkReplicaSet,
-        plan: &mut Plan,
-        look: impl Fn(&BTreeSet<String>) -> Plan,
-    ) -> Result<(BTreeSet<String>, Vec<Error>), Error> {
-        let (mut written, mut failed, mut errors) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        loop {
-            let before = errors.len();
-            for wanted in &plan.apply {
-                let cluster = wanted.namespace().unwrap_or_default();
-                if written.contains(&cluster) || failed.contains(&cluster) {
-                    continue;
-                }
-                match apply::write(self.context.client.clone(), set, wanted).await {
-                    Ok(()) => {
-                        self.failures.of(name, |known| known.written(&cluster));
-                        written.insert(cluster);
-                    }
-                    // A server that does not answer says nothing about a cluster.
-                    Err(error) if error.reason() == "Unreachable" => return Err(error),
-                    Err(error) => {
-                        self.failures.of(name, |known| {
-                            known.failed(&cluster, error.to_string(), Instant::now());
-                        });
-                        failed.insert(cluster);
-                        errors.push(error);
-                    }
-                }
-            }
-            if errors.len() == before {
-                return Ok((written, errors));
-            }
-            *plan = look(&written);
-        }
+        placements: &BTreeMap<String, Vec<Group>>,
+        works: &[ManifestWork],
+        attempts: Attempts<'_>,
+    ) -> Plan {
+        let unwritten = self
+            .failures
+            .of(&Name::of(set), |known| known.unwritten(Instant::now()));
+        plan::plan(&Observed {
+            set,
+            placements,
+            works,
+            unwritten: &unwritten,
+            attempts,
+            now: Timestamp::now(),
+        })
     }
 
     async fn finalize(
@@ -199,19 +162,18 @@ impl Reconciler {
         {
             return Ok(Next::Wait);
         }
-        let staying = works
+        let remaining: Vec<_> = works
             .iter()
-            .filter(|work| work.metadata.deletion_timestamp.is_none());
-        let undeleted =
-            apply::delete(self.context.client.clone(), &staying.cloned().collect::<Vec<_>>()).await;
+            .filter(|work| work.metadata.deletion_timestamp.is_none())
+            .cloned()
+            .collect();
+        let undeleted = apply::delete_works(&self.context.client, &remaining).await;
         if !undeleted.is_empty() {
-            let whys: Vec<String> = undeleted.iter().map(ToString::to_string).collect();
-            let status = plan::undeleted(set, &whys, Timestamp::now());
+            let reasons: Vec<String> = undeleted.iter().map(ToString::to_string).collect();
+            let status = plan::undeleted(set, &reasons, Timestamp::now());
             write::ensure_status(api, set, &status, MANAGER).await?;
         }
-        if let Some(error) = apply::joined(undeleted) {
-            return Err(error);
-        }
+        apply::combined(undeleted)?;
         let waits =
             set.spec.cascade_deletion_policy == CascadeDeletionPolicy::Foreground && !works.is_empty();
         if !waits {

@@ -1,4 +1,4 @@
-//! Pure: the clusters whose work could not be written, and when each is tried again.
+//! Pure: the clusters whose work could not be written, and when each is retried.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,18 +8,20 @@ use std::{
 
 use writ_controller::{Name, backoff::Backoff};
 
+use super::model::Unwritten;
+
 /// The first pause after a failure, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// The clusters of one set that could not be written. They are remembered from one look at the set to the next: those
-/// that wait for their next attempt still count as failed.
+/// The clusters of one set whose work could not be written. They are remembered between reconciles: a cluster that waits
+/// for its next attempt still counts as failed.
 #[derive(Debug, Default)]
 pub struct Failures {
     generation: Option<i64>,
     by_cluster: BTreeMap<String, Failure>,
 }
 
-/// What could not be written, of each set.
+/// The failures of every set.
 #[derive(Default)]
 pub struct AllFailures(Mutex<HashMap<Name, Failures>>);
 
@@ -34,7 +36,7 @@ impl AllFailures {
         self.lock().remove(set);
     }
 
-    /// The sets that could not write to this cluster, which now may be able to.
+    /// Makes the next attempt due for a cluster that may be writable again; returns the sets that wait for it.
     pub fn wake(&self, cluster: &str) -> Vec<Name> {
         let mut woken = Vec::new();
         for (set, failures) in self.lock().iter_mut() {
@@ -57,18 +59,9 @@ struct Failure {
     again: Instant,
 }
 
-/// A cluster that could not be written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unwritten {
-    /// What was tried, where, and what the server said.
-    pub why: String,
-    /// Whether it is time for another attempt.
-    pub due: bool,
-}
-
 impl Failures {
-    /// A set that asks for something else may well be written.
-    pub fn follow(&mut self, generation: Option<i64>, now: Instant) {
+    /// Makes every attempt due if the set changed.
+    pub fn follow_generation(&mut self, generation: Option<i64>, now: Instant) {
         if self.generation != generation {
             self.generation = generation;
             for failure in self.by_cluster.values_mut() {
@@ -77,8 +70,8 @@ impl Failures {
         }
     }
 
-    /// One more failure: the next attempt is later than the one before.
-    pub fn failed(&mut self, cluster: &str, why: String, now: Instant) {
+    /// Records a failure; the pause before the next attempt grows.
+    pub fn record(&mut self, cluster: &str, why: String, now: Instant) {
         let failure = self
             .by_cluster
             .entry(cluster.to_owned())
@@ -91,23 +84,23 @@ impl Failures {
         failure.again = now + failure.pauses.next_delay();
     }
 
-    /// It was written.
-    pub fn written(&mut self, cluster: &str) {
+    /// Records that the work was written.
+    pub fn clear(&mut self, cluster: &str) {
         self.by_cluster.remove(cluster);
     }
 
-    /// What stood in the way of this cluster may be gone; returns whether anything did.
+    /// Makes the next attempt due for this cluster; returns whether it had failed.
     pub fn wake(&mut self, cluster: &str, now: Instant) -> bool {
         let failure = self.by_cluster.get_mut(cluster);
         failure.map(|failure| failure.wake(now)).is_some()
     }
 
-    /// Forgets all others.
-    pub fn keep(&mut self, clusters: &BTreeSet<String>) {
+    /// Forgets all clusters but these.
+    pub fn retain(&mut self, clusters: &BTreeSet<String>) {
         self.by_cluster.retain(|cluster, _| clusters.contains(cluster));
     }
 
-    /// Who could not be written, as of now.
+    /// The clusters that could not be written.
     pub fn unwritten(&self, now: Instant) -> BTreeMap<String, Unwritten> {
         let views = self.by_cluster.iter().map(|(cluster, failure)| {
             let why = failure.why.clone();
@@ -117,8 +110,8 @@ impl Failures {
         views.collect()
     }
 
-    /// How long it is until the next attempt that is not due yet.
-    pub fn next(&self, now: Instant) -> Option<Duration> {
+    /// The time until the next attempt that is not due yet.
+    pub fn next_attempt(&self, now: Instant) -> Option<Duration> {
         let ahead = self.by_cluster.values().filter(|failure| failure.again > now);
         ahead.map(|failure| failure.again - now).min()
     }
@@ -136,30 +129,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_until_something_changes() {
+    fn pauses_grow_until_the_set_or_the_cluster_changes() {
         let now = Instant::now();
         let mut failures = Failures::default();
-        failures.follow(Some(1), now);
+        failures.follow_generation(Some(1), now);
         let due = |failures: &Failures, at| failures.unwritten(at)["c1"].due;
         for _ in 0..12 {
-            failures.failed("c1", "no such namespace".into(), now);
+            failures.record("c1", "no such namespace".into(), now);
             assert!(!due(&failures, now));
         }
-        let longest = failures.next(now).unwrap();
+        let longest = failures.next_attempt(now).unwrap();
         assert!(longest > PAUSES.1 / 2 && longest < PAUSES.1 * 2, "{longest:?}");
         assert!(due(&failures, now + longest));
         // Its namespace appears.
         assert!(failures.wake("c1", now) && due(&failures, now));
         assert!(!failures.wake("c2", now));
-        failures.failed("c1", "not yet".into(), now);
-        assert!(failures.next(now).unwrap() < PAUSES.0 * 2);
+        failures.record("c1", "not yet".into(), now);
+        assert!(failures.next_attempt(now).unwrap() < PAUSES.0 * 2);
         // The set changes.
-        failures.follow(Some(1), now);
+        failures.follow_generation(Some(1), now);
         assert!(!due(&failures, now));
-        failures.follow(Some(2), now);
+        failures.follow_generation(Some(2), now);
         assert!(due(&failures, now));
-        assert_eq!(failures.next(now), None);
-        failures.keep(&BTreeSet::new());
+        assert_eq!(failures.next_attempt(now), None);
+        failures.retain(&BTreeSet::new());
         assert!(failures.unwritten(now).is_empty());
     }
 }

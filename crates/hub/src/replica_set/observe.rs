@@ -13,16 +13,19 @@ use writ_api::{
 use writ_controller::{Error, error::Context as _, write};
 use writ_runtime::segment;
 
-use super::{plan, rollout::Group};
+use super::{
+    model::Group,
+    ownership::{is_own, owner},
+};
 use crate::{Context, caches::works_of_replica_set};
 
-/// The works that are the set's own.
+/// The works that were made for the set.
 pub fn works(context: &Context, set: &ManifestWorkReplicaSet) -> Vec<ManifestWork> {
-    let Some(label) = plan::owner(set) else {
+    let Some(label) = owner(set) else {
         return Vec::new();
     };
     let labelled = context.caches.works().all_indexed(works_of_replica_set(&label));
-    let own = labelled.into_iter().filter(|(_, work)| plan::is_own(set, work));
+    let own = labelled.into_iter().filter(|(_, work)| is_own(set, work));
     own.map(|(_, work)| (*work).clone()).collect()
 }
 
@@ -51,7 +54,7 @@ pub async fn existing_placements(
     Ok(alive.map(ResourceExt::name_any).collect())
 }
 
-/// The decision groups of the set's placements, in the order of their indexes.
+/// The decision groups of the placements in the set's namespace, in the order of their indexes.
 pub fn placements(context: &Context, set: &ManifestWorkReplicaSet) -> BTreeMap<String, Vec<Group>> {
     let mut found: BTreeMap<String, BTreeMap<i32, Group>> = BTreeMap::new();
     let namespace = set.namespace().unwrap_or_default();
@@ -72,7 +75,7 @@ pub fn placements(context: &Context, set: &ManifestWorkReplicaSet) -> BTreeMap<S
         group.index = index;
         group.name = labels.get(GROUP_NAME_LABEL).cloned().unwrap_or_default();
         let clusters = decision.status.iter().flat_map(|status| &status.decisions);
-        // The name of a cluster is that of the namespace that its work is written to.
+        // A cluster is the namespace that its work is written to, so its name must be one.
         let names = clusters.filter(|cluster| segment::is_plain(&cluster.cluster_name));
         group
             .clusters

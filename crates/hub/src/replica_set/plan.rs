@@ -1,5 +1,4 @@
-//! Pure: from a replica set, the clusters that its placements select and the works that exist to the works that
-//! should exist, and the status.
+//! Pure: the works that a set should have, and its status.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +7,6 @@ use std::{
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use sha2::{Digest, Sha256};
 use writ_api::work::{
     ManifestWork, ManifestWorkReplicaSet, ManifestWorkReplicaSetStatus, ManifestWorkSpec, PLACEMENT_LABEL,
     PlacementSummary, REPLICA_SET_LABEL, Summary,
@@ -17,95 +15,16 @@ use writ_controller::condition::{self, Wanted};
 
 use crate::MANAGER;
 
-/// How many failures a condition names, and how much it says of each.
+/// How many failures a condition lists, and how many characters of each.
 const MAX_NAMED: usize = 10;
 const MAX_WHY: usize = 300;
 
 use super::{
-    failures::Unwritten,
-    progress::with_rules,
-    rollout::{self, Group, State},
+    model::{ClusterState, Group, Observed, Plan},
+    ownership::{owner, work_name},
+    progress_rules::with_rules,
+    rollout,
 };
-
-/// What was observed.
-pub struct Observed<'a> {
-    /// The replica set.
-    pub set: &'a ManifestWorkReplicaSet,
-    /// The decision groups of each placement, by name; one that does not exist, or has no decisions, is not in it.
-    pub placements: &'a BTreeMap<String, Vec<Group>>,
-    /// The works that are the set's own, as [`is_own`] tells.
-    pub works: &'a [ManifestWork],
-    /// The clusters that could not be written.
-    pub unwritten: &'a BTreeMap<String, Unwritten>,
-    /// The clusters that were written since the works were listed.
-    pub written: &'a BTreeSet<String>,
-    /// Why works could not be deleted.
-    pub undeleted: &'a [String],
-    /// The time.
-    pub now: Timestamp,
-}
-
-/// What should be.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// Works to create or to change: cluster, placement, spec.
-    pub apply: Vec<ManifestWork>,
-    /// Works to delete.
-    pub delete: Vec<ManifestWork>,
-    /// The status.
-    pub status: ManifestWorkReplicaSetStatus,
-    /// The clusters that should be written and cannot.
-    pub failing: BTreeSet<String>,
-    /// When time alone changes the answer.
-    pub look_again: Option<Duration>,
-}
-
-/// The value of the label that ties works to a set; `None` if it would not be a label.
-pub fn owner(set: &ManifestWorkReplicaSet) -> Option<String> {
-    let value = format!("{}.{}", set.namespace().unwrap_or_default(), set.name_any());
-    (value.len() <= 63).then_some(value)
-}
-
-/// The name of a set's works: the set's name, and what tells it from sets of that name in other namespaces.
-fn work_name(set: &ManifestWorkReplicaSet) -> String {
-    let full = format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any());
-    let digest = Sha256::digest(full.as_bytes());
-    let short = digest
-        .iter()
-        .take(4)
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    format!("{}-{short}", set.name_any())
-}
-
-/// Whether a work was made for this set. A label alone does not say so: whoever may label works could have the works of
-/// others deleted.
-pub fn is_own(set: &ManifestWorkReplicaSet, work: &ManifestWork) -> bool {
-    let labelled = owner(set).is_some_and(|owner| work.labels().get(REPLICA_SET_LABEL) == Some(&owner));
-    labelled && (work.name_any() == work_name(set) || is_upstreams(set, work))
-}
-
-/// Why a work of the name that the set gives must not be replaced: it was not made for the set.
-pub fn stranger(set: &ManifestWorkReplicaSet, work: &ManifestWork) -> Option<String> {
-    (!is_own(set, work)).then(|| {
-        format!(
-            "ManifestWork {}/{} is not this ManifestWorkReplicaSet's and is left alone: delete it, or give it the label \
-             {REPLICA_SET_LABEL}={} to have it replaced",
-            work.namespace().unwrap_or_default(),
-            work.name_any(),
-            owner(set).unwrap_or_default()
-        )
-    })
-}
-
-/// Whether OCM's controller named this work: it lets the server put five characters behind the set's name, none of
-/// which makes a word.
-fn is_upstreams(set: &ManifestWorkReplicaSet, work: &ManifestWork) -> bool {
-    let name = work.name_any();
-    let suffix = name.strip_prefix(&set.name_any());
-    suffix.is_some_and(|suffix| {
-        suffix.len() == 5 && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
-    })
-}
 
 /// Plans the works and the status of one set.
 pub fn plan(observed: &Observed<'_>) -> Plan {
@@ -126,7 +45,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     };
     let spec = with_rules(&set.spec.manifest_work_template);
     let name = work_name(set);
-    let (ours, upstreams): (Vec<&ManifestWork>, Vec<&ManifestWork>) =
+    let (ours, of_ocm): (Vec<&ManifestWork>, Vec<&ManifestWork>) =
         observed.works.iter().partition(|work| work.name_any() == name);
     let by_cluster: BTreeMap<String, &ManifestWork> = ours
         .into_iter()
@@ -161,11 +80,13 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
             })
             .collect();
         let state = |cluster: &str| match state(by_cluster.get(cluster).copied(), &spec, observed.now) {
-            State::Pending if observed.written.contains(cluster) => State::Progressing(Duration::ZERO),
-            State::Pending => match observed.unwritten.get(cluster) {
-                Some(unwritten) if unwritten.due => State::Retry,
-                Some(_) => State::Failed,
-                None => State::Pending,
+            ClusterState::Pending if observed.attempts.written.contains(cluster) => {
+                ClusterState::Progressing(Duration::ZERO)
+            }
+            ClusterState::Pending => match observed.unwritten.get(cluster) {
+                Some(unwritten) if unwritten.due => ClusterState::Retry,
+                Some(_) => ClusterState::Failed,
+                None => ClusterState::Pending,
             },
             state => state,
         };
@@ -182,13 +103,13 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         let clusters: Vec<&String> = groups.iter().flat_map(|group| &group.clusters).collect();
         let failing = clusters.iter().filter(|cluster| {
             observed.unwritten.contains_key(**cluster)
-                && matches!(state(cluster), State::Failed | State::Retry)
+                && matches!(state(cluster), ClusterState::Failed | ClusterState::Retry)
         });
         plan.failing.extend(failing.map(|cluster| (*cluster).clone()));
         summaries.push(summary(&reference.name, &groups, &clusters, &by_cluster, &spec));
         wanted.extend(clusters.into_iter().cloned());
     }
-    // Nobody decided that a work of a placement that is not there should go.
+    // The works of a placement without decisions stay: that is no decision to delete them.
     let kept = |work: &ManifestWork| {
         let placement = work.labels().get(PLACEMENT_LABEL);
         placement.is_some_and(|placement| absent.contains(placement.as_str()))
@@ -196,8 +117,8 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     let dropped = by_cluster
         .iter()
         .filter(|(cluster, work)| !wanted.contains(*cluster) && !kept(work));
-    // What OCM made goes once ours is there.
-    let replaced = upstreams.iter().filter(|work| {
+    // A work of OCM's controller is deleted once ours exists.
+    let replaced = of_ocm.iter().filter(|work| {
         let cluster = work.namespace().unwrap_or_default();
         by_cluster.contains_key(&cluster) || (!wanted.contains(&cluster) && !kept(work))
     });
@@ -207,7 +128,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         .map(|work| (*work).clone())
         .collect();
     let total = fold(summaries.iter().map(|placement| &placement.summary));
-    let failures = failures(&plan.failing, observed, wanted.len());
+    let failures = failure_messages(&plan.failing, observed, wanted.len());
     for condition in conditions(set, found, wanted.len(), complete, &total, &failures) {
         plan.set(set, &condition, observed.now);
     }
@@ -216,7 +137,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     plan
 }
 
-/// The status of a set that is deleted, and cannot go.
+/// The status of a set that is being deleted while its works cannot be.
 pub fn undeleted(
     set: &ManifestWorkReplicaSet,
     undeleted: &[String],
@@ -255,9 +176,9 @@ fn work(
 }
 
 /// How far a cluster is with this spec.
-fn state(work: Option<&ManifestWork>, spec: &ManifestWorkSpec, now: Timestamp) -> State {
+fn state(work: Option<&ManifestWork>, spec: &ManifestWorkSpec, now: Timestamp) -> ClusterState {
     let Some(work) = work.filter(|work| work.spec == *spec) else {
-        return State::Pending;
+        return ClusterState::Pending;
     };
     let since = |condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
         Duration::try_from(now.duration_since(condition.last_transition_time.0)).unwrap_or_default()
@@ -270,26 +191,28 @@ fn state(work: Option<&ManifestWork>, spec: &ManifestWorkSpec, now: Timestamp) -
         condition::find(conditions, type_).filter(|c| c.observed_generation == work.metadata.generation)
     };
     let (Some(applied), Some(available)) = (find("Applied"), find("Available")) else {
-        let age =
-            written(work).map(|written| Duration::try_from(now.duration_since(written)).unwrap_or_default());
-        return State::Progressing(age.unwrap_or_default());
+        let age = last_written(work)
+            .map(|written| Duration::try_from(now.duration_since(written)).unwrap_or_default());
+        return ClusterState::Progressing(age.unwrap_or_default());
     };
     if applied.status != "True" {
-        return State::Failed;
+        return ClusterState::Failed;
     }
     match (find("Progressing"), find("Degraded")) {
         (Some(progressing), Some(degraded)) if progressing.status == "True" && degraded.status == "True" => {
-            State::Failed
+            ClusterState::Failed
         }
-        (Some(progressing), _) if progressing.status == "False" => State::Succeeded(since(progressing)),
-        (Some(progressing), _) => State::Progressing(since(progressing)),
-        (None, _) if available.status == "True" => State::Succeeded(since(available)),
-        (None, _) => State::Progressing(since(available)),
+        (Some(progressing), _) if progressing.status == "False" => {
+            ClusterState::Succeeded(since(progressing))
+        }
+        (Some(progressing), _) => ClusterState::Progressing(since(progressing)),
+        (None, _) if available.status == "True" => ClusterState::Succeeded(since(available)),
+        (None, _) => ClusterState::Progressing(since(available)),
     }
 }
 
-/// When this controller last wrote a work: the server keeps the time with what it wrote.
-fn written(work: &ManifestWork) -> Option<Timestamp> {
+/// When this controller last wrote a work, which the API server records in the managed fields.
+fn last_written(work: &ManifestWork) -> Option<Timestamp> {
     let ours = work
         .managed_fields()
         .iter()
@@ -355,38 +278,37 @@ fn fold<'a>(parts: impl Iterator<Item = &'a Summary>) -> Summary {
     })
 }
 
-/// What could not be done.
+/// The messages about works that could not be written or deleted; empty if all could.
 #[derive(Default)]
-struct Words {
-    written: String,
-    deleted: String,
+struct FailureMessages {
+    unwritten: String,
+    undeleted: String,
 }
 
-/// How many clusters could not be written, and which works could not be deleted.
-fn failures(failing: &BTreeSet<String>, observed: &Observed<'_>, selected: usize) -> Words {
-    let mut words = Words::default();
+fn failure_messages(failing: &BTreeSet<String>, observed: &Observed<'_>, selected: usize) -> FailureMessages {
+    let mut messages = FailureMessages::default();
     if !failing.is_empty() {
         let unwritten = failing
             .iter()
             .filter_map(|cluster| observed.unwritten.get(cluster));
         let whys: Vec<&str> = unwritten.map(|unwritten| unwritten.why.as_str()).collect();
-        words.written = format!(
-            "{} of {selected} clusters cannot be written, which is tried again: {}",
+        messages.unwritten = format!(
+            "{} of {selected} clusters cannot be written and are retried: {}",
             whys.len(),
             first(&whys)
         );
     }
-    if !observed.undeleted.is_empty() {
-        words.deleted = format!(
-            "{} works of clusters that are not selected cannot be deleted, which is tried again: {}",
-            observed.undeleted.len(),
-            first(observed.undeleted)
+    if !observed.attempts.undeleted.is_empty() {
+        messages.undeleted = format!(
+            "{} works of clusters that are not selected cannot be deleted and are retried: {}",
+            observed.attempts.undeleted.len(),
+            first(observed.attempts.undeleted)
         );
     }
-    words
+    messages
 }
 
-/// The first ones, and how many there are besides.
+/// The first failures, and how many more there are.
 fn first(whys: &[impl AsRef<str>]) -> String {
     let shown = whys
         .iter()
@@ -403,14 +325,14 @@ fn conditions(
     selected: usize,
     complete: bool,
     total: &Summary,
-    failures: &Words,
+    failures: &FailureMessages,
 ) -> [Wanted; 3] {
     let verified = if found < set.spec.placement_refs.len() {
         Wanted::new(
             "PlacementVerified",
             false,
             "PlacementDecisionNotFound",
-            "a placement has no decisions: it does not exist, or nothing is decided yet; its works stay as they are",
+            "a placement has no decisions: it does not exist, or is not scheduled yet; its works stay as they are",
         )
     } else if selected == 0 {
         Wanted::new(
@@ -425,12 +347,12 @@ fn conditions(
     let rolled_out = if complete {
         Wanted::new("PlacementRolledOut", true, "Complete", "")
     } else {
-        Wanted::new("PlacementRolledOut", false, "Progressing", &*failures.written)
+        Wanted::new("PlacementRolledOut", false, "Progressing", &*failures.unwritten)
     };
-    let whys = [&*failures.written, &*failures.deleted].into_iter();
-    let whys: Vec<&str> = whys.filter(|words| !words.is_empty()).collect();
-    let applied = if !whys.is_empty() {
-        Wanted::new("ManifestworkApplied", false, "NotAsExpected", whys.join("; "))
+    let messages = [&*failures.unwritten, &*failures.undeleted].into_iter();
+    let messages: Vec<&str> = messages.filter(|message| !message.is_empty()).collect();
+    let applied = if !messages.is_empty() {
+        Wanted::new("ManifestworkApplied", false, "NotAsExpected", messages.join("; "))
     } else if selected == 0 {
         Wanted::new("ManifestworkApplied", false, "PlacementDecisionEmpty", "")
     } else if total.applied == total.desired_total {

@@ -1,4 +1,4 @@
-//! Pure: which clusters may get a change now.
+//! Pure: the clusters that may get the current template now.
 
 use std::time::Duration;
 
@@ -7,40 +7,16 @@ use writ_api::{
     work::{MandatoryDecisionGroup, RolloutStrategy, RolloutType},
 };
 
-/// The clusters of one decision group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Group {
-    /// The group's name.
-    pub name: String,
-    /// Its index.
-    pub index: i32,
-    /// Its clusters, sorted.
-    pub clusters: Vec<String>,
-}
+use super::model::{ClusterState, Group};
 
-/// How far a cluster is with the current template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It does not have it.
-    Pending,
-    /// It has it, and is on its way, for so long.
-    Progressing(Duration),
-    /// It succeeded, so long ago.
-    Succeeded(Duration),
-    /// It failed.
-    Failed,
-    /// It failed to get it, and is to be tried once more now: a failure until it gets it.
-    Retry,
-}
-
-/// What a rollout does next.
+/// The next step of a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// The clusters that may get the template now.
     pub apply: Vec<String>,
     /// Whether every cluster succeeded.
     pub complete: bool,
-    /// When time alone changes the answer.
+    /// When time alone changes the step.
     pub look_again: Option<Duration>,
 }
 
@@ -56,7 +32,7 @@ struct Limits<'a> {
 }
 
 /// Decides what happens next. The groups are in the order of their indexes.
-pub fn next(strategy: &RolloutStrategy, groups: &[Group], state: impl Fn(&str) -> State) -> Next {
+pub fn next(strategy: &RolloutStrategy, groups: &[Group], state: impl Fn(&str) -> ClusterState) -> Next {
     let (all, progressive, per_group) = (
         strategy.all.clone().unwrap_or_default(),
         strategy.progressive.clone().unwrap_or_default(),
@@ -91,7 +67,7 @@ pub fn next(strategy: &RolloutStrategy, groups: &[Group], state: impl Fn(&str) -
     walk(&limits, groups, state)
 }
 
-fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) -> Next {
+fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> ClusterState) -> Next {
     let total: usize = groups.iter().map(|group| group.clusters.len()).sum();
     let mut next = Next {
         complete: true,
@@ -104,24 +80,24 @@ fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) ->
         let (mut active, mut failed, mut pending, mut retries) = (0, 0, Vec::new(), Vec::new());
         for cluster in clusters {
             match state(cluster) {
-                State::Pending => pending.push(cluster.to_owned()),
-                State::Failed => failed += 1,
-                State::Retry => {
+                ClusterState::Pending => pending.push(cluster.to_owned()),
+                ClusterState::Failed => failed += 1,
+                ClusterState::Retry => {
                     failed += 1;
                     retries.push(cluster.to_owned());
                 }
-                State::Progressing(since) => match limits.deadline {
+                ClusterState::Progressing(since) => match limits.deadline {
                     Some(deadline) if since >= deadline => failed += 1,
                     deadline => {
                         active += 1;
                         next.wait(deadline.map(|deadline| deadline.saturating_sub(since)));
                     }
                 },
-                State::Succeeded(since) if since < limits.min_success => {
+                ClusterState::Succeeded(since) if since < limits.min_success => {
                     active += 1;
                     next.wait(Some(limits.min_success.saturating_sub(since)));
                 }
-                State::Succeeded(_) => {}
+                ClusterState::Succeeded(_) => {}
             }
         }
         let done = pending.is_empty() && active == 0;
@@ -131,7 +107,7 @@ fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) ->
         room -= retries.len();
         next.apply.extend(retries);
         if failed > tolerated {
-            // Too much went wrong: nobody else gets it until that is mended.
+            // More failures than tolerated: the rollout stops until they are resolved.
             next.complete = false;
             return next;
         }
@@ -143,7 +119,7 @@ fn walk(limits: &Limits<'_>, groups: &[Group], state: impl Fn(&str) -> State) ->
     next
 }
 
-/// The clusters in the order in which they get a change, and how many of each batch at a time.
+/// The batches of clusters in rollout order, with the number that may be in progress in each.
 fn batches<'a>(limits: &Limits<'_>, groups: &'a [Group], total: usize) -> Vec<(Vec<&'a str>, usize)> {
     let names = |group: &'a Group| group.clusters.iter().map(String::as_str).collect::<Vec<_>>();
     let is_mandatory = |group: &Group| {
@@ -191,8 +167,9 @@ fn share(value: &NumberOrText, total: usize) -> Option<usize> {
     }
 }
 
-/// Which deadline is none. The pattern of upstream's definition lets through what is no duration, and it would never end.
-pub fn mistake(strategy: &RolloutStrategy) -> Option<String> {
+/// The first deadline that is not a valid duration. The pattern in OCM's definition accepts some, and such a rollout would
+/// never time out.
+pub fn invalid_deadline(strategy: &RolloutStrategy) -> Option<String> {
     let details = [
         strategy.all.as_ref().map(|all| ("all", &all.progress_deadline)),
         strategy
@@ -209,11 +186,11 @@ pub fn mistake(strategy: &RolloutStrategy) -> Option<String> {
         .flatten()
         .find(|(_, text)| *text != "None" && duration(text).is_none())?;
     Some(format!(
-        "rolloutStrategy.{field}.progressDeadline: {text:?} is no duration: write one like 90s, 5m or 2h, or None"
+        "rolloutStrategy.{field}.progressDeadline: {text:?} is not a duration: use one like 90s, 5m or 2h, or None"
     ))
 }
 
-/// `90s`, `5m`, `2h`; nothing for `None` and what is not a duration.
+/// A duration such as `90s`, `5m` or `2h`; `None` for the text `None` and anything else.
 fn duration(text: &str) -> Option<Duration> {
     let nanos = go_duration::nanoseconds(text)?;
     u64::try_from(nanos).ok().map(Duration::from_nanos)

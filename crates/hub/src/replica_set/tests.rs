@@ -1,9 +1,6 @@
 //! Tables against plan and rollout.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,10 +9,11 @@ use writ_controller::condition;
 use writ_runtime::cel::{Answer, Expression, Variable};
 
 use super::{
-    failures::Unwritten,
-    plan::{Observed, Plan, is_own, plan, stranger, undeleted},
-    progress::with_rules,
-    rollout::{Group, Next, State, next},
+    model::{Attempts, ClusterState, Group, Observed, Plan, Unwritten},
+    ownership::{foreign, is_own},
+    plan::{plan, undeleted},
+    progress_rules::with_rules,
+    rollout::{Next, next},
 };
 
 fn group(index: i32, clusters: &[&str]) -> Group {
@@ -30,13 +28,13 @@ fn strategy(value: Value) -> RolloutStrategy {
     serde_json::from_value(value).unwrap()
 }
 
-const OK: State = State::Succeeded(Duration::from_hours(1));
-const ON: State = State::Progressing(Duration::from_secs(10));
+const OK: ClusterState = ClusterState::Succeeded(Duration::from_hours(1));
+const ON: ClusterState = ClusterState::Progressing(Duration::from_secs(10));
 
 #[test]
-fn a_rollout_goes_as_fast_as_its_strategy_allows() {
+fn rollout_is_as_fast_as_its_strategy_allows() {
     let groups = [group(0, &["a", "b"]), group(1, &["c", "d"])];
-    let apply = |strategy: &RolloutStrategy, states: [State; 4]| -> Next {
+    let apply = |strategy: &RolloutStrategy, states: [ClusterState; 4]| -> Next {
         next(strategy, &groups, |cluster| {
             let index = ["a", "b", "c", "d"]
                 .iter()
@@ -45,7 +43,7 @@ fn a_rollout_goes_as_fast_as_its_strategy_allows() {
             states[index]
         })
     };
-    let pending = State::Pending;
+    let pending = ClusterState::Pending;
     let all = strategy(json!({"type": "All"}));
     let two = strategy(json!({"type": "Progressive", "progressive": {"maxConcurrency": 2}}));
     let half = strategy(
@@ -57,13 +55,13 @@ fn a_rollout_goes_as_fast_as_its_strategy_allows() {
     let groups_first = strategy(json!({"type": "ProgressivePerGroup", "progressivePerGroup": {}}));
     for (strategy, states, expected) in [
         (&all, [pending; 4], "abcd"),
-        (&all, [State::Failed, pending, OK, ON], "b"),
+        (&all, [ClusterState::Failed, pending, OK, ON], "b"),
         (&two, [pending; 4], "ab"),
         (&two, [ON, pending, pending, pending], "b"),
         (&two, [ON, ON, pending, pending], ""),
         (&two, [OK, ON, pending, pending], "c"),
-        (&two, [OK, State::Failed, pending, pending], ""),
-        (&half, [OK, State::Failed, pending, pending], "c"),
+        (&two, [OK, ClusterState::Failed, pending, pending], ""),
+        (&half, [OK, ClusterState::Failed, pending, pending], "c"),
         (&mandatory, [pending; 4], "cd"),
         (&mandatory, [pending, pending, OK, ON], ""),
         (&mandatory, [pending, pending, OK, OK], "ab"),
@@ -92,9 +90,9 @@ fn a_rollout_goes_as_fast_as_its_strategy_allows() {
 }
 
 #[test]
-fn a_cluster_that_could_not_get_it_is_one_failure_until_it_does() {
+fn cluster_that_could_not_be_written_is_one_failure_until_it_is() {
     let groups = [group(0, &["a", "b", "c", "d"])];
-    let step = |most: u32, failures: Value, states: [State; 4]| -> Next {
+    let step = |most: u32, failures: Value, states: [ClusterState; 4]| -> Next {
         let progressive = json!({"maxConcurrency": most, "maxFailures": failures});
         let strategy = strategy(json!({"type": "Progressive", "progressive": progressive}));
         next(&strategy, &groups, |cluster| {
@@ -102,7 +100,7 @@ fn a_cluster_that_could_not_get_it_is_one_failure_until_it_does() {
             states[index.unwrap()]
         })
     };
-    let (pending, failed, retry) = (State::Pending, State::Failed, State::Retry);
+    let (pending, failed, retry) = (ClusterState::Pending, ClusterState::Failed, ClusterState::Retry);
     for (most, failures, states, expected) in [
         // It takes nobody's place while it waits.
         (1, json!(1), [failed, pending, pending, pending], "b"),
@@ -142,8 +140,7 @@ fn observe(set: &ManifestWorkReplicaSet, groups: Option<Vec<Group>>, works: &[Ma
         placements: &placements,
         works,
         unwritten: &BTreeMap::new(),
-        written: &BTreeSet::new(),
-        undeleted: &[],
+        attempts: Attempts::default(),
         now: Timestamp::from_second(1000).unwrap(),
     })
 }
@@ -161,7 +158,7 @@ fn reasons(plan: &Plan) -> Vec<&str> {
 }
 
 #[test]
-fn every_selected_cluster_gets_a_work_and_nobody_else_keeps_one() {
+fn selected_clusters_get_a_work_and_others_lose_theirs() {
     let set = set(&template());
     let first = observe(&set, Some(vec![group(0, &["c1", "c2"])]), &[]);
     assert_eq!(first.apply.len(), 2);
@@ -213,8 +210,10 @@ fn after(set: &ManifestWorkReplicaSet, unwritten: &[(&str, bool)], written: &[&s
         placements: &[("p".to_owned(), groups)].into(),
         works: &[],
         unwritten: &unwritten.collect(),
-        written: &written.iter().map(|cluster| (*cluster).to_owned()).collect(),
-        undeleted: &[],
+        attempts: Attempts {
+            written: &written.iter().map(|cluster| (*cluster).to_owned()).collect(),
+            ..Attempts::default()
+        },
         now: Timestamp::from_second(1000).unwrap(),
     })
 }
@@ -228,7 +227,7 @@ fn clusters(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_written_stops_no_other_and_is_named() {
+fn cluster_that_cannot_be_written_is_named_and_stops_no_other() {
     let mut set = set(&template());
     let first = after(&set, &[("aaa-gone", false)], &["cluster1"]);
     assert_eq!(clusters(&first), ["zcluster"]);
@@ -258,7 +257,7 @@ fn a_cluster_that_cannot_be_written_stops_no_other_and_is_named() {
 }
 
 #[test]
-fn many_failures_are_counted_and_the_first_are_named() {
+fn failures_are_counted_and_the_first_are_named() {
     let set = set(&template());
     let names: Vec<String> = (10..40).map(|index| format!("c{index}")).collect();
     let unwritten = names.iter().map(|cluster| {
@@ -277,8 +276,10 @@ fn many_failures_are_counted_and_the_first_are_named() {
         placements: &[("p".to_owned(), vec![group])].into(),
         works: &[],
         unwritten: &unwritten.collect(),
-        written: &BTreeSet::new(),
-        undeleted: &whys,
+        attempts: Attempts {
+            undeleted: &whys,
+            ..Attempts::default()
+        },
         now: Timestamp::from_second(1000).unwrap(),
     });
     let applied = condition::find(&plan.status.conditions, "ManifestworkApplied").unwrap();
@@ -297,7 +298,7 @@ fn many_failures_are_counted_and_the_first_are_named() {
 }
 
 #[test]
-fn a_deadline_runs_from_the_last_write() {
+fn progress_deadline_runs_from_the_last_write() {
     let mut set = set(&template());
     set.spec.placement_refs[0].rollout_strategy = strategy(
         json!({"type": "Progressive", "progressive": {"maxConcurrency": 1, "progressDeadline": "60s"}}),
@@ -329,7 +330,7 @@ fn a_deadline_runs_from_the_last_write() {
 }
 
 #[test]
-fn known_kinds_tell_their_progress_by_themselves() {
+fn manifests_of_wellknown_kinds_get_progress_rules() {
     let deployment =
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "n"}});
     let spec = serde_json::from_value(json!({"workload": {"manifests": [deployment]}})).unwrap();
@@ -358,7 +359,7 @@ fn known_kinds_tell_their_progress_by_themselves() {
 }
 
 /// Whether the rules of a kind say that it progresses, and that it is degraded.
-fn told(api_version: &str, kind: &str, status: &Value) -> (bool, bool) {
+fn computed(api_version: &str, kind: &str, status: &Value) -> (bool, bool) {
     let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "d", "namespace": "n", "generation": 2},
         "spec": {"replicas": 1}});
     let spec = serde_json::from_value(json!({"workload": {"manifests": [object]}})).unwrap();
@@ -380,30 +381,30 @@ fn told(api_version: &str, kind: &str, status: &Value) -> (bool, bool) {
 }
 
 #[test]
-fn what_failed_is_degraded_and_never_done() {
+fn failed_object_is_degraded_and_stays_progressing() {
     let job = |type_: &str| {
-        told(
+        computed(
             "batch/v1",
             "Job",
             &json!({"conditions": [{"type": type_, "status": "True"}]}),
         )
     };
-    assert_eq!(told("batch/v1", "Job", &json!({})), (true, false));
+    assert_eq!(computed("batch/v1", "Job", &json!({})), (true, false));
     assert_eq!(job("Complete"), (false, false));
     assert_eq!(job("Failed"), (true, true));
     let deployment = |available: i64, progressing: &str| {
         let status = json!({"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": available,
             "conditions": [{"type": "Progressing", "status": progressing}]});
-        told("apps/v1", "Deployment", &status)
+        computed("apps/v1", "Deployment", &status)
     };
     assert_eq!(deployment(0, "True"), (true, false));
     assert_eq!(deployment(0, "False"), (true, true));
     assert_eq!(deployment(1, "True"), (false, false));
     let pod = |phase: &str, ready: &str| {
         let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
-        told("v1", "Pod", &status)
+        computed("v1", "Pod", &status)
     };
-    assert_eq!(told("v1", "Pod", &json!({})), (true, false));
+    assert_eq!(computed("v1", "Pod", &json!({})), (true, false));
     assert_eq!(pod("Pending", "False"), (true, false));
     assert_eq!(pod("Running", "False"), (true, false));
     assert_eq!(pod("Running", "True"), (false, false));
@@ -412,7 +413,7 @@ fn what_failed_is_degraded_and_never_done() {
 }
 
 #[test]
-fn a_rule_names_its_object_as_an_agent_does() {
+fn progress_rule_identifies_its_manifest_like_an_agent() {
     for (api_version, kind, group, resource) in [
         ("apps/v1", "Deployment", "apps", "deployments"),
         ("batch/v1", "Job", "batch", "jobs"),
@@ -427,7 +428,7 @@ fn a_rule_names_its_object_as_an_agent_does() {
 }
 
 #[test]
-fn a_label_alone_makes_no_work_the_sets_own() {
+fn label_alone_does_not_make_a_work_the_sets_own() {
     let set = set(&template());
     let mut ours = observe(&set, Some(vec![group(0, &["c1"])]), &[]).apply.remove(0);
     let named = |name: &str| {
@@ -460,10 +461,10 @@ fn a_label_alone_makes_no_work_the_sets_own() {
             .len(),
         1
     );
-    assert_eq!(stranger(&set, &ours), None);
+    assert_eq!(foreign(&set, &ours), None);
     ours.metadata.labels = None;
     assert!(!is_own(&set, &ours));
-    let why = stranger(&set, &ours).unwrap();
+    let why = foreign(&set, &ours).unwrap();
     let full = format!("c1/{}", ours.metadata.name.as_deref().unwrap());
     assert!(
         why.contains(&full) && why.contains("manifestworkreplicaset=team.web"),

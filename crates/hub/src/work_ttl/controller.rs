@@ -1,4 +1,4 @@
-//! Watches works; at the time that a complete one names, deletes it.
+//! Watches works, and deletes a complete one once its time to live is over.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn expire(context: &Context, name: &Name) -> Result<Next, Error> {
     if !delay.is_zero() {
         return Ok(Next::After(delay));
     }
-    // The cache may be a moment behind: what is deleted is what the server shows.
+    // The cache may be stale, so the work is read again before it is deleted.
     let api: Api<ManifestWork> = write::namespaced(&context.client, &name.namespace);
     let live = api
         .get_opt(&name.name)

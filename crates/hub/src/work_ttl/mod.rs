@@ -1,4 +1,4 @@
-//! Deletes works that are complete, so many seconds later as they ask for.
+//! Deletes complete works once their time to live is over.
 //!
 //! Only `spec.deleteOption.ttlSecondsAfterFinished` counts, and only once the condition `Complete` is true. Works of a
 //! ManifestWorkReplicaSet are left alone, as it would make them again.

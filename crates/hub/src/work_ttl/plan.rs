@@ -7,22 +7,22 @@ use kube::ResourceExt;
 use writ_api::work::{ManifestWork, REPLICA_SET_LABEL};
 use writ_controller::condition;
 
-/// Nobody waits longer.
-const FOR_EVER: Duration = Duration::from_hours(100 * 365 * 24);
+/// Longer times to live count as this one, which a timer can hold.
+const LONGEST: Duration = Duration::from_hours(100 * 365 * 24);
 
-/// How long until the work is deleted; `None` if it stays.
+/// The time until the work is deleted; `None` if it stays.
 pub fn due(work: &ManifestWork, now: Timestamp) -> Option<Duration> {
     if work.metadata.deletion_timestamp.is_some() || work.labels().contains_key(REPLICA_SET_LABEL) {
         return None;
     }
     let ttl = work.spec.delete_option.as_ref()?.ttl_seconds_after_finished?;
-    let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or_default()).min(FOR_EVER);
+    let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or_default()).min(LONGEST);
     let complete = condition::find(&work.status.as_ref()?.conditions, "Complete")?;
-    // What an earlier revision completed says nothing about this one.
-    let earlier = complete
+    // A condition of an earlier revision says nothing about this one.
+    let outdated = complete
         .observed_generation
         .is_some_and(|seen| Some(seen) != work.metadata.generation);
-    if complete.status != "True" || earlier {
+    if complete.status != "True" || outdated {
         return None;
     }
     let since = now.duration_since(complete.last_transition_time.0);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_complete_work_that_asks_for_it_goes() {
+    fn complete_work_with_a_time_to_live_is_due() {
         let work = |ttl: Option<i64>, complete: &str, labels: &[(&str, &str)]| -> ManifestWork {
             let labels: std::collections::BTreeMap<_, _> = labels.iter().copied().collect();
             serde_json::from_value(json!({
@@ -60,7 +60,7 @@ mod tests {
             due(&work(Some(0), "True", &[(REPLICA_SET_LABEL, "a.b")]), now),
             None
         );
-        // The spec changed after it was complete, and nobody has looked at it yet.
+        // The spec changed after the work was complete, and was not applied since.
         let mut revised = work(Some(0), "True", &[]);
         revised.metadata.generation = Some(2);
         for (seen, wanted) in [(1, None), (2, Some(Duration::ZERO))] {

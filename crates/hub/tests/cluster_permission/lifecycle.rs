@@ -122,8 +122,8 @@ pub async fn follows_everything() -> Result<()> {
     )
     .await?;
 
-    // A work that somebody edits, strips or deletes is restored at once: sooner than by anything but a watch, on a busy
-    // machine too.
+    // A work that is edited, stripped or deleted is restored at once: sooner than by anything but a watch, on a busy machine
+    // too.
     let works: Api<ManifestWork> = Api::namespaced(client.clone(), "c1");
     let name = works.list(&ListParams::default()).await?.items[0].name_any();
     for edit in [
@@ -183,7 +183,7 @@ pub async fn follows_everything() -> Result<()> {
         "refs",
         "Ready",
         "False",
-        "ClusterRole cluster-admin is one that Kubernetes brings",
+        "ClusterRole cluster-admin is built into Kubernetes",
     )
     .await?;
     let delivered = |verb: &'static str| {

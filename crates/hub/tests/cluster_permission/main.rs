@@ -16,27 +16,18 @@ use writ_testenv::harness;
 
 fn main() {
     harness::run(vec![
-        harness::real("the_api_takes_what_upstream_takes", api::accepts),
+        harness::real("api_accepts_every_permission_of_ocm", api::accepts),
         harness::real(
-            "a_permission_follows_everything_it_names",
+            "permission_follows_everything_it_refers_to",
             lifecycle::follows_everything,
         ),
+        harness::real("restart_of_a_settled_hub_writes_nothing", lifecycle::scale),
+        harness::real("refused_work_is_reduced", safety::reduced),
+        harness::real("irreducible_work_is_deleted", safety::not_even_reduced),
+        harness::real("works_fit_the_limit_of_admission", safety::small_works),
+        harness::real("recreated_permission_leaves_no_former_work", safety::made_again),
         harness::real(
-            "a_restart_in_the_middle_and_one_that_writes_nothing",
-            lifecycle::scale,
-        ),
-        harness::real(
-            "what_the_hub_refuses_is_revoked_as_far_as_it_was_taken_away",
-            safety::reduced,
-        ),
-        harness::real("what_cannot_even_be_reduced_goes", safety::not_even_reduced),
-        harness::real("works_are_as_small_as_admission_wants_them", safety::small_works),
-        harness::real(
-            "a_permission_that_is_made_again_leaves_no_old_work",
-            safety::made_again,
-        ),
-        harness::real(
-            "a_kind_that_cannot_be_read_stops_nothing_else",
+            "unreadable_kind_stops_only_what_refers_to_it",
             safety::cannot_be_read,
         ),
     ]);

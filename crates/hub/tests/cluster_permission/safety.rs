@@ -1,4 +1,4 @@
-//! What must hold when something goes wrong: on the hub, or by somebody's hand.
+//! What must hold when the hub refuses writes, or when works are edited.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -20,7 +20,7 @@ fn options() -> Options {
 }
 
 /// The hub refuses the new content of a work: what the old one granted and the new one does not is revoked, and what
-/// both grant stays. Also where somebody took the work's owner away.
+/// both grant stays. Also where the work's owner reference was removed.
 pub async fn reduced() -> Result<()> {
     let hub = Hub::start().await?;
     let client = hub.client.clone();
@@ -59,7 +59,7 @@ pub async fn reduced() -> Result<()> {
     holds(&client, "c1", &["RoleBinding a/kept u"]).await?;
     condition(&client, "c1", "p", "Ready", "False", "mallory gets nothing").await?;
 
-    // The owner is replaced by somebody who says that he is the controller.
+    // The owner is replaced by another controller.
     let thief = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "thief", "uid": "1-2-3", "controller": true}]);
     let patch = Patch::Merge(json!({"metadata": {"ownerReferences": thief}}));
     works.patch(&name, &PatchParams::default(), &patch).await?;
@@ -81,7 +81,7 @@ pub async fn reduced() -> Result<()> {
     running.stop().await
 }
 
-/// The hub takes no change of a work at all: one that must lose something is deleted, and made again with the rest.
+/// The hub refuses every change of a work: a work that must lose something is deleted, and made again with the rest.
 pub async fn not_even_reduced() -> Result<()> {
     let hub = Hub::start().await?;
     let client = hub.client.clone();
@@ -137,7 +137,7 @@ pub async fn small_works() -> Result<()> {
     running.stop().await
 }
 
-/// A permission is deleted and made again while nobody looks: the works of the first go, without a garbage collector.
+/// A permission is deleted and made again while no hub runs: the works of the first go, without a garbage collector.
 pub async fn made_again() -> Result<()> {
     let hub = Hub::start().await?;
     let client = hub.client.clone();

@@ -1,7 +1,7 @@
 //! An admission webhook server with certificates of its own.
 //!
 //! The CA lives in a Secret that all replicas share; each replica signs its own serving certificate with it. The
-//! CA's certificate is written into the webhook configurations, which are restored when somebody changes them.
+//! CA's certificate is written into the webhook configurations, which are restored when they are changed.
 //! A CA is replaced long before it ends, and both are trusted for a while, so that no request is ever refused
 //! for a certificate. Where cert-manager writes certificates to files, those are used instead.
 
@@ -24,8 +24,8 @@ pub use certs::Timing;
 use writ_controller::{Error, backoff::Backoff, health::Health};
 
 /// The largest review that is read: the old object as an API server stores it, the new one as large as a request may
-/// be, 3 MiB, and their frame. What is not read is refused, so that whoever can make an object large could keep
-/// everybody else from changing it.
+/// be, 3 MiB, and their frame. A larger review is refused; with a smaller limit, making an object large would keep
+/// all others from changing it.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
 /// API servers have read a change of their webhook configurations by then.
 const SETTLES_WITHIN: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! CEL expressions about JSON objects, with the functions that Kubernetes knows.
 //!
-//! Whoever writes an expression is not trusted with the process that runs it: it is refused if it is too long, too
+//! The author of an expression is not trusted with the process that runs it: an expression is refused if it is too long, too
 //! deep, or may cost too much, and whatever the engine stumbles over is an error of the expression.
 
 mod cost;
@@ -30,7 +30,7 @@ use serde_json::Value;
 const MAX_EXPRESSION: usize = 10 * 1024;
 /// How deep brackets and conditions may nest: the parser needs stack for each.
 const MAX_DEPTH: usize = 48;
-/// How deep the tree of an expression may be: whoever walks it needs stack for each level.
+/// How deep the tree of an expression may be: walking it takes stack for each level.
 const MAX_TREE: usize = 64;
 /// The stack of the parser: enough for the longest chain of operators in the longest expression. What is not used costs
 /// nothing.
@@ -191,7 +191,7 @@ fn on_a_large_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T, String
     })
 }
 
-/// How deep the text can nest. What stands in quotes counts too: that costs nobody anything.
+/// How deep the text can nest. Text in quotes counts too, which is harmless.
 fn depth(text: &str) -> usize {
     let (mut now, mut most, mut conditions) = (0_usize, 0, 0);
     for c in text.chars() {
@@ -378,7 +378,7 @@ mod tests {
             "c.free.whatever == 1 && c.either > 2",
             "c.labels.exists(key, key.startsWith('a'))",
             "c.name.startsWith('a')",
-            // What it comes to is told by values only.
+            // Its type is known only with values.
             "c.scores('a')[0].value",
             "true",
         ] {

@@ -1,4 +1,4 @@
-//! Which names an expression uses that nobody defined.
+//! The names that an expression uses without defining them.
 
 use kube_cel::cel::{
     Context, ExecutionError, Program,

@@ -36,7 +36,7 @@ pub fn tagged(tag: &str, text: &str) -> Result<Value, String> {
         ("float", Resolved::Int(value)) => float(value as f64),
         ("float", Resolved::Float(value)) => float(value),
         ("null" | "bool" | "int" | "float", _) => wrong(),
-        // `!!str`, `!!timestamp` and all that nobody knows.
+        // `!!str`, `!!timestamp` and unknown tags.
         _ => Ok(text.into()),
     }
 }

@@ -38,7 +38,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use writ_api::cluster::{ManagedCluster, ManagedClusterSet};
-use writ_hub::admission::AdmissionOptions;
+use writ_hub::options::AdmissionOptions;
 use writ_process::webhook::{Options as Webhook, Target};
 
 use crate::{

@@ -420,7 +420,10 @@ pub async fn race(fleet: Fleet) -> Result<()> {
     yaml::apply(&admin, place).await?;
     let told = explain(&admin, "team-a", "all").await?.outcome;
     let why = told.left_out.get("mc1").context("mc1 was not left out")?;
-    ensure!(told.selected == 0 && why.contains("did not join it"), "{why}");
+    ensure!(
+        told.selected == 0 && why.contains("not set through the admission webhook"),
+        "{why}"
+    );
     let sets: Api<ManagedClusterSet> = Api::all(admin.clone());
     sets.patch("apac", &PatchParams::default(), &Patch::Merge(&confirm))
         .await?;

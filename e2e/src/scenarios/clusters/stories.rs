@@ -87,7 +87,7 @@ pub async fn disaster_recovery(fleet: Fleet) -> Result<()> {
         .await?;
     anyhow::ensure!(
         stored.spec.cluster_selector
-            == writ_hub::admission::managed_cluster_set::selector_of("clusterAttribute", "backup"),
+            == writ_hub::cluster_set::membership::selector_of("clusterAttribute", "backup"),
         "{:?}",
         stored.spec.cluster_selector
     );

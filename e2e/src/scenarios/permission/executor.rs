@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::work::ManifestWork;
-use writ_hub::admission::NilExecutor;
+use writ_hub::options::NilExecutor;
 
 use super::support::{
     agent_options, allowed, cluster_role, condition, delete, hub_controllers, permission, spoke, start_all,

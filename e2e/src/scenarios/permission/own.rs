@@ -40,7 +40,7 @@ pub async fn elsewhere(fleet: Fleet) -> Result<()> {
         "p",
         "Ready",
         "False",
-        "spec.roleRefs[0]: ClusterRole view is one that Kubernetes brings",
+        "spec.roleRefs[0]: ClusterRole view is built into Kubernetes",
     )
     .await?;
     if let Some(spec) = spec.as_object_mut() {
@@ -65,7 +65,7 @@ pub async fn refused(fleet: Fleet) -> Result<()> {
     permission(&fleet, "admin", spec.clone()).await?;
     allowed(&fleet, "kept", "get", "a", true).await?;
     for words in [
-        "spec.clusterRole: ClusterRole admin is one that Kubernetes brings",
+        "spec.clusterRole: ClusterRole admin is built into Kubernetes",
         "spec.clusterRoleBinding: ClusterRoleBinding admin is not delivered: spec.clusterRole cannot make its role ClusterRole admin",
         "spec.roleBindings[0]: RoleBinding a/admin is not delivered: spec.clusterRole cannot make its role ClusterRole admin",
     ] {

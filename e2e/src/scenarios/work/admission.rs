@@ -14,7 +14,7 @@ use writ_api::{
     cluster::PlacementDecision,
     work::{ManifestWork, ManifestWorkReplicaSet},
 };
-use writ_hub::admission::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
+use writ_hub::options::{AdmissionOptions, ExecutorAuthorization, NilExecutor};
 use writ_process::webhook;
 
 use super::support::{accept, agent, condition, config_map, create, works};

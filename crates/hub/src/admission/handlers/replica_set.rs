@@ -45,7 +45,7 @@ async fn decide(context: AdmissionContext, request: Request) -> Result<Decision,
         return Ok(Decision::invalid(problem));
     }
     for (index, reference) in spec.placement_refs.iter().enumerate() {
-        if let Some(mistake) = rollout::mistake(&reference.rollout_strategy) {
+        if let Some(mistake) = rollout::invalid_deadline(&reference.rollout_strategy) {
             return Ok(Decision::invalid(format!(
                 "spec.placementRefs[{index}].{mistake}"
             )));

@@ -162,7 +162,7 @@ impl<'a> Builder<'a> {
         if is_built_in(entry.kind, entry.namespace, entry.name) || role.is_some_and(|role| role.built_in) {
             // Not an unbuildable role: a binding means the one that the cluster has, and is delivered.
             let message = format!(
-                "{id} is one that Kubernetes brings: every cluster has its own, which is never overwritten, and a binding finds it by its name; remove the reference"
+                "{id} is built into Kubernetes: every cluster has its own, which is never overwritten, and a binding finds it by its name; remove the reference"
             );
             self.problem(&entry.field, message);
             return None;
@@ -290,7 +290,7 @@ impl<'a> Builder<'a> {
 
     fn refuse_built_in(&mut self, entry: &Entry<'_>, namespace: &str, what: &str) {
         let message = format!(
-            "{what} is one that Kubernetes brings: it is never overwritten on a managed cluster; choose another name"
+            "{what} is built into Kubernetes: it is never overwritten on a managed cluster; choose another name"
         );
         self.problem(&entry.field, message);
         self.mark_unbuildable(entry, entry.id_in(namespace));

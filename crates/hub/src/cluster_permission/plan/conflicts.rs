@@ -1,5 +1,5 @@
-//! Permissions of one cluster that name the same object. The oldest of them has it. A younger one that wants exactly the same
-//! shares the object; one that wants something else reports the conflict and delivers the rest.
+//! Permissions of one cluster that name the same object. The oldest of them has it. A younger permission that wants exactly
+//! the same shares the object; otherwise it reports the conflict and delivers the rest.
 //!
 //! What permissions mean is compared, not what became of it: an account that comes or goes changes what an object grants, and
 //! must not change which permission has the object.

@@ -102,8 +102,8 @@ fn grant_spec(grant: &Grant) -> NamespaceGrantSpec {
     }
 }
 
-/// A manifest that a work carries; `None` if it is none that a permission delivers. OCM's own, which carry no annotations and
-/// times that are null, are read as well.
+/// A manifest that a work carries; `None` if its kind is not one of a permission's. Manifests written by OCM, which have no
+/// annotations and times that are null, are read as well.
 pub fn read(manifest: &Value) -> Option<TypedManifest> {
     let body = match manifest.get("kind")?.as_str()? {
         GRANT_KIND => Body::Grant(read_grant(parse(manifest.get("spec"))?)?),

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_kept_that_the_new_manifest_takes_away() {
+    fn shrunk_manifest_keeps_only_what_both_grant() {
         let subjects = |names: &[&str]| -> Value {
             names
                 .iter()
@@ -69,7 +69,7 @@ mod tests {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}})
         };
         let binding = |role: &str, names: &[&str]| object("RoleBinding", bound(role, names));
-        let role = |rules: Value| object("Role", json!({ "rules": rules }));
+        let role_with = |rules: Value| object("Role", json!({ "rules": rules }));
         let rule = |verbs: &[&str]| json!({"apiGroups": [""], "resources": ["pods"], "verbs": verbs});
         let grant = |selector: Value, names: &[&str]| {
             let mut spec = bound("r", names);
@@ -122,17 +122,17 @@ mod tests {
             ),
             (
                 "rules",
-                role(json!([rule(&["get"]), rule(&["list"])])),
-                role(json!([
+                role_with(json!([rule(&["get"]), rule(&["list"])])),
+                role_with(json!([
                     rule(&["get", "watch", "create", "delete"]),
                     rule(&["patch"])
                 ])),
-                Some(role(json!([rule(&["get"])]))),
+                Some(role_with(json!([rule(&["get"])]))),
             ),
             (
                 "a longer list of less",
-                role(json!([rule(&["*"])])),
-                role(json!([rule(&["get", "list"])])),
+                role_with(json!([rule(&["*"])])),
+                role_with(json!([rule(&["get", "list"])])),
                 None,
             ),
         ] {

@@ -67,7 +67,7 @@ fn account_namespace(seen: &Observation, name: &str) -> Result<String, String> {
             "ManagedClusterAddOn {cluster}/managed-serviceaccount does not exist, so the ServiceAccount of ManagedServiceAccount {name} has no namespace yet"
         )),
         AddOn::NoNamespace => Err(format!(
-            "ManagedClusterAddOn {cluster}/managed-serviceaccount tells no namespace yet (status.namespace, spec.installNamespace), so the ServiceAccount of ManagedServiceAccount {name} has none"
+            "ManagedClusterAddOn {cluster}/managed-serviceaccount names no namespace yet (status.namespace, spec.installNamespace), so the ServiceAccount of ManagedServiceAccount {name} has none"
         )),
     }
 }

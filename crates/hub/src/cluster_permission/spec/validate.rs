@@ -208,7 +208,7 @@ pub fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, Probl
     Selector::try_from(selector.clone()).map_err(|e| Problem::new(field, e.to_string()))
 }
 
-/// A text that is there and not empty; clients of Go write absent texts as empty ones.
+/// A text that is present and not empty; clients in Go write absent texts as empty ones.
 pub fn filled(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
@@ -248,8 +248,8 @@ fn required_name(field: &str, name: &str) -> Option<Problem> {
         .then(|| Problem::new(field, "is empty: name the role"))
 }
 
-/// The name of a role or binding that is made, or of a role of the hub: it becomes part of a URL, so it is bound by the same
-/// rule as the manifests of a work. One that admission would refuse there must not take the others along.
+/// The name of a role or binding that is made, or of a role of the hub. It becomes part of a URL, so the rule for the manifests
+/// of a work applies: a name that admission refuses there would have the whole work refused.
 fn rbac_name(field: &str, name: Option<&str>) -> Option<Problem> {
     let name = filled(name)?;
     match segment::check("the name", name) {
@@ -258,7 +258,7 @@ fn rbac_name(field: &str, name: Option<&str>) -> Option<Problem> {
     }
 }
 
-/// The name of a role that a binding only refers to. It is part of no URL: whatever Kubernetes accepts in a `roleRef`.
+/// The name of a role that a binding only refers to. It is part of no URL: any name that Kubernetes accepts in a `roleRef`.
 fn referred_name(field: &str, name: Option<&str>) -> Option<Problem> {
     let name = filled(name)?;
     if name == "." || name == ".." || name.contains('/') || name.contains('%') {

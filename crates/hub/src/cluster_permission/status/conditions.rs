@@ -24,9 +24,9 @@ const MAX_MESSAGE: usize = 16 * 1024;
 const NOT_COMPLETE: &str = "ApplyRBACManifestWorkNotComplete";
 /// The reason while the hub has not read something that the answer depends on.
 const NOT_READ: &str = "NotReadYet";
-/// The reason where nobody can look for a role, because of its name.
+/// The reason where a role cannot be looked up because of its name.
 const CANNOT_LOOK: &str = "CannotBeLookedUp";
-/// The reason where a permission has nothing but selectors and these select nothing: that is an answer, not an error.
+/// The reason where a permission has only selectors and these select nothing, which is no error.
 const NOTHING_SELECTED: &str = "NothingSelected";
 const NOTHING_TO_DELIVER: &str =
     "the selectors select no namespace of the hub, so there is nothing to deliver";
@@ -56,7 +56,7 @@ pub fn subject_present(seen: &Observation, plan: &Plan, revocation: Option<&str>
             "SubjectPresent",
             true,
             "AllSubjectsPresent",
-            "every subject is there",
+            "every subject exists",
         );
     }
     let mut words: Vec<String> = missing.iter().take(MAX_WORDS).cloned().collect();
@@ -66,7 +66,7 @@ pub fn subject_present(seen: &Observation, plan: &Plan, revocation: Option<&str>
     let what = if revocation.is_some() {
         "what was granted to it may still be in force"
     } else {
-        "what was granted to it is revoked until it is there"
+        "what was granted to it is revoked until it exists"
     };
     let message = with_revocation(&format!("{}; {what}", words.join("; ")), revocation);
     Wanted::new("SubjectPresent", false, "SubjectNotFound", message)
@@ -80,8 +80,7 @@ fn not_read(plan: &Plan) -> String {
     )
 }
 
-/// Whether all entries are ones with selectors, evaluated by the hub, that select nothing, and nothing is left of what
-/// they selected before.
+/// Whether all entries have selectors, evaluated by the hub, that select nothing, and no work of an earlier selection exists.
 fn selects_nothing(seen: &Observation, plan: &Plan) -> bool {
     let built = &plan.built;
     !built.selected_by_hub.is_empty()

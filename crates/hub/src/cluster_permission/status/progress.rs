@@ -241,5 +241,5 @@ fn unfollowed(selections: &[(NamespaceSelection, Selected)]) -> Option<String> {
         .iter()
         .filter(|(selection, state)| *state == Selected::Pending && selection.selected.is_some());
     let (selection, _) = behind.next()?;
-    Some(format!("the agent has not followed {} yet", selection.field))
+    Some(format!("the agent has not processed {} yet", selection.field))
 }

@@ -25,12 +25,12 @@ fn world(own: ClusterPermission, others: Vec<ClusterPermission>) -> World {
 }
 
 #[test]
-fn the_older_permission_has_what_both_name() {
+fn object_named_by_two_permissions_belongs_to_the_older() {
     let x = |user_name: &str| json!({"roleBindings": [binding("a", "x", &user(user_name)), binding("a", "rest", &user("u"))]});
     let all = ["RoleBinding a/x", "RoleBinding a/rest"];
     let own = || aged("p", 5, x("alice"));
     for (what, others, wanted, blamed) in [
-        ("nobody else", vec![], &all[..], None),
+        ("no other", vec![], &all[..], None),
         ("a younger one", vec![aged("a", 1, x("bob"))], &all[..], None),
         (
             "an older one",
@@ -91,7 +91,7 @@ fn the_older_permission_has_what_both_name() {
 }
 
 #[test]
-fn a_conflict_revokes_what_was_delivered_and_heals() {
+fn conflict_with_an_older_permission_revokes_and_heals() {
     let x = |name: &str| json!({"clusterRoleBinding": {"name": "x", "subject": user(name), "roleRef": role("view")}});
     let mut world = world(aged("p", 5, x("alice")), vec![]);
     world.reconcile();
@@ -107,7 +107,7 @@ fn a_conflict_revokes_what_was_delivered_and_heals() {
 }
 
 #[test]
-fn accounts_that_come_and_go_do_not_change_whose_an_object_is() {
+fn conflict_does_not_depend_on_existing_accounts() {
     let x = |subjects: Value| {
         json!({"roleBindings": [{"namespace": "a", "name": "x", "subjects": subjects,
         "roleRef": role("view")}]})
@@ -119,7 +119,7 @@ fn accounts_that_come_and_go_do_not_change_whose_an_object_is() {
         world.accounts = accounts.into_iter().map(str::to_owned).collect();
         world.add_on = add_on;
         assert!(world.ids().is_empty(), "{add_on:?}");
-        // The same accounts are the same content, also while nobody could read them.
+        // The same accounts are the same content, also while they cannot be read.
         world.permission = aged("p", 5, json!(older.spec));
         world.not_synced.accounts = true;
         assert_eq!(world.ids(), ["RoleBinding a/x"], "{add_on:?}");
@@ -127,7 +127,7 @@ fn accounts_that_come_and_go_do_not_change_whose_an_object_is() {
 }
 
 #[test]
-fn a_role_of_another_permission_is_not_bound_by_accident() {
+fn binding_of_a_role_in_conflict_is_withheld() {
     let own = json!({
         "clusterRole": {"rules": rules()},
         "clusterRoleBinding": {"subject": user("alice")},
@@ -148,7 +148,7 @@ fn a_role_of_another_permission_is_not_bound_by_accident() {
 }
 
 #[test]
-fn a_selector_of_the_hub_that_could_not_be_read_takes_and_gives_nothing() {
+fn older_selector_with_unread_namespaces_takes_and_gives_nothing() {
     let named = json!({"roleBindings": [binding("one", "x", &user("alice"))]});
     let older = json!({"roleBindings": [{"namespaceSelector": {"matchLabels": {"team": "a"}}, "name": "x", "subject": user("bob"),
         "roleRef": role("view")}]});
@@ -158,7 +158,7 @@ fn a_selector_of_the_hub_that_could_not_be_read_takes_and_gives_nothing() {
     world.neighbours = vec![aged("z", 9, older)];
     assert_eq!(world.ids(), ["RoleBinding one/x"], "it stays as it was");
     let works = std::mem::take(&mut world.works);
-    assert!(world.ids().is_empty(), "nobody knows");
+    assert!(world.ids().is_empty(), "the older one may select it");
     assert!(world.condition("Ready").2.contains("Namespaces"));
     world.works = works;
     let labels = BTreeMap::from([("team".to_owned(), "a".to_owned())]);
@@ -191,7 +191,7 @@ fn grants(world: &World) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_grant_keeps_its_name_while_its_selector_is_edited() {
+fn grant_with_edited_selector_keeps_its_name() {
     let mut world = World::new(teams(&["a", "b"]));
     let mut edit = |teams_now: &[&str]| {
         world.permission = permission(teams(teams_now));
@@ -220,7 +220,7 @@ fn a_grant_keeps_its_name_while_its_selector_is_edited() {
 }
 
 #[test]
-fn a_binding_that_gets_another_name_leaves_when_the_new_one_is_there() {
+fn renamed_binding_stays_until_the_new_one_is_applied() {
     let entry = |name: &str, who: &str| json!({"roleBindings": [binding("a", name, &user(who))]});
     let mut world = World::new(entry("x", "alice"));
     world.reconcile();
@@ -243,7 +243,7 @@ fn a_binding_that_gets_another_name_leaves_when_the_new_one_is_there() {
 }
 
 #[test]
-fn a_name_does_not_change_hands_when_an_account_comes() {
+fn name_stays_with_the_first_entry_when_its_account_appears() {
     let unnamed = |subject: &Value| {
         let mut entry = binding("a", "", subject);
         entry.as_object_mut().unwrap().remove("name");
@@ -270,7 +270,7 @@ fn a_name_does_not_change_hands_when_an_account_comes() {
 }
 
 #[test]
-fn an_empty_list_in_a_rule_says_the_same_as_none() {
+fn rule_with_empty_list_equals_rule_without_it() {
     let absent = rules();
     let mut empty = rules();
     for list in ["resourceNames", "nonResourceURLs"] {

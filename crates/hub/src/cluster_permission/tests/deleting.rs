@@ -1,4 +1,4 @@
-//! A permission that goes, and that somebody's finalizer keeps.
+//! A permission that is being deleted and that a finalizer keeps.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use writ_api::work::{PRUNED_CONDITION, PRUNED_REASON};
@@ -29,7 +29,7 @@ fn end(world: &mut World) -> ClusterPermissionStatus {
 }
 
 #[test]
-fn it_says_what_is_left_and_when_nothing_is() {
+fn deleted_permission_reports_pending_revocation_until_done() {
     let mut world = granted();
     let conditions = &mut world
         .cluster
@@ -46,7 +46,7 @@ fn it_says_what_is_left_and_when_nothing_is() {
     assert_eq!(
         types,
         ["AppliedRBACManifestWork", "Ready", "Pending"],
-        "the others say nothing any more"
+        "the other conditions are removed"
     );
     for condition in &first.conditions[..2] {
         let Condition { status, reason, .. } = condition;
@@ -64,10 +64,10 @@ fn it_says_what_is_left_and_when_nothing_is() {
     assert_eq!(
         first.subjects.as_deref(),
         Some("User u"),
-        "a person still sees whom it was for"
+        "its subjects are still shown"
     );
     world.now += 500;
-    assert_eq!(end(&mut world), first, "nothing new is not written");
+    assert_eq!(end(&mut world), first, "an unchanged status is not written");
 
     world.works.clear();
     let last = end(&mut world);
@@ -83,7 +83,7 @@ fn it_says_what_is_left_and_when_nothing_is() {
 }
 
 #[test]
-fn what_the_agent_cannot_take_away_is_named() {
+fn deleted_permission_names_objects_the_agent_cannot_prune() {
     let mut world = granted();
     let claims = json!([{"name": "agent.writ.dev", "value": "grants,work"}]);
     let status = world.cluster.as_mut().unwrap().status.as_mut().unwrap();

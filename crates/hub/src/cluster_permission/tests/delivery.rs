@@ -5,7 +5,7 @@ use writ_api::work::{Executor, PRUNED_CONDITION, PRUNED_REASON};
 use super::*;
 
 #[test]
-fn removing_the_last_binding_revokes() {
+fn removing_the_last_binding_deletes_the_work() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "one", &user("u"))]}));
     world.reconcile();
     world.permission.spec.role_bindings.clear();
@@ -25,7 +25,7 @@ fn removing_the_last_binding_revokes() {
 }
 
 #[test]
-fn what_could_not_be_taken_away_is_told() {
+fn unpruned_objects_are_reported() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     world.reconcile();
     world.agent(&[]);
@@ -35,7 +35,7 @@ fn what_could_not_be_taken_away_is_told() {
     let work = world.works.get_mut(&1).unwrap();
     let conditions = &mut work.status.as_mut().unwrap().conditions;
     conditions.push(serde_json::from_value(left).unwrap());
-    // Whoever does not know the condition does not take it back.
+    // An agent that does not know the condition would not reset it.
     assert_eq!(world.condition("Ready").1, "Granted");
     let claims = json!([{"name": "agent.writ.dev", "value": "grants,work"}]);
     let status = world.cluster.as_mut().unwrap().status.as_mut().unwrap();
@@ -54,7 +54,7 @@ fn what_could_not_be_taken_away_is_told() {
 }
 
 #[test]
-fn nothing_is_called_applied_before_the_agent_says_so() {
+fn permission_is_not_ready_before_the_agent_applied_it() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     world.reconcile();
     let (status, reason, message) = world.condition("AppliedRBACManifestWork");
@@ -93,7 +93,7 @@ fn nothing_is_called_applied_before_the_agent_says_so() {
 }
 
 #[test]
-fn no_object_is_called_applied_while_its_work_has_another_content() {
+fn object_is_not_applied_while_its_work_has_other_content() {
     let mut world = World::new(
         json!({"roleBindings": [binding("a", "x", &user("alice")), binding("a", "same", &user("u"))]}),
     );
@@ -141,7 +141,7 @@ fn no_object_is_called_applied_while_its_work_has_another_content() {
 }
 
 #[test]
-fn pending_since_does_not_move() {
+fn pending_time_does_not_move() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     world
         .cluster
@@ -184,7 +184,7 @@ fn pending_since_does_not_move() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_gets_nothing_new() {
+fn missing_cluster_gets_no_new_work() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     let cluster = world.cluster.take();
     assert!(world.plan().works.is_empty());
@@ -206,7 +206,7 @@ fn a_cluster_that_is_not_there_gets_nothing_new() {
 }
 
 #[test]
-fn a_grant_that_fails_somewhere_is_not_ready() {
+fn grant_failing_in_a_namespace_is_not_ready() {
     let mut world = World::new(json!({"roles": [{"namespaceSelector": {}, "rules": rules()}]}));
     world.reconcile();
     world.agent(&[]);
@@ -235,7 +235,7 @@ fn a_grant_that_fails_somewhere_is_not_ready() {
 }
 
 #[test]
-fn a_large_permission_is_split_and_objects_stay_where_they_are() {
+fn large_permission_is_split_and_objects_keep_their_work() {
     let bindings = |n: usize| {
         (0..n)
             .map(|i| binding("a", &format!("b{i}"), &user("u")))
@@ -271,7 +271,7 @@ fn a_large_permission_is_split_and_objects_stay_where_they_are() {
 }
 
 #[test]
-fn a_work_that_somebody_deleted_comes_back_with_its_own_objects() {
+fn deleted_work_returns_with_its_objects() {
     let bindings: Vec<Value> = (0..8)
         .map(|i| binding("a", &format!("b{i}"), &user("u")))
         .collect();
@@ -296,7 +296,7 @@ fn a_work_that_somebody_deleted_comes_back_with_its_own_objects() {
 }
 
 #[test]
-fn an_object_that_moves_is_applied_by_the_new_work_before_the_old_one_drops_it() {
+fn moving_object_is_dropped_only_after_the_new_work_applied_it() {
     let role = |name: &str, verbs: usize| json!({"namespace": name, "rules": [{"verbs": (0..verbs).map(|i| format!("v{i}")).collect::<Vec<_>>()}]});
     let mut world = World::new(json!({"roles": [role("a", 10), role("b", 10), role("c", 10)]}));
     world.limits.bytes = 800;
@@ -331,7 +331,7 @@ fn an_object_that_moves_is_applied_by_the_new_work_before_the_old_one_drops_it()
 }
 
 #[test]
-fn a_permission_of_600_kib_fits() {
+fn permission_of_600_kib_fits() {
     let many: Vec<Value> = (0..40).map(|i| json!({"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": [format!("name-{i}-{}", "x".repeat(400))], "verbs": ["get"]})).collect();
     let roles: Vec<Value> = (0..32)
         .map(|i| json!({"namespace": format!("n{i}"), "rules": many}))
@@ -361,7 +361,7 @@ fn resource_status_is_bounded_and_failing_objects_come_first() {
 }
 
 #[test]
-fn a_second_reconcile_changes_nothing() {
+fn second_reconcile_changes_nothing() {
     let mut world = World::new(json!({
         "clusterRole": {"rules": rules()}, "clusterRoleBinding": {"subject": user("u")}, "validate": true,
         "roles": [{"namespaceSelector": {}, "rules": rules()}], "roleBindings": [binding("a", "x", &account("robot"))],
@@ -376,7 +376,7 @@ fn a_second_reconcile_changes_nothing() {
 }
 
 #[test]
-fn a_work_of_upstream_is_adopted_in_place() {
+fn work_written_by_ocm_is_adopted_in_place() {
     let mut world = World::new(json!({
         "clusterRole": {"rules": rules()}, "clusterRoleBinding": {"subject": user("u")},
         "roleBindings": [binding("a", "x", &user("u"))],
@@ -407,7 +407,7 @@ fn a_work_of_upstream_is_adopted_in_place() {
 }
 
 #[test]
-fn every_work_gets_the_executor_that_was_asked_for() {
+fn every_work_has_the_configured_executor() {
     let world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     let executor: Executor = serde_json::from_value(
         json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "n", "name": "s"}}}),

@@ -52,7 +52,7 @@ fn delivered(spec: Value) -> World {
 }
 
 #[test]
-fn what_was_named_stays_until_a_selector_has_it() {
+fn named_object_stays_until_its_selector_is_expanded() {
     let both = ["Role a/p", "RoleBinding a/x"];
     let mut world = delivered(named("x", "alice"));
     world.permission = permission(selected("x", "alice"));
@@ -63,9 +63,9 @@ fn what_was_named_stays_until_a_selector_has_it() {
         assert_eq!(world.condition("Ready").1, "Pending");
     }
     world.agent(&[]);
-    assert_eq!(by_name(&world), both, "applied, and nobody has expanded it");
+    assert_eq!(by_name(&world), both, "applied and not expanded");
     expand(&mut world, 0, 0, 0);
-    assert_eq!(by_name(&world), both, "an old word of the agent");
+    assert_eq!(by_name(&world), both, "feedback on an older generation");
     // The selector may not even select that namespace: then it is revoked now.
     expand(&mut world, 1, 0, 0);
     assert!(by_name(&world).is_empty(), "{:?}", world.ids());
@@ -74,7 +74,7 @@ fn what_was_named_stays_until_a_selector_has_it() {
     expand(&mut world, 1, 0, 0);
     assert_eq!(world.condition("Ready").1, "Granted");
 
-    // A grant that cannot be applied selects nothing, and nobody can tell whether it ever will.
+    // A grant that cannot be applied is not waited for: what it would select is unknown.
     let mut world = delivered(named("x", "alice"));
     world.permission = permission(selected("x", "alice"));
     world.reconcile();
@@ -88,7 +88,7 @@ fn what_was_named_stays_until_a_selector_has_it() {
 }
 
 #[test]
-fn only_what_the_selector_grants_too_stays() {
+fn named_object_stays_only_if_the_selector_grants_the_same() {
     for (what, next, wanted) in [
         ("another subject", selected("x", "bob"), &["Role a/p"][..]),
         ("another name", selected("y", "alice"), &["Role a/p"]),
@@ -117,7 +117,7 @@ fn only_what_the_selector_grants_too_stays() {
 }
 
 #[test]
-fn a_binding_keeps_its_old_name_while_it_cannot_have_the_new_one() {
+fn binding_keeps_its_old_name_while_the_new_one_fails() {
     let entry = |name: &str, who: &str| json!({"roleBindings": [binding("a", name, &user(who))]});
     let mut world = delivered(entry("x", "alice"));
     world.permission = permission(entry("taken", "alice"));
@@ -147,7 +147,7 @@ fn a_binding_keeps_its_old_name_while_it_cannot_have_the_new_one() {
 }
 
 #[test]
-fn a_selected_binding_keeps_its_old_name_where_it_cannot_have_the_new_one() {
+fn selected_binding_keeps_its_old_name_while_the_new_one_fails() {
     let mut world = delivered(selected("x", "alice"));
     assert_eq!(world.ids().len(), 2);
     world.permission = permission(selected("taken", "alice"));

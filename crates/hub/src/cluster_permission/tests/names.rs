@@ -23,7 +23,7 @@ fn admitted(world: &World) {
 }
 
 #[test]
-fn a_name_that_no_work_may_carry_is_the_problem_of_its_entry() {
+fn name_that_no_work_may_carry_is_a_problem_of_its_entry() {
     let rest = "RoleBinding a/rest";
     for name in ODD.iter().chain(&[".", "..", "a/b", "a%b"]) {
         let named = |name: &str| binding("a", name, &user("u"));
@@ -72,7 +72,7 @@ fn a_name_that_no_work_may_carry_is_the_problem_of_its_entry() {
 }
 
 #[test]
-fn a_role_that_is_only_referred_to_may_have_any_name_of_kubernetes() {
+fn referred_role_may_have_any_kubernetes_name() {
     let role =
         |kind: &str, name: &str| json!({"kind": kind, "name": name, "apiGroup": "rbac.authorization.k8s.io"});
     for name in ODD {
@@ -134,7 +134,7 @@ fn a_role_that_is_only_referred_to_may_have_any_name_of_kubernetes() {
 }
 
 #[test]
-fn the_stub_of_an_entry_that_is_not_delivered_does_not_have_the_work_refused() {
+fn undelivered_entry_has_no_stub() {
     let bad = json!({"namespace": "a b", "name": "x", "subject": user("u"), "roleRef": {"kind": "Role"}});
     let world =
         World::new(json!({"validate": true, "roleBindings": [bad, binding("a", "rest", &user("u"))]}));
@@ -143,7 +143,7 @@ fn the_stub_of_an_entry_that_is_not_delivered_does_not_have_the_work_refused() {
 }
 
 #[test]
-fn every_grant_is_one_that_the_agent_can_store() {
+fn every_grant_satisfies_its_schema() {
     let crd = NamespaceGrant::crd();
     let schema = crd.spec.versions[0]
         .schema
@@ -201,7 +201,7 @@ fn every_grant_is_one_that_the_agent_can_store() {
 }
 
 #[test]
-fn a_grant_does_not_keep_a_name_that_somebody_wrote_into_the_work() {
+fn grant_does_not_keep_a_name_edited_into_the_work() {
     let entry =
         json!({"namespaceSelector": {}, "name": "x", "subject": user("u"), "roleRef": {"kind": "Role"}});
     let mut world = World::new(json!({ "roleBindings": [entry] }));
@@ -219,9 +219,9 @@ fn a_grant_does_not_keep_a_name_that_somebody_wrote_into_the_work() {
 }
 
 #[test]
-fn a_role_that_the_system_has_for_extensions_is_never_taken() {
+fn built_in_role_for_extensions_is_never_taken() {
     let name = "extension-apiserver-authentication-reader";
-    let told = format!("Role kube-system/{name} is one that Kubernetes brings");
+    let told = format!("Role kube-system/{name} is built into Kubernetes");
     let adopting = |spec: Value| {
         let mut world = World::new(spec);
         world.permission.metadata.name = Some(name.into());
@@ -235,11 +235,11 @@ fn a_role_that_the_system_has_for_extensions_is_never_taken() {
     for (spec, words) in [
         (here("kube-system"), told.as_str()),
         (reference, told.as_str()),
-        (everywhere, "is one that Kubernetes brings"),
+        (everywhere, "is built into Kubernetes"),
     ] {
         let mut world = adopting(spec);
         let id = Id::new("Role", "kube-system", name);
-        // Somebody took the label off that the hub would know it by.
+        // Without the label of built-in roles it is still known by its name.
         let role = HubRole {
             rules: Vec::new(),
             built_in: false,
@@ -254,7 +254,7 @@ fn a_role_that_the_system_has_for_extensions_is_never_taken() {
 }
 
 #[test]
-fn an_account_whose_service_account_is_a_stranger_is_granted_nothing() {
+fn account_without_its_own_service_account_is_granted_nothing() {
     let spec =
         json!({"roleBindings": [binding("a", "robot", &account("robot")), binding("a", "user", &user("u"))]});
     let mut world = World::new(spec);
@@ -280,7 +280,7 @@ fn an_account_whose_service_account_is_a_stranger_is_granted_nothing() {
 }
 
 #[test]
-fn the_agent_says_whose_a_service_account_is() {
+fn account_is_own_unless_the_agent_reports_otherwise() {
     let not_own = |reason: &str| Some(Account::NotOwn(format!("{reason}: words")));
     let said = |type_: &str, status: &str, reason: &str| {
         json!([{"type": type_, "status": status, "reason": reason, "message": "words", "observedGeneration": 1,
@@ -295,12 +295,12 @@ fn the_agent_says_whose_a_service_account_is() {
             Some(Account::Own),
         ),
         (
-            "it is somebody's",
+            "it was not made for the account",
             said(present, "False", "ServiceAccountNotOurs"),
             not_own("ServiceAccountNotOurs"),
         ),
         (
-            "it is an add-on's",
+            "it belongs to an add-on",
             said(present, "False", "NameReserved"),
             not_own("NameReserved"),
         ),

@@ -1,7 +1,10 @@
 //! Nothing is called revoked while the agent has still to take it away.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use writ_api::work::{PRUNED_CONDITION, PRUNED_REASON};
+use writ_api::{
+    rbac::cluster_permission::CONDITION_PENDING,
+    work::{PRUNED_CONDITION, PRUNED_REASON},
+};
 
 use super::*;
 
@@ -62,7 +65,7 @@ const STILL_THERE: &str =
 const NOT_APPLIED: &str = "the agent has not applied the work";
 
 #[test]
-fn a_revocation_that_waits_for_the_agent_is_told_by_whatever_wins() {
+fn pending_revocation_is_reported_by_the_deciding_condition() {
     type Change = fn(&mut World);
     let no_account: Change = |world| world.accounts.clear();
     let no_binding: Change = |world| world.permission.spec.role_bindings.clear();
@@ -173,14 +176,14 @@ fn a_revocation_that_waits_for_the_agent_is_told_by_whatever_wins() {
         }
         if reason == "SubjectNotFound" {
             let message = written(&world, "Ready");
-            let done = "robot does not exist; what was granted to it is revoked until it is there";
+            let done = "robot does not exist; what was granted to it is revoked until it exists";
             assert!(message.ends_with(done), "{what}: {message}");
         }
     }
 }
 
 #[test]
-fn what_was_never_granted_is_not_waited_for() {
+fn first_content_of_a_work_has_no_pending_revocation() {
     // The first content of a work takes nothing away, however long the agent is away.
     let mut world = World::new(
         json!({"roleBindings": [binding("a", "robot", &account("robot")), binding("a", "user", &user("u"))]}),
@@ -189,7 +192,7 @@ fn what_was_never_granted_is_not_waited_for() {
     for _ in 0..2 {
         reconcile(&mut world);
         let message = world.condition("SubjectPresent").2;
-        assert!(message.ends_with("is revoked until it is there"), "{message}");
+        assert!(message.ends_with("is revoked until it exists"), "{message}");
         assert_eq!(world.condition("Ready").2, message);
         let message = world.condition("AppliedRBACManifestWork").2;
         assert!(message.contains("\npending since "), "{message}");
@@ -198,7 +201,7 @@ fn what_was_never_granted_is_not_waited_for() {
 }
 
 #[test]
-fn what_the_agent_could_not_take_away_is_told_also_where_something_else_is_wrong() {
+fn unpruned_objects_are_reported_beside_other_problems() {
     let mut world = granted(true);
     let claims = json!([{"name": "agent.writ.dev", "value": "grants,work"}]);
     let status = world.cluster.as_mut().unwrap().status.as_mut().unwrap();
@@ -225,7 +228,7 @@ fn what_the_agent_could_not_take_away_is_told_also_where_something_else_is_wrong
 }
 
 #[test]
-fn what_the_agent_could_not_narrow_is_not_called_revoked() {
+fn object_the_agent_could_not_narrow_is_not_revoked() {
     let shared = json!({"namespace": "a", "name": "shared", "subjects": [user("u"), account("robot")],
         "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}});
     let mut world = World::new(json!({ "roleBindings": [shared] }));
@@ -255,11 +258,11 @@ fn what_the_agent_could_not_narrow_is_not_called_revoked() {
     }
     world.agent(&[]);
     let message = world.condition("SubjectPresent").2;
-    assert!(message.ends_with("is revoked until it is there"), "{message}");
+    assert!(message.ends_with("is revoked until it exists"), "{message}");
 }
 
 #[test]
-fn a_grant_that_the_agent_has_not_followed_is_not_revoked() {
+fn grant_not_processed_by_the_agent_is_not_revoked() {
     let everywhere = json!({"namespaceSelector": {}, "name": "x", "subjects": [user("u"), account("robot")],
         "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}});
     let mut world = World::new(json!({ "roleBindings": [everywhere] }));
@@ -270,8 +273,8 @@ fn a_grant_that_the_agent_has_not_followed_is_not_revoked() {
     world.reconcile();
     world.agent(&[]);
     for (observed, words) in [
-        (1, "the agent has not followed spec.roleBindings[0] yet"),
-        (2, "is revoked until it is there"),
+        (1, "the agent has not processed spec.roleBindings[0] yet"),
+        (2, "is revoked until it exists"),
     ] {
         let value =
             |name: &str, n: i64| json!({"name": name, "fieldValue": {"type": "Integer", "integer": n}});
@@ -292,10 +295,10 @@ fn a_grant_that_the_agent_has_not_followed_is_not_revoked() {
 }
 
 #[test]
-fn no_text_makes_a_status_that_changes_each_second() {
+fn odd_texts_in_the_spec_keep_the_status_stable() {
     let mut world = granted(true);
     available(&mut world, false);
-    // A problem repeats what somebody wrote, and a long one leaves room for the rest.
+    // A problem quotes the spec, and a long quote leaves room for the rest.
     let odd = format!("pending since yesterday: {}", "x".repeat(40_000));
     world.permission.spec.role_bindings[0].role_ref.kind = odd;
     reconcile(&mut world);
@@ -304,4 +307,55 @@ fn no_text_makes_a_status_that_changes_each_second() {
     world.now += 500;
     reconcile(&mut world);
     assert!(conditions(&world) == first, "written once");
+}
+
+#[test]
+fn pending_time_is_not_taken_from_texts_in_the_spec() {
+    let mut world = granted(true);
+    available(&mut world, false);
+    world.now += 100;
+    world.permission.spec.role_bindings[0].role_ref.kind = "pending since 2020-01-01T00:00:00Z: x".into();
+    for _ in 0..2 {
+        reconcile(&mut world);
+        world.now += 500;
+        assert!(
+            written(&world, "Ready").contains(SINCE),
+            "{}",
+            written(&world, "Ready")
+        );
+    }
+}
+
+#[test]
+fn pending_condition_holds_while_something_is_pending() {
+    let mut world = granted(true);
+    let pending = |world: &World| condition::find(&conditions(world), CONDITION_PENDING).cloned();
+    assert_eq!(pending(&world), None);
+    world.now += 100;
+    world.accounts.clear();
+    world.reconcile();
+    let first = pending(&world).unwrap();
+    assert_eq!((&*first.status, &*first.reason), ("True", "WaitingForAgent"));
+    assert_eq!(first.last_transition_time.0.as_second(), world.now);
+    world.now += 100;
+    available(&mut world, false);
+    world.reconcile();
+    let second = pending(&world).unwrap();
+    assert_eq!(second.last_transition_time, first.last_transition_time);
+    assert!(second.message.ends_with(OFFLINE), "{}", second.message);
+    world.agent(&[]);
+    world.reconcile();
+    assert_eq!(pending(&world), None);
+}
+
+#[test]
+fn pending_time_of_a_status_without_the_condition_is_that_of_ready() {
+    let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
+    available(&mut world, false);
+    world.reconcile();
+    let written_before = world.condition("Ready");
+    let status = world.permission.status.as_mut().unwrap();
+    status.conditions.retain(|c| c.type_ != CONDITION_PENDING);
+    world.now += 500;
+    assert_eq!(world.condition("Ready"), written_before);
 }

@@ -7,7 +7,7 @@ fn role(namespace: &str, verbs: usize) -> Value {
 }
 
 #[test]
-fn a_revocation_does_not_wait_until_an_object_has_moved() {
+fn revocation_does_not_wait_for_a_moving_object() {
     let people = |names: &[&str]| {
         let subjects: Vec<Value> = names.iter().map(|name| user(name)).collect();
         json!({"namespace": "z", "name": "people", "subjects": subjects,
@@ -28,7 +28,7 @@ fn a_revocation_does_not_wait_until_an_object_has_moved() {
     assert_eq!(
         people.0["subjects"],
         json!([user("alice")]),
-        "bob is gone, the others wait"
+        "bob is revoked, the new subjects wait"
     );
     let held = manifests
         .iter()
@@ -37,7 +37,7 @@ fn a_revocation_does_not_wait_until_an_object_has_moved() {
     assert_eq!(
         held.0["rules"][0]["verbs"].as_array().unwrap().len(),
         30,
-        "nobody lost anything"
+        "the old rules stay"
     );
     for _ in 0..3 {
         world.agent(&[]);
@@ -51,7 +51,7 @@ fn a_revocation_does_not_wait_until_an_object_has_moved() {
 }
 
 #[test]
-fn a_work_that_is_being_deleted_grants_nothing() {
+fn work_being_deleted_is_pending() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     world.reconcile();
     world.agent(&[]);
@@ -93,7 +93,7 @@ fn expand(world: &mut World, generation: i64) {
 }
 
 #[test]
-fn selectors_change_hands_without_a_gap() {
+fn change_of_selecting_mode_leaves_no_gap() {
     let hub = ["Role one/p", "RoleBinding one/p"];
     let mut world = selecting();
     world.reconcile();
@@ -112,7 +112,7 @@ fn selectors_change_hands_without_a_gap() {
     assert_eq!(world.ids(), [&grants[..], &hub.map(String::from)].concat());
     world.agent(&[]);
     expand(&mut world, 0);
-    assert_eq!(world.ids().len(), 4, "applied, but nobody has expanded them");
+    assert_eq!(world.ids().len(), 4, "applied and not expanded");
     expand(&mut world, 1);
     assert_eq!(world.ids(), grants);
     world.reconcile();
@@ -128,7 +128,7 @@ fn selectors_change_hands_without_a_gap() {
 }
 
 #[test]
-fn what_upstream_selected_stays_until_the_agent_has_taken_over() {
+fn namespaces_selected_by_ocm_stay_until_the_agent_took_over() {
     let mut world = selecting();
     world.reconcile();
     world.agent(&[]);
@@ -146,7 +146,7 @@ fn what_upstream_selected_stays_until_the_agent_has_taken_over() {
 }
 
 #[test]
-fn what_was_revoked_does_not_linger_when_selectors_change_hands() {
+fn revoked_binding_does_not_linger_on_change_of_mode() {
     let mut world = selecting();
     world.reconcile();
     world.agent(&[]);
@@ -158,7 +158,7 @@ fn what_was_revoked_does_not_linger_when_selectors_change_hands() {
 }
 
 #[test]
-fn a_selector_that_selects_nothing_is_an_answer_also_on_the_hub() {
+fn selector_that_selects_nothing_on_the_hub_is_ready() {
     let mut world = selecting();
     world.hub_namespaces = Some(Vec::new());
     world.reconcile();
@@ -175,7 +175,7 @@ fn a_selector_that_selects_nothing_is_an_answer_also_on_the_hub() {
 }
 
 #[test]
-fn what_cannot_be_read_stays_and_the_rest_follows() {
+fn unread_references_keep_what_is_granted() {
     let mixed = |subjects: &[Value]| {
         json!({"namespace": "a", "name": "mixed", "subjects": subjects,
         "roleRef": {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}})
@@ -232,19 +232,19 @@ fn what_cannot_be_read_stays_and_the_rest_follows() {
 }
 
 #[test]
-fn names_of_kubernetes_are_refused_also_behind_a_selector() {
+fn built_in_name_behind_a_selector_is_refused() {
     let entry = json!({"namespaceSelector": {}, "name": "system:controller:x", "roleRef": {"kind": "Role"}, "subject": user("u")});
     let world = World::new(json!({ "roleBindings": [entry] }));
     assert!(world.ids().is_empty());
     let (_, _, message) = world.condition("Ready");
     assert!(
-        message.contains("RoleBinding system:controller:x is one that Kubernetes brings"),
+        message.contains("RoleBinding system:controller:x is built into Kubernetes"),
         "{message}"
     );
 }
 
 #[test]
-fn whoever_took_our_place_as_controller_leaves_it() {
+fn foreign_controller_reference_is_removed() {
     let mut world = World::new(json!({"roleBindings": [binding("a", "x", &user("u"))]}));
     world.reconcile();
     let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "thief", "uid": "t", "controller": true},
@@ -257,7 +257,7 @@ fn whoever_took_our_place_as_controller_leaves_it() {
 }
 
 #[test]
-fn pending_begins_when_it_begins() {
+fn pending_time_is_not_that_of_an_earlier_problem() {
     let spec = json!({"roleBindings": [binding("a", "x", &user("u")), binding("a", "y", &account("robot"))]});
     let mut world = World::new(spec);
     world.reconcile();
@@ -282,7 +282,7 @@ fn pending_begins_when_it_begins() {
 }
 
 #[test]
-fn resource_status_is_bounded_in_bytes_and_failing_objects_always_come_first() {
+fn resource_status_is_bounded_in_bytes() {
     let bindings: Vec<Value> = (0..900)
         .map(|i| binding("a", &format!("b{i}"), &user("u")))
         .collect();
@@ -306,7 +306,7 @@ fn resource_status_is_bounded_in_bytes_and_failing_objects_always_come_first() {
 }
 
 #[test]
-fn a_role_that_leaves_the_spec_is_removed_before_it_is_looked_for() {
+fn role_removed_from_the_spec_is_deleted_before_its_stub() {
     let own = json!({"kind": "ClusterRole", "name": "p", "apiGroup": "rbac.authorization.k8s.io"});
     let reader = json!({"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"});
     let bindings = json!([{"name": "own", "subject": user("u"), "roleRef": own},
@@ -356,7 +356,7 @@ fn a_role_that_leaves_the_spec_is_removed_before_it_is_looked_for() {
 }
 
 #[test]
-fn a_bad_entry_does_not_hide_what_the_agent_could_not_do() {
+fn bad_entry_does_not_hide_failures_of_the_agent() {
     let bad = json!({"namespace": "a", "roleRef": {"kind": "Rule"}, "subject": user("u")});
     let mut world = World::new(json!({"roleBindings": [bad, binding("a", "taken", &user("u"))]}));
     world.reconcile();
@@ -372,7 +372,7 @@ fn a_bad_entry_does_not_hide_what_the_agent_could_not_do() {
 }
 
 #[test]
-fn what_the_namespaces_say_is_bounded_and_failing_entries_come_first() {
+fn namespace_selections_are_bounded_and_failing_entries_come_first() {
     let roles: Vec<Value> = (0..1500)
         .map(|i| json!({"namespaceSelector": {"matchLabels": {"n": i.to_string()}}, "rules": rules()}))
         .collect();

@@ -55,7 +55,7 @@ fn every_field_becomes_an_object() {
 }
 
 #[test]
-fn the_list_of_bindings_wins_over_the_single_one() {
+fn list_of_bindings_wins_over_the_single_one() {
     let world = World::new(json!({
         "clusterRoleBinding": {"name": "single", "subject": user("a")},
         "clusterRoleBindings": [{"name": "x", "subject": user("a"), "subjects": [user("b")]}, {"subject": user("c")}],
@@ -68,7 +68,7 @@ fn the_list_of_bindings_wins_over_the_single_one() {
 }
 
 #[test]
-fn a_grant_for_each_selector_is_named_by_what_it_selects() {
+fn grant_is_named_by_its_selector() {
     let selector = json!({"matchLabels": {"team": "a"}});
     let first = json!({"namespaceSelector": selector, "roleRef": {"kind": "Role"}, "subject": user("u")});
     let second =
@@ -92,7 +92,7 @@ fn a_grant_for_each_selector_is_named_by_what_it_selects() {
 }
 
 #[test]
-fn the_hub_selects_where_the_agent_cannot() {
+fn hub_selects_where_the_agent_cannot() {
     let mut world = World::new(json!({
         "roles": [{"namespaceSelector": {"matchExpressions": [{"key": "t", "operator": "In", "values": ["x"]}]}, "rules": rules()}],
         "roleBindings": [{"namespaceSelector": {"matchLabels": {"none": "1"}}, "roleRef": {"kind": "Role"}, "subject": user("u")}],
@@ -117,7 +117,7 @@ fn the_hub_selects_where_the_agent_cannot() {
 }
 
 #[test]
-fn a_managed_service_account_is_granted_while_it_is_there() {
+fn account_is_granted_while_it_exists() {
     let mut world = World::new(
         json!({"roleBindings": [binding("a", "one", &account("robot")), binding("a", "two", &user("u"))]}),
     );
@@ -154,7 +154,7 @@ fn a_managed_service_account_is_granted_while_it_is_there() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_built_is_revoked_and_the_rest_delivered() {
+fn invalid_entry_is_revoked_and_the_rest_delivered() {
     let bad: &[(&str, Value, &str)] = &[
         (
             "both",
@@ -231,7 +231,7 @@ fn an_entry_that_cannot_be_built_is_revoked_and_the_rest_delivered() {
 }
 
 #[test]
-fn two_unnamed_bindings_in_one_namespace_are_told_apart_by_name() {
+fn second_unnamed_binding_in_a_namespace_is_a_problem() {
     let unnamed =
         |subject: &str| json!({"namespace": "a", "roleRef": {"kind": "Role"}, "subject": user(subject)});
     let world =
@@ -248,7 +248,7 @@ fn two_unnamed_bindings_in_one_namespace_are_told_apart_by_name() {
 }
 
 #[test]
-fn hub_roles_are_delivered_and_built_in_ones_never() {
+fn hub_role_is_delivered_unless_it_is_built_in() {
     let mut world = World::new(json!({"roleRefs": [
         {"kind": "Role", "name": "pod-reader", "namespace": "default"}, {"kind": "ClusterRole", "name": "cluster-admin"},
         {"kind": "ClusterRole", "name": "absent"}]}));
@@ -281,14 +281,14 @@ fn hub_roles_are_delivered_and_built_in_ones_never() {
 }
 
 #[test]
-fn names_that_kubernetes_keeps_for_itself_are_not_taken() {
+fn built_in_names_are_not_taken() {
     let world = World::new(json!({"clusterRoleBindings": [
         {"name": "cluster-admin", "subject": user("u")}, {"name": "system:basic-user", "subject": user("u")}, {"name": "fine", "subject": user("u")}]}));
     assert_eq!(world.ids(), ["ClusterRoleBinding fine"]);
 }
 
 #[test]
-fn validate_looks_only_at_roles_that_the_permission_does_not_make() {
+fn validate_checks_only_roles_of_others() {
     let mut world = World::new(json!({
         "validate": true,
         "clusterRole": {"rules": rules()},
@@ -327,7 +327,7 @@ fn validate_looks_only_at_roles_that_the_permission_does_not_make() {
 }
 
 #[test]
-fn validate_looks_at_roles_behind_a_selector() {
+fn validate_checks_roles_behind_a_selector() {
     let selector = json!({"matchLabels": {"team": "a"}});
     let entry = json!({"namespaceSelector": selector, "roleRef": {"kind": "Role", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}, "subject": user("u")});
     let mut world = World::new(json!({"validate": true, "roleBindings": [entry]}));
@@ -355,7 +355,7 @@ fn validate_looks_at_roles_behind_a_selector() {
     assert_eq!(
         world.condition("ValidateRolesExist").0,
         "Unknown",
-        "nobody has looked yet"
+        "the agent has not checked yet"
     );
     report(&mut world, Some("n/reader"));
     let (status, reason, message) = world.condition("ValidateRolesExist");
@@ -376,7 +376,7 @@ fn validate_looks_at_roles_behind_a_selector() {
 }
 
 #[test]
-fn subjects_are_told_in_a_few_words() {
+fn subjects_are_summarized() {
     let world = World::new(
         json!({"clusterRoleBinding": {"subjects": [user("a"), user("b"), user("a"), user("c"), user("d"), user("e")]}}),
     );
@@ -387,7 +387,7 @@ fn subjects_are_told_in_a_few_words() {
 }
 
 #[test]
-fn an_adopting_permission_takes_over() {
+fn adopting_permission_has_no_conflict_guards() {
     let mut world = World::new(
         json!({"clusterRole": {"rules": rules()}, "roles": [{"namespaceSelector": {}, "rules": rules()}]}),
     );

@@ -34,7 +34,7 @@ fn hub_role(world: &mut World, kind: &str, namespace: &str, name: &str, built_in
 }
 
 #[test]
-fn a_role_is_the_permissions_own_only_where_it_makes_it() {
+fn role_is_own_only_where_the_permission_makes_it() {
     let here = |role: Value| json!({"namespace": "b", "name": "x", "subject": user("u"), "roleRef": role});
     let selected =
         |role: Value| json!({"namespaceSelector": {}, "name": "x", "subject": user("u"), "roleRef": role});
@@ -108,17 +108,17 @@ fn a_role_is_the_permissions_own_only_where_it_makes_it() {
 }
 
 #[test]
-fn a_reference_to_what_every_cluster_has_says_what_to_do() {
+fn reference_to_a_built_in_role_says_what_to_do() {
     for (name, built_in) in [("view", true), ("view", false), ("cluster-admin", true)] {
         let mut world = World::new(json!({"roleRefs": [{"kind": "ClusterRole", "name": name}],
             "roleBindings": [binding("a", "x", &user("u"))]}));
-        // Somebody may have taken the label off that the hub would know it by.
+        // Without the label of built-in roles it is still known by its name.
         hub_role(&mut world, "ClusterRole", "", name, built_in);
         assert_eq!(world.ids(), ["RoleBinding a/x"], "the binding is delivered");
         let (_, reason, message) = world.condition("Ready");
         assert_eq!(reason, "FailedBuildManifestWork");
         for words in [
-            format!("spec.roleRefs[0]: ClusterRole {name} is one that Kubernetes brings"),
+            format!("spec.roleRefs[0]: ClusterRole {name} is built into Kubernetes"),
             "remove the reference".into(),
         ] {
             assert!(message.contains(&words), "{message}");
@@ -130,7 +130,7 @@ fn a_reference_to_what_every_cluster_has_says_what_to_do() {
 }
 
 #[test]
-fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
+fn binding_without_role_name_is_withheld_if_its_role_is_unbuildable() {
     let large = json!([{"verbs": (0..200).map(|i| format!("v{i}")).collect::<Vec<_>>()}]);
     let reader = "extension-apiserver-authentication-reader";
     let wide = |role: Option<Value>| {
@@ -162,7 +162,7 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             json!({"clusterRole": {"rules": rules()}, "clusterRoleBindings": wide(Some(role_ref("ClusterRole", "admin"))),
                 "roleBindings": [here("a", role_ref("ClusterRole", "admin")), kept]}),
             vec!["ClusterRoleBinding wide", "RoleBinding a/here", rest],
-            vec!["spec.clusterRole: ClusterRole admin is one that Kubernetes brings"],
+            vec!["spec.clusterRole: ClusterRole admin is built into Kubernetes"],
         ),
         (
             "it is too large",
@@ -196,7 +196,7 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             ],
         ),
         (
-            "a selected Role is one that Kubernetes brings",
+            "a selected Role is built into Kubernetes",
             reader,
             json!({"roles": [{"namespaceSelector": {}, "rules": rules()}],
                 "roleBindings": [here("kube-system", json!({"kind": "Role"})), selected(json!({"kind": "Role"})), kept]}),
@@ -207,7 +207,7 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
             ],
         ),
         (
-            "nobody knows where it should be",
+            "its namespace is unknown",
             "p",
             json!({"roles": [{"rules": rules()}], "roleBindings": [here("a", json!({"kind": "Role"})), kept]}),
             vec![rest],
@@ -250,7 +250,7 @@ fn a_role_that_cannot_be_made_is_not_bound_under_its_name() {
 }
 
 #[test]
-fn a_binding_goes_with_its_role_when_that_grows_too_large() {
+fn binding_is_withheld_when_its_role_grows_too_large() {
     let spec = |verbs: usize| {
         json!({"clusterRole": {"rules": [{"verbs": (0..verbs).map(|i| format!("v{i}")).collect::<Vec<_>>()}]},
             "clusterRoleBinding": {"name": "x", "subject": user("eve")}, "validate": true,

@@ -14,9 +14,7 @@ use writ_process::admission::{Decision, Requirement};
 use crate::{
     admission::requirement,
     agent_identity::{Requester, acts_as_agent},
-    cluster_set::membership::{
-        JOINED_ANNOTATION, Labels, Selection, format_joined, is_guarded, parse_joined,
-    },
+    cluster_set::membership::{JOINED_ANNOTATION, Labels, Selection, format_pairs, is_guarded, parse_pairs},
     names::{is_namespace_name, is_subdomain, reserved},
     options::Guards,
 };
@@ -96,7 +94,7 @@ pub fn mutate(
         new.annotations_mut().remove(JOINED_ANNOTATION);
     } else {
         new.annotations_mut()
-            .insert(JOINED_ANNOTATION.into(), format_joined(&joined));
+            .insert(JOINED_ANNOTATION.into(), format_pairs(&joined));
     }
     Ok(())
 }
@@ -126,7 +124,7 @@ pub fn decide(change: &Change, observed: &Observed, guards: &Guards) -> Decision
         return Decision::forbidden(format!("user {:?} {message}", change.user.name));
     }
     if let Some(new) = change.new {
-        let stamped = new.annotations().get(JOINED_ANNOTATION).map(|a| parse_joined(a));
+        let stamped = new.annotations().get(JOINED_ANNOTATION).map(|a| parse_pairs(a));
         let expected = joined_sets(change.old, new, &observed.sets, guards);
         if stamped.is_some_and(|s| s.iter().any(|(key, uid)| expected.get(key) != Some(uid))) {
             return Decision::forbidden(format!(
@@ -227,7 +225,7 @@ fn joined_sets(
 ) -> BTreeMap<String, String> {
     let before = old
         .and_then(|o| o.annotations().get(JOINED_ANNOTATION))
-        .map(|a| parse_joined(a))
+        .map(|a| parse_pairs(a))
         .unwrap_or_default();
     let (was, is) = (labels(old), new.labels());
     let changed: BTreeSet<&str> = changed_keys(was, is);

@@ -3,11 +3,14 @@
 //! An object that does not parse counts as absent, except for [`Cache::partial`]. Values are kept whole or compressed;
 //! both are read the same way. Subscribers hear of every change in order, after the cache shows it.
 
+pub mod compressed;
+mod feed;
 mod index;
 mod slot;
 #[cfg(test)]
 mod tests;
-mod watch;
+pub mod tolerant;
+pub mod watch;
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +25,7 @@ use std::{
 use kube::Resource;
 use tokio::{sync::watch::Sender, time::Instant};
 
-pub use self::watch::Watch;
+pub use self::feed::Watch;
 use self::{
     index::Index,
     slot::{Codec, Seen, Slot},

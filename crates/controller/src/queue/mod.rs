@@ -232,6 +232,11 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         }
     }
 
+    /// When the first key is due that runs at a time of the queue's clock.
+    pub fn next_appointment(&self) -> Option<Timestamp> {
+        self.lock().appointments.first()
+    }
+
     /// Waits until the first timer or appointment is due.
     async fn due(&self) {
         let (timer, appointment) = {
@@ -250,7 +255,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         }
     }
 
-    fn take(&self) -> Option<K> {
+    /// Takes the next key that may run. Together with [`Queue::finish`] this is one step of [`Queue::run`], for simulations that
+    /// decide themselves when it is taken.
+    pub fn take(&self) -> Option<K> {
         let mut state = self.lock();
         let due = state.timers.take_due(&Instant::now());
         let appointed = state.appointments.take_due(&self.clock.now());
@@ -263,7 +270,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         Some(key)
     }
 
-    fn finish(&self, key: K, next: Next) {
+    /// Puts back a key that was taken.
+    pub fn finish(&self, key: K, next: Next) {
         let mut state = self.lock();
         state.running.remove(&key);
         if state.waiting.contains(&key) {

@@ -179,8 +179,7 @@ where
     delete_if(api, name, only).await
 }
 
-/// Deletes an object as long as it is as it was seen. One that has changed since is left for whoever watches it to decide
-/// anew.
+/// Deletes an object as long as it is as it was seen. If it has changed since, its event brings it back to be decided anew.
 pub async fn delete_as_seen<K>(api: &Api<K>, seen: &K) -> Result<(), Error>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -212,8 +211,8 @@ where
     }
 }
 
-/// Whether a write was done, whatever the answer shows. An answer that cannot be read comes after the fact: somebody
-/// else may have put a value into the object that our types do not know, and must not keep us from what follows.
+/// Whether a write was done, whatever the answer shows. An answer that does not parse comes after the fact:
+/// another writer may have put a value into the object that our types do not know, which must not stop what follows.
 pub fn answered<T>(answer: kube::Result<T>) -> kube::Result<()> {
     match answer {
         // Not its words: they quote the answer.

@@ -1,23 +1,23 @@
-//! Pure: rules that tell whether an object of a known kind is still on its way.
+//! Pure: condition rules that compute `Progressing` and `Degraded` for well-known kinds.
 
 use serde_json::Value;
 use writ_api::work::{
     ConditionRule, ConditionRuleType, ManifestConfig, ManifestWorkSpec, ResourceIdentifier,
 };
 
-/// What is known of one kind.
-struct Known {
+/// The rules of one kind.
+struct KindRules {
     api_version: &'static str,
     kind: &'static str,
     resource: &'static str,
-    /// True until it is as wanted.
+    /// True until the object has reached its desired state.
     progressing: &'static str,
-    /// True if it will not get there by itself.
+    /// True if the object will not reach it without a change.
     degraded: Option<&'static str>,
 }
 
-const KNOWN: [Known; 5] = [
-    Known {
+const RULES: [KindRules; 5] = [
+    KindRules {
         api_version: "apps/v1",
         kind: "Deployment",
         resource: "deployments",
@@ -30,7 +30,7 @@ const KNOWN: [Known; 5] = [
              && object.status.conditions.exists(c, c.type == 'Progressing' && c.status == 'False')",
         ),
     },
-    Known {
+    KindRules {
         api_version: "apps/v1",
         kind: "StatefulSet",
         resource: "statefulsets",
@@ -39,7 +39,7 @@ const KNOWN: [Known; 5] = [
          && has(object.status.readyReplicas) && object.status.readyReplicas >= object.spec.replicas)))",
         degraded: None,
     },
-    Known {
+    KindRules {
         api_version: "apps/v1",
         kind: "DaemonSet",
         resource: "daemonsets",
@@ -49,11 +49,11 @@ const KNOWN: [Known; 5] = [
          && has(object.status.numberAvailable) && object.status.numberAvailable >= object.status.desiredNumberScheduled)))",
         degraded: None,
     },
-    Known {
+    KindRules {
         api_version: "batch/v1",
         kind: "Job",
         resource: "jobs",
-        // One that failed never gets there: it stays on its way, and is degraded.
+        // A failed Job never completes: it stays progressing, and is degraded.
         progressing: "!(has(object.status) && has(object.status.conditions) \
          && object.status.conditions.exists(c, c.type == 'Complete' && c.status == 'True'))",
         degraded: Some(
@@ -61,11 +61,11 @@ const KNOWN: [Known; 5] = [
              && object.status.conditions.exists(c, c.type == 'Failed' && c.status == 'True')",
         ),
     },
-    Known {
+    KindRules {
         api_version: "v1",
         kind: "Pod",
         resource: "pods",
-        // One that serves is there when it is ready, one that runs to its end when it has succeeded.
+        // A Pod that serves has to be ready, a Pod that runs to completion has to succeed.
         progressing: "!(has(object.status) && has(object.status.phase) && (object.status.phase == 'Succeeded' \
          || (object.status.phase == 'Running' && has(object.status.conditions) \
          && object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True'))))",
@@ -73,7 +73,7 @@ const KNOWN: [Known; 5] = [
     },
 ];
 
-/// The template, with rules for every object of a known kind that has no condition rules of its own.
+/// The template, with rules for every manifest of a well-known kind that has no condition rules.
 pub fn with_rules(template: &ManifestWorkSpec) -> ManifestWorkSpec {
     let mut spec = template.clone();
     for manifest in &template.workload.manifests {
@@ -85,7 +85,7 @@ pub fn with_rules(template: &ManifestWorkSpec) -> ManifestWorkSpec {
                 .unwrap_or_default()
                 .to_owned()
         };
-        let known = KNOWN
+        let known = RULES
             .iter()
             .find(|known| text("/apiVersion") == known.api_version && text("/kind") == known.kind);
         let Some(known) = known else {
@@ -95,7 +95,7 @@ pub fn with_rules(template: &ManifestWorkSpec) -> ManifestWorkSpec {
         let group = known.api_version.split_once('/').map_or("", |(group, _)| group);
         let resource = known.resource;
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        // Whoever writes rules for an object knows better.
+        // Rules in the template take precedence.
         let has_rules = template.manifest_configs.iter().any(|config| {
             let id = &config.resource_identifier;
             !config.condition_rules.is_empty() && id.matches(group, resource, &namespace, &name)
