@@ -3,9 +3,11 @@
 use std::sync::OnceLock;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio_util::sync::CancellationToken;
-use writ_controller::{Cache, Watch};
+use writ_controller::{Cache, Watch, cache::index_key};
+
+use crate::work::is_grant;
 
 /// The caches of one process, of the managed cluster.
 ///
@@ -33,7 +35,7 @@ impl Caches {
         }
     }
 
-    /// All Roles of the cluster.
+    /// All Roles of the cluster. Indexed by [`objects_of_grant`].
     pub fn roles(&self) -> &Cache<Role> {
         self.roles.get_or_init(|| {
             Watch::new(Api::all(self.spoke.clone()))
@@ -41,11 +43,12 @@ impl Caches {
                 .keep(without_fields)
                 .relist_after_outage()
                 .compressed()
+                .index(grant_index)
                 .start(&self.shutdown)
         })
     }
 
-    /// All RoleBindings of the cluster.
+    /// All RoleBindings of the cluster. Indexed by [`objects_of_grant`].
     pub fn role_bindings(&self) -> &Cache<RoleBinding> {
         self.role_bindings.get_or_init(|| {
             Watch::new(Api::all(self.spoke.clone()))
@@ -53,6 +56,7 @@ impl Caches {
                 .keep(without_fields)
                 .relist_after_outage()
                 .compressed()
+                .index(grant_index)
                 .start(&self.shutdown)
         })
     }
@@ -80,6 +84,17 @@ impl Caches {
                 .start(&self.shutdown)
         })
     }
+}
+
+/// The entry, in the index of Roles and RoleBindings, of the NamespaceGrant of this uid.
+pub fn objects_of_grant(uid: &str) -> u64 {
+    index_key(("grant", uid))
+}
+
+fn grant_index<K: Resource>(object: &K) -> Vec<u64> {
+    let owners = object.owner_references().iter();
+    let grants = owners.filter(|owner| is_grant(owner));
+    grants.map(|owner| objects_of_grant(&owner.uid)).collect()
 }
 
 /// Which managers wrote an object is kept, not which fields they wrote.

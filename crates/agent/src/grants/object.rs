@@ -8,10 +8,27 @@ use k8s_openapi::{
 };
 use writ_api::writ::GRANTED_LABEL;
 
-use super::plan::{Kind, granted_label};
 use crate::work::is_grant;
 
-/// A Role or RoleBinding as it shall be.
+/// The kinds that grants make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A Role.
+    Role,
+    /// A RoleBinding.
+    RoleBinding,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Role => "Role",
+            Self::RoleBinding => "RoleBinding",
+        })
+    }
+}
+
+/// A Role or RoleBinding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     /// A Role.
@@ -53,7 +70,7 @@ impl Object {
         }
     }
 
-    /// The same without anything that it grants, as this very object; `None` if it grants nothing.
+    /// This very object without anything that it grants; `None` if it grants nothing.
     pub fn emptied(&self) -> Option<Self> {
         let mut emptied = self.clone();
         let before = match &mut emptied {
@@ -66,7 +83,7 @@ impl Object {
             name: meta.name.take(),
             namespace: meta.namespace.take(),
             uid: meta.uid.take(),
-            // Applied to nothing it would make something.
+            // Without it, applying to an object that is gone would create one.
             resource_version: meta.resource_version.take(),
             labels: granted_label(meta).map(|value| BTreeMap::from([(GRANTED_LABEL.into(), value.into())])),
             owner_references: Some(owners.into_iter().filter(is_grant).collect()),
@@ -75,7 +92,7 @@ impl Object {
         before.filter(|count| *count > 0).map(|_| emptied)
     }
 
-    /// Whether both grant the same.
+    /// Returns true if both grant the same.
     pub fn same_content(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Role(a), Self::Role(b)) => {
@@ -88,4 +105,10 @@ impl Object {
             _ => false,
         }
     }
+}
+
+/// The value of the label that marks what grants make.
+pub fn granted_label(meta: &ObjectMeta) -> Option<&str> {
+    let labels = meta.labels.as_ref()?;
+    labels.get(GRANTED_LABEL).map(String::as_str)
 }

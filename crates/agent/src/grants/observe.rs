@@ -1,8 +1,8 @@
-//! The caches of the managed cluster: namespaces, grants, and what grants made.
+//! What is observed of the managed cluster: namespaces, grants, Roles and RoleBindings, and which of these grants made.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use k8s_openapi::{
@@ -12,252 +12,147 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Resource, ResourceExt as _};
+use kube::{Api, Resource};
 use writ_api::writ::NamespaceGrant;
-
-use super::{
-    object::Object,
-    ownership::{Live, written},
-    plan::{Active, Kind},
-    status::Outcome,
+use writ_controller::{
+    Cache, Name, Watch,
+    cache::{Change, index_key},
 };
 
-/// What a change makes necessary to look at.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// What a namespace holds.
-    Namespace(String),
-    /// What a grant reports.
-    Grant(String),
-}
+use super::{
+    model::{Active, Key, Objects},
+    object::{Kind, Object},
+    ownership::{classify, is_granted},
+};
+use crate::{Context, caches::objects_of_grant};
 
-/// What is known of the managed cluster. Objects that no grant made are kept by name only.
-#[derive(Debug, Default)]
-pub struct Known {
-    state: Mutex<State>,
-}
+/// The labels of a namespace.
+pub type Labels = BTreeMap<String, String>;
 
-/// The content of [`Known`].
-#[derive(Debug, Default)]
-pub struct State {
-    /// Namespaces that are not going, with their labels.
-    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+/// The caches that this controller reads.
+pub struct Caches {
+    /// The labels of each namespace; `None` while it is terminating.
+    pub namespaces: Cache<Option<Labels>>,
     /// The grants.
-    pub grants: BTreeMap<String, Active>,
-    /// Roles and RoleBindings by namespace.
-    pub objects: HashMap<String, BTreeMap<(Kind, String), Live>>,
-    /// What became of each grant in each namespace.
-    pub outcomes: HashMap<String, BTreeMap<String, Outcome>>,
+    pub grants: Cache<Active>,
+    /// Roles.
+    pub roles: Cache<Role>,
+    /// RoleBindings.
+    pub bindings: Cache<RoleBinding>,
 }
 
-impl Known {
-    /// The content.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Caches {
+    /// Starts the watches that no other controller shares.
+    pub fn start(context: &Context) -> Self {
+        let (spoke, shutdown) = (&context.spoke, &context.shutdown);
+        Self {
+            namespaces: Watch::new(Api::all(spoke.clone()))
+                .keep(|namespace: Namespace| {
+                    let meta = namespace.metadata;
+                    let labels = meta.labels.unwrap_or_default();
+                    meta.deletion_timestamp.is_none().then_some(labels)
+                })
+                .start(shutdown),
+            grants: Watch::new(Api::all(spoke.clone()))
+                .keep(Active::new)
+                .start(shutdown),
+            roles: context.caches.roles().clone(),
+            bindings: context.caches.role_bindings().clone(),
+        }
     }
-}
 
-impl State {
+    /// The labels of a namespace, unless it is gone or terminating.
+    pub fn labels(&self, namespace: &str) -> Option<Labels> {
+        let labels = self.namespaces.get(&Name::global(namespace))?;
+        (*labels).clone()
+    }
+
+    /// The Roles and RoleBindings of a namespace.
+    pub fn objects(&self, namespace: &str, own: &OwnObjects) -> Objects {
+        let roles = self.roles.in_namespace(namespace).into_iter();
+        let roles = roles.map(|(name, role)| (name, Object::Role(Box::new(Arc::unwrap_or_clone(role)))));
+        let bindings = self.bindings.in_namespace(namespace).into_iter();
+        let bindings = bindings.map(|(name, binding)| {
+            let binding = Box::new(Arc::unwrap_or_clone(binding));
+            (name, Object::RoleBinding(binding))
+        });
+        let objects = roles.chain(bindings).map(|(name, object)| {
+            let known = own.contains(object.kind(), &name, object.meta().uid.as_deref());
+            let key = (object.kind(), name.name.to_string());
+            (key, classify(object, known))
+        });
+        objects.collect()
+    }
+
     /// The namespaces that a grant selects.
     pub fn selected(&self, active: &Active) -> BTreeSet<String> {
-        self.namespaces
-            .iter()
-            .filter(|(_, labels)| active.selects(labels))
-            .map(|(name, _)| name.clone())
+        let namespaces = self.namespaces.all().into_iter();
+        let selected = namespaces.filter(|(_, labels)| {
+            let labels = labels.as_ref().as_ref();
+            labels.is_some_and(|labels| active.selects(labels))
+        });
+        selected.map(|(name, _)| name.name.to_string()).collect()
+    }
+
+    /// Returns true if nothing of what a grant made is left.
+    pub fn is_empty_of(&self, grant: &NamespaceGrant) -> bool {
+        let uid = objects_of_grant(grant.metadata.uid.as_deref().unwrap_or_default());
+        self.roles.indexed(uid).is_empty() && self.bindings.indexed(uid).is_empty()
+    }
+
+    /// Every namespace.
+    pub fn all_namespaces(&self) -> Vec<Key> {
+        let names = self.namespaces.names().into_iter();
+        names.map(|name| Key::Namespace(name.name)).collect()
+    }
+
+    /// Every grant.
+    pub fn all_grants(&self) -> Vec<Key> {
+        let names = self.grants.names().into_iter();
+        names.map(|name| Key::Grant(name.name)).collect()
+    }
+
+    /// The grants that are being deleted: they wait for the last of what they made.
+    pub fn deleted_grants(&self) -> Vec<Key> {
+        let grants = self.grants.all().into_iter();
+        grants
+            .filter(|(_, active)| active.grant.metadata.deletion_timestamp.is_some())
+            .map(|(name, _)| Key::Grant(name.name))
             .collect()
     }
-
-    /// Every namespace that is there or holds something that a grant made.
-    pub fn all_namespaces(&self) -> BTreeSet<String> {
-        self.namespaces
-            .keys()
-            .chain(self.objects.keys())
-            .cloned()
-            .collect()
-    }
 }
 
-/// A kind that is watched: how it changes what is known, and what has to be looked at then.
-pub trait Followed: Resource + Sized {
-    /// What the watch is called.
-    const WHAT: &'static str;
-
-    /// Takes a new or changed object in.
-    fn put(self, state: &mut State) -> Vec<Key>;
-
-    /// Forgets an object.
-    fn remove(self, state: &mut State) -> Vec<Key>;
-
-    /// Forgets every object that is not among these, after the watch had to start again.
-    fn retain(names: &BTreeSet<(String, String)>, state: &mut State) -> Vec<Key>;
+/// The objects that grants made, by uid: such an object stays a grant's, even if owner, label and managed fields are removed
+/// from it.
+#[derive(Default)]
+pub struct OwnObjects {
+    uids: Mutex<HashMap<(Kind, Name), u64>>,
 }
 
-impl Followed for Namespace {
-    const WHAT: &'static str = "Namespaces";
-
-    fn put(self, state: &mut State) -> Vec<Key> {
-        let name = self.name_any();
-        if self.metadata.deletion_timestamp.is_some() {
-            return self.remove(state);
-        }
-        let labels = self.metadata.labels.unwrap_or_default();
-        if state.namespaces.insert(name.clone(), labels.clone()) == Some(labels) {
-            return Vec::new();
-        }
-        namespace_changed(state, name)
+impl OwnObjects {
+    /// Takes in a change of an object.
+    pub fn take<K: Resource>(&self, kind: Kind, change: &Change<'_, K>) {
+        self.record(
+            kind,
+            &change.name,
+            change.new.as_ref().map(|object| object.meta()),
+        );
     }
 
-    fn remove(self, state: &mut State) -> Vec<Key> {
-        let name = self.name_any();
-        if state.namespaces.remove(&name).is_none() {
-            return Vec::new();
-        }
-        namespace_changed(state, name)
-    }
-
-    fn retain(names: &BTreeSet<(String, String)>, state: &mut State) -> Vec<Key> {
-        let gone: Vec<String> = state
-            .namespaces
-            .keys()
-            .filter(|name| !names.contains(&(String::new(), (*name).clone())))
-            .cloned()
-            .collect();
-        let mut keys = Vec::new();
-        for name in gone {
-            state.namespaces.remove(&name);
-            keys.extend(namespace_changed(state, name));
-        }
-        keys
-    }
-}
-
-/// A namespace came, went or was labelled: what it holds, and what every grant reports.
-fn namespace_changed(state: &State, name: String) -> Vec<Key> {
-    let grants = state.grants.keys().cloned().map(Key::Grant);
-    grants.chain([Key::Namespace(name)]).collect()
-}
-
-impl Followed for NamespaceGrant {
-    const WHAT: &'static str = "NamespaceGrants";
-
-    fn put(mut self, state: &mut State) -> Vec<Key> {
-        self.metadata.managed_fields = None;
-        let name = self.name_any();
-        let version = |meta: &ObjectMeta| {
-            (
-                meta.uid.clone(),
-                meta.generation,
-                meta.deletion_timestamp.is_some(),
-            )
+    /// Records an object if a grant made it, and forgets one that is gone.
+    pub fn record(&self, kind: Kind, name: &Name, meta: Option<&ObjectMeta>) {
+        let granted = meta.filter(|meta| is_granted(meta, self.contains(kind, name, meta.uid.as_deref())));
+        let mut uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, name.clone());
+        match granted {
+            Some(meta) => uids.insert(key, index_key(meta.uid.as_deref())),
+            None => uids.remove(&key),
         };
-        let now = version(&self.metadata);
-        let before = state.grants.insert(name.clone(), Active::new(self));
-        let before = before.map(|before| version(&before.grant.metadata));
-        if before.as_ref().is_some_and(|before| before.0 != now.0) {
-            // Made again while nobody looked: what became of the former one says nothing about this one.
-            state.outcomes.remove(&name);
-        }
-        if before == Some(now) {
-            // Somebody may have changed the status.
-            return vec![Key::Grant(name)];
-        }
-        grant_changed(state, name)
     }
 
-    fn remove(self, state: &mut State) -> Vec<Key> {
-        let name = self.name_any();
-        state.grants.remove(&name);
-        state.outcomes.remove(&name);
-        grant_changed(state, name)
+    /// Returns true if a grant made the object of this uid.
+    pub fn contains(&self, kind: Kind, name: &Name, uid: Option<&str>) -> bool {
+        let uids = self.uids.lock().unwrap_or_else(PoisonError::into_inner);
+        uids.get(&(kind, name.clone())) == Some(&index_key(uid))
     }
-
-    fn retain(names: &BTreeSet<(String, String)>, state: &mut State) -> Vec<Key> {
-        let before = state.grants.len();
-        state
-            .grants
-            .retain(|name, _| names.contains(&(String::new(), name.clone())));
-        let grants = &state.grants;
-        state.outcomes.retain(|name, _| grants.contains_key(name));
-        if state.grants.len() == before {
-            return Vec::new();
-        }
-        state.all_namespaces().into_iter().map(Key::Namespace).collect()
-    }
-}
-
-fn grant_changed(state: &State, name: String) -> Vec<Key> {
-    let namespaces = state.all_namespaces().into_iter().map(Key::Namespace);
-    namespaces.chain([Key::Grant(name)]).collect()
-}
-
-impl Followed for Role {
-    const WHAT: &'static str = "Roles";
-
-    fn put(self, state: &mut State) -> Vec<Key> {
-        put_object(state, Kind::Role, Object::Role(Box::new(self)))
-    }
-
-    fn remove(self, state: &mut State) -> Vec<Key> {
-        remove_object(state, Kind::Role, &self)
-    }
-
-    fn retain(names: &BTreeSet<(String, String)>, state: &mut State) -> Vec<Key> {
-        retain_objects(state, Kind::Role, names)
-    }
-}
-
-impl Followed for RoleBinding {
-    const WHAT: &'static str = "RoleBindings";
-
-    fn put(self, state: &mut State) -> Vec<Key> {
-        put_object(state, Kind::RoleBinding, Object::RoleBinding(Box::new(self)))
-    }
-
-    fn remove(self, state: &mut State) -> Vec<Key> {
-        remove_object(state, Kind::RoleBinding, &self)
-    }
-
-    fn retain(names: &BTreeSet<(String, String)>, state: &mut State) -> Vec<Key> {
-        retain_objects(state, Kind::RoleBinding, names)
-    }
-}
-
-fn put_object(state: &mut State, kind: Kind, mut object: Object) -> Vec<Key> {
-    let meta = object.meta_mut();
-    let written = written(meta.managed_fields.take().as_deref());
-    let namespace = meta.namespace.clone().unwrap_or_default();
-    let key = (kind, meta.name.clone().unwrap_or_default());
-    let objects = state.objects.entry(namespace.clone()).or_default();
-    let live = Live::seen(object, written, objects.get(&key));
-    objects.insert(key, live);
-    vec![Key::Namespace(namespace)]
-}
-
-fn remove_object<K: Resource>(state: &mut State, kind: Kind, object: &K) -> Vec<Key> {
-    let meta = object.meta();
-    let namespace = meta.namespace.clone().unwrap_or_default();
-    if let Some(objects) = state.objects.get_mut(&namespace) {
-        objects.remove(&(kind, meta.name.clone().unwrap_or_default()));
-        if objects.is_empty() {
-            state.objects.remove(&namespace);
-        }
-    }
-    // A grant that goes waits for the last of what it made.
-    let going = |active: &&Active| active.grant.metadata.deletion_timestamp.is_some();
-    let grants = state.grants.values().filter(going);
-    let grants = grants.map(|active| Key::Grant(active.grant.name_any()));
-    grants.chain([Key::Namespace(namespace)]).collect()
-}
-
-fn retain_objects(state: &mut State, kind: Kind, names: &BTreeSet<(String, String)>) -> Vec<Key> {
-    let mut keys = Vec::new();
-    state.objects.retain(|namespace, objects| {
-        let before = objects.len();
-        objects.retain(|(k, name), _| *k != kind || names.contains(&(namespace.clone(), name.clone())));
-        if objects.len() != before {
-            keys.push(Key::Namespace(namespace.clone()));
-        }
-        !objects.is_empty()
-    });
-    keys
 }

@@ -3,248 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
-    api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject},
+    api::rbac::v1::{Role, RoleBinding},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::{
-    Resource, ResourceExt as _,
-    core::{Selector, SelectorExt as _},
-};
-use writ_api::writ::{
-    BOUND_ROLE_ANNOTATION, BOUND_ROLE_OWN, GRANTED_LABEL, NamespaceGrant, namespace_grant::NamespaceGrantSpec,
-};
+use kube::{Resource, ResourceExt as _};
+use writ_api::writ::GRANTED_LABEL;
 
 use super::{
-    object::Object,
-    ownership::{Live, delivers, work_names},
+    model::{Active, Content, Live, NamespacePlan, Objects, Step},
+    object::{Kind, Object, granted_label},
+    ownership::{delivers, work_names},
 };
 use crate::work::is_grant;
-
-/// The API group of roles.
-pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
-/// The field manager of what grants make. The server keeps count of what is whose: what a work delivers as well stays when
-/// either lets go, and whoever takes owner and label off an object does not become the one who wrote it.
-pub const WRITER: &str = "writ-agent-grants";
-
-/// What a grant makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A Role.
-    Role,
-    /// A RoleBinding.
-    RoleBinding,
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Role => "Role",
-            Self::RoleBinding => "RoleBinding",
-        })
-    }
-}
-
-/// What a Role or RoleBinding holds.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Content {
-    /// Of a Role.
-    Rules(Vec<PolicyRule>),
-    /// Of a RoleBinding.
-    Binding(RoleRef, Vec<Subject>),
-}
-
-impl Content {
-    /// What this spec makes, with the defaults that the API server would fill in.
-    pub fn of(spec: &NamespaceGrantSpec) -> Option<Self> {
-        if let Some(rules) = &spec.rules {
-            return Some(Self::Rules(
-                rules.iter().cloned().map(without_empty_lists).collect(),
-            ));
-        }
-        let mut role = spec.role_ref.clone()?;
-        role.api_group = Some(RBAC_GROUP.into());
-        let subjects = spec.subjects.iter().cloned().map(|mut subject| {
-            subject.api_group = subject.api_group.filter(|group| !group.is_empty());
-            if subject.kind != "ServiceAccount" && subject.api_group.is_none() {
-                subject.api_group = Some(RBAC_GROUP.into());
-            }
-            subject.namespace = subject.namespace.filter(|namespace| !namespace.is_empty());
-            subject
-        });
-        Some(Self::Binding(role, subjects.collect()))
-    }
-
-    /// Which kind holds it.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Self::Rules(_) => Kind::Role,
-            Self::Binding(..) => Kind::RoleBinding,
-        }
-    }
-}
-
-/// As the API server gives a rule back: a list of nothing is no list.
-fn without_empty_lists(rule: PolicyRule) -> PolicyRule {
-    let filled = |list: Option<Vec<String>>| list.filter(|list| !list.is_empty());
-    PolicyRule {
-        api_groups: filled(rule.api_groups),
-        non_resource_urls: filled(rule.non_resource_urls),
-        resource_names: filled(rule.resource_names),
-        resources: filled(rule.resources),
-        verbs: rule.verbs,
-    }
-}
-
-/// A grant that is in force, with its selector ready to use.
-#[derive(Clone, Debug)]
-pub struct Active {
-    /// The grant.
-    pub grant: NamespaceGrant,
-    /// Its selector; `None` if it cannot be evaluated, which selects nothing.
-    pub selector: Option<Selector>,
-    /// What it makes; `None` if it makes nothing.
-    pub content: Option<Content>,
-}
-
-impl Active {
-    /// A grant as it was read.
-    pub fn new(grant: NamespaceGrant) -> Self {
-        let selector = selector(&grant.spec);
-        let content = Content::of(&grant.spec).filter(|_| !is_built_in(&grant.spec.name));
-        Self {
-            grant,
-            selector,
-            content,
-        }
-    }
-
-    /// Why it makes nothing anywhere, if so.
-    pub fn invalid(&self) -> Option<&'static str> {
-        if is_built_in(&self.grant.spec.name) {
-            Some("a name that starts with system: is one that Kubernetes brings: choose another name")
-        } else if self.selector.is_none() || self.content.is_none() {
-            Some("the selector or the role cannot be understood")
-        } else {
-            None
-        }
-    }
-
-    /// The work of its permission: grants are named after it.
-    fn work(&self) -> &str {
-        let name = self.grant.metadata.name.as_deref().unwrap_or_default();
-        name.rsplit_once('-').map_or(name, |(work, _)| work)
-    }
-
-    /// The Role that it binds, if it binds one.
-    fn bound_role(&self) -> Option<&str> {
-        match self.content.as_ref()? {
-            Content::Binding(role, _) if role.kind == "Role" => Some(&role.name),
-            _ => None,
-        }
-    }
-
-    /// Whether it binds a Role of its own permission, and that is somebody else's here.
-    fn binds_a_stranger(&self, live: &BTreeMap<(Kind, String), Live>) -> bool {
-        let own = self.grant.annotations().get(BOUND_ROLE_ANNOTATION);
-        let role = self
-            .bound_role()
-            .filter(|_| own.is_some_and(|own| own == BOUND_ROLE_OWN));
-        role.is_some_and(|role| matches!(live.get(&(Kind::Role, role.to_owned())), Some(Live::Foreign)))
-    }
-
-    /// Whether it is in force in a namespace with these labels.
-    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.grant.metadata.deletion_timestamp.is_none()
-            && self.content.is_some()
-            && self
-                .selector
-                .as_ref()
-                .is_some_and(|selector| selector.matches(labels))
-    }
-}
-
-/// A selector that can be evaluated. One with an unknown operator or without values selects nothing.
-fn selector(spec: &NamespaceGrantSpec) -> Option<Selector> {
-    let requirements = spec.namespace_selector.match_expressions.iter().flatten();
-    let complete = requirements.clone().all(|r| {
-        !matches!(r.operator.as_str(), "In" | "NotIn") || r.values.as_ref().is_some_and(|v| !v.is_empty())
-    });
-    Selector::try_from(spec.namespace_selector.clone())
-        .ok()
-        .filter(|_| complete)
-}
-
-/// Names of roles and bindings that every cluster has for itself.
-fn is_built_in(name: &str) -> bool {
-    name.starts_with("system:")
-}
 
 fn is_owned(meta: &ObjectMeta) -> bool {
     meta.owner_references.iter().flatten().any(is_grant)
 }
 
-/// What the label says that marks what grants make.
-pub(super) fn granted_label(meta: &ObjectMeta) -> Option<&str> {
-    let labels = meta.labels.as_ref()?;
-    labels.get(GRANTED_LABEL).map(String::as_str)
-}
-
-/// One step in a namespace.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Make it.
-    Create(Object),
-    /// Change what differs.
-    Change(Object),
-    /// Delete a binding and make it again at once: its role cannot be changed.
-    Replace {
-        /// As it shall be.
-        to: Box<RoleBinding>,
-        /// As it was seen; nothing if it is somebody's, whose content is not known here.
-        was: Option<Box<RoleBinding>>,
-    },
-    /// Leave what was shared to the work.
-    Release(Object),
-    /// Make it grant nothing: somebody's finalizer keeps it from going, and until it goes it would grant what it did.
-    Empty(Object),
-    /// Remove it, as it was seen.
-    Delete(Object),
-}
-
-impl Step {
-    /// What it is about.
-    pub fn object(&self) -> Object {
-        match self {
-            Self::Create(object)
-            | Self::Change(object)
-            | Self::Release(object)
-            | Self::Empty(object)
-            | Self::Delete(object) => object.clone(),
-            Self::Replace { to, .. } => Object::RoleBinding(to.clone()),
-        }
-    }
-}
-
-/// What one namespace shall become.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NamespacePlan {
-    /// The steps: what grants first, what revokes last. Each with the grants that it serves.
-    pub steps: Vec<(Step, Vec<String>)>,
-    /// For each grant in force here: nothing, or why it cannot have its object. For others: why what they made is still
-    /// here.
-    pub outcomes: BTreeMap<String, Option<String>>,
-    /// What is still here of grants that are gone, and why.
-    pub left: Vec<(Object, String)>,
-    /// The grants that ask for it and bind a Role which is not here.
-    pub roleless: BTreeSet<String>,
-}
-
-/// Plans one namespace. `labels` are `None` when it is gone or going.
+/// Plans one namespace. `labels` are `None` if it is gone or terminating.
 pub fn namespace(
     name: &str,
     labels: Option<&BTreeMap<String, String>>,
     grants: &[&Active],
-    live: &BTreeMap<(Kind, String), Live>,
+    live: &Objects,
 ) -> NamespacePlan {
     let mut plan = NamespacePlan::default();
     let mut wanted: BTreeMap<(Kind, String), Vec<&Active>> = BTreeMap::new();
@@ -261,12 +42,12 @@ pub fn namespace(
         }
     }
     let mut kept = BTreeSet::new();
-    // The Roles that a permission defines and cannot have here: what binds them would grant what somebody else wrote.
+    // The Roles that a permission defines and cannot have here: a binding to them would grant the foreign Role's rules.
     let mut lost: BTreeSet<(&str, String)> = BTreeSet::new();
     // Roles come before what binds them.
     for (key, claimants) in wanted {
         let (held, mut claimants): (Vec<&Active>, Vec<&Active>) = claimants.into_iter().partition(|a| {
-            a.binds_a_stranger(live)
+            a.binds_foreign_role(live)
                 || a.bound_role()
                     .is_some_and(|role| lost.contains(&(a.work(), role.to_owned())))
         });
@@ -315,7 +96,7 @@ pub fn namespace(
             let why = overlap(have, &key);
             plan.outcomes
                 .extend(names.into_iter().map(|n| (n, Some(why.clone()))));
-            // What the permission itself delivers by name is its own.
+            // A Role that the permission itself delivers by name is its own.
             let others = agreeing.iter().filter(|a| !delivers(a.work(), have));
             lost.extend(others.map(|a| (a.work(), key.1.clone())));
             plan.steps.extend(release(have));
@@ -336,7 +117,7 @@ pub fn namespace(
 }
 
 impl NamespacePlan {
-    /// Takes away what nobody wants any more. Where it stays, whoever made it says so.
+    /// Revokes an object that no grant wants. If it stays, the grants that made it report that.
     fn revoke(&mut self, object: &Object, grants: &[&Active]) {
         let meta = object.meta();
         let makers = grants.iter().filter(|active| {
@@ -356,7 +137,7 @@ impl NamespacePlan {
             meta.finalizers.as_deref().unwrap_or_default().join(", ")
         );
         if makers.is_empty() {
-            self.left.push((object.clone(), why.clone()));
+            self.orphans.push((object.clone(), why.clone()));
         }
         self.outcomes
             .extend(makers.iter().map(|maker| (maker.clone(), Some(why.clone()))));
@@ -366,14 +147,14 @@ impl NamespacePlan {
     }
 }
 
-/// The step that leaves an object to its work, if it was shared.
+/// The step that leaves a shared object to its work.
 fn release(object: &Object) -> Option<(Step, Vec<String>)> {
     let meta = object.meta();
     let shared = is_owned(meta) || granted_label(meta).is_some();
     shared.then(|| (Step::Release(object.clone()), Vec::new()))
 }
 
-/// A work and a grant want the same object with another content: what names the namespace counts.
+/// A work and a grant want the same object with different content: the work names the namespace, and has precedence.
 fn overlap(object: &Object, key: &(Kind, String)) -> String {
     format!(
         "ManifestWork {} delivers the {} {} here with another content, and that counts: give one of the entries another name, or leave this namespace out of the selector",
@@ -384,7 +165,7 @@ fn overlap(object: &Object, key: &(Kind, String)) -> String {
 }
 
 fn object(namespace: &str, name: &str, grants: &[&Active]) -> Option<Object> {
-    // A grant that goes in the foreground waits for what it made.
+    // A grant that is deleted in the foreground waits for what it made.
     let owners = grants.iter().filter_map(|active| {
         Some(OwnerReference {
             block_owner_deletion: Some(true),
@@ -411,11 +192,11 @@ fn object(namespace: &str, name: &str, grants: &[&Active]) -> Option<Object> {
     })
 }
 
-/// What it takes to get from the object that is there to the one that is wanted.
+/// The step from the existing object to the wanted one.
 fn step(object: Object, live: Option<&Live>) -> Option<Step> {
     Some(match (live, object) {
         (None, object) => Step::Create(object),
-        // The role of somebody else's binding is not known here; making it again is always right.
+        // The content of a foreign binding is not kept; recreating it is always right.
         (Some(Live::Foreign), Object::RoleBinding(to)) => Step::Replace { to, was: None },
         (Some(Live::Foreign), object) => Step::Change(object),
         (Some(Live::Granted(have) | Live::Delivered { object: have, .. }), object) => match (have, object) {

@@ -1,4 +1,4 @@
-//! Pure: what a grant reports.
+//! Pure: the status of a grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,14 @@ use k8s_openapi::jiff::Timestamp;
 use writ_api::writ::namespace_grant::{GrantedNamespace, NamespaceGrantStatus};
 use writ_controller::condition::{self, Wanted, clip};
 
-use super::plan::Active;
+use super::model::{Active, Outcome};
 
 /// How many namespaces a status lists.
 pub const MAX_NAMESPACES: usize = 1000;
 /// How many bytes of text the hub reads of a status.
 const MAX_SUMMARY: usize = 900;
 
-/// What is known of one namespace that a grant selects.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The generation of the grant that was acted on.
-    pub generation: Option<i64>,
-    /// Why it failed, if it did.
-    pub failure: Option<String>,
-    /// Whether the Role that it binds is not there, if that was asked for.
-    pub roleless: bool,
-}
-
-/// The status of a grant, or `None` while a namespace that it selects or selected has not been worked on.
+/// The status of a grant, or `None` while a namespace that it selects or selected is not reconciled for this generation.
 pub fn status(
     active: &Active,
     selected: &BTreeSet<String>,
@@ -67,7 +56,7 @@ pub fn status(
     });
     let count = |n: usize| i64::try_from(n).ok();
     let failed = namespaces.iter().filter(|n| !n.ready).count();
-    // The hub reads the summary only: what is wrong with the whole grant has to be there too.
+    // The hub reads the summary only, so a problem of the whole grant has to be there too.
     let summary = active
         .invalid()
         .map(ToOwned::to_owned)
@@ -106,7 +95,7 @@ pub fn status(
     })
 }
 
-/// The first failing namespaces in words.
+/// The first failing namespaces, as text.
 fn summary(namespaces: &[GrantedNamespace], failed: usize) -> Option<String> {
     let first = namespaces.iter().find(|n| !n.ready)?;
     let mut text = String::new();

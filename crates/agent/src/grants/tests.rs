@@ -2,6 +2,7 @@
 
 mod roles;
 mod sharing;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +11,10 @@ use serde_json::{Value, json};
 use writ_api::writ::NamespaceGrant;
 
 use super::{
-    object::Object,
-    observe::{Followed as _, Key, State},
-    ownership::{self, Live},
-    plan::{self, Active, Kind, Step},
-    status::{self, Outcome},
+    model::{Active, Live, Objects, Outcome, Step},
+    object::{Kind, Object},
+    ownership::{self, classify},
+    plan, status,
 };
 
 fn grant(name: &str, spec: &Value) -> Active {
@@ -43,8 +43,6 @@ fn binding_grant(role: &str) -> Active {
 fn team(value: &str) -> BTreeMap<String, String> {
     BTreeMap::from([("team".into(), value.into())])
 }
-
-type Objects = BTreeMap<(Kind, String), Live>;
 
 fn key(object: &Object) -> (Kind, String) {
     let kind = match object {
@@ -103,7 +101,7 @@ fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut
             }
             _ => {}
         }
-        live.insert(key, Live::seen(object, false, None));
+        live.insert(key, classify(object, false));
     }
     words
 }
@@ -296,7 +294,7 @@ fn what_a_finalizer_keeps_grants_nothing_and_is_told() {
         why.contains("Role p") && why.contains("example.com/keep"),
         "{why}"
     );
-    assert!(plan.left.is_empty(), "its grant says it");
+    assert!(plan.orphans.is_empty(), "its grant says it");
     let [(Step::Empty(Object::Role(emptied)), makers)] = &plan.steps[..] else {
         panic!("{plan:?}")
     };
@@ -314,7 +312,7 @@ fn what_a_finalizer_keeps_grants_nothing_and_is_told() {
         1,
         "it stays the grant's"
     );
-    // It is empty: nothing more to do, and still told. When its grant is gone, somebody else has to tell.
+    // It is empty: nothing more to do, and still reported. Without its grant it is an orphan.
     role(&mut live).rules = Some(Vec::new());
     let plan = look(&[&grant], &live);
     assert!(
@@ -322,12 +320,12 @@ fn what_a_finalizer_keeps_grants_nothing_and_is_told() {
         "{plan:?}"
     );
     let plan = look(&[], &live);
-    assert_eq!(plan.left.len(), 1);
+    assert_eq!(plan.orphans.len(), 1);
     let grant = role_grant("p-abcde-0a1b2c3d", "get");
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);
     let made = Object::Role(Box::new(role(&mut live).clone()));
-    assert_eq!(ownership::former_work(&made).as_deref(), Some("p-abcde"));
+    assert_eq!(ownership::granting_work(&made).as_deref(), Some("p-abcde"));
     // Wanted again: it gets its content back.
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);
@@ -412,32 +410,4 @@ fn a_grant_that_asks_learns_where_its_role_is_missing() {
     };
     assert_eq!(missing(true).as_deref(), Some("n/reader"));
     assert_eq!(missing(false).as_deref(), Some(""), "it heals");
-}
-
-#[test]
-fn a_grant_that_was_made_again_is_worked_on_again() {
-    let mut state = State::default();
-    state.namespaces.insert("n".into(), team("a"));
-    let first = role_grant("g", "get").grant;
-    let all = [Key::Namespace("n".into()), Key::Grant("g".into())];
-    assert_eq!(first.clone().put(&mut state), all);
-    let outcome = Outcome {
-        generation: first.metadata.generation,
-        failure: None,
-        roleless: false,
-    };
-    state
-        .outcomes
-        .insert("g".into(), BTreeMap::from([("n".into(), outcome)]));
-    assert_eq!(
-        first.clone().put(&mut state),
-        [Key::Grant("g".into())],
-        "only its status can have changed"
-    );
-    assert!(state.outcomes.contains_key("g"));
-    // The watch was down: of the same name and generation, but another one.
-    let mut second = first;
-    second.metadata.uid = Some("other".into());
-    assert_eq!(second.put(&mut state), all);
-    assert!(!state.outcomes.contains_key("g"), "nothing is known of it");
 }

@@ -1,21 +1,21 @@
-//! How admission works.
+//! The options of admission.
 
 use std::{net::SocketAddr, str::FromStr};
 
 use writ_process::webhook;
 
-/// The options of admission.
+/// How admission works.
 #[derive(Clone, Debug)]
 pub struct AdmissionOptions {
     /// Whether webhooks are served. Off here, on by default on the command line.
     pub webhooks: bool,
     /// Where and how they are served.
     pub server: webhook::Options,
-    /// What is asked about a work without an executor.
+    /// The right that a work without an executor requires.
     pub nil_executor: NilExecutor,
-    /// What lets a user name an executor.
+    /// How a user gets the right to name an executor.
     pub executor_authorization: ExecutorAuthorization,
-    /// The largest sum of the sizes of a work's manifests, in bytes (512000, as upstream).
+    /// The largest sum of the sizes of a work's manifests, in bytes (512000, as in OCM).
     pub manifest_limit: usize,
 }
 
@@ -42,7 +42,7 @@ impl Default for AdmissionOptions {
     }
 }
 
-/// What is asked about a work without an executor.
+/// The right that a work without an executor requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NilExecutor {
     /// Nothing: the right to write works is enough to use the agent's rights.
@@ -52,7 +52,7 @@ pub enum NilExecutor {
     Check,
 }
 
-/// What lets a user name an executor.
+/// How a user gets the right to name an executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExecutorAuthorization {
     /// The permission `execute-as`.
@@ -60,7 +60,7 @@ pub enum ExecutorAuthorization {
     ExecuteAs,
     /// A ManagedServiceAccountBinding.
     Binding,
-    /// One of both.
+    /// Either of the two.
     Either,
 }
 

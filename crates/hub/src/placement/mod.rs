@@ -1,13 +1,16 @@
 //! Placement: chooses clusters out of the sets that are bound to a namespace.
 //!
-//! [`plan`] is the whole scheduler, pure: candidates come from bound sets with each set's own key; predicates and
-//! taints leave some out, each with a reason; scores, `PreferNoSelect` and spread constraints choose among the rest;
-//! the chosen are divided into groups and decision objects. It is stable: a cluster keeps its place, and the
-//! object that it is written in, as long as nothing asks for a change. A placement that cannot be understood
-//! keeps its decisions and says why.
+//! * Candidates are the members of the bound sets. Predicates and taints exclude some, each with a reason; scores,
+//!   `PreferNoSelect` and spread constraints choose among the rest. The chosen clusters are divided into groups and
+//!   decision objects.
+//! * The choice is stable: a cluster keeps its place, and the object that it is written in, unless a change requires
+//!   otherwise. A restarted hub continues from the stored decisions.
+//! * An invalid placement keeps its decisions, and its status says why.
+//! * A verdict is kept per placement and cluster, so a change of one cluster costs one verdict per placement, and not an
+//!   evaluation of the fleet.
+//! * `writ placement explain` runs the same plan with the rights of its user.
 //!
-//! The controller keeps a verdict per placement and cluster, so that a change of one cluster costs one verdict
-//! per placement and not a look at the fleet.
+//! Clusters, sets, bindings, decisions and scores -> [`observe`] -> `scheduler` ([`plan`]) -> `apply`.
 
 mod apply;
 pub mod cluster_view;

@@ -102,7 +102,7 @@ where
         .await
         .context(|| format!("get {} {name}", K::kind(&())))?;
     match write::ensure(&api, current.as_ref(), wanted, MANAGER).await {
-        // Another replica created it in between: it writes what we would.
+        // Another replica created it meanwhile, with the same content.
         Err(error) if error.is_code(409) => Ok(()),
         result => result.map(drop),
     }

@@ -84,7 +84,7 @@ fn what_a_work_of_the_same_permission_delivers_is_its_own() {
             "apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
             "name": format!("0a1b2c-{work}"), "uid": "2"}]}, "rules": []});
         let role = Object::Role(Box::new(serde_json::from_value(role).unwrap()));
-        Objects::from([((Kind::Role, "p".to_owned()), Live::seen(role, false, None))])
+        Objects::from([((Kind::Role, "p".to_owned()), classify(role, false))])
     };
     let (role, binding) = (defines("mine-abcde"), binds("mine-abcde"));
     for (work, bound) in [
@@ -110,30 +110,11 @@ fn a_list_of_nothing_is_no_list() {
 }
 
 #[test]
-fn a_grant_that_goes_waits_for_what_it_made() {
+fn grant_owns_what_it_makes_and_is_blocked_by_it() {
     let made = plan::namespace("n", Some(&team("a")), &[&defines("g")], &Objects::new());
     let [(Step::Create(Object::Role(role)), _)] = &made.steps[..] else {
         panic!("{:?}", made.steps)
     };
     let owner = &role.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!(owner.block_owner_deletion, Some(true));
-
-    let mut going = defines("g").grant;
-    going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
-    let mut state = State::default();
-    going.clone().put(&mut state);
-    assert!(
-        role.as_ref()
-            .clone()
-            .put(&mut state)
-            .contains(&Key::Namespace("n".into()))
-    );
-    let kept = |state: &State| {
-        let mut objects = state.objects.values().flat_map(BTreeMap::values);
-        objects.any(|object| ownership::made_by(&going, object))
-    };
-    assert!(kept(&state));
-    let keys = role.as_ref().clone().remove(&mut state);
-    assert!(keys.contains(&Key::Grant("g-00000001".into())), "{keys:?}");
-    assert!(!kept(&state));
 }

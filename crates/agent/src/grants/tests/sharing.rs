@@ -2,7 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::*;
+use writ_controller::Name;
+
+use super::{super::observe::OwnObjects, *};
 
 /// A Role of that uid with these owners.
 fn owned(uid: &str, owners: &[&str]) -> Object {
@@ -18,6 +20,14 @@ fn owned(uid: &str, owners: &[&str]) -> Object {
     Object::Role(Box::new(serde_json::from_value(role).unwrap()))
 }
 
+/// What the watch shows next of the Role `p`, with what is remembered of it.
+fn see(own: &OwnObjects, object: Object) -> Live {
+    let name = Name::new("n", "p");
+    own.record(Kind::Role, &name, Some(object.meta()));
+    let known = own.contains(Kind::Role, &name, object.meta().uid.as_deref());
+    classify(object, known)
+}
+
 #[test]
 fn whose_an_object_is() {
     let word = |live: &Live| match live {
@@ -25,6 +35,10 @@ fn whose_an_object_is() {
         Live::Granted(_) => "granted",
         Live::Delivered { ours: false, .. } => "delivered",
         Live::Delivered { ours: true, .. } => "says that it is delivered",
+    };
+    let fields = |manager: &str| -> ObjectMeta {
+        let entry = |manager: &str| json!({"manager": manager, "operation": "Apply"});
+        serde_json::from_value(json!({"managedFields": [entry("kubectl"), entry(manager)]})).unwrap()
     };
     let granted = Live::Granted(owned("1", &["NamespaceGrant"]));
     for (what, object, written, before, wanted) in [
@@ -72,12 +86,17 @@ fn whose_an_object_is() {
             "says that it is delivered",
         ),
     ] {
-        assert_eq!(word(&Live::seen(object, written, before)), wanted, "{what}");
+        let mut object = object;
+        if written {
+            object.meta_mut().managed_fields = fields("writ-agent-grants").managed_fields;
+        }
+        let own = OwnObjects::default();
+        if let Some(Live::Granted(before)) = before {
+            see(&own, before.clone());
+        }
+        let live = see(&own, object);
+        assert_eq!(word(&live), wanted, "{what}");
     }
-    let fields = |manager: &str| -> ObjectMeta {
-        let entry = |manager: &str| json!({"manager": manager, "operation": "Apply"});
-        serde_json::from_value(json!({"managedFields": [entry("kubectl"), entry(manager)]})).unwrap()
-    };
     for (manager, ours) in [
         ("writ-agent-grants", true),
         ("writ-agent", false),
@@ -85,21 +104,21 @@ fn whose_an_object_is() {
     ] {
         let meta = fields(manager);
         assert_eq!(
-            ownership::written(meta.managed_fields.as_deref()),
+            ownership::is_written(meta.managed_fields.as_deref()),
             ours,
             "{manager}"
         );
     }
-    assert!(!ownership::written(None));
+    assert!(!ownership::is_written(None));
 }
 
 #[test]
 fn only_the_record_of_a_work_confirms_that_it_delivers_a_grants_object() {
-    let granted = Live::Granted(owned("1", &["NamespaceGrant"]));
-    let mut live = granted;
-    // It stays doubtful, however often somebody changes it.
+    let own = OwnObjects::default();
+    see(&own, owned("1", &["NamespaceGrant"]));
+    // It stays doubtful, however often it is changed.
     for _ in 0..3 {
-        live = Live::seen(owned("1", &["AppliedManifestWork"]), false, Some(&live));
+        let live = see(&own, owned("1", &["AppliedManifestWork"]));
         assert!(matches!(live, Live::Delivered { ours: true, .. }), "{live:?}");
     }
     let mut role = owned("1", &["AppliedManifestWork"]);
@@ -124,15 +143,17 @@ fn who_takes_owner_and_label_off_does_not_keep_the_grant() {
     let grant = role_grant("g", "get");
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);
+    let own = OwnObjects::default();
     let strip = |live: &mut Objects| {
         let key = (Kind::Role, "p".to_owned());
         let before = live.remove(&key).unwrap();
-        let Live::Granted(mut object) = before.clone() else {
+        let Live::Granted(mut object) = before else {
             panic!()
         };
+        see(&own, object.clone());
         object.meta_mut().owner_references = None;
         object.meta_mut().labels = None;
-        live.insert(key, Live::seen(object, false, Some(&before)));
+        live.insert(key, see(&own, object));
     };
     strip(&mut live);
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), ["change Role p"]);
@@ -144,7 +165,7 @@ fn who_takes_owner_and_label_off_does_not_keep_the_grant() {
 #[test]
 fn what_a_work_delivers_is_shared_and_stays_when_either_goes() {
     let grant = role_grant("g", "get");
-    let delivered = Live::seen(owned("1", &["AppliedManifestWork"]), false, None);
+    let delivered = classify(owned("1", &["AppliedManifestWork"]), false);
     let mut live = Objects::from([((Kind::Role, "p".to_owned()), delivered)]);
     let nothing: [&str; 0] = [];
     assert_eq!(
@@ -165,7 +186,7 @@ fn what_a_work_delivers_is_shared_and_stays_when_either_goes() {
     let owners = role(&mut live).metadata.owner_references.as_mut().unwrap();
     owners.retain(|owner| owner.kind == "NamespaceGrant");
     let object = Object::Role(Box::new(role(&mut live).clone()));
-    live.insert((Kind::Role, "p".into()), Live::seen(object, true, None));
+    live.insert((Kind::Role, "p".into()), classify(object, true));
     assert_eq!(act(Some(&team("a")), &[&grant], &mut live), nothing);
     assert_eq!(act(Some(&team("b")), &[&grant], &mut live), ["delete Role p"]);
 }
@@ -183,10 +204,7 @@ fn what_a_work_delivers_with_another_content_is_the_works_also_for_one_who_adopt
         ),
     ] {
         grant.grant.spec.adopt = Some(adopt);
-        let mut live = Objects::from([(
-            (Kind::Role, "p".to_owned()),
-            Live::seen(owned("1", owners), false, None),
-        )]);
+        let mut live = Objects::from([((Kind::Role, "p".to_owned()), classify(owned("1", owners), false))]);
         let plan = plan::namespace("n", Some(&team("a")), &[&grant], &live);
         let why = plan.outcomes["g"].as_deref().unwrap();
         assert!(

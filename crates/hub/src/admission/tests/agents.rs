@@ -1,9 +1,9 @@
-//! What an agent may change, and who is one.
+//! Which users are agents, and what an agent may change.
 
 use super::*;
 
 #[test]
-fn an_agent_changes_its_labels_annotations_and_addresses_only() {
+fn agent_changes_only_labels_annotations_and_addresses_of_its_cluster() {
     let agent = Requester {
         name: "system:open-cluster-management:mc1:agent".into(),
         groups: vec!["system:open-cluster-management:mc1".into()],
@@ -28,7 +28,7 @@ fn an_agent_changes_its_labels_annotations_and_addresses_only() {
         }
     };
     let mut mc1 = cluster("mc1", &[("region", "us")]);
-    // Denied, it changes nothing, whatever rights somebody once gave it.
+    // The agent of a denied cluster changes nothing, whatever rights it was granted before.
     assert!(
         decide(&mc1, &label("region", "apac"))
             .unwrap_err()
@@ -72,7 +72,7 @@ fn an_agent_changes_its_labels_annotations_and_addresses_only() {
     ] {
         assert!(decide(&mc1, &change).is_err());
     }
-    // Another cluster is none of its business, however similar the name.
+    // It may not change another cluster, however similar the name.
     let mc12 = cluster("mc12", &[]);
     assert!(
         decide(&mc12, &label("region", "apac"))
@@ -82,7 +82,7 @@ fn an_agent_changes_its_labels_annotations_and_addresses_only() {
 }
 
 #[test]
-fn who_is_an_agent() {
+fn agent_is_recognized_by_name_account_or_group() {
     for (name, group, expected) in [
         ("system:open-cluster-management:mc1:abc", "", Some("mc1")),
         ("system:open-cluster-management:mc1", "", None),
@@ -102,7 +102,7 @@ fn who_is_an_agent() {
             None,
         ),
         ("whoever", "system:open-cluster-management:mc1", Some("mc1")),
-        // As upstream's agents are on EKS; a person in a group of that form is none.
+        // As OCM's agents on EKS; a person in a group of that form is not an agent.
         ("mc1", "open-cluster-management:mc1", Some("mc1")),
         ("whoever", "open-cluster-management:mc1", None),
         ("whoever", "system:open-cluster-management:managed-clusters", None),
@@ -114,7 +114,7 @@ fn who_is_an_agent() {
         };
         assert_eq!(cluster_identity(&user), expected, "{name} {group}");
     }
-    // But whoever is in the group holds the rights of the agent, and may do no more with them than the agent.
+    // But members of the group hold the rights of the agent, and may do no more with them than the agent.
     let person = Requester {
         name: "alice".into(),
         groups: vec!["open-cluster-management:mc1".into()],

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_set_left_and_entered_is_asked_for() {
+fn moved_cluster_requires_join_of_sets_left_and_entered() {
     let plain = Guards::default();
     let guarded = Guards {
         default_key: true,
@@ -25,7 +25,7 @@ fn every_set_left_and_entered_is_asked_for() {
             &plain,
             vec!["backup"],
         ),
-        // The value names a set, but of another key; or no set at all; or nothing changes.
+        // The value names a set of another key, or no set, or nothing changes.
         (Some(&[]), Some(&[("vendor", "apac")]), &plain, vec![]),
         (Some(&[]), Some(&[("region", "nowhere")]), &plain, vec![]),
         (
@@ -34,7 +34,7 @@ fn every_set_left_and_entered_is_asked_for() {
             &plain,
             vec![],
         ),
-        // The default key asks even for sets that are not there, as upstream, and not on delete.
+        // The default key requires it for sets that do not exist, too, but not on delete, as in OCM.
         (None, Some(&[(KEY, "default")]), &plain, vec!["default"]),
         (
             Some(&[(KEY, "default")]),
@@ -54,14 +54,14 @@ fn every_set_left_and_entered_is_asked_for() {
             &guarded,
             vec!["apac", "default"],
         ),
-        // Create with labels of two keys.
+        // Creation with labels of two keys.
         (
             None,
             Some(&[(KEY, "default"), ("region", "us")]),
             &plain,
             vec!["default", "us"],
         ),
-        // Sets with a selector only on request, and never the one that holds all.
+        // Sets with a selector only with the option, and never the set of all clusters.
         (Some(&[]), Some(&[("env", "prod")]), &plain, vec![]),
         (Some(&[]), Some(&[("env", "prod")]), &guarded, vec!["prod"]),
         (Some(&[("env", "prod")]), None, &guarded, vec!["prod"]),
@@ -76,7 +76,7 @@ fn every_set_left_and_entered_is_asked_for() {
 }
 
 #[test]
-fn names_addresses_acceptance_and_taints() {
+fn name_address_acceptance_and_taints_are_checked() {
     let decide = |old: Option<&ManagedCluster>, new: &ManagedCluster, terminating: bool| {
         let user = user("dev1");
         let change = managed_cluster::Change {
@@ -91,7 +91,7 @@ fn names_addresses_acceptance_and_taints() {
         };
         asked(managed_cluster::decide(&change, &observed, &Guards::default()))
     };
-    // Upstream lets a bad name pass when there is no address.
+    // OCM allows an invalid name without an address.
     assert!(decide(None, &cluster("Bad_Name", &[]), false).is_err());
     assert!(decide(None, &cluster("a.b", &[]), false).is_err());
     let mut plain = cluster("mc1", &[]);
@@ -125,9 +125,9 @@ fn names_addresses_acceptance_and_taints() {
     assert_eq!(decide(Some(&tainted), &old, false), Ok(hub_only));
 }
 
-/// A cluster's name is a namespace's and part of a group's: some belong to others.
+/// The name of a cluster is the name of its namespace, and part of the name of a group: some belong to others.
 #[test]
-fn names_of_others_are_refused() {
+fn reserved_name_of_cluster_is_denied() {
     let user = user("bootstrap");
     for name in [
         "kube-system",
@@ -159,7 +159,7 @@ fn names_of_others_are_refused() {
                 "{name}"
             );
         }
-        // What is there can still be cleaned up.
+        // An existing cluster of such a name can be cleaned up.
         let mut finalized = fresh.clone();
         finalized.metadata.finalizers = Some(vec!["example.com/x".into()]);
         let change = managed_cluster::Change {
@@ -179,7 +179,7 @@ fn names_of_others_are_refused() {
 }
 
 #[test]
-fn mutation_of_a_cluster_fills_in_what_the_hub_keeps() {
+fn mutation_completes_set_label_taint_times_and_joined_sets() {
     let now = Timestamp::from_second(1_000).unwrap();
     let guards = Guards::default();
     let mut new = cluster("mc1", &[("region", "apac")]);
@@ -191,7 +191,7 @@ fn mutation_of_a_cluster_fills_in_what_the_hub_keeps() {
     assert_eq!(new.labels()[KEY], "default");
     assert_eq!(new.annotations()["writ.dev/joined-sets"], "region=uid-apac");
 
-    // A label that stays keeps its stamp, also when the set is not read; a label that goes loses it.
+    // A label that stays stays confirmed, even if the set is not read; a removed label does not.
     let old = new.clone();
     let mut same = old.clone();
     managed_cluster::mutate(Some(&old), &mut same, &[], &guards, now).unwrap();
@@ -223,7 +223,7 @@ fn mutation_of_a_cluster_fills_in_what_the_hub_keeps() {
         let time = after.spec.taints[0].time_added.clone();
         assert_eq!(result.ok().and(time).as_deref(), expected);
     }
-    // One key with two values: neither is the other, and a change of something else leaves both as they are.
+    // Two taints of one key: they differ, and an unrelated change leaves both as they are.
     before.spec.taints = vec![
         taint("a", json!("1970-01-01T00:00:01Z")),
         taint("b", json!("1970-01-01T00:00:02Z")),
@@ -238,7 +238,7 @@ fn mutation_of_a_cluster_fills_in_what_the_hub_keeps() {
 }
 
 #[test]
-fn a_namespace_of_others_is_a_warning() {
+fn accepting_a_cluster_with_a_foreign_namespace_warns() {
     let (user, old) = (user("dev1"), cluster("payments", &[]));
     let mut accepted = old.clone();
     accepted.spec.hub_accepts_client = true;

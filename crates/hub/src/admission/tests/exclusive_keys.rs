@@ -1,10 +1,10 @@
-//! The permission leak and its two cures.
+//! Grants on exclusive keys, and the ConfigMap that restricts them.
 
 use super::*;
 
 #[test]
-fn the_permission_leak_and_its_two_cures() {
-    // Somebody with grants on the keys region and vendor, and on the names apac and aws.
+fn grants_on_keys_and_names_combine_unless_pairs_or_the_config_map_restrict_them() {
+    // A user with grants on the keys region and vendor, and on the names apac and aws.
     let grants = ["region", "vendor"];
     let allowed = |guards: &Guards, grants: &[&str], keys: Option<&ExclusiveKeys>, key: &str, name: &str| {
         create(
@@ -59,7 +59,7 @@ fn the_permission_leak_and_its_two_cures() {
 }
 
 #[test]
-fn the_config_map_of_pairs() {
+fn config_map_lists_set_names_per_key() {
     let parse = |entries: &[(&str, &str)]| {
         ExclusiveKeys::parse(
             &entries

@@ -1,11 +1,11 @@
-//! Who makes which set, and in which form it is stored.
+//! Which sets are allowed to which users, and the form in which they are stored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::*;
 
 #[test]
-fn who_creates_a_set() {
+fn creation_requires_rights_on_the_key_and_on_gained_clusters() {
     let plain = Guards::default();
     let pair = Guards {
         key_grants: KeyGrants::Pair,
@@ -29,7 +29,7 @@ fn who_creates_a_set() {
             &pair,
             vec!["create managedclustersets/exclusiveKey region:apac"],
         ),
-        // Nothing changes for those who do not use it.
+        // Sets with the default key require nothing.
         (&json!({}), 3, &plain, vec![]),
         (&json!({"exclusiveKey": ""}), 3, &plain, vec![]),
         (&json!({"exclusiveKey": KEY}), 3, &plain, vec![]),
@@ -55,7 +55,7 @@ fn who_creates_a_set() {
 }
 
 #[test]
-fn what_no_set_may_be() {
+fn invalid_set_is_denied() {
     let refused = |spec: Value, name: &str| create(spec, name, 0, None, &Guards::default()).unwrap_err();
     let long = "a".repeat(64);
     assert!(refused(json!({}), &long).contains("63"));
@@ -105,7 +105,7 @@ fn what_no_set_may_be() {
 }
 
 #[test]
-fn updates_and_deletes_of_a_set() {
+fn update_and_deletion_require_rights_on_clusters_that_move() {
     let guards = Guards::default();
     let user = user("sre1");
     let decide = |old: Option<&ManagedClusterSet>,
@@ -147,18 +147,18 @@ fn updates_and_deletes_of_a_set() {
         ..Guards::default()
     };
     assert_eq!(asked(decide(Some(&plain), None, 0, 2, &guarded)), join);
-    // If the hub shall take the labels off, the clusters move: that takes the right to, whatever the key.
+    // If the hub removes the labels, the clusters move: that requires join, whatever the key.
     let mut removing = plain.clone();
     removing
         .annotations_mut()
         .insert("writ.dev/remove-labels-on-delete".into(), "true".into());
     assert_eq!(asked(decide(Some(&removing), None, 0, 2, &guards)), join);
     assert_eq!(decide(Some(&removing), None, 0, 0, &guards), Decision::ALLOW);
-    // The finalizer is what the hub acts on: it counts even without the annotation.
+    // The hub acts on the finalizer, so it counts without the annotation, too.
     let mut begun = plain.clone();
     begun.finalizers_mut().push("writ.dev/remove-labels".into());
     assert_eq!(asked(decide(Some(&begun), None, 0, 2, &guards)), join);
-    // And who asks for it needs the right, even if somebody else deletes the set.
+    // The user who asks for it needs the right, even if another user deletes the set.
     for asking in [&removing, &begun] {
         assert_eq!(asked(decide(Some(&plain), Some(asking), 0, 0, &guards)), join);
         assert_eq!(asked(decide(None, Some(asking), 0, 0, &guards)), join);
@@ -173,7 +173,7 @@ fn updates_and_deletes_of_a_set() {
     };
     assert!(warnings[0].contains("2 clusters keep the label region=apac"));
 
-    // Widening a selector takes update on all clusters.
+    // A selector that gains clusters requires update on all clusters.
     let selector = |value: &str| {
         set(
             "prod",
@@ -186,9 +186,9 @@ fn updates_and_deletes_of_a_set() {
     assert_eq!(asked(decide(Some(&old), Some(&new), 0, 0, &guards)), Ok(vec![]));
 }
 
-/// A selector that becomes the default label is a set with a key that comes, and the other way round one that goes.
+/// A selector that becomes the default label is a new set with that key, and the other way round the end of one.
 #[test]
-fn a_selector_that_becomes_a_key_is_asked_about_as_one() {
+fn selector_that_becomes_a_key_requires_the_rights_of_a_new_set() {
     let user = user("with update on the set");
     let plain = set("apac", json!({}));
     let selector = set(
@@ -229,15 +229,15 @@ fn a_selector_that_becomes_a_key_is_asked_about_as_one() {
     let other = format!("{KEY}: us");
     let refusal = decide(&selector, &plain, Some(&other), 0, 0, &Guards::default()).unwrap_err();
     assert!(refusal.contains("is not in the ConfigMap"), "{refusal}");
-    // Without the guard upstream's rights are enough, as to delete the set.
+    // Without the guard the rights that OCM requires are enough, as for deleting the set.
     let unguarded = Guards::default();
     assert_eq!(decide(&selector, &plain, None, 0, 0, &unguarded), Ok(vec![]));
     assert_eq!(decide(&plain, &selector, None, 0, 2, &unguarded), Ok(vec![]));
 }
 
-/// Upstream's components read the selector: nobody makes a set with its own key look like another.
+/// OCM's components read the selector, so the selector of a set with its own key cannot be another one.
 #[test]
-fn the_selector_beside_a_key_cannot_be_changed() {
+fn selector_beside_a_key_cannot_be_changed() {
     let mut old = set("apac", json!({"exclusiveKey": "region"}));
     managed_cluster_set::mutate(None, &mut old, true, &Guards::default()).unwrap();
     let mut new = old.clone();
@@ -264,7 +264,7 @@ fn the_selector_beside_a_key_cannot_be_changed() {
 }
 
 #[test]
-fn the_stored_form_of_a_set() {
+fn set_with_key_is_stored_with_its_selector() {
     let guards = Guards::default();
     let annotation = |set: &ManagedClusterSet| set.annotations().get("writ.dev/members-confirmed").cloned();
     let mut new = set("apac", json!({"exclusiveKey": "region"}));
@@ -298,7 +298,7 @@ fn the_stored_form_of_a_set() {
     );
     assert_eq!(annotation(&legacy), None);
 
-    // Once the default key is guarded, what was made before is no worse for a change, and what is made now is marked.
+    // Once the default key is guarded, older sets stay as they are when changed, and new ones are annotated.
     let guarded = Guards {
         default_key: true,
         ..guards
@@ -316,7 +316,7 @@ fn the_stored_form_of_a_set() {
     managed_cluster_set::mutate(None, &mut fresh, false, &guarded).unwrap();
     assert_eq!(annotation(&fresh).as_deref(), Some("false"));
 
-    // A label cannot hold a name that the server has not made yet.
+    // A selector cannot contain a name that the API server has not generated yet.
     let mut nameless = set("apac-", json!({"exclusiveKey": "region"}));
     nameless.metadata.generate_name = nameless.metadata.name.take();
     let why = managed_cluster_set::mutate(None, &mut nameless, true, &Guards::default()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Tables against the handlers.
+//! Works, replica sets and account bindings.
 
 use std::{future::ready, sync::Arc};
 
@@ -93,7 +93,7 @@ async fn decide(
 const A: &str = "system:serviceaccount:ns:a";
 
 #[tokio::test]
-async fn every_change_of_the_spec_needs_execute_as() {
+async fn changed_spec_requires_execute_as() {
     let b = "system:serviceaccount:ns:b";
     let may = [
         ("alice", "cluster1", A),
@@ -112,11 +112,11 @@ async fn every_change_of_the_spec_needs_execute_as() {
         ("bob", &two, Some(&one), false),
         // Nothing of the spec changes.
         ("bob", &one, Some(&one), true),
-        // Similar names are other names.
+        // A similar name is another name.
         ("alice", &spec(Some("ab"), "1"), None, false),
-        // Without an executor nobody is asked.
+        // Without an executor nothing is required.
         ("bob", &spec(None, "1"), None, true),
-        // What an executor delivered goes when another one takes its place, or none.
+        // A new executor, or none, deletes what the old executor delivered.
         ("bob", &spec(Some("b"), "2"), Some(&one), false),
         ("bob", &spec(None, "2"), Some(&one), false),
         ("carol", &spec(Some("b"), "2"), Some(&one), true),
@@ -139,7 +139,7 @@ async fn every_change_of_the_spec_needs_execute_as() {
 }
 
 #[tokio::test]
-async fn an_executor_without_a_subject_is_an_error() {
+async fn executor_without_subject_is_invalid() {
     let context = context(&[], NilExecutor::Allow);
     let mut empty = spec(None, "1");
     empty["executor"] = json!({});
@@ -157,7 +157,7 @@ async fn an_executor_without_a_subject_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_agent_can_record_is_refused() {
+async fn name_too_long_for_an_agent_is_denied() {
     let context = context(&[], NilExecutor::Allow);
     for (length, allowed) in [(188, true), (189, false)] {
         let mut request = request("alice", &spec(None, "1"), None);
@@ -170,7 +170,7 @@ async fn a_name_that_no_agent_can_record_is_refused() {
 }
 
 #[tokio::test]
-async fn no_executor_is_the_agent_where_that_is_checked() {
+async fn work_without_executor_requires_execute_as_the_agent_if_checked() {
     let context = context(
         &[("alice", "cluster1", writ_api::work::NIL_EXECUTOR)],
         NilExecutor::Check,
@@ -188,13 +188,13 @@ async fn no_executor_is_the_agent_where_that_is_checked() {
 }
 
 #[tokio::test]
-async fn a_replica_set_needs_execute_as_everywhere() {
+async fn replica_set_requires_execute_as_in_all_namespaces() {
     let context = context(&[("alice", "cluster1", A), ("root", "*", A)], NilExecutor::Allow);
     let set = |template: Value| json!({"manifestWorkTemplate": template, "placementRefs": [{"name": "p"}]});
     let new = set(spec(Some("a"), "1"));
     let decision = decide(&replica_set::WEBHOOK, &context, request("root", &new, None)).await;
     assert_eq!(decision, Decision::ALLOW);
-    // What is enough for one cluster is not enough for all.
+    // The right on one cluster is not enough for all.
     let decision = decide(&replica_set::WEBHOOK, &context, request("alice", &new, None)).await;
     assert!(matches!(decision, Decision::Deny { code: 400, .. }));
     let decision = decide(
@@ -207,7 +207,7 @@ async fn a_replica_set_needs_execute_as_everywhere() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_is_none_is_named() {
+async fn invalid_deadline_is_named() {
     let context = context(&[], NilExecutor::Allow);
     let set = |deadline: &str| {
         json!({"manifestWorkTemplate": spec(None, "1"), "placementRefs": [{"name": "p"}, {"name": "q",
@@ -233,7 +233,7 @@ async fn a_deadline_that_is_none_is_named() {
 }
 
 #[test]
-fn a_bad_spec_is_named() {
+fn invalid_field_of_a_work_is_named() {
     let check = |value: Value| manifest_work_spec::check(&serde_json::from_value(value).unwrap(), 1000);
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let config = |extra: Value| {
@@ -324,7 +324,7 @@ fn a_bad_spec_is_named() {
 }
 
 #[test]
-fn a_binding_names_users_groups_and_accounts_exactly() {
+fn subject_of_binding_matches_users_groups_and_accounts_exactly() {
     let user = |name: &str| UserInfo {
         username: Some(name.into()),
         groups: Some(vec!["team".into()]),

@@ -1,4 +1,4 @@
-//! Decision groups, and which object each chosen cluster is written in.
+//! Decision groups, and the decision object in which each chosen cluster is written.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -11,7 +11,7 @@ use crate::placement::{
     model::{DecisionObject, Location},
 };
 
-/// How the chosen clusters are divided.
+/// How the chosen clusters are divided into groups.
 pub struct Groups {
     named: Vec<(String, Selector, Selector)>,
     size: Size,
@@ -65,11 +65,11 @@ impl Groups {
         })
     }
 
-    /// Divides the chosen clusters into groups, in order, and each group into objects of at most a hundred.
+    /// Divides the chosen clusters into groups, in order, and each group into objects of at most a hundred clusters.
     ///
-    /// `before` tells where each cluster was written. A cluster stays in its group while the group has room for it, and
-    /// in its object as long as it stays in its group: no rollout by groups starts anew because one cluster came, and
-    /// nobody who reads the objects one by one sees it vanish.
+    /// `before` is where each cluster was written. A cluster stays in its group while that is not full, so that a new
+    /// cluster does not restart a rollout by groups. It stays in its object while it stays in its group, so that a reader
+    /// of single objects does not see it vanish.
     pub fn divide(
         &self,
         chosen: &[&ClusterView],
@@ -92,23 +92,23 @@ impl Groups {
         groups.extend(gather(&rest, "", size, before));
         let mut objects = lay_out(&groups, before);
         if objects.is_empty() {
-            // There is always one object, if only an empty one: who waits for decisions sees that there are none.
+            // An empty object shows readers that the placement is scheduled and has no clusters.
             objects.push(DecisionObject::default());
         }
         objects
     }
 }
 
-/// One group: who was in it before, and who comes.
+/// One group: the clusters that stay in it, and the clusters that enter it.
 #[derive(Default)]
 struct Group<'a> {
     name: &'a str,
     stay: Vec<&'a str>,
-    come: Vec<&'a str>,
+    enter: Vec<&'a str>,
 }
 
-/// Cuts clusters into as few groups of one name as can hold them. Who has a group keeps it; who has none fills up what
-/// is there, then new ones. If there are too many groups, the smallest are given up.
+/// Divides clusters into as few groups of one name as can hold them. Clusters keep their group; clusters without one fill
+/// existing groups, then new ones. If there are more groups than needed, the smallest are dissolved.
 fn gather<'a>(
     members: &[&'a ClusterView],
     name: &'a str,
@@ -119,60 +119,61 @@ fn gather<'a>(
     members.sort_unstable();
     let wanted = members.len().div_ceil(size);
     let mut known: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
-    let mut come = Vec::new();
+    let mut entering = Vec::new();
     for cluster in members {
-        let home = before.get(cluster).filter(|home| home.group_name == name);
-        match home.map(|home| known.entry(home.group).or_default()) {
+        let location = before.get(cluster).filter(|location| location.group_name == name);
+        match location.map(|location| known.entry(location.group).or_default()) {
             Some(group) if group.len() < size => group.push(cluster),
-            _ => come.push(cluster),
+            _ => entering.push(cluster),
         }
     }
     let mut known: Vec<(usize, Vec<&str>)> = known.into_iter().collect();
     known.sort_by_key(|(number, stay)| (Reverse(stay.len()), *number));
-    let given_up = known.split_off(wanted.min(known.len()));
-    come.extend(given_up.into_iter().flat_map(|(_, clusters)| clusters));
-    come.sort_unstable();
+    let dissolved = known.split_off(wanted.min(known.len()));
+    entering.extend(dissolved.into_iter().flat_map(|(_, clusters)| clusters));
+    entering.sort_unstable();
     known.sort_by_key(|(number, _)| *number);
     let mut groups: Vec<Group> = known
         .into_iter()
         .map(|(_, stay)| Group {
             name,
             stay,
-            come: Vec::new(),
+            enter: Vec::new(),
         })
         .collect();
     groups.resize_with(wanted, || Group {
         name,
         ..Group::default()
     });
-    let mut come = come.into_iter();
+    let mut entering = entering.into_iter();
     for group in &mut groups {
         let room = size.saturating_sub(group.stay.len());
-        group.come.extend(come.by_ref().take(room));
+        group.enter.extend(entering.by_ref().take(room));
     }
     groups
 }
 
-/// Divides each group into objects. Who stays in the group stays in the object; who comes enters the first with room.
+/// Divides each group into objects. Clusters that stay in the group stay in their object; the others enter the first object
+/// that is not full.
 fn lay_out(groups: &[Group], before: &BTreeMap<String, Location>) -> Vec<DecisionObject> {
-    // Which group has an object, and who is in it.
+    // The group of each object, and its clusters.
     let mut objects: BTreeMap<usize, (usize, Vec<&str>)> = BTreeMap::new();
-    let mut homeless: Vec<(usize, &str)> = Vec::new();
+    let mut unplaced: Vec<(usize, &str)> = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         for cluster in &group.stay {
-            let slot = before.get(*cluster).map_or(0, |home| home.slot);
+            let slot = before.get(*cluster).map_or(0, |location| location.slot);
             match objects.entry(slot).or_insert_with(|| (number, Vec::new())) {
                 (owner, clusters) if *owner == number && clusters.len() < MAX_DECISIONS => {
                     clusters.push(cluster);
                 }
-                _ => homeless.push((number, cluster)),
+                _ => unplaced.push((number, cluster)),
             }
         }
-        homeless.extend(group.come.iter().map(|cluster| (number, *cluster)));
+        unplaced.extend(group.enter.iter().map(|cluster| (number, *cluster)));
     }
-    homeless.sort_by_key(|(number, _)| *number);
+    unplaced.sort_by_key(|(number, _)| *number);
     let (mut of, mut next) = (0, 0);
-    for (number, cluster) in homeless {
+    for (number, cluster) in unplaced {
         if number != of {
             (of, next) = (number, 0);
         }

@@ -113,7 +113,7 @@ impl Compiled {
         self.predicates.ask_for_scores()
     }
 
-    /// Chooses among the candidates and divides the chosen ones.
+    /// Chooses among the candidates, and divides the chosen clusters into decision objects.
     pub fn schedule(&self, candidates: &[(&ClusterView, &Verdict)], around: &Surroundings) -> Outcome {
         let mut outcome = Outcome::default();
         let mut eligible: Vec<(&ClusterView, usize)> = Vec::new();
@@ -355,7 +355,7 @@ pub fn decision_name(placement: &str, slot: usize) -> String {
     format!("{placement}-decision-{}", slot + 1)
 }
 
-/// The number in the name of a decision object of this placement.
+/// The number of a decision object of this placement, from its name.
 pub fn slot_of(placement: &str, name: &str) -> Option<usize> {
     let number: usize = name
         .strip_prefix(placement)?

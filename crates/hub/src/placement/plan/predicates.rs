@@ -1,4 +1,4 @@
-//! Predicates: labels, claims and CEL; one of several must hold, and all parts of that one.
+//! Predicates: labels, claims and CEL. A cluster has to match all parts of at least one of them.
 
 use std::sync::LazyLock;
 
@@ -17,12 +17,12 @@ use writ_runtime::cel::{Answer, Expression, Variable};
 use crate::placement::cluster_view::{AddOnScores, ClusterView};
 use crate::selector;
 
-/// What expressions call the cluster.
+/// The name of the cluster in expressions.
 const CLUSTER: &str = "managedCluster";
 /// The function that gives the scores of an add-on.
 const SCORES: &str = "scores";
 
-/// What expressions can ask of a cluster: the definition, and what every object has besides.
+/// The fields of a cluster in expressions: those of the definition, and those of every object.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let definition = serde_json::to_value(ManagedCluster::crd()).unwrap_or_default();
     let mut schema = definition
@@ -45,7 +45,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     schema
 });
 
-/// The predicates of a placement, ready to be asked.
+/// The predicates of a placement, compiled.
 pub struct Predicates(Vec<Predicate>);
 
 struct Predicate {
@@ -55,7 +55,7 @@ struct Predicate {
 }
 
 impl Predicates {
-    /// Reads the predicates; `Err` names the one that cannot be understood.
+    /// Compiles the predicates; the error names the one that is invalid.
     pub fn compile(spec: &PlacementSpec) -> Result<Self, String> {
         let mut all = Vec::new();
         for (index, predicate) in spec.predicates.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Predicates {
             for text in selector.cel_selector.into_iter().flat_map(|c| c.cel_expressions) {
                 let say = |e: String| at("celSelector", &format!("{text:?}: {e}"));
                 let expression = Expression::parse(&text).map_err(say)?;
-                // A typo would match no cluster and take every decision away.
+                // An unknown name would match no cluster and remove every decision.
                 let mistake = expression
                     .unknown_name(&[CLUSTER], &[SCORES])
                     .or_else(|| expression.mistake(CLUSTER, &SCHEMA));
@@ -87,13 +87,13 @@ impl Predicates {
         Ok(Self(all))
     }
 
-    /// Whether some expression asks for the scores of add-ons.
+    /// Whether an expression uses the scores of add-ons.
     pub fn ask_for_scores(&self) -> bool {
         let mut expressions = self.0.iter().flat_map(|p| &p.expressions);
         expressions.any(|(text, _)| text.contains(SCORES))
     }
 
-    /// Whether one of them holds; the reason if none does.
+    /// Checks whether the cluster matches; the error is the reason if it does not.
     pub fn check(&self, cluster: &ClusterView, scores: &AddOnScores) -> Result<(), String> {
         let mut reasons = Vec::new();
         for predicate in &self.0 {
@@ -130,7 +130,7 @@ impl Predicate {
                 Ok(Answer::Bool(true)) => {}
                 Ok(Answer::Bool(false)) => return Err(format!("the expression {text:?} is false")),
                 Ok(_) => return Err(format!("the expression {text:?} is not true or false")),
-                // What is not there is not matched.
+                // A missing field is not a match.
                 Err(error) => return Err(format!("the expression {text:?} fails: {error}")),
             }
         }
@@ -138,12 +138,12 @@ impl Predicate {
     }
 }
 
-/// A label selector; absent matches everything here, as upstream.
+/// A label selector; an absent one matches everything here, as in OCM.
 pub fn labels(selector: Option<&LabelSelector>) -> Result<Selector, String> {
     selector::compile(&selector.cloned().unwrap_or_default())
 }
 
-/// A claim selector; absent matches everything.
+/// A claim selector; an absent one matches everything.
 pub fn claims(selector: Option<&ClaimSelector>) -> Result<Selector, String> {
     selector::compile(&LabelSelector {
         match_expressions: selector.map(|s| s.match_expressions.clone()),

@@ -1,25 +1,25 @@
-//! AddOnScores: what makes one cluster better than another.
+//! Scores: the order in which clusters are chosen.
 
 use std::collections::BTreeMap;
 
 use writ_api::cluster::placement::{PlacementSpec, ScoreType};
 
-/// Where a score comes from.
+/// The source of a score.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// Clusters that few other placements chose come first.
+    /// Prefers clusters that few other placements have chosen.
     Balance,
-    /// Clusters that the placement has already come first.
+    /// Prefers clusters that the placement has chosen already.
     Steady,
-    /// Clusters with more allocatable processors come first.
+    /// Prefers clusters with more allocatable processors.
     Cpu,
-    /// Clusters with more allocatable memory come first.
+    /// Prefers clusters with more allocatable memory.
     Memory,
-    /// A score of an AddOnPlacementScore: its name and the score's.
+    /// A score of an add-on: the name of the AddOnPlacementScore and the name of the score.
     AddOn(String, String),
 }
 
-/// The weight of every score that counts.
+/// The weight of every source that counts.
 pub fn weights(spec: &PlacementSpec) -> Result<BTreeMap<Source, i64>, String> {
     let policy = spec.prioritizer_policy.clone().unwrap_or_default();
     let mut weights = match policy.mode.as_deref() {
@@ -55,7 +55,7 @@ pub fn weights(spec: &PlacementSpec) -> Result<BTreeMap<Source, i64>, String> {
     Ok(weights)
 }
 
-/// Spreads values linearly over -100 to 100; 100 for all if they are equal. What has no value gets the least.
+/// Scales values linearly to -100 to 100; equal values are all 100, and a missing value is -100.
 pub fn normalize(values: &[Option<i128>]) -> Vec<i64> {
     let known = || values.iter().flatten();
     let (Some(min), Some(max)) = (known().min(), known().max()) else {
@@ -71,7 +71,8 @@ pub fn normalize(values: &[Option<i128>]) -> Vec<i64> {
         .collect()
 }
 
-/// The balance score of clusters that are chosen so often by other placements: 100 for the least, -100 for the most.
+/// The balance scores of clusters, from how often other placements have chosen each: -100 for the most often, 100 for
+/// never.
 pub fn balance(counts: &[usize]) -> Vec<i64> {
     let max = counts.iter().copied().max().unwrap_or(0);
     counts

@@ -1,7 +1,7 @@
-//! How often scores alone change the decisions.
+//! How often decisions are written because of scores alone.
 //!
-//! With `sortBy: Score` the decisions hold scores, which move all the time. As long as the same clusters are chosen
-//! they are written once per `scoreRateLimit`; who is chosen is never held back.
+//! With `sortBy: Score` the decisions hold scores, which change all the time. While the same clusters are chosen, they are
+//! written once per `scoreRateLimit`; a change of the chosen clusters is written at once.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -48,7 +48,7 @@ pub fn only_scores_differ(current: &Decisions, wanted: &Decisions) -> bool {
     current != wanted && names(current) == names(wanted)
 }
 
-/// How long scores must wait still, given when they were last written.
+/// The time until scores may be written, given when they were last written.
 pub fn wait(last: Option<&str>, limit: Duration, now: Timestamp) -> Option<Duration> {
     let last: Timestamp = last?.parse().ok()?;
     let passed = Duration::try_from(now.duration_since(last)).unwrap_or_default();
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_as_the_schema_says() {
+    fn rate_limit_is_parsed_as_in_the_schema() {
         for (text, wanted) in [
             (None, Some(60)),
             (Some(""), Some(60)),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_wait_and_clusters_do_not() {
+    fn changed_scores_wait_and_changed_clusters_do_not() {
         let decision = |name: &str, score: i64| ClusterDecision {
             cluster_name: name.into(),
             reason: String::new(),

@@ -1,7 +1,7 @@
-//! Spread constraints: keep the numbers of chosen clusters per topology close to each other.
+//! Spread constraints: similar numbers of chosen clusters per value of a topology.
 //!
-//! Candidates with the same topologies are alike to the constraints, so only the best of each kind is looked at for
-//! every choice: the work grows with the choices times the kinds, not with the square of the fleet.
+//! Candidates with the same values are equal to the constraints, so each choice compares only the best candidate of each
+//! combination of values. The cost grows with choices times combinations, not with the square of the candidates.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -9,15 +9,15 @@ use writ_api::cluster::placement::{SpreadConstraint, TopologyKeyType, WhenUnsati
 
 use crate::placement::cluster_view::ClusterView;
 
-/// A value of each topology; `None` where a cluster has none.
-type Kind<'a> = Vec<Option<&'a str>>;
+/// The values of a cluster, one per constraint; `None` where it has none.
+type Values<'a> = Vec<Option<&'a str>>;
 
-/// How many clusters of each value of one topology are chosen.
+/// The topology of one constraint: how many clusters of each value are chosen.
 struct Topology<'a> {
     skew: usize,
     hard: bool,
     chosen: HashMap<&'a str, usize>,
-    /// How many values have been chosen so often: the first key is the least.
+    /// How many values have each number of chosen clusters; the first key is the minimum.
     values: BTreeMap<usize, usize>,
 }
 
@@ -32,9 +32,9 @@ impl<'a> Topology<'a> {
         }
     }
 
-    /// Whether one more of this value would break the constraint.
+    /// Whether choosing one more cluster of this value would break the constraint.
     fn breaks(&self, value: Option<&str>) -> bool {
-        // A cluster without the topology is in none: it cannot be spread.
+        // A cluster without a value cannot be spread.
         value.is_none_or(|value| {
             let least = self.values.keys().next().copied().unwrap_or(0);
             self.chosen.get(value).copied().unwrap_or(0) + 1 > least + self.skew
@@ -56,8 +56,8 @@ impl<'a> Topology<'a> {
     }
 }
 
-/// Chooses up to `wanted` of the candidates, which come best first, as the constraints allow. Returns the indexes
-/// of the chosen ones and of those that a hard constraint keeps out.
+/// Chooses up to `wanted` of the candidates, which are sorted best first. Returns the indexes of the chosen candidates, and
+/// of those that a hard constraint excludes.
 pub fn choose(
     candidates: &[&ClusterView],
     constraints: &[SpreadConstraint],
@@ -66,18 +66,18 @@ pub fn choose(
     if constraints.is_empty() {
         return ((0..candidates.len().min(wanted)).collect(), Vec::new());
     }
-    let mut numbers: HashMap<Kind, usize> = HashMap::new();
-    let mut kinds: Vec<(Kind, VecDeque<usize>)> = Vec::new();
+    let mut numbers: HashMap<Values, usize> = HashMap::new();
+    let mut combinations: Vec<(Values, VecDeque<usize>)> = Vec::new();
     for (index, candidate) in candidates.iter().enumerate() {
-        let kind = constraints
+        let values = constraints
             .iter()
             .map(|c| topology(candidate, c))
-            .collect::<Kind>();
-        let number = *numbers.entry(kind.clone()).or_insert_with(|| {
-            kinds.push((kind, VecDeque::new()));
-            kinds.len() - 1
+            .collect::<Values>();
+        let number = *numbers.entry(values.clone()).or_insert_with(|| {
+            combinations.push((values, VecDeque::new()));
+            combinations.len() - 1
         });
-        if let Some((_, waiting)) = kinds.get_mut(number) {
+        if let Some((_, waiting)) = combinations.get_mut(number) {
             waiting.push_back(index);
         }
     }
@@ -85,44 +85,47 @@ pub fn choose(
         .iter()
         .enumerate()
         .map(|(at, constraint)| {
-            let values = kinds
+            let values = combinations
                 .iter()
-                .filter_map(|(kind, _)| kind.get(at).copied().flatten());
+                .filter_map(|(values, _)| values.get(at).copied().flatten());
             Topology::new(constraint, values)
         })
         .collect();
     let mut chosen = Vec::new();
     while chosen.len() < wanted {
         // The first candidate that breaks the fewest soft constraints, the most important ones first.
-        let best = kinds
+        let best = combinations
             .iter()
             .enumerate()
-            .filter_map(|(number, (kind, waiting))| {
-                Some((broken(kind, &topologies)?, *waiting.front()?, number))
+            .filter_map(|(number, (values, waiting))| {
+                Some((broken(values, &topologies)?, *waiting.front()?, number))
             })
             .min();
         let Some((_, index, number)) = best else { break };
-        if let Some((kind, waiting)) = kinds.get_mut(number) {
+        if let Some((values, waiting)) = combinations.get_mut(number) {
             waiting.pop_front();
-            for (topology, value) in topologies.iter_mut().zip(kind.iter()) {
+            for (topology, value) in topologies.iter_mut().zip(values.iter()) {
                 topology.count(*value);
             }
         }
         chosen.push(index);
     }
     let kept_out = if chosen.len() < wanted {
-        kinds.into_iter().flat_map(|(_, waiting)| waiting).collect()
+        combinations
+            .into_iter()
+            .flat_map(|(_, waiting)| waiting)
+            .collect()
     } else {
         Vec::new()
     };
     (chosen, kept_out)
 }
 
-/// Which soft constraints choosing a cluster of this kind would break; `None` if it breaks a hard one.
-fn broken(kind: &[Option<&str>], topologies: &[Topology]) -> Option<Vec<bool>> {
+/// The soft constraints that choosing a cluster with these values would break; `None` if it breaks a hard one.
+fn broken(values: &[Option<&str>], topologies: &[Topology]) -> Option<Vec<bool>> {
     topologies
         .iter()
-        .zip(kind)
+        .zip(values)
         .map(|(topology, value)| {
             let breaks = topology.breaks(*value);
             (!(breaks && topology.hard)).then_some(breaks)
@@ -130,7 +133,7 @@ fn broken(kind: &[Option<&str>], topologies: &[Topology]) -> Option<Vec<bool>> {
         .collect()
 }
 
-/// The value that a cluster has for the topology of a constraint.
+/// The value of a cluster for the topology of a constraint.
 pub fn topology<'a>(cluster: &'a ClusterView, constraint: &SpreadConstraint) -> Option<&'a str> {
     let values = match constraint.topology_key_type {
         TopologyKeyType::Label => &cluster.labels,

@@ -1,4 +1,4 @@
-//! Taints and tolerations, with seconds.
+//! Taints and tolerations.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::placement::{
     model::Verdict,
 };
 
-/// Whether the tolerations can be understood.
+/// Checks the tolerations.
 pub fn validate(tolerations: &[Toleration]) -> Result<(), String> {
     for (index, toleration) in tolerations.iter().enumerate() {
         let key = toleration.key.as_deref().unwrap_or_default();
@@ -30,7 +30,7 @@ pub fn validate(tolerations: &[Toleration]) -> Result<(), String> {
     Ok(())
 }
 
-/// Judges a cluster. `chosen` is whether the placement has it already.
+/// The verdict on a cluster by its taints. `chosen` is whether the placement has chosen it already.
 pub fn judge(cluster: &ClusterView, tolerations: &[Toleration], chosen: bool, now: Timestamp) -> Verdict {
     let mut verdict = Verdict::default();
     for taint in &cluster.taints {
@@ -83,10 +83,10 @@ fn matches(toleration: &Toleration, taint: &TaintView) -> bool {
             || toleration.value.as_deref().unwrap_or_default() == taint.value)
 }
 
-/// How long the toleration holds still; `None` means for ever.
+/// The time until the toleration ends; `None` if it never does.
 fn remaining(toleration: &Toleration, taint: &TaintView, now: Timestamp) -> Option<Duration> {
     let seconds = toleration.toleration_seconds?;
-    // Without a time the taint counts as just added.
+    // A taint without a time counts as just added.
     let since = taint.since.unwrap_or(now);
     let end = since.saturating_add(SignedDuration::from_secs(seconds)).ok()?;
     Some(Duration::try_from(end.duration_since(now)).unwrap_or_default())

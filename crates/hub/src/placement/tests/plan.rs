@@ -55,7 +55,7 @@ fn schedule(wanted: Value, clusters: &[ClusterView]) -> Outcome {
 }
 
 /// Where the clusters are written once this is stored.
-fn homes(outcome: &Outcome) -> BTreeMap<String, Location> {
+fn locations(outcome: &Outcome) -> BTreeMap<String, Location> {
     let home = |object: &DecisionObject| Location {
         slot: object.slot,
         group: object.group,
@@ -79,7 +79,7 @@ fn chosen(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn predicates_are_ored_and_their_parts_anded() {
+fn cluster_matches_all_parts_of_one_predicate() {
     let clusters = [
         cluster(
             "a",
@@ -110,7 +110,7 @@ fn predicates_are_ored_and_their_parts_anded() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_named() {
+fn invalid_field_is_named() {
     let cel = |text: &str| json!({"predicates": [{"requiredClusterSelector": {"celSelector": {"celExpressions": [text]}}}]});
     // What some clusters lack is no mistake.
     for text in [
@@ -181,7 +181,7 @@ fn what_cannot_be_understood_is_named() {
 }
 
 #[test]
-fn taints_keep_clusters_out_for_as_long_as_they_are_not_tolerated() {
+fn taint_excludes_cluster_while_it_is_not_tolerated() {
     let tainted = |effect: &str| {
         cluster(
             "a",
@@ -235,7 +235,7 @@ fn taints_keep_clusters_out_for_as_long_as_they_are_not_tolerated() {
 }
 
 #[test]
-fn scores_choose_and_the_choice_is_steady() {
+fn cluster_with_best_score_is_chosen_and_stays() {
     let sized = |name: &str, cpu: &str| {
         cluster(
             name,
@@ -266,7 +266,7 @@ fn scores_choose_and_the_choice_is_steady() {
 }
 
 #[test]
-fn a_cluster_that_nobody_accepted_is_not_chosen() {
+fn cluster_that_is_not_accepted_is_not_chosen() {
     let clusters = [
         cluster("in", json!({})),
         cluster("out", json!({"spec": {"hubAcceptsClient": false}})),
@@ -277,7 +277,7 @@ fn a_cluster_that_nobody_accepted_is_not_chosen() {
 }
 
 #[test]
-fn spread_constraints_keep_regions_even() {
+fn spread_constraint_keeps_regions_even() {
     let clusters: Vec<ClusterView> = [
         ("a1", "apac"),
         ("a2", "apac"),
@@ -303,7 +303,7 @@ fn spread_constraints_keep_regions_even() {
 }
 
 #[test]
-fn groups_are_cut_and_objects_hold_a_hundred() {
+fn groups_have_their_size_and_objects_hold_a_hundred() {
     let clusters: Vec<ClusterView> = (0..250)
         .map(|n| labelled(&format!("c{n:03}"), "canary", if n < 10 { "yes" } else { "no" }))
         .collect();
@@ -336,12 +336,12 @@ fn groups_are_cut_and_objects_hold_a_hundred() {
 }
 
 #[test]
-fn a_cluster_stays_in_its_object() {
+fn cluster_stays_in_its_object() {
     let mut clusters: Vec<ClusterView> = (0..150)
         .map(|n| cluster(&format!("c{n:03}"), json!({})))
         .collect();
     let first = schedule(json!({}), &clusters);
-    let before = homes(&first);
+    let before = locations(&first);
     // One that sorts first comes, one in the middle goes.
     clusters.push(cluster("a000", json!({})));
     clusters.retain(|c| c.name != "c120");
@@ -371,7 +371,7 @@ fn groups(outcome: &Outcome) -> Vec<Vec<&str>> {
 
 /// A cluster that comes or goes moves no other to another group, unless a whole group is not needed any more.
 #[test]
-fn a_cluster_stays_in_its_group() {
+fn cluster_stays_in_its_group() {
     let fleet =
         |names: &[&str]| -> Vec<ClusterView> { names.iter().map(|n| cluster(n, json!({}))).collect() };
     let by = |size: Value| json!({"decisionStrategy": {"groupStrategy": {"clustersPerDecisionGroup": size}}});
@@ -382,13 +382,13 @@ fn a_cluster_stays_in_its_group() {
     let second = schedule_after(
         by(json!(2)),
         &fleet(&["a", "b", "c", "d", "e", "f"]),
-        &homes(&first),
+        &locations(&first),
     );
     assert_eq!(groups(&second), [vec!["b", "c"], vec!["d", "e"], vec!["a", "f"]]);
     let third = schedule_after(
         by(json!(2)),
         &fleet(&["0", "a", "b", "c", "d", "e", "f"]),
-        &homes(&second),
+        &locations(&second),
     );
     assert_eq!(groups(&third)[3], ["0"]);
     assert_eq!(groups(&third)[..3], groups(&second));
@@ -396,7 +396,7 @@ fn a_cluster_stays_in_its_group() {
     let fourth = schedule_after(
         by(json!(2)),
         &fleet(&["0", "a", "b", "d", "e", "f"]),
-        &homes(&third),
+        &locations(&third),
     );
     assert_eq!(groups(&fourth), [vec!["0", "b"], vec!["d", "e"], vec!["a", "f"]]);
     // A percentage demands what it demands, and no more.
@@ -405,7 +405,7 @@ fn a_cluster_stays_in_its_group() {
     let more = schedule_after(
         by(json!("50%")),
         &fleet(&["a", "b", "c", "d", "e"]),
-        &homes(&half),
+        &locations(&half),
     );
     assert_eq!(groups(&more), [vec!["a", "b", "c"], vec!["d", "e"]]);
     // Groups of several objects, and a cluster that moves from one to the other by its label: nobody else moves.
@@ -417,8 +417,8 @@ fn a_cluster_stays_in_its_group() {
     };
     let grouped = json!({"decisionStrategy": {"groupStrategy": {"clustersPerDecisionGroup": 150, "decisionGroups": [
         {"groupName": "canary", "groupClusterSelector": {"labelSelector": {"matchLabels": {"canary": "yes"}}}}]}}});
-    let before = homes(&schedule(grouped.clone(), &many(20)));
-    let after = homes(&schedule_after(grouped, &many(21), &before));
+    let before = locations(&schedule(grouped.clone(), &many(20)));
+    let after = locations(&schedule_after(grouped, &many(21), &before));
     let moved: Vec<&String> = after
         .keys()
         .filter(|name| after[*name] != before[*name])
@@ -427,7 +427,7 @@ fn a_cluster_stays_in_its_group() {
 }
 
 #[test]
-fn conditions_use_upstreams_reasons() {
+fn conditions_have_the_reasons_of_ocm() {
     let state = |wanted: Value, clusters: &[ClusterView], none: Option<&NoCandidates>| {
         let compiled = Compiled::of(&spec(wanted.clone())).unwrap();
         let outcome = schedule(wanted, clusters);
