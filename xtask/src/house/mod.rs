@@ -153,6 +153,10 @@ impl House {
         findings.extend(manifests::check_shipped(root)?);
         let mut limits = Limits::new(&self.exceptions);
         for (folder, sources) in &self.crates {
+            let missing = sources.missing.iter().map(|file| file.display().to_string());
+            findings.extend(
+                missing.map(|file| Finding::new(file, "a module is declared, and its file is missing")),
+            );
             for (file, source) in &sources.files {
                 let path = file.display().to_string();
                 limits.check(&path, "lines", LINES, source.lines, "lines");

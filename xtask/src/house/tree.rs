@@ -20,6 +20,8 @@ pub struct Crate {
     pub modules: BTreeMap<ModulePath, Module>,
     /// Every source file that is not a test: its path from the root of the repository, and what it says.
     pub files: BTreeMap<PathBuf, Source>,
+    /// Files of declared modules that do not exist.
+    pub missing: Vec<PathBuf>,
 }
 
 /// One module.
@@ -85,7 +87,11 @@ impl Crate {
                 };
                 let mut path = here.clone();
                 path.push(name.clone());
-                self.add(root, &file, &nested, &path)?;
+                if file.is_file() {
+                    self.add(root, &file, &nested, &path)?;
+                } else {
+                    self.missing.push(relative(root, &file));
+                }
             }
         }
         self.files.insert(relative(root, file), source);

@@ -25,6 +25,8 @@ mod reconcile;
 mod report;
 mod state;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use controller::run;
 pub(crate) use owner::{hub_hash, is_applied_work, is_grant};

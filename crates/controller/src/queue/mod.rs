@@ -150,11 +150,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> Queue<K> {
         self.lock().failures.remove(key);
     }
 
-    /// Forgets that a key failed.
-    pub fn forgive(&self, key: &K) {
-        self.input_changed(key);
-    }
-
     /// Forgets everything about a key whose object is gone, except that it may wait or run.
     pub fn forget(&self, key: &K) {
         let mut state = self.lock();

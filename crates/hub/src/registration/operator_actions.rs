@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 use writ_api::cluster::{CLUSTER_NAME_LABEL, ManagedCluster};
-use writ_controller::{Error, backoff::Backoff, cache::stream, error::Context as _};
+use writ_controller::{Error, backoff::Backoff, error::Context as _, watch};
 use writ_process::token;
 
 use super::{
@@ -158,5 +158,5 @@ pub async fn first_token(client: &Client, cluster: &str, seconds: i64) -> Result
 pub async fn until_account(client: &Client, cluster: &str, pauses: &mut Backoff) {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), cluster);
     let is_there = |account: Option<&ServiceAccount>| account.is_some();
-    stream::until(&accounts, AGENT_ACCOUNT, is_there, pauses).await;
+    watch::until(&accounts, AGENT_ACCOUNT, is_there, pauses).await;
 }

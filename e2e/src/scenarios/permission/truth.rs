@@ -12,7 +12,11 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use writ_api::{authentication::ManagedServiceAccount, rbac::ClusterPermission, work::ManifestWork};
+use writ_api::{
+    authentication::ManagedServiceAccount,
+    rbac::{ClusterPermission, cluster_permission::CONDITION_PENDING},
+    work::ManifestWork,
+};
 
 use super::support::{
     agent_options, allowed, cluster_role, condition, delete, join, may, permission, spoke, start, user,
@@ -171,8 +175,15 @@ pub async fn kept(fleet: Fleet) -> Result<()> {
     )
     .await?;
     let status = found.status.unwrap_or_default();
-    let mut others = status.conditions.iter().filter(|c| c.type_ != "Ready");
-    ensure!(others.all(|c| c.reason == "Deleting"), "{:?}", status.conditions);
+    let (pending, others): (Vec<_>, Vec<_>) = status
+        .conditions
+        .iter()
+        .partition(|c| c.type_ == CONDITION_PENDING);
+    ensure!(
+        pending.len() == 1 && others.iter().all(|c| c.reason == "Deleting"),
+        "{:?}",
+        status.conditions
+    );
     ensure!(status.resource_status.is_none());
 
     let _agent = join(

@@ -1,0 +1,3 @@
+//! Tests of the whole controller, against servers of a few lines.
+
+mod outage;
