@@ -5,7 +5,7 @@ use kube::{Api, ResourceExt as _};
 use writ_api::cluster::{ClusterClaim, ManagedCluster};
 use writ_controller::{Cache, Name, Watch};
 
-use crate::{Context, work::hub_hash};
+use crate::{Context, owner::hub_hash};
 
 /// The caches that this controller reads.
 pub struct Caches {

@@ -18,10 +18,10 @@ use super::{
     gate::Gate,
     model::{Key, Prerequisite},
     options::WorkOptions,
-    owner::hub_hash,
     plan::rbac::RBAC_GROUP,
     status::in_flight::InFlightStatus,
 };
+use crate::owner::hub_hash;
 use crate::{Context, RecreateLock};
 
 /// How many objects of all works are written or read at once: each request under way is a connection with its buffers.

@@ -20,9 +20,9 @@ use super::{
     managed_fields::{as_applied, written_by},
     strategies::owners,
 };
+use crate::owner::{Owner, is_applied_work, is_grant};
 use crate::work::{
     model::{Key, ObjectIdentity, OwnedObject},
-    owner::{Owner, is_applied_work, is_grant},
     plan::{
         rbac::{GRANT_GROUP, RBAC_GROUP},
         records::recorded,

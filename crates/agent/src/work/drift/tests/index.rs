@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
 use writ_controller::{Name, ServedKind};
 
+use crate::owner::Owner;
 use crate::work::{
     drift::{DriftIndex, LastSeen, Need, index::Wake, watch_scope::WatchScope},
     model::{Key, OwnedObject},
-    owner::Owner,
 };
 
 fn kind() -> Arc<ServedKind> {
