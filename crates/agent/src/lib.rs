@@ -8,6 +8,7 @@ mod caches;
 pub mod grants;
 pub mod options;
 pub mod registration;
+mod token_claims;
 pub mod tokens;
 pub mod work;
 

@@ -1,97 +1,56 @@
-//! RootSync and RepoSync: their bindings and their reconciler.
+//! RootSync and RepoSync: a cluster, or a namespace of it, looks like a folder of a Git repository, with chosen rights.
 //!
-//! [`manager`] keeps the account and the rights of every sync; [`reconciler`] reads a sync's repository and makes the
-//! cluster look like it, with that account and no other. They meet through objects in the API server: the manager
-//! never reads a repository, the reconciler never writes a sync.
+//! Two halves meet through objects in the API server. The [`manager`] gives each sync an account and binds its roles; it
+//! never reads a repository. The [`reconciler`] of a sync acts with that account and no other; it never writes a sync.
+//!
+//! ```text
+//! manager      sync -> plan -> ServiceAccount, base Role, bindings, inventory (empty) -> status of the sync
+//!                                    |
+//!                                    | token
+//!                                    v
+//! reconciler   Git -> declared objects -> plan -> cluster -> inventory -> status of the sync
+//!                                          ^         |
+//!                                          +- drift -+
+//! ```
+//!
+//! * **Rights.** The API server decides what a sync may do, as every request carries a token of its own account. The manager
+//!   can bind any role, and binds those that the spec names; [`admission`] can require that the editor of a sync may do that.
+//! * **Ownership.** An object belongs to the sync that lists it in its inventory and names itself in the object's annotation.
+//!   Two syncs never write one object in turns: the first keeps it, and the other reports a conflict.
+//! * **Isolation.** Reconcilers are tasks of one process ([`Isolation::Task`]), or one process each ([`Isolation::Pod`]).
+//!
+//! `docs/sync.md` is the guide for users; `docs/design/sync-reconciler.md` says why the reconciler is built as it is.
 
 pub mod admission;
 mod clients;
 pub mod manager;
 pub mod model;
 pub mod names;
+mod options;
 pub mod reconciler;
 pub mod spec;
 pub mod sync_status;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use writ_controller::{Error, health::Health};
 use writ_process::lease::{Candidate, Timing};
 
-pub use clients::Clients;
-pub use model::SyncId;
+pub use self::{
+    clients::Clients,
+    model::SyncId,
+    options::{DefaultRole, Isolation, Options},
+};
 
-/// What to do on a cluster that lacks what syncs need.
-const INSTALL: &str = "`writ install sync` makes the namespace, the kinds and the rights that syncs need";
+/// The advice for a cluster without the objects that syncs need.
+const INSTALL: &str = "`writ install sync` creates the namespace, the kinds and the rights that syncs need";
 
 /// The field manager of everything that the manager writes.
 pub const FIELD_MANAGER: &str = "reconciler-manager";
 
-/// The role of a RootSync that names none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DefaultRole {
-    /// The ClusterRole `cluster-admin`, as ever.
-    #[default]
-    ClusterAdmin,
-    /// None.
-    None,
-}
-
-/// Where reconcilers run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Isolation {
-    /// As tasks of this process.
-    #[default]
-    Task,
-    /// Each in a Deployment of its own.
-    Pod,
-}
-
-/// How syncs are run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The role of a RootSync that names none.
-    pub default_role: DefaultRole,
-    /// Where reconcilers run.
-    pub isolation: Isolation,
-    /// Whether whoever edits a sync must be allowed to `bind` its roles and to `get` its Secrets.
-    pub require_bind: bool,
-    /// Where the API server reaches the admission webhook, outside of a cluster; inside it is the Service `writ-sync`.
-    pub webhook_url: Option<String>,
-    /// Where the admission webhook listens.
-    pub webhook_listen: SocketAddr,
-    /// A folder with the webhook's certificates, as cert-manager writes them; otherwise it makes its own.
-    pub webhook_certs: Option<PathBuf>,
-    /// Where clones are kept.
-    pub cache: PathBuf,
-    /// Whether RepoSyncs may read repositories on this machine. A tenant could then read all that this process can.
-    pub tenants_read_local: bool,
-    /// Who this process is in the election of the one that acts; `None` means it acts alone.
-    pub leader_election: Option<String>,
-    /// The image of the Deployments, for [`Isolation::Pod`].
-    pub image: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            default_role: DefaultRole::default(),
-            isolation: Isolation::default(),
-            require_bind: false,
-            webhook_url: None,
-            webhook_listen: SocketAddr::from(([0, 0, 0, 0], 9443)),
-            webhook_certs: None,
-            cache: std::env::temp_dir().join("writ-sync"),
-            tenants_read_local: false,
-            leader_election: None,
-            image: concat!("ghcr.io/writ-dev/writ:", env!("CARGO_PKG_VERSION")).into(),
-        }
-    }
-}
-
-/// What both halves are given.
+/// What the manager and its reconcilers need.
 #[derive(Clone)]
 pub struct Context {
     /// Makes a client for each sync.
@@ -102,7 +61,7 @@ pub struct Context {
     pub options: Arc<Options>,
     /// Readiness and metrics of the process.
     pub health: Health,
-    /// Cancelled when the process shall end.
+    /// Cancelled when the process must end.
     pub shutdown: CancellationToken,
 }
 
@@ -124,14 +83,14 @@ pub async fn run(
         shutdown,
     };
     if context.options.require_bind {
-        // The gate first: no sync is worked on that nobody has checked. Every replica answers.
+        // Every replica answers admission reviews; the manager starts once they are answered.
         tokio::try_join!(admission::run(context.clone()), Box::pin(elected(context)))?;
         return Ok(());
     }
     Box::pin(elected(context)).await
 }
 
-/// Runs the manager while this process is the one that acts.
+/// Runs the manager while this process is the leader.
 async fn elected(context: Context) -> Result<(), Error> {
     let Some(identity) = context.options.leader_election.clone() else {
         return manage(context).await;
@@ -162,7 +121,8 @@ async fn elected(context: Context) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the manager. Without the gate, the one that an earlier process left behind would refuse every change.
+/// Runs the manager. The webhook configuration of an earlier process with `--require-bind` would deny every change, so it is
+/// removed without that flag.
 async fn manage(context: Context) -> Result<(), Error> {
     if !context.options.require_bind {
         admission::retire(&context.client).await;

@@ -1,13 +1,12 @@
-//! A RootSync or a RepoSync, as both halves of this crate see it.
+//! RootSyncs and RepoSyncs, as the manager and the reconciler see them.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use kube::{
-    ResourceExt,
-    api::{DynamicObject, ObjectMeta},
+    api::ObjectMeta,
     core::{ApiResource, GroupVersionKind},
 };
-use writ_api::configsync::{RepoSyncSpec, RootSyncSpec, SyncStatus};
+use writ_api::configsync::{RepoSync, RootSync, RootSyncSpec, SyncStatus};
 
 /// The namespace of every RootSync and of every reconciler's ServiceAccount.
 pub const SYSTEM_NAMESPACE: &str = "config-management-system";
@@ -15,9 +14,9 @@ pub const SYSTEM_NAMESPACE: &str = "config-management-system";
 pub const RECONCILER_FINALIZER: &str = "configsync.gke.io/reconciler";
 /// The finalizer that stays until the bindings and the account are gone.
 pub const MANAGER_FINALIZER: &str = "configsync.gke.io/reconciler-manager";
-/// What happens to the managed objects when the sync is deleted.
+/// The annotation of a sync that says what happens to its objects when it is deleted.
 pub const DELETION_POLICY: &str = "configsync.gke.io/deletion-propagation-policy";
-/// Set to `true` on a sync that cannot finish its deletion, to leave behind what it may not delete.
+/// The annotation of a sync that leaves behind objects that cannot be removed, if it is `true`.
 pub const ABANDON: &str = "writ.dev/abandon-managed-objects";
 
 /// The two kinds of sync.
@@ -30,7 +29,7 @@ pub enum SyncKind {
 }
 
 impl SyncKind {
-    /// The kind's name.
+    /// The name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Root => "RootSync",
@@ -38,7 +37,7 @@ impl SyncKind {
         }
     }
 
-    /// The resource's name, as in RBAC.
+    /// The name of the resource, as in RBAC.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Root => "rootsyncs",
@@ -46,7 +45,7 @@ impl SyncKind {
         }
     }
 
-    /// The kind with that name.
+    /// The kind of this name.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "RootSync" => Some(Self::Root),
@@ -55,14 +54,14 @@ impl SyncKind {
         }
     }
 
-    /// How the API server is asked for it.
+    /// The resource that the API server serves.
     pub fn resource(self) -> ApiResource {
         let kind = GroupVersionKind::gvk(writ_api::configsync::GROUP, "v1beta1", self.as_str());
         ApiResource::from_gvk_with_plural(&kind, self.plural())
     }
 }
 
-/// Which sync.
+/// The id of a sync.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SyncId {
     /// Its kind.
@@ -74,7 +73,7 @@ pub struct SyncId {
 }
 
 impl SyncId {
-    /// The sync with these names.
+    /// The id of a sync of these names.
     pub fn new(kind: SyncKind, namespace: &str, name: &str) -> Self {
         Self {
             kind,
@@ -93,9 +92,9 @@ impl FromStr for SyncId {
         match parts.as_slice() {
             [kind, namespace, name] if !namespace.is_empty() && !name.is_empty() => SyncKind::parse(kind)
                 .map(|kind| Self::new(kind, namespace, name))
-                .ok_or_else(|| format!("there is no kind of sync {kind:?}: use RootSync or RepoSync")),
+                .ok_or_else(|| format!("{kind:?} is not a kind of sync: use RootSync or RepoSync")),
             _ => Err(format!(
-                "{text:?} is no sync: write it as RootSync/NAMESPACE/NAME"
+                "{text:?} is not a sync: write it as RootSync/NAMESPACE/NAME"
             )),
         }
     }
@@ -107,46 +106,53 @@ impl fmt::Display for SyncId {
     }
 }
 
-/// One sync, read from the API server.
+/// A RootSync or a RepoSync, as the API server stores it.
 #[derive(Clone, Debug)]
 pub struct Sync {
-    /// Which one.
+    /// Its id.
     pub id: SyncId,
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// What it asks for; why it cannot be understood, if so.
+    /// Its spec, or why the spec does not parse. Such a sync is still reported on, and can be deleted.
     pub spec: Result<RootSyncSpec, String>,
-    /// What was reported so far.
+    /// Its status.
     pub status: SyncStatus,
 }
 
+impl From<RootSync> for Sync {
+    fn from(sync: RootSync) -> Self {
+        Self::new(SyncKind::Root, sync.metadata, sync.spec, sync.status)
+    }
+}
+
+impl From<RepoSync> for Sync {
+    fn from(sync: RepoSync) -> Self {
+        Self::new(SyncKind::Repo, sync.metadata, sync.spec.into(), sync.status)
+    }
+}
+
 impl Sync {
-    /// Reads an object. One that cannot be understood is still known by name, so that it can be reported and deleted.
-    pub fn read(kind: SyncKind, object: &DynamicObject) -> Option<Self> {
-        let id = SyncId::new(kind, &object.namespace()?, &object.name_any());
-        let spec = object
-            .data
-            .get("spec")
-            .cloned()
-            .unwrap_or_else(|| serde_json::json!({}));
-        let spec = match kind {
-            SyncKind::Root => serde_json::from_value::<RootSyncSpec>(spec),
-            SyncKind::Repo => serde_json::from_value::<RepoSyncSpec>(spec).map(Into::into),
-        };
-        let status = object
-            .data
-            .get("status")
-            .and_then(|status| serde_json::from_value(status.clone()).ok())
-            .unwrap_or_default();
-        Some(Self {
-            id,
-            metadata: object.metadata.clone(),
-            spec: spec.map_err(|error| format!("the spec cannot be read: {error}")),
-            status,
-        })
+    fn new(kind: SyncKind, metadata: ObjectMeta, spec: RootSyncSpec, status: Option<SyncStatus>) -> Self {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self {
+            id: SyncId::new(kind, &text(&metadata.namespace), &text(&metadata.name)),
+            metadata,
+            spec: Ok(spec),
+            status: status.unwrap_or_default(),
+        }
     }
 
-    /// Whether somebody asked for its deletion.
+    /// This sync with a reason why its spec does not parse.
+    pub fn with_problem(&self, problem: &str) -> Self {
+        Self {
+            id: self.id.clone(),
+            metadata: self.metadata.clone(),
+            spec: Err(format!("the spec cannot be read: {problem}")),
+            status: self.status.clone(),
+        }
+    }
+
+    /// Whether it is being deleted.
     pub fn deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
@@ -156,7 +162,7 @@ impl Sync {
         self.metadata.generation.unwrap_or_default()
     }
 
-    /// Whether it has that finalizer.
+    /// Whether it has a finalizer.
     pub fn has_finalizer(&self, name: &str) -> bool {
         self.metadata
             .finalizers

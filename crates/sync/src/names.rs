@@ -1,4 +1,4 @@
-//! Names, labels and ids that are part of the contract.
+//! Names, labels and ids that users and Config Sync rely on.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,21 @@ use writ_api::configsync::RoleRef;
 
 use crate::model::{SyncId, SyncKind};
 
-/// On every object that the manager makes.
+/// The label of every object that the manager makes.
 pub const MANAGED_BY: &str = "configsync.gke.io/managed-by";
 /// The value of [`MANAGED_BY`].
 pub const MANAGED_BY_VALUE: &str = "reconciler-manager";
-/// The kind of the sync that an object was made for.
+/// The label with the kind of the sync that an object was made for.
 pub const SYNC_KIND: &str = "configsync.gke.io/sync-kind";
-/// The name of the sync that an object was made for.
+/// The label with the name of the sync that an object was made for.
 pub const SYNC_NAME: &str = "configsync.gke.io/sync-name";
-/// The namespace of the sync that an object was made for.
+/// The label with the namespace of the sync that an object was made for.
 pub const SYNC_NAMESPACE: &str = "configsync.gke.io/sync-namespace";
-/// On every object that a reconciler applies: which sync's set it belongs to.
+/// The label of every object that a reconciler applies: the set of the objects of its sync.
 pub const PART_OF: &str = "applyset.kubernetes.io/part-of";
+
+/// The label of every sync: the set of the objects that it is the parent of.
+pub const APPLY_SET_ID: &str = "applyset.kubernetes.io/id";
 
 /// The labels of every object made for a sync.
 pub fn labels(id: &SyncId) -> BTreeMap<String, String> {
@@ -58,24 +61,24 @@ pub fn reconciler(id: &SyncId) -> String {
         (SyncKind::Root, "root-sync") => "root-reconciler".into(),
         (SyncKind::Root, name) => format!("root-reconciler-{name}"),
         (SyncKind::Repo, "repo-sync") => format!("ns-reconciler-{}", id.namespace),
-        // The length makes the name unambiguous: both parts may hold dashes.
+        // The length makes the name unambiguous, as both parts may contain dashes.
         (SyncKind::Repo, name) => format!("ns-reconciler-{}-{name}-{}", id.namespace, name.len()),
     }
 }
 
-/// The name of the base Role and of its binding. No sync's name holds a colon, so it collides with none.
+/// The name of the base Role and of its binding. The name of a sync contains no colon, so no other name is the same.
 pub fn base(id: &SyncId) -> String {
     format!("configsync.gke.io:{}", reconciler(id))
 }
 
-/// The name of the binding of one role: the same for the same role, so that none is ever made twice.
+/// The name of the binding of a role. It depends on the role alone, so no role is bound twice.
 pub fn binding(id: &SyncId, role: &RoleRef) -> String {
     let namespace = role.namespace.as_deref().unwrap_or_default();
     let digest = Sha256::digest(format!("{}/{namespace}/{}", role.kind.as_str(), role.name));
     format!("{}:{}", reconciler(id), hex(&digest, 5))
 }
 
-/// Whether a binding is called like one that the manager makes for the sync.
+/// Whether a binding has a name that the manager gives to bindings of the sync.
 pub fn is_binding(id: &SyncId, name: &str) -> bool {
     let of_role = name.strip_prefix(&*reconciler(id));
     name == base(id) || of_role.is_some_and(|rest| rest.starts_with(':'))
@@ -94,7 +97,7 @@ pub fn apply_set(id: &SyncId) -> String {
     format!("applyset-{encoded}-v1")
 }
 
-/// How a managed object names the sync that manages it.
+/// The value of the manager annotation of an object, which names its sync.
 pub fn manager_value(id: &SyncId) -> String {
     match (id.kind, &*id.name) {
         (SyncKind::Root, "root-sync") => ":root".into(),
@@ -109,7 +112,7 @@ pub fn inventory_id(id: &SyncId) -> String {
     format!("{}_{}", id.namespace, id.name)
 }
 
-/// The first `bytes` bytes, as hexadecimal digits.
+/// The first bytes as hexadecimal digits.
 pub fn hex(digest: &[u8], bytes: usize) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(bytes * 2);
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reconcilers_have_upstreams_names() {
+    fn reconciler_has_the_name_of_config_sync() {
         let name = |kind, namespace, name| reconciler(&SyncId::new(kind, namespace, name));
         assert_eq!(
             name(SyncKind::Root, "config-management-system", "root-sync"),
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_are_known_by_their_names() {
+    fn binding_of_a_sync_is_recognised_by_its_name() {
         let id = SyncId::new(SyncKind::Root, "config-management-system", "a");
         let role = RoleRef {
             kind: writ_api::configsync::RoleRefKind::ClusterRole,
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_lead_back_to_the_sync() {
+    fn labels_and_text_lead_back_to_the_id() {
         let id = SyncId::new(SyncKind::Repo, "team", "x");
         assert_eq!(id_of(&labels(&id)), Some(id.clone()));
         assert_eq!(id.to_string().parse(), Ok(id));

@@ -1,4 +1,4 @@
-//! Writes the part of a sync's status that one writer owns, and only if it differs.
+//! Writes the part of the status of a sync that one field manager owns, and only if it differs.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,7 +12,7 @@ use writ_controller::{Error, error::Context as _, write};
 
 use crate::model::Sync;
 
-/// The reason of the condition `ReconcilerFinalizing` when the teardown is done.
+/// The reason of the condition `ReconcilerFinalizing` at the end of the teardown.
 pub const FINALIZED: &str = "Finalized";
 
 /// A condition without its times.
@@ -22,11 +22,11 @@ pub struct Wanted {
     status: String,
     reason: String,
     message: String,
-    /// The commit it is about.
+    /// The commit that it concerns.
     pub commit: Option<String>,
-    /// How many errors there are.
+    /// The number of errors.
     pub errors: Option<ErrorSummary>,
-    /// Where they are listed.
+    /// The fields that list the errors.
     pub error_refs: Option<Vec<String>>,
 }
 
@@ -44,7 +44,7 @@ impl Wanted {
         }
     }
 
-    /// What a condition says already.
+    /// The same as an existing condition.
     pub fn like(condition: &Condition) -> Self {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         Self {
@@ -58,13 +58,13 @@ impl Wanted {
         }
     }
 
-    /// As it is written where there was none.
+    /// The condition as it is written to an empty status.
     #[cfg(test)]
     pub fn condition(&self) -> Condition {
         self.at(None, 0, &Time(now()))
     }
 
-    /// With times: the old ones, where nothing changed.
+    /// Adds times. They move only when the condition changes.
     fn at(&self, current: Option<&Condition>, generation: i64, now: &Time) -> Condition {
         let text = |text: &String| (!text.is_empty()).then(|| text.clone());
         let mut condition = Condition {
@@ -90,7 +90,7 @@ impl Wanted {
     }
 }
 
-/// Applies `fields` and `conditions` to the status, if they differ from what was last read.
+/// Applies fields and conditions to the status, if they differ from the status of `sync`.
 pub async fn write(
     client: &Client,
     sync: &Sync,
@@ -113,13 +113,13 @@ pub async fn write(
     let params = PatchParams::apply(manager).force();
     match api.patch_status(&id.name, &params, &Patch::Apply(&body)).await {
         Ok(_) => Ok(()),
-        // It is gone: nobody reads the report.
+        // The sync is gone, and its status with it.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error).context(|| format!("report the status of {id}")),
     }
 }
 
-/// The status to apply; nothing if it is already so.
+/// The status to apply; `None` if nothing differs.
 fn difference(sync: &Sync, fields: Value, conditions: &[Wanted], now: &Time) -> Option<Value> {
     let current = sync.status.conditions.as_deref().unwrap_or_default();
     let find = |type_: &str| current.iter().find(|c| c.type_ == type_);
@@ -146,7 +146,7 @@ fn difference(sync: &Sync, fields: Value, conditions: &[Wanted], now: &Time) -> 
     Some(status)
 }
 
-/// The current time, as precise as the API keeps it: a second.
+/// The current time in whole seconds, as the API stores it.
 pub fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_twice_and_times_move_only_with_a_change() {
+    fn unchanged_status_is_not_written_and_times_move_only_with_a_change() {
         let mut sync = sync();
         let at = |second| Time(Timestamp::from_second(second).unwrap());
         let stalled = [Wanted::new("Stalled", "True", "Validation", "a")];
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(condition.last_transition_time, Some(at(1)));
         assert_eq!(condition.observed_generation, Some(2));
 
-        // A field that is not wanted any more is one that differs.
+        // A field that is no longer wanted differs.
         sync.status.last_synced_commit = Some("c".into());
         assert!(difference(&sync, json!({"lastSyncedCommit": null}), &changed, &at(4)).is_some());
     }

@@ -5,7 +5,10 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use writ_api::addon::ManagedClusterAddOn;
 
-use super::plan::{Given, Proof, Registration, registration};
+use super::{
+    model::{Given, Proof, Registration},
+    plan::registration,
+};
 use crate::registration::identity;
 
 const USER: &str = "system:open-cluster-management:cluster:c1:addon:managed-serviceaccount:agent:addon-agent";

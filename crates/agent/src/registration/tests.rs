@@ -11,7 +11,8 @@ use writ_controller::{Error, renewal};
 use super::{
     api_health,
     identity::{self, Lifetime},
-    plan::{self, Facts},
+    model::Facts,
+    plan,
     store::{Kept, PendingRequest, Store},
 };
 
@@ -121,7 +122,7 @@ fn a_status_is_written_once() {
         None
     );
     let down = Facts {
-        unwell: Some("status code: 500, ask /livez: etcd failed".into()),
+        unhealthy: Some("status code: 500, ask /livez: etcd failed".into()),
         ..facts
     };
     let patch = plan::status_patch(&written, &down, now).unwrap();
@@ -193,7 +194,8 @@ fn namespaces_are_made_marked_and_released() {
         ("dropped".to_owned(), true),
         ("long-dropped".to_owned(), false),
     ]);
-    let changes = plan::namespace_changes(&asked, marked.iter());
+    let marked = marked.iter().map(|(name, asked)| (name.as_str(), *asked));
+    let changes = plan::namespace_changes(&asked, marked);
     assert_eq!(Vec::from_iter(changes.apply), ["again", "new"]);
     assert_eq!(Vec::from_iter(changes.release), ["dropped"]);
 
@@ -220,7 +222,7 @@ fn namespaces_are_made_marked_and_released() {
     assert_eq!(plan::status_patch(&written, &facts, now), None);
     // Whatever else is reported: that list is the hub's, and is left alone.
     let down = Facts {
-        unwell: Some("status code: 500, ask /livez: etcd failed".into()),
+        unhealthy: Some("status code: 500, ask /livez: etcd failed".into()),
         ..facts
     };
     let patch = plan::status_patch(&written, &down, now).unwrap();
@@ -265,7 +267,7 @@ fn an_identity_is_renewed_after_most_of_its_life() {
         let left = ends.duration_since(renewal::renew_at(at(0), ends, &format!("c{cluster}")));
         assert!(left.as_hours() > 24, "{left}");
     }
-    let payload = URL_SAFE_NO_PAD.encode(r#"{"iat": 1000, "exp": 2000}"#);
+    let payload = URL_SAFE_NO_PAD.encode(r#"{"sub": "u", "iat": 1000, "exp": 2000}"#);
     assert_eq!(identity::token(&format!("h.{payload}.s")), Some(life));
     assert_eq!(identity::token("nonsense"), None);
 }

@@ -15,9 +15,10 @@ use serde_json::json;
 use writ_api::authentication::{KEY_CA, KEY_TOKEN, ManagedServiceAccount, digest};
 
 use super::{
-    model::{Address, Claims, Cluster, Facts, Settings, Verdict},
-    plan::{claims, role, secret, service_account as own, token as plan},
+    model::{Address, Cluster, Facts, Settings, Verdict},
+    plan::{role, secret, service_account as own, token as plan},
 };
+use crate::token_claims::{self, Claims};
 
 mod previous_service_account;
 mod service_account;
@@ -293,10 +294,10 @@ fn a_few_seconds_are_no_other_clock() {
 #[test]
 fn what_is_no_token_is_not_read() {
     for text in ["", "a", "a.b", "a.b.c", "a.e30.c", "a.e30.c.d"] {
-        assert_eq!(claims::read(text.as_bytes()), None, "{text:?}");
+        assert_eq!(token_claims::read(text.as_bytes()), None, "{text:?}");
     }
-    let read = claims::read(&token("system:serviceaccount:n:a", 1, 2, "u")).unwrap();
-    assert_eq!(claims::namespace_of(&read.subject), Some("n"));
+    let read = token_claims::read(&token("system:serviceaccount:n:a", 1, 2, "u")).unwrap();
+    assert_eq!(token_claims::namespace_of(&read.subject), Some("n"));
     assert_eq!(
         read.expires.duration_since(read.issued),
         SignedDuration::from_secs(1)

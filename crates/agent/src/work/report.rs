@@ -82,7 +82,7 @@ impl Agent {
     }
 
     fn hub_works_metadata(&self) -> Api<PartialObjectMeta<ManifestWork>> {
-        Api::namespaced(self.hub.clone(), &self.options.cluster_name)
+        Api::namespaced(self.hub.clone(), &self.cluster_name)
     }
 }
 

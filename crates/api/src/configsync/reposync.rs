@@ -18,6 +18,7 @@ const NO_ROLES: &str = "a RepoSync has no roleRefs: whoever may edit it could gi
     kind = "RepoSync",
     namespaced,
     status = "SyncStatus",
+    derive = "Default",
     derive = "PartialEq",
     doc = "A RepoSync makes its own namespace look like a folder of a repository, with the rights that are bound to its ServiceAccount.",
     printcolumn = r#"{"name":"RenderingCommit","type":"string","jsonPath":".status.rendering.commit"}"#,

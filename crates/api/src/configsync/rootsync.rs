@@ -13,6 +13,7 @@ use super::{Git, Helm, Oci, Override, Overrides, SourceType, SyncStatus};
     kind = "RootSync",
     namespaced,
     status = "SyncStatus",
+    derive = "Default",
     derive = "PartialEq",
     doc = "A RootSync makes the cluster look like a folder of a repository, with the rights that its roleRefs give.",
     printcolumn = r#"{"name":"RenderingCommit","type":"string","jsonPath":".status.rendering.commit"}"#,

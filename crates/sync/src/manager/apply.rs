@@ -1,4 +1,4 @@
-//! Writes the objects of a sync: what differs, and nothing else.
+//! Writes the objects of a sync: its account, its base rights, its bindings and its inventory.
 
 use std::fmt::Debug;
 
@@ -8,91 +8,101 @@ use k8s_openapi::api::{
     rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
 };
 use kube::{
-    Api, Client, Resource, ResourceExt, api::ListParams, core::NamespaceResourceScope,
-    runtime::reflector::ObjectRef,
+    Api, Client, Resource, ResourceExt as _,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+    core::NamespaceResourceScope,
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 use writ_api::kpt::ResourceGroup;
 use writ_controller::{
-    Error,
+    Error, Name,
     error::Context as _,
-    write::{self, Outcome},
+    write::{self, Ensure, Outcome},
 };
 
 use super::{
     config_sync_bindings,
-    observe::Stores,
+    model::{Binding, Bound, bindings_of},
+    observe::Caches,
     plan::{self, Plan, PlannedRole},
 };
 use crate::{
     FIELD_MANAGER,
-    model::{SYSTEM_NAMESPACE, SyncId, SyncKind},
+    model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
     names,
 };
 
-/// The most characters of a label's value.
+/// The longest value of a label.
 const MAX_LABEL: usize = 63;
 
-/// What happened to the bindings of one pass.
-#[derive(Default)]
-pub struct Bound {
-    /// For each planned role, why it could not be bound.
-    pub failures: Vec<Option<String>>,
-    /// Whether any right was given or taken.
-    pub changed: bool,
-    /// The first failure that another pass may cure.
-    pub error: Option<Error>,
+/// Makes an object as wanted. An object of this name that another writer has made is taken over, and one that `must_recreate`
+/// is deleted and created again.
+pub async fn ensure<K>(
+    api: &Api<K>,
+    current: Option<&K>,
+    wanted: &K,
+    must_recreate: &(dyn Fn(&K) -> bool + std::marker::Sync),
+) -> Result<Outcome, Error>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    Ensure::new(api, FIELD_MANAGER)
+        .adopt(&|_| true)
+        .recreate_if(must_recreate)
+        .run(current, wanted)
+        .await
 }
 
-/// Makes the account, the base rights and the inventory.
-pub async fn ensure_base(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> Result<bool, Error> {
-    let system = |name: &str| ObjectRef::new(name).within(SYSTEM_NAMESPACE);
+/// Makes the account, the base rights and the inventory. Returns true if a right was granted.
+pub async fn ensure_base(client: &Client, caches: &Caches, id: &SyncId, plan: &Plan) -> Result<bool, Error> {
+    let system = Name::new(SYSTEM_NAMESPACE, names::reconciler(id));
+    let base = Name::new(id.namespace.clone(), names::base(id));
     let account = ensure(
         &Api::namespaced(client.clone(), SYSTEM_NAMESPACE),
-        stores.accounts.get(&system(&plan.account.name_any())).as_deref(),
+        caches.accounts.get(&system).as_deref(),
         &plan.account,
-        |_| false,
+        &|_| false,
     )
     .await?;
+    let current = caches.roles.get(&base);
     let role = ensure(
         &Api::namespaced(client.clone(), &id.namespace),
-        stores
-            .roles
-            .get(&ObjectRef::new(&names::base(id)).within(&id.namespace))
-            .as_deref(),
+        current.as_deref().and_then(Option::as_ref),
         &plan.base_role,
-        |_| false,
+        &|_| false,
     )
     .await?;
     let wanted = &plan.base_binding;
+    let current = caches.role_bindings.get(&base);
     let binding = ensure(
         &Api::namespaced(client.clone(), &id.namespace),
-        stores
-            .role_bindings
-            .get(&ObjectRef::new(&names::base(id)).within(&id.namespace))
-            .as_deref(),
+        current.as_ref().and_then(|kept| kept.whole.as_deref()),
         wanted,
-        |have: &RoleBinding| have.role_ref != wanted.role_ref,
+        &|have: &RoleBinding| have.role_ref != wanted.role_ref,
     )
     .await?;
     ensure(
         &Api::<ResourceGroup>::namespaced(client.clone(), &id.namespace),
-        stores.inventory(id).as_deref(),
+        caches.inventory(id).as_deref(),
         &plan.inventory,
-        |_| false,
+        &|_| false,
     )
     .await?;
-    Ok([account, role, binding].iter().any(|o| *o != Outcome::Unchanged))
+    let outcomes = [account, role, binding];
+    Ok(outcomes.iter().any(|outcome| *outcome != Outcome::Unchanged))
 }
 
-/// Grants first, revokes last. A role that cannot be bound stops neither the others nor the revocation.
-pub async fn ensure_bindings(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> Bound {
+/// Makes the bindings of a sync. Rights are granted first and revoked last. A role that cannot be bound stops neither the
+/// others nor the revocation.
+pub async fn ensure_bindings(client: &Client, caches: &Caches, id: &SyncId, plan: &Plan) -> Bound {
     let mut bound = Bound::default();
     for role in &plan.roles {
-        let failure = if role.wanted() {
-            match bind(client, stores, id, role).await {
+        let failure = if role.is_wanted() {
+            match bind(client, caches, id, role).await {
                 Ok(outcome) => {
-                    bound.changed |= outcome != Outcome::Unchanged;
+                    bound.is_changed |= outcome != Outcome::Unchanged;
                     None
                 }
                 Err(error) => {
@@ -107,21 +117,22 @@ pub async fn ensure_bindings(client: &Client, stores: &Stores, id: &SyncId, plan
         bound.failures.push(failure);
     }
     for revoked in [
-        revoke(client, stores, id, plan).await,
-        stores.legacy.revoke(client, id).await,
+        revoke(client, caches, id, plan).await,
+        config_sync_bindings::revoke(client, caches, id).await,
     ] {
         match revoked {
-            Ok(changed) => bound.changed |= changed,
+            Ok(is_changed) => bound.is_changed |= is_changed,
             Err(error) => bound.error = Some(error),
         }
     }
     bound
 }
 
-async fn bind(client: &Client, stores: &Stores, id: &SyncId, role: &PlannedRole) -> Result<Outcome, Error> {
+async fn bind(client: &Client, caches: &Caches, id: &SyncId, role: &PlannedRole) -> Result<Outcome, Error> {
     let role_ref = plan::role_ref(role.role.kind.as_str(), role.role.name.clone());
     let subjects = Some(vec![plan::subject(id)]);
     let namespace = role.role.namespace.as_deref().unwrap_or_default();
+    let name = Name::new(namespace, role.binding.as_str());
     let metadata = plan::metadata(id, namespace, role.binding.clone());
     if namespace.is_empty() {
         let wanted = ClusterRoleBinding {
@@ -129,93 +140,93 @@ async fn bind(client: &Client, stores: &Stores, id: &SyncId, role: &PlannedRole)
             role_ref,
             subjects,
         };
-        let current = stores.cluster_role_bindings.get(&ObjectRef::new(&role.binding));
-        let replace = |have: &ClusterRoleBinding| have.role_ref != wanted.role_ref;
-        ensure(&Api::all(client.clone()), current.as_deref(), &wanted, replace).await
+        let current = caches.cluster_role_bindings.get(&name);
+        let current = current.as_ref().and_then(|kept| kept.whole.as_deref());
+        let api = Api::all(client.clone());
+        ensure(&api, current, &wanted, &|have: &ClusterRoleBinding| {
+            have.role_ref != wanted.role_ref
+        })
+        .await
     } else {
         let wanted = RoleBinding {
             metadata,
             role_ref,
             subjects,
         };
-        let current = stores
-            .role_bindings
-            .get(&ObjectRef::new(&role.binding).within(namespace));
-        let replace = |have: &RoleBinding| have.role_ref != wanted.role_ref;
+        let current = caches.role_bindings.get(&name);
+        let current = current.as_ref().and_then(|kept| kept.whole.as_deref());
         let api = Api::namespaced(client.clone(), namespace);
-        ensure(&api, current.as_deref(), &wanted, replace).await
+        ensure(&api, current, &wanted, &|have: &RoleBinding| {
+            have.role_ref != wanted.role_ref
+        })
+        .await
     }
 }
 
-/// Removes every binding made for the sync that it does not ask for.
-async fn revoke(client: &Client, stores: &Stores, id: &SyncId, plan: &Plan) -> Result<bool, Error> {
-    let wanted = |namespace: Option<String>, name: String| {
-        (namespace.as_deref() == Some(&*id.namespace) && name == names::base(id))
-            || plan
-                .roles
-                .iter()
-                .any(|role| role.wanted() && role.binding == name && role.role.namespace == namespace)
+/// Removes every binding with the labels of the sync that is not planned. Returns true if a right was revoked.
+async fn revoke(client: &Client, caches: &Caches, id: &SyncId, plan: &Plan) -> Result<bool, Error> {
+    let base = Name::new(id.namespace.clone(), names::base(id));
+    let is_planned = |name: &Name| {
+        *name == base
+            || plan.roles.iter().any(|role| {
+                let namespace = role.role.namespace.as_deref().unwrap_or_default();
+                role.is_wanted() && role.binding == *name.name && namespace == &*name.namespace
+            })
     };
-    let ours =
-        |labels: &std::collections::BTreeMap<String, String>| names::id_of(labels).as_ref() == Some(id);
-    let mut changed = false;
+    let mut is_changed = false;
     let mut failure = None;
-    let mut note = |revoked: Result<bool, Error>| match revoked {
-        Ok(gone) => changed |= gone,
+    let mut note = |unbound: Result<bool, Error>| match unbound {
+        Ok(gone) => is_changed |= gone,
         Err(error) => failure = Some(error),
     };
-    for binding in stores.cluster_role_bindings.state() {
-        if ours(binding.labels()) && !wanted(None, binding.name_any()) {
-            note(unbind(&Api::<ClusterRoleBinding>::all(client.clone()), id, &binding).await);
+    for (name, kept) in caches.cluster_role_bindings.all_indexed(bindings_of(id)) {
+        if let Some(binding) = kept.whole_of(id).filter(|_| !is_planned(&name)) {
+            note(unbind(&Api::<ClusterRoleBinding>::all(client.clone()), id, binding).await);
         }
     }
-    for binding in stores.role_bindings.state() {
-        let namespace = binding.namespace();
-        if ours(binding.labels()) && !wanted(namespace.clone(), binding.name_any()) {
-            let api = Api::<RoleBinding>::namespaced(client.clone(), &namespace.unwrap_or_default());
-            note(unbind(&api, id, &binding).await);
+    for (name, kept) in caches.role_bindings.all_indexed(bindings_of(id)) {
+        if let Some(binding) = kept.whole_of(id).filter(|_| !is_planned(&name)) {
+            let api = Api::<RoleBinding>::namespaced(client.clone(), &name.namespace);
+            note(unbind(&api, id, binding).await);
         }
     }
-    failure.map_or(Ok(changed), Err)
+    failure.map_or(Ok(is_changed), Err)
 }
 
-/// Takes the rights away that a binding with the labels of a sync gives to its account; returns whether it did.
+/// Removes the rights that a binding with the labels of a sync gives to its account. Returns true if there were any.
 ///
-/// Everybody can write labels: a binding that is not called like ours goes only if it is for that account alone. Those
-/// of a RepoSync's account are the tenant's own, copied from ours as they may be.
-async fn unbind<K>(api: &Api<K>, id: &SyncId, binding: &K) -> Result<bool, Error>
-where
-    K: config_sync_bindings::Shared + Debug + Serialize + DeserializeOwned,
-{
+/// Labels prove nothing, as anybody can write them. A binding without the name of one of the sync's own is deleted only if
+/// it binds nothing but the account. Bindings of a RepoSync's account are the tenant's, who may have copied one of ours.
+async fn unbind<K: Binding>(api: &Api<K>, id: &SyncId, binding: &K) -> Result<bool, Error> {
     let name = binding.name_any();
     if names::is_binding(id, &name) {
         write::delete(api, &name, binding.uid().as_deref()).await?;
         return Ok(true);
     }
     match id.kind {
-        SyncKind::Root => config_sync_bindings::without(api, &mut binding.clone(), &plan::subject(id)).await,
+        SyncKind::Root => config_sync_bindings::remove_subject(api, binding, &plan::subject(id)).await,
         SyncKind::Repo => Ok(false),
     }
 }
 
-/// Removes everything made for a sync: what runs, then rights, then the account, then the inventory.
+/// Removes everything that was made for a sync: its Deployment, then rights, then the account, then the inventory.
 ///
-/// The objects are listed from the API server, not from a copy: what was made a moment ago goes too. What only has the
-/// labels stays, as everybody can write these.
+/// The objects are listed from the API server and not from a cache, so that those of a moment ago are included. An object
+/// that has the labels but not the name stays, as anybody can write labels.
 pub async fn remove_all(client: &Client, id: &SyncId) -> Result<(), Error> {
     if id.name.len() > MAX_LABEL {
-        // Nothing can have been made for it, and the API server would refuse to look.
+        // Nothing can have been made for such a sync, and the API server refuses the selector.
         return Ok(());
     }
     let all = client.clone();
     let account = names::reconciler(id);
-    let list = ListParams::default().labels(&names::selector(id));
     let system = || (SYSTEM_NAMESPACE, account.as_str());
+    let params = ListParams::default().labels(&names::selector(id));
     remove::<Deployment>(client, id, system()).await?;
-    for binding in found(&Api::<ClusterRoleBinding>::all(all.clone()), id, &list).await? {
+    for binding in list(&Api::<ClusterRoleBinding>::all(all.clone()), id, &params).await? {
         unbind(&Api::all(all.clone()), id, &binding).await?;
     }
-    for binding in found(&Api::<RoleBinding>::all(all.clone()), id, &list).await? {
+    for binding in list(&Api::<RoleBinding>::all(all.clone()), id, &params).await? {
         let namespace = binding.namespace().unwrap_or_default();
         unbind(&Api::namespaced(all.clone(), &namespace), id, &binding).await?;
     }
@@ -224,71 +235,84 @@ pub async fn remove_all(client: &Client, id: &SyncId) -> Result<(), Error> {
     remove::<ResourceGroup>(client, id, (&id.namespace, &id.name)).await
 }
 
-async fn found<K>(api: &Api<K>, id: &SyncId, list: &ListParams) -> Result<Vec<K>, Error>
+async fn list<K>(api: &Api<K>, id: &SyncId, params: &ListParams) -> Result<Vec<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let kind = K::kind(&());
-    let found = api.list(list).await;
+    let found = api.list(params).await;
     Ok(found.context(|| format!("list every {kind} of {id}"))?.items)
 }
 
-/// Removes the object of that namespace and name if it has the labels of the sync.
+/// Removes an object, if it has the labels of the sync.
 async fn remove<K>(client: &Client, id: &SyncId, (namespace, name): (&str, &str)) -> Result<(), Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
     let api = Api::<K>::namespaced(client.clone(), namespace);
-    let list = ListParams::default()
+    let params = ListParams::default()
         .labels(&names::selector(id))
         .fields(&format!("metadata.name={name}"));
-    for object in found(&api, id, &list).await? {
+    for object in list(&api, id, &params).await? {
         write::delete(&api, name, object.uid().as_deref()).await?;
     }
     Ok(())
 }
 
-/// Makes an object as wanted. One that must be replaced is deleted first, as a binding's role cannot change.
-pub async fn ensure<K>(
-    api: &Api<K>,
-    current: Option<&K>,
-    wanted: &K,
-    replace: impl Fn(&K) -> bool,
-) -> Result<Outcome, Error>
-where
-    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
-    K::DynamicType: Default,
-{
-    let name = wanted.name_any();
-    let mut live = None;
-    for _ in 0..3 {
-        let seen = live.as_ref().or(current);
-        let attempt = match seen {
-            Some(have) if replace(have) => {
-                write::delete(api, &name, have.uid().as_deref()).await?;
-                write::ensure(api, None, wanted, FIELD_MANAGER).await
-            }
-            seen => write::ensure(api, seen, wanted, FIELD_MANAGER).await,
-        };
-        match attempt {
-            // Our copy is old: somebody made, removed or replaced it in between.
-            Err(error) if error.is_code(409) || error.is_code(404) => {
-                let kind = K::kind(&K::DynamicType::default()).into_owned();
-                live = api
-                    .get_opt(&name)
-                    .await
-                    .context(|| format!("read {kind} {name}"))?;
-                if live.is_none() {
-                    let made = write::ensure(api, None, wanted, FIELD_MANAGER).await;
-                    if !made.as_ref().is_err_and(|error| error.is_code(409)) {
-                        return made;
-                    }
-                }
-            }
-            done => return done,
-        }
+/// The API of the sync itself.
+pub fn sync_api(client: &Client, id: &SyncId) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), &id.namespace, &id.kind.resource())
+}
+
+/// Adds and removes finalizers of a sync, and marks it as the parent of the set of its objects.
+pub async fn set_finalizers(
+    client: &Client,
+    sync: &Sync,
+    add: &[&str],
+    remove: &[&str],
+) -> Result<(), Error> {
+    let have = sync.metadata.finalizers.clone().unwrap_or_default();
+    let mut wanted: Vec<&str> = have
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !remove.contains(name))
+        .collect();
+    wanted.extend(add.iter().filter(|name| !have.iter().any(|have| have == **name)));
+    let set = names::apply_set(&sync.id);
+    let labels = sync.metadata.labels.as_ref();
+    let is_marked = labels.is_some_and(|labels| labels.get(names::APPLY_SET_ID) == Some(&set));
+    if wanted == have && (is_marked || sync.deleting()) {
+        return Ok(());
     }
-    Err(Error::Invalid(format!(
-        "{name} is changed by somebody else all the time"
-    )))
+    let mut metadata = json!({
+        "finalizers": wanted,
+        "uid": sync.metadata.uid,
+        // Finalizers are a list: the version protects those of other writers.
+        "resourceVersion": sync.metadata.resource_version,
+    });
+    if !sync.deleting()
+        && let Some(metadata) = metadata.as_object_mut()
+    {
+        metadata.insert("labels".into(), json!({ names::APPLY_SET_ID: set }));
+        metadata.insert(
+            "annotations".into(),
+            json!({ "applyset.kubernetes.io/tooling": "configsync.gke.io/v1" }),
+        );
+    }
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    match sync_api(client, &sync.id)
+        .patch(&sync.id.name, &params, &patch)
+        .await
+    {
+        Ok(_) => Ok(()),
+        // The cache lags behind; the newer sync is on its way and will be reconciled.
+        Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && sync.deleting()) => {
+            Ok(())
+        }
+        Err(error) => Err(error).context(|| format!("change the finalizers of {}", sync.id)),
+    }
 }

@@ -1,101 +1,87 @@
-//! One pass per sync: observe, plan, write the difference, report.
+//! Reconciles one sync: observe, plan, write the difference, report.
 
 use std::sync::Arc;
 
-use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams},
-};
-use serde_json::json;
-use tokio::task::JoinSet;
-use writ_api::configsync::{RoleRefState, RoleRefStatus};
-use writ_controller::{
-    Error,
-    condition::{FIELDS_IGNORED, ignored_message},
-    error::Context as _,
-    queue::{Next, Queue},
-};
+use writ_controller::{Controller, Error, Next, error::Context as _};
 
 use super::{
-    apply::{self, Bound},
-    deployment,
-    manager_view::Overview,
-    observe::{self, Stores},
+    affected::Affected,
+    apply, config_sync_bindings, deployment,
+    manager_view::ManagerView,
+    model::Bound,
+    observe::Caches,
     plan::{self, Plan},
+    status::{self, Setup},
 };
 use crate::{
     Context, FIELD_MANAGER, Isolation,
     model::{MANAGER_FINALIZER, RECONCILER_FINALIZER, Sync, SyncId, SyncKind},
-    names,
     reconciler::Tasks,
-    sync_status::{self, FINALIZED, Wanted},
+    sync_status::{self, FINALIZED},
 };
 
-/// How many syncs are worked on at once.
+/// The number of syncs that are reconciled side by side.
 const CONCURRENCY: usize = 16;
 
-/// Runs until the context's shutdown.
+/// Runs the manager until shutdown.
 pub async fn run(context: Context) -> Result<(), Error> {
-    let queue = Queue::default();
+    let caches = Caches::start(&context.client, &context.shutdown);
     let tasks = Tasks::new(&context);
-    let mut watching = JoinSet::new();
-    let stores = observe::start(&context.client, &context.health, &queue, &tasks, &mut watching);
-    let overview = Overview::new(context.client.clone(), stores.clone());
-    tasks.set_manager_view(Arc::new(overview.clone()));
-    let pass = Arc::new(Pass {
-        context: context.clone(),
-        stores,
-        overview,
+    let view = ManagerView::new(context.client.clone(), caches.clone());
+    tasks.set_manager_view(Arc::new(view.clone()));
+    let affected = Affected::new(caches.clone(), tasks.clone());
+    let controller = Controller::new("sync", &context.health)
+        .watch(&caches.root_syncs, affected.by(Affected::root_sync))
+        .watch(&caches.repo_syncs, affected.by(Affected::repo_sync))
+        .watch(&caches.accounts, affected.by(Affected::made_object))
+        .watch(&caches.inventories, affected.by(Affected::made_object))
+        .watch(&caches.deployments, affected.by(Affected::made_object))
+        .watch(&caches.roles, affected.by(Affected::role))
+        .watch(&caches.cluster_roles, affected.by(Affected::cluster_role))
+        .watch(&caches.role_bindings, affected.by(Affected::binding))
+        .watch(&caches.cluster_role_bindings, affected.by(Affected::binding))
+        .watch(&caches.namespaces, affected.by(Affected::namespace));
+    let (health, shutdown) = (context.health.clone(), context.shutdown.clone());
+    let manager = Arc::new(Manager {
+        context,
+        caches,
+        view,
         tasks: tasks.clone(),
     });
-    tokio::select! {
-        () = context.health.ready() => {}
-        () = context.shutdown.cancelled() => return Ok(()),
-    }
-    let meter = context.health.meter("sync");
-    let serve = queue.run(CONCURRENCY, &context.shutdown, &meter, |id| {
-        let pass = pass.clone();
-        async move {
-            match pass.reconcile(&id).await {
-                Ok(()) => Next::Wait,
-                Err(error) => {
-                    tracing::warn!(sync = %id, %error, "the pass failed, will try again");
-                    Next::Retry
-                }
+    controller
+        .run(CONCURRENCY, &shutdown, |id| {
+            let (manager, health) = (manager.clone(), health.clone());
+            async move {
+                // The whole process first: with admission, no sync is reconciled that was not checked.
+                health.ready().await;
+                manager.reconcile(&id).await.map(|()| Next::Wait)
             }
-        }
-    });
-    tokio::select! {
-        () = serve => {}
-        Some(_) = watching.join_next() => {
-            return Err(Error::Invalid("a watch of the manager ended".into()));
-        }
-    }
+        })
+        .await;
     tasks.stop_all().await;
     Ok(())
 }
 
-struct Pass {
+struct Manager {
     context: Context,
-    stores: Stores,
-    overview: Overview,
+    caches: Caches,
+    view: ManagerView,
     tasks: Tasks,
 }
 
-impl Pass {
+impl Manager {
     async fn reconcile(&self, id: &SyncId) -> Result<(), Error> {
-        let client = &self.context.client;
-        let Some(sync) = self.stores.sync(id) else {
+        let (client, caches) = (&self.context.client, &self.caches);
+        let Some(sync) = caches.sync(id) else {
             return self.forget(id).await;
         };
-        let plan = plan::plan(&sync, self.context.options.default_role, &self.stores);
+        let plan = plan::plan(&sync, self.context.options.default_role, caches);
         if plan.refused {
-            // Nothing is made for it, and nothing of a namesake elsewhere is touched.
+            // Nothing is made for it, and nothing of another sync with its names is touched.
             self.tasks.stop(id).await;
             if sync.deleting() {
-                return self
-                    .finalizers(&sync, &[], &[RECONCILER_FINALIZER, MANAGER_FINALIZER])
-                    .await;
+                let all = [RECONCILER_FINALIZER, MANAGER_FINALIZER];
+                return apply::set_finalizers(client, &sync, &[], &all).await;
             }
             return self.report(&sync, &plan, &Bound::default(), None).await;
         }
@@ -103,131 +89,67 @@ impl Pass {
             if !sync.has_finalizer(RECONCILER_FINALIZER) {
                 return self.tear_down(&sync).await;
             }
-            if torn_down(&sync) || (id.kind == SyncKind::Repo && self.goes(&id.namespace).await?) {
-                return self.finalizers(&sync, &[], &[RECONCILER_FINALIZER]).await;
+            if is_finalized(&sync) || (id.kind == SyncKind::Repo && self.is_ending(&id.namespace).await?) {
+                return apply::set_finalizers(client, &sync, &[], &[RECONCILER_FINALIZER]).await;
             }
         } else {
-            self.finalizers(&sync, &[RECONCILER_FINALIZER, MANAGER_FINALIZER], &[])
-                .await?;
+            let all = [RECONCILER_FINALIZER, MANAGER_FINALIZER];
+            apply::set_finalizers(client, &sync, &all, &[]).await?;
         }
-        // Until the reconciler has finished, everything it needs is kept up, deletion or not.
-        let base = apply::ensure_base(client, &self.stores, id, &plan).await;
-        let bound = apply::ensure_bindings(client, &self.stores, id, &plan).await;
-        let mut problem = base.as_ref().err().map(ToString::to_string);
-        // One that nobody understands any more still has objects to take away.
-        if problem.is_none() && (sync.spec.is_ok() || sync.deleting()) {
-            let started = match self.context.options.isolation {
-                Isolation::Task => {
-                    self.tasks.ensure(sync.clone());
-                    if let Some(group) = self.stores.inventory(id) {
-                        self.tasks.set_inventory(id, &group);
-                    }
-                    // Of another way to run, or of Config Sync's own manager.
-                    deployment::remove(client, &self.stores, id).await
-                }
-                Isolation::Pod => deployment::ensure(client, &self.stores, &self.context.options, id).await,
-            };
-            problem = started.err().map(|error| error.to_string());
+        // Until the reconciler has finished, everything it needs is kept up, even while the sync is being deleted.
+        let base = apply::ensure_base(client, caches, id, &plan).await;
+        let bound = apply::ensure_bindings(client, caches, id, &plan).await;
+        let mut failure = base.as_ref().err().map(ToString::to_string);
+        // A sync whose spec does not parse still has objects to remove when it is deleted.
+        if failure.is_none() && (sync.spec.is_ok() || sync.deleting()) {
+            let started = self.start_reconciler(&sync).await;
+            failure = started.err().map(|error| error.to_string());
         }
-        if bound.changed || matches!(base, Ok(true)) {
+        if bound.is_changed || matches!(base, Ok(true)) {
             self.tasks.poke(id);
         }
-        self.report(&sync, &plan, &bound, problem).await?;
+        self.report(&sync, &plan, &bound, failure).await?;
         base?;
         bound.error.map_or(Ok(()), Err)
     }
 
-    /// Whether a namespace goes away, and everything in it.
-    async fn goes(&self, namespace: &str) -> Result<bool, Error> {
-        Ok(self.overview.terminating(namespace).await?.unwrap_or(true))
+    async fn start_reconciler(&self, sync: &Arc<Sync>) -> Result<(), Error> {
+        let (client, options) = (&self.context.client, &self.context.options);
+        match options.isolation {
+            Isolation::Pod => deployment::ensure(client, &self.caches, options, &sync.id).await,
+            Isolation::Task => {
+                self.tasks.ensure(sync.clone());
+                if let Some(group) = self.caches.inventory(&sync.id) {
+                    self.tasks.set_inventory(&sync.id, &group);
+                }
+                // A Deployment of the other isolation, or of Config Sync's own manager.
+                deployment::remove(client, &self.caches, &sync.id).await
+            }
+        }
     }
 
-    /// A sync that is gone without its finalizers leaves nothing behind either.
+    /// Whether a namespace is terminating or gone, and everything in it.
+    async fn is_ending(&self, namespace: &str) -> Result<bool, Error> {
+        Ok(self.view.is_terminating(namespace).await?.unwrap_or(true))
+    }
+
+    /// Removes what was made for a sync that is gone without its finalizers.
     async fn forget(&self, id: &SyncId) -> Result<(), Error> {
-        let resource = id.kind.resource();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.context.client.clone(), &id.namespace, &resource);
-        let there = api
-            .get_opt(&id.name)
-            .await
-            .context(|| format!("read {id}"))?
-            .is_some();
-        if there {
+        let client = &self.context.client;
+        let live = apply::sync_api(client, id).get_opt(&id.name).await;
+        if live.context(|| format!("read {id}"))?.is_some() {
             return Ok(());
         }
         self.tasks.stop(id).await;
-        apply::remove_all(&self.context.client, id).await
+        apply::remove_all(client, id).await
     }
 
     async fn tear_down(&self, sync: &Sync) -> Result<(), Error> {
+        let client = &self.context.client;
         self.tasks.stop(&sync.id).await;
-        apply::remove_all(&self.context.client, &sync.id).await?;
-        self.stores.legacy.revoke(&self.context.client, &sync.id).await?;
-        self.finalizers(sync, &[], &[MANAGER_FINALIZER]).await
-    }
-
-    /// Adds and removes finalizers, and marks the sync as the parent of its set of objects.
-    async fn finalizers(&self, sync: &Sync, add: &[&str], remove: &[&str]) -> Result<(), Error> {
-        let have = sync.metadata.finalizers.clone().unwrap_or_default();
-        let mut want: Vec<String> = have
-            .iter()
-            .filter(|name| !remove.contains(&name.as_str()))
-            .cloned()
-            .collect();
-        for name in add {
-            if !want.iter().any(|have| have == name) {
-                want.push((*name).to_owned());
-            }
-        }
-        let set = names::apply_set(&sync.id);
-        let marked = sync.deleting()
-            || sync
-                .metadata
-                .labels
-                .as_ref()
-                .is_some_and(|labels| labels.get("applyset.kubernetes.io/id") == Some(&set));
-        if have == want && marked {
-            return Ok(());
-        }
-        let mut metadata = json!({
-            "finalizers": want,
-            "uid": sync.metadata.uid,
-            // Finalizers are a list: a merge patch must not overwrite somebody else's.
-            "resourceVersion": sync.metadata.resource_version,
-        });
-        if !sync.deleting()
-            && let Some(metadata) = metadata.as_object_mut()
-        {
-            metadata.insert("labels".into(), json!({ "applyset.kubernetes.io/id": set }));
-            metadata.insert(
-                "annotations".into(),
-                json!({ "applyset.kubernetes.io/tooling": "configsync.gke.io/v1" }),
-            );
-        }
-        let resource = sync.id.kind.resource();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.context.client.clone(), &sync.id.namespace, &resource);
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.into()),
-            ..PatchParams::default()
-        };
-        let patched = api
-            .patch(
-                &sync.id.name,
-                &params,
-                &Patch::Merge(&json!({ "metadata": metadata })),
-            )
-            .await;
-        match patched {
-            Ok(_) => Ok(()),
-            // Our copy is old; the newer one is on its way and asks for another pass.
-            Err(kube::Error::Api(status))
-                if status.code == 409 || (status.code == 404 && sync.deleting()) =>
-            {
-                Ok(())
-            }
-            Err(error) => Err(error).context(|| format!("change the finalizers of {}", sync.id)),
-        }
+        apply::remove_all(client, &sync.id).await?;
+        config_sync_bindings::revoke(client, &self.caches, &sync.id).await?;
+        apply::set_finalizers(client, sync, &[], &[MANAGER_FINALIZER]).await
     }
 
     async fn report(
@@ -237,117 +159,24 @@ impl Pass {
         bound: &Bound,
         failure: Option<String>,
     ) -> Result<(), Error> {
-        let failures = bound.failures.iter().cloned().chain(std::iter::repeat(None));
-        let roles: Vec<RoleRefStatus> = if bound.failures.is_empty() {
-            Vec::new()
-        } else {
-            plan.roles
-                .iter()
-                .zip(failures)
-                .map(|(role, failure)| role.report(failure))
-                .collect()
+        let has_deployment = self.context.options.isolation == Isolation::Pod && !plan.refused;
+        let setup = Setup {
+            failure,
+            unavailable: has_deployment
+                .then(|| deployment::unavailable(&self.caches, &sync.id))
+                .flatten(),
         };
-        let pods = self.context.options.isolation == Isolation::Pod && !plan.refused;
-        let waiting = pods
-            .then(|| deployment::waiting(&self.stores, &sync.id))
-            .flatten();
-        let mut conditions = vec![match (&plan.problem, &failure) {
-            (Some(problem), _) => Wanted::new("Stalled", "True", "Validation", problem),
-            (None, Some(failure)) => Wanted::new("Stalled", "True", "Error", failure),
-            (None, None) => Wanted::new("Stalled", "False", "", ""),
-        }];
-        conditions.push(match (&failure, sync.deleting()) {
-            (_, true) => Wanted::new(
-                "Reconciling",
-                "True",
-                "Teardown",
-                "the sync is being deleted; its rights stay until its objects are gone",
-            ),
-            (Some(_), _) => Wanted::new("Reconciling", "True", "Setup", "Setup stalled"),
-            (None, _) => match waiting {
-                Some(waiting) => Wanted::new("Reconciling", "True", "Deployment", &waiting),
-                None => Wanted::new("Reconciling", "False", "", ""),
-            },
-        });
-        if sync.id.kind == SyncKind::Root {
-            conditions.push(roles_bound(plan, &roles));
-        }
-        let known = sync.status.conditions.iter().flatten();
-        let was_ignored = known
-            .into_iter()
-            .any(|condition| condition.type_ == FIELDS_IGNORED);
-        match plan::ignored(sync).as_slice() {
-            [] if was_ignored => conditions.push(Wanted::new(FIELDS_IGNORED, "False", "", "")),
-            [] => {}
-            fields => conditions.push(Wanted::new(
-                FIELDS_IGNORED,
-                "True",
-                "NotSupported",
-                &ignored_message(fields),
-            )),
-        }
-        sync_status::write(
-            &self.context.client,
-            sync,
-            FIELD_MANAGER,
-            json!({
-                "observedGeneration": sync.generation(),
-                "reconciler": names::reconciler(&sync.id),
-                "roleRefs": (!roles.is_empty()).then_some(roles),
-            }),
-            &conditions,
-        )
-        .await
+        let (fields, conditions) = status::status(sync, plan, bound, &setup);
+        sync_status::write(&self.context.client, sync, FIELD_MANAGER, fields, &conditions).await
     }
 }
 
-/// Whether the reconciler has reported, for this very deletion, that it is done.
-fn torn_down(sync: &Sync) -> bool {
+/// Whether the reconciler has reported the end of its teardown for this very deletion.
+fn is_finalized(sync: &Sync) -> bool {
     sync.status.conditions.iter().flatten().any(|condition| {
         condition.type_ == "ReconcilerFinalizing"
             && condition.status == "False"
             && condition.reason.as_deref() == Some(FINALIZED)
             && condition.observed_generation == Some(sync.generation())
     })
-}
-
-/// Whether every role in force is bound, in one condition.
-fn roles_bound(plan: &Plan, roles: &[RoleRefStatus]) -> Wanted {
-    let broken: Vec<&RoleRefStatus> = roles
-        .iter()
-        .filter(|role| role.state != RoleRefState::Bound)
-        .collect();
-    if let Some(first) = broken.first() {
-        let reason = format!("{:?}", first.state);
-        let text: Vec<String> = broken
-            .iter()
-            .map(|role| {
-                let place = role
-                    .namespace
-                    .as_deref()
-                    .map(|n| format!(" in {n}"))
-                    .unwrap_or_default();
-                let message = role.message.as_deref().unwrap_or_default();
-                format!("{} {}{place}: {message}", role.kind.as_str(), role.name)
-            })
-            .collect();
-        return Wanted::new("RolesBound", "False", &reason, &text.join("; "));
-    }
-    if plan.default_in_force {
-        return Wanted::new(
-            "RolesBound",
-            "True",
-            "ClusterAdmin",
-            "no roleRefs are set: the reconciler is cluster-admin",
-        );
-    }
-    if plan.roles.is_empty() {
-        return Wanted::new(
-            "RolesBound",
-            "True",
-            "NoRoles",
-            "no roleRefs are set: the reconciler may only report",
-        );
-    }
-    Wanted::new("RolesBound", "True", "Bound", "every role is bound")
 }

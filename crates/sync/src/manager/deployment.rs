@@ -1,11 +1,11 @@
-//! One Deployment per sync, for those who want a process for each.
+//! One Deployment per sync, for [`crate::Isolation::Pod`].
 
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, Client, runtime::reflector::ObjectRef};
+use kube::{Api, Client};
 use serde_json::json;
-use writ_controller::{Error, write};
+use writ_controller::{Error, Name, write};
 
-use super::{apply, observe::Stores, plan};
+use super::{apply, observe::Caches, plan};
 use crate::{
     Options,
     model::{SYSTEM_NAMESPACE, SyncId},
@@ -31,7 +31,7 @@ pub fn deployment(options: &Options, id: &SyncId) -> Result<Deployment, Error> {
         "metadata": plan::metadata(id, SYSTEM_NAMESPACE, name.clone()),
         "spec": {
             "replicas": 1,
-            // Two reconcilers of one sync would get in each other's way.
+            // Two reconcilers of one sync would interfere.
             "strategy": { "type": "Recreate" },
             "selector": { "matchLabels": { "configsync.gke.io/reconciler": name } },
             "template": {
@@ -65,54 +65,51 @@ pub fn deployment(options: &Options, id: &SyncId) -> Result<Deployment, Error> {
     .map_err(|error| Error::Invalid(format!("the Deployment of {id}: {error}")))
 }
 
-/// Makes the Deployment, or brings it back to what it shall be.
-pub async fn ensure(client: &Client, stores: &Stores, options: &Options, id: &SyncId) -> Result<(), Error> {
+/// The name of the Deployment of a sync.
+fn name(id: &SyncId) -> Name {
+    Name::new(SYSTEM_NAMESPACE, names::reconciler(id))
+}
+
+/// Makes the Deployment of a sync as it must be.
+pub async fn ensure(client: &Client, caches: &Caches, options: &Options, id: &SyncId) -> Result<(), Error> {
     let wanted = deployment(options, id)?;
     let api: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    let current = stores
-        .deployments
-        .get(&ObjectRef::new(&names::reconciler(id)).within(SYSTEM_NAMESPACE));
-    // The selector cannot change: one with another was made by somebody else.
-    let replace = |have: &Deployment| {
-        have.spec.as_ref().map(|spec| &spec.selector) != wanted.spec.as_ref().map(|spec| &spec.selector)
-    };
-    apply::ensure(&api, current.as_deref(), &wanted, replace).await?;
+    // A selector cannot be changed.
+    let selector = |deployment: &Deployment| deployment.spec.as_ref().map(|spec| spec.selector.clone());
+    let must_recreate = |have: &Deployment| selector(have) != selector(&wanted);
+    let current = caches.deployments.get(&name(id));
+    apply::ensure(&api, current.as_deref(), &wanted, &must_recreate).await?;
     Ok(())
 }
 
-/// Why the Deployment of a sync does not run yet; nothing if it does.
-pub fn waiting(stores: &Stores, id: &SyncId) -> Option<String> {
-    let name = names::reconciler(id);
-    let current = stores
-        .deployments
-        .get(&ObjectRef::new(&name).within(SYSTEM_NAMESPACE));
+/// Why the Deployment of a sync is not available; `None` if it is.
+pub fn unavailable(caches: &Caches, id: &SyncId) -> Option<String> {
+    let current = caches.deployments.get(&name(id));
     let status = current.as_ref().and_then(|deployment| deployment.status.as_ref());
     if status.and_then(|status| status.available_replicas) >= Some(1) {
         return None;
     }
-    // What is wrong is said by a condition that is not as it should be, quotas and broken images among them.
+    // The reason is in a condition that is not as it should be, also for quotas and broken images.
     let conditions = status
         .and_then(|status| status.conditions.as_deref())
         .unwrap_or_default();
     let failed = conditions
         .iter()
         .find(|condition| (condition.type_ == "ReplicaFailure") == (condition.status == "True"));
-    let said = failed.and_then(|condition| condition.message.as_deref());
+    let reason = failed.and_then(|condition| condition.message.as_deref());
     Some(format!(
-        "the Deployment {name} does not run: {}",
-        said.unwrap_or("no pod is available")
+        "the Deployment {} does not run: {}",
+        names::reconciler(id),
+        reason.unwrap_or("no pod is available")
     ))
 }
 
-/// Removes the Deployment of a sync, if there is one: two reconcilers would get in each other's way.
-pub async fn remove(client: &Client, stores: &Stores, id: &SyncId) -> Result<(), Error> {
-    let name = names::reconciler(id);
-    let Some(current) = stores
-        .deployments
-        .get(&ObjectRef::new(&name).within(SYSTEM_NAMESPACE))
-    else {
+/// Removes the Deployment of a sync, if there is one: two reconcilers of one sync would interfere.
+pub async fn remove(client: &Client, caches: &Caches, id: &SyncId) -> Result<(), Error> {
+    let name = name(id);
+    let Some(current) = caches.deployments.get(&name) else {
         return Ok(());
     };
     let api: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    write::delete(&api, &name, current.metadata.uid.as_deref()).await
+    write::delete(&api, &name.name, current.metadata.uid.as_deref()).await
 }

@@ -4,65 +4,69 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::ListParams};
 use writ_api::kpt::ResourceGroup;
-use writ_controller::{Error, error::Context as _};
+use writ_controller::{Error, ObjectId, error::Context as _};
 
-use super::observe::Stores;
-use writ_controller::ObjectId;
+use super::observe::Caches;
+use crate::reconciler::{self, inventory};
 
-use crate::reconciler::{ManagerView, inventory};
-
-/// The manager's copies, and its client for what they may not have yet.
+/// The caches of the manager, and its client for what they do not show yet.
 #[derive(Clone)]
-pub struct Overview {
+pub struct ManagerView {
     client: Client,
-    stores: Stores,
+    caches: Caches,
 }
 
-impl Overview {
-    /// Of these copies.
-    pub fn new(client: Client, stores: Stores) -> Self {
-        Self { client, stores }
+impl ManagerView {
+    /// A view of these caches.
+    pub fn new(client: Client, caches: Caches) -> Self {
+        Self { client, caches }
     }
 
-    /// Whether a namespace is going away; nothing if there is none. A copy that does not know it is not believed.
-    pub async fn terminating(&self, namespace: &str) -> Result<Option<bool>, Error> {
-        if let Some(goes) = self.stores.terminating(namespace) {
-            return Ok(Some(goes));
+    /// Whether a namespace is terminating; `None` if it does not exist. If the cache does not show it, the API server is
+    /// asked, as the cache may lag behind.
+    pub async fn is_terminating(&self, namespace: &str) -> Result<Option<bool>, Error> {
+        if let Some(is_terminating) = self.caches.is_terminating(namespace) {
+            return Ok(Some(is_terminating));
         }
         let found = Api::<Namespace>::all(self.client.clone())
             .list_metadata(&ListParams::default().fields(&format!("metadata.name={namespace}")))
             .await
             .context(|| format!("look for the namespace {namespace}"))?;
-        let there = found.items.first();
-        Ok(there.map(|namespace| namespace.metadata.deletion_timestamp.is_some()))
+        let found = found.items.first();
+        Ok(found.map(|namespace| namespace.metadata.deletion_timestamp.is_some()))
     }
 
-    async fn find_in_inventory(&self, manager: &str, id: &ObjectId) -> Result<bool, Error> {
-        let Some(sync) = self.stores.sync_called(manager) else {
+    async fn is_listed(&self, manager: &str, object: &ObjectId) -> Result<bool, Error> {
+        let Some(id) = self.caches.sync_of_annotation(manager) else {
             return Ok(false);
         };
+        let entry = inventory::entry(object);
         let lists = |group: &ResourceGroup| {
-            let mut all = group.spec.resources.iter().flatten();
-            all.any(|object| *object == inventory::entry(id))
+            group
+                .spec
+                .resources
+                .iter()
+                .flatten()
+                .any(|listed| *listed == entry)
         };
-        if self.stores.inventory(&sync).is_some_and(|group| lists(&group)) {
+        if self.caches.inventory(&id).is_some_and(|group| lists(&group)) {
             return Ok(true);
         }
-        // It may have been written a moment ago, and the object after it.
-        let live = Api::<ResourceGroup>::namespaced(self.client.clone(), &sync.namespace)
-            .get_opt(&sync.name)
+        // The entry may have been written a moment ago, and the object after it.
+        let live = Api::<ResourceGroup>::namespaced(self.client.clone(), &id.namespace)
+            .get_opt(&id.name)
             .await
-            .context(|| format!("read ResourceGroup {}/{}", sync.namespace, sync.name))?;
+            .context(|| format!("read ResourceGroup {}/{}", id.namespace, id.name))?;
         Ok(live.is_some_and(|group| lists(&group)))
     }
 }
 
-impl ManagerView for Overview {
+impl reconciler::ManagerView for ManagerView {
     fn lists<'a>(&'a self, manager: &'a str, id: &'a ObjectId) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(self.find_in_inventory(manager, id))
+        Box::pin(self.is_listed(manager, id))
     }
 
     fn is_namespace_gone<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
-        Box::pin(async move { Ok(self.terminating(name).await?.is_none()) })
+        Box::pin(async move { Ok(self.is_terminating(name).await?.is_none()) })
     }
 }

@@ -1,498 +1,174 @@
-//! Everything that can change what a sync shall have, and the copies of it that passes read.
+//! What the manager knows of the cluster: one watch per kind, and what of each object matters.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Debug,
-    hash::Hash,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{fmt::Debug, sync::Arc};
 
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, ServiceAccount},
-    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, Subject},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
 };
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DynamicObject, PartialObjectMeta},
-    runtime::{
-        WatchStreamExt,
-        reflector::{ObjectRef, Store, store::Writer},
-        watcher::{self, Event, watcher},
-    },
-};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
-use writ_api::{configsync::RoleRefKind, kpt::ResourceGroup};
-use writ_controller::{
-    health::{Gate, Health},
-    queue::Queue,
-    tolerant::{Guarded, guarded},
+use tokio_util::sync::CancellationToken;
+use writ_api::{
+    configsync::{RepoSync, RoleRefKind, RootSync},
+    kpt::ResourceGroup,
 };
+use writ_controller::{Cache, Name, Watch, tolerant::Tolerant};
 
 use super::{
-    config_sync_bindings::{Legacy, Shared as _},
+    model::{KeptBinding, made_for},
     plan::World,
 };
 use crate::{
-    INSTALL,
     model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
     names::{self, MANAGED_BY, MANAGED_BY_VALUE},
-    reconciler::Tasks,
-    spec::roles_asked,
 };
 
-/// Every sync, read once.
-type Syncs = Arc<RwLock<BTreeMap<SyncId, Arc<Sync>>>>;
-
-/// What is known of the cluster.
+/// What is known of the cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct Stores {
-    syncs: Syncs,
+pub struct Caches {
+    /// RootSyncs.
+    pub root_syncs: Cache<Sync>,
+    /// RepoSyncs.
+    pub repo_syncs: Cache<Sync>,
     /// Accounts made for syncs.
-    pub accounts: Store<ServiceAccount>,
-    /// Base roles made for syncs.
-    pub roles: Store<Role>,
-    /// Bindings made for syncs.
-    pub role_bindings: Store<RoleBinding>,
-    /// Bindings made for syncs.
-    pub cluster_role_bindings: Store<ClusterRoleBinding>,
+    pub accounts: Cache<ServiceAccount>,
     /// Inventories made for syncs.
-    inventories: Store<ResourceGroup>,
+    pub inventories: Cache<ResourceGroup>,
     /// Deployments made for syncs.
-    pub deployments: Store<Deployment>,
-    /// Bindings that syncs share, made by others.
-    pub legacy: Legacy,
-    namespaces: Store<PartialObjectMeta<Namespace>>,
-    all_roles: Store<PartialObjectMeta<Role>>,
-    all_cluster_roles: Store<PartialObjectMeta<ClusterRole>>,
+    pub deployments: Cache<Deployment>,
+    /// All Roles; only those made for syncs are kept whole.
+    pub roles: Cache<Option<Role>>,
+    /// All ClusterRoles, by name.
+    pub cluster_roles: Cache<()>,
+    /// All RoleBindings; only those that the manager may change are kept whole.
+    pub role_bindings: Cache<KeptBinding<RoleBinding>>,
+    /// All ClusterRoleBindings; only those that the manager may change are kept whole.
+    pub cluster_role_bindings: Cache<KeptBinding<ClusterRoleBinding>>,
+    /// All namespaces, and whether they are terminating.
+    pub namespaces: Cache<bool>,
 }
 
-fn read(syncs: &Syncs) -> std::sync::RwLockReadGuard<'_, BTreeMap<SyncId, Arc<Sync>>> {
-    syncs.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Stores {
-    /// The sync, if it is there.
-    pub fn sync(&self, id: &SyncId) -> Option<Arc<Sync>> {
-        read(&self.syncs).get(id).cloned()
+impl Caches {
+    /// Starts the watches. They end at shutdown.
+    pub fn start(client: &Client, shutdown: &CancellationToken) -> Self {
+        let ours = format!("{MANAGED_BY}={MANAGED_BY_VALUE}");
+        Self {
+            root_syncs: all::<RootSync>(client).keep(Sync::from).start(shutdown),
+            repo_syncs: all::<RepoSync>(client).keep(Sync::from).start(shutdown),
+            accounts: Watch::new(Api::namespaced(client.clone(), SYSTEM_NAMESPACE))
+                .labels(&ours)
+                .start(shutdown),
+            inventories: all::<ResourceGroup>(client).labels(&ours).start(shutdown),
+            deployments: Watch::new(Api::namespaced(client.clone(), SYSTEM_NAMESPACE))
+                .labels(&ours)
+                .start(shutdown),
+            roles: all::<Role>(client)
+                .keep(|role| made_for(&role).is_some().then_some(role))
+                .start(shutdown),
+            cluster_roles: all::<ClusterRole>(client).keep(drop).start(shutdown),
+            role_bindings: all::<RoleBinding>(client)
+                .keep(KeptBinding::of)
+                .index(KeptBinding::index)
+                .start(shutdown),
+            cluster_role_bindings: all::<ClusterRoleBinding>(client)
+                .keep(KeptBinding::of)
+                .index(KeptBinding::index)
+                .start(shutdown),
+            namespaces: all::<Namespace>(client)
+                .keep(|namespace| namespace.metadata.deletion_timestamp.is_some())
+                .start(shutdown),
+        }
     }
 
-    /// The sync that managed objects call so.
-    pub fn sync_called(&self, manager: &str) -> Option<SyncId> {
-        let syncs = read(&self.syncs);
-        syncs
-            .keys()
-            .find(|id| names::manager_value(id) == manager)
-            .cloned()
+    /// The syncs of a kind.
+    pub fn syncs_of(&self, kind: SyncKind) -> &Cache<Sync> {
+        match kind {
+            SyncKind::Root => &self.root_syncs,
+            SyncKind::Repo => &self.repo_syncs,
+        }
+    }
+
+    /// A sync, if it exists. If its spec does not parse, the reason takes its place.
+    pub fn sync(&self, id: &SyncId) -> Option<Arc<Sync>> {
+        let name = Name::new(id.namespace.clone(), id.name.clone());
+        let (sync, problem) = self.syncs_of(id.kind).partial(&name)?;
+        Some(match problem {
+            None => sync,
+            Some(problem) => Arc::new(sync.with_problem(&problem)),
+        })
+    }
+
+    /// The ids of all syncs, also of those whose spec does not parse.
+    fn ids(&self) -> impl Iterator<Item = SyncId> {
+        [SyncKind::Root, SyncKind::Repo].into_iter().flat_map(|kind| {
+            let names = self.syncs_of(kind).names();
+            names.into_iter().map(move |name| SyncId {
+                kind,
+                namespace: name.namespace,
+                name: name.name,
+            })
+        })
+    }
+
+    /// All syncs whose spec parses.
+    pub fn readable_syncs(&self) -> impl Iterator<Item = Arc<Sync>> {
+        let (roots, repos) = (self.root_syncs.all(), self.repo_syncs.all());
+        roots.into_iter().chain(repos).map(|(_, sync)| sync)
+    }
+
+    /// The syncs whose reconciler has this account. There should be one, but names of accounts are not unique.
+    pub fn syncs_with_account(&self, account: &str) -> Vec<SyncId> {
+        self.ids().filter(|id| names::reconciler(id) == account).collect()
+    }
+
+    /// The sync that a manager annotation names.
+    pub fn sync_of_annotation(&self, manager: &str) -> Option<SyncId> {
+        self.ids().find(|id| names::manager_value(id) == manager)
     }
 
     /// The inventory of a sync.
     pub fn inventory(&self, id: &SyncId) -> Option<Arc<ResourceGroup>> {
-        self.inventories
-            .get(&ObjectRef::new(&id.name).within(&id.namespace))
+        let name = Name::new(id.namespace.clone(), id.name.clone());
+        self.inventories.get(&name)
     }
 
-    /// Whether the namespace is going away; `None` if this copy does not know it, which may be because it is old.
-    pub fn terminating(&self, namespace: &str) -> Option<bool> {
-        let namespace = self.namespaces.get(&ObjectRef::new(namespace))?;
-        Some(namespace.metadata.deletion_timestamp.is_some())
+    /// Whether a namespace is terminating; `None` if the cache does not show it, which may be because it lags behind.
+    pub fn is_terminating(&self, namespace: &str) -> Option<bool> {
+        self.namespaces
+            .get(&Name::global(namespace))
+            .map(|terminating| *terminating)
     }
 }
 
-impl World for Stores {
+fn all<K>(client: &Client) -> Watch<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Default + Send + 'static,
+{
+    Watch::new(Api::<Tolerant<K>>::all(client.clone()))
+}
+
+impl World for Caches {
     fn has_namespace(&self, name: &str) -> bool {
-        self.namespaces
-            .get(&ObjectRef::new(name))
-            .is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
+        self.is_terminating(name) == Some(false)
     }
 
     fn has_role(&self, kind: RoleRefKind, namespace: Option<&str>, name: &str) -> bool {
         match (kind, namespace) {
-            (RoleRefKind::ClusterRole, _) => self.all_cluster_roles.get(&ObjectRef::new(name)).is_some(),
-            (RoleRefKind::Role, Some(namespace)) => self
-                .all_roles
-                .get(&ObjectRef::new(name).within(namespace))
-                .is_some(),
+            (RoleRefKind::ClusterRole, _) => self.cluster_roles.contains(&Name::global(name)),
+            (RoleRefKind::Role, Some(namespace)) => self.roles.contains(&Name::new(namespace, name)),
             (RoleRefKind::Role, None) => false,
         }
     }
 
     fn owner(&self, account: &str) -> Option<SyncId> {
-        let syncs = read(&self.syncs);
-        let same = syncs
-            .values()
-            .filter(|sync| names::reconciler(&sync.id) == account);
-        let since = |sync: &Sync| sync.metadata.creation_timestamp.as_ref().map(|at| at.0);
-        let oldest = same.min_by(|a, b| since(a).cmp(&since(b)).then_with(|| a.id.cmp(&b.id)));
-        oldest.map(|sync| sync.id.clone())
+        let since = |id: &SyncId| {
+            let created = self.sync(id)?.metadata.creation_timestamp.clone();
+            created.map(|time| time.0)
+        };
+        self.syncs_with_account(account)
+            .into_iter()
+            .min_by_key(|id| (since(id), id.clone()))
     }
 }
-
-/// Starts every watch; the passes that their events ask for go to the queue.
-pub fn start(
-    client: &Client,
-    health: &Health,
-    queue: &Queue<SyncId>,
-    tasks: &Tasks,
-    running: &mut JoinSet<()>,
-) -> Stores {
-    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGED_BY_VALUE}"));
-    let mut start = Start {
-        client,
-        health,
-        running,
-    };
-
-    let syncs = Syncs::default();
-    start.syncs(SyncKind::Root, queue, &syncs);
-    start.syncs(SyncKind::Repo, queue, &syncs);
-
-    // Roles and namespaces matter to the syncs that name them, and to reconcilers that were refused something.
-    let role_changed = |kind: RoleRefKind| {
-        let (queue, tasks, syncs) = (queue.clone(), tasks.clone(), syncs.clone());
-        move |namespace: Option<&str>, name: &str| {
-            for sync in read(&syncs).values() {
-                let Ok(spec) = &sync.spec else { continue };
-                let (asked, _) = roles_asked(spec);
-                let named = asked.iter().any(|role| {
-                    role.kind == kind
-                        && role.name == name
-                        && (kind == RoleRefKind::ClusterRole || role.namespace.as_deref() == namespace)
-                });
-                if named {
-                    queue.add(sync.id.clone());
-                }
-                // A RepoSync's rights come from bindings that it does not name.
-                if named || sync.id.kind == SyncKind::Repo {
-                    tasks.poke(&sync.id);
-                }
-            }
-        }
-    };
-    let namespace_changed = {
-        let (queue, tasks, syncs) = (queue.clone(), tasks.clone(), syncs.clone());
-        move |name: &str| {
-            for sync in read(&syncs).values() {
-                let Ok(spec) = &sync.spec else { continue };
-                let named = roles_asked(spec)
-                    .0
-                    .iter()
-                    .any(|role| role.namespace.as_deref() == Some(name));
-                if named || *sync.id.namespace == *name {
-                    queue.add(sync.id.clone());
-                }
-                tasks.poke(&sync.id);
-            }
-        }
-    };
-
-    let stores = Stores {
-        accounts: start.owned(
-            Api::namespaced(client.clone(), SYSTEM_NAMESPACE),
-            ours.clone(),
-            "ServiceAccounts",
-            queue,
-        ),
-        roles: start.owned(Api::all(client.clone()), ours.clone(), "Roles of syncs", queue),
-        role_bindings: start.owned(
-            Api::all(client.clone()),
-            ours.clone(),
-            "RoleBindings of syncs",
-            queue,
-        ),
-        cluster_role_bindings: start.owned(
-            Api::all(client.clone()),
-            ours.clone(),
-            "ClusterRoleBindings of syncs",
-            queue,
-        ),
-        inventories: start.owned(Api::all(client.clone()), ours.clone(), "ResourceGroups", queue),
-        deployments: start.owned(
-            Api::namespaced(client.clone(), SYSTEM_NAMESPACE),
-            ours,
-            "Deployments of syncs",
-            queue,
-        ),
-        legacy: Legacy::default(),
-        namespaces: start.names("Namespaces", move |namespace: &PartialObjectMeta<Namespace>| {
-            namespace_changed(&namespace.name_any());
-        }),
-        all_roles: {
-            let changed = role_changed(RoleRefKind::Role);
-            start.names("Roles", move |role: &PartialObjectMeta<Role>| {
-                // Base roles are nobody's roleRef.
-                if names::id_of(role.labels()).is_none() {
-                    changed(role.namespace().as_deref(), &role.name_any());
-                }
-            })
-        },
-        all_cluster_roles: {
-            let changed = role_changed(RoleRefKind::ClusterRole);
-            start.names("ClusterRoles", move |role: &PartialObjectMeta<ClusterRole>| {
-                changed(None, &role.name_any());
-            })
-        },
-        syncs: syncs.clone(),
-    };
-    // What somebody else bound to a reconciler's account ends that reconciler's wait. Only what must go is kept.
-    let bound = Accounts {
-        queue: queue.clone(),
-        tasks: tasks.clone(),
-        syncs,
-    };
-    let (accounts, legacy) = (bound.clone(), stores.legacy.clone());
-    for_each(
-        Api::<RoleBinding>::all(client.clone()),
-        start.gate("RoleBindings"),
-        move |binding: &RoleBinding, change| {
-            legacy.observe(binding, change == Change::Gone);
-            accounts.named(binding.subjects.as_deref(), binding.is_legacy(), change);
-        },
-        start.running,
-    );
-    let (accounts, legacy) = (bound, stores.legacy.clone());
-    for_each(
-        Api::<ClusterRoleBinding>::all(client.clone()),
-        start.gate("ClusterRoleBindings"),
-        move |binding: &ClusterRoleBinding, change| {
-            legacy.observe_cluster(binding, change == Change::Gone);
-            accounts.named(binding.subjects.as_deref(), binding.is_legacy(), change);
-        },
-        start.running,
-    );
-    stores
-}
-
-/// The reconcilers that a binding is about.
-#[derive(Clone)]
-struct Accounts {
-    queue: Queue<SyncId>,
-    tasks: Tasks,
-    syncs: Syncs,
-}
-
-impl Accounts {
-    fn named(&self, subjects: Option<&[Subject]>, legacy: bool, change: Change) {
-        for subject in subjects.into_iter().flatten() {
-            if subject.kind != "ServiceAccount" || subject.namespace.as_deref() != Some(SYSTEM_NAMESPACE) {
-                continue;
-            }
-            if change != Change::Listed {
-                self.tasks.poke_account(&subject.name);
-            }
-            if legacy {
-                for id in read(&self.syncs)
-                    .keys()
-                    .filter(|id| names::reconciler(id) == subject.name)
-                {
-                    self.queue.add(id.clone());
-                }
-            }
-        }
-    }
-}
-
-/// How something came to be seen.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Listed,
-    Made,
-    Gone,
-}
-
-fn for_each<K>(
-    api: Api<K>,
-    gate: Gate,
-    mut changed: impl FnMut(&K, Change) + Send + 'static,
-    running: &mut JoinSet<()>,
-) where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-    K::DynamicType: Default + Clone,
-{
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    running.spawn(async move {
-        let mut events = std::pin::pin!(events);
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::InitApply(object)) => changed(&object, Change::Listed),
-                Ok(Event::Apply(object)) => changed(&object, Change::Made),
-                Ok(Event::Delete(object)) => changed(&object, Change::Gone),
-                Ok(Event::InitDone) => gate.open(),
-                Ok(Event::Init) | Err(_) => {}
-            }
-        }
-    });
-}
-
-/// Whether the API server does not know the kind.
-fn unserved(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
-}
-
-struct Start<'a> {
-    client: &'a Client,
-    health: &'a Health,
-    running: &'a mut JoinSet<()>,
-}
-
-impl Start<'_> {
-    fn gate(&self, name: &str) -> Gate {
-        self.health.gate(format!("watch {name}"))
-    }
-
-    fn syncs(&mut self, kind: SyncKind, queue: &Queue<SyncId>, syncs: &Syncs) {
-        let resource = kind.resource();
-        let api = Api::all_with(self.client.clone(), &resource);
-        let (queue, syncs) = (queue.clone(), syncs.clone());
-        let name = format!("{}s", kind.as_str());
-        let config = watcher::Config::default();
-        self.watch(
-            watcher(api, config),
-            resource,
-            &name,
-            move |object: &DynamicObject, gone| {
-                let Some(sync) = Sync::read(kind, object) else {
-                    return;
-                };
-                let id = sync.id.clone();
-                let mut syncs = syncs.write().unwrap_or_else(PoisonError::into_inner);
-                if gone {
-                    syncs.remove(&id);
-                } else {
-                    syncs.insert(id.clone(), Arc::new(sync));
-                }
-                // One that has the same account may get it now.
-                let account = names::reconciler(&id);
-                for other in syncs
-                    .keys()
-                    .filter(|other| gone && names::reconciler(other) == account)
-                {
-                    queue.add(other.clone());
-                }
-                drop(syncs);
-                queue.add(id);
-            },
-        );
-    }
-
-    /// The metadata of all objects of a kind.
-    fn names<K>(
-        &mut self,
-        name: &str,
-        mut changed: impl FnMut(&PartialObjectMeta<K>) + Send + 'static,
-    ) -> Store<PartialObjectMeta<K>>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + std::marker::Sync + 'static,
-    {
-        let events = watcher(Api::all(self.client.clone()), watcher::Config::default());
-        self.watch(events, (), name, move |object, _| changed(object))
-    }
-
-    /// Objects made for syncs. A label that somebody changed leads to both the old and the new sync. Guarded: whoever
-    /// may write an inventory in one namespace must not stop the syncs of the others.
-    fn owned<K>(
-        &mut self,
-        api: Api<Guarded<K>>,
-        config: watcher::Config,
-        name: &str,
-        queue: &Queue<SyncId>,
-    ) -> Store<K>
-    where
-        K: Resource<DynamicType = ()>
-            + Clone
-            + Debug
-            + Default
-            + DeserializeOwned
-            + Send
-            + std::marker::Sync
-            + 'static,
-    {
-        let queue = queue.clone();
-        let mut known: HashMap<(Option<String>, String), SyncId> = HashMap::new();
-        self.watch(guarded(api, config), (), name, move |object: &K, _| {
-            let key = (object.namespace(), object.name_any());
-            let now = names::id_of(object.labels());
-            let before = match &now {
-                Some(id) => known.insert(key, id.clone()),
-                None => known.remove(&key),
-            };
-            for id in [before, now].into_iter().flatten() {
-                queue.add(id);
-            }
-        })
-    }
-
-    fn watch<K>(
-        &mut self,
-        events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
-        kind: K::DynamicType,
-        name: &str,
-        mut changed: impl FnMut(&K, bool) + Send + 'static,
-    ) -> Store<K>
-    where
-        K: Resource + Clone + Debug + DeserializeOwned + Send + std::marker::Sync + 'static,
-        K::DynamicType: Eq + Hash + Clone + Send + std::marker::Sync,
-    {
-        let gate = self.gate(name);
-        let name = name.to_owned();
-        let mut writer: Writer<K> = Writer::new(kind);
-        let store = writer.as_reader();
-        let events = events.default_backoff();
-        self.running.spawn(async move {
-            let mut events = std::pin::pin!(events);
-            let mut gone: HashMap<ObjectRefKey, Arc<K>> = HashMap::new();
-            let mut said: Option<String> = None;
-            while let Some(event) = events.next().await {
-                let mut event = match event {
-                    Ok(event) => event,
-                    Err(error) => {
-                        let text = error.to_string();
-                        // Once: it tries on, and hears the same for as long as nobody does anything.
-                        if said.as_ref() != Some(&text) {
-                            let advice = if unserved(&error) { INSTALL } else { "" };
-                            tracing::warn!(watch = %name, %error, advice, "the watch failed, will try again");
-                            said = Some(text);
-                        }
-                        continue;
-                    }
-                };
-                match &mut event {
-                    Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => {
-                        object.managed_fields_mut().clear();
-                    }
-                    Event::Init | Event::InitDone => {}
-                }
-                // What vanished while the watch was away is only known by comparing.
-                if matches!(event, Event::Init) {
-                    gone = writer
-                        .as_reader()
-                        .state()
-                        .into_iter()
-                        .map(|object| ((object.namespace(), object.name_any()), object))
-                        .collect();
-                }
-                if let Event::InitApply(object) = &event {
-                    gone.remove(&(object.namespace(), object.name_any()));
-                }
-                writer.apply_watcher_event(&event);
-                match &event {
-                    Event::Apply(object) | Event::InitApply(object) => changed(object, false),
-                    Event::Delete(object) => changed(object, true),
-                    Event::InitDone => {
-                        for (_, object) in gone.drain() {
-                            changed(&object, true);
-                        }
-                        said = None;
-                        gate.open();
-                    }
-                    Event::Init => {}
-                }
-            }
-        });
-        store
-    }
-}
-
-type ObjectRefKey = (Option<String>, String);

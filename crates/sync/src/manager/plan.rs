@@ -1,4 +1,4 @@
-//! What a sync shall have: decided from what was observed, without asking anybody.
+//! What a sync must have. Pure.
 
 use k8s_openapi::api::{
     core::v1::ServiceAccount,
@@ -17,65 +17,35 @@ use crate::{
     spec::{invalid, roles_in_force, secrets},
 };
 
-/// What exists, as far as a plan must know.
+/// What a plan must know of the cluster.
 pub trait World {
-    /// Whether the namespace is there and not going away.
+    /// Whether a namespace exists and is not terminating.
     fn has_namespace(&self, name: &str) -> bool;
-    /// Whether the role is there.
+    /// Whether a role exists.
     fn has_role(&self, kind: RoleRefKind, namespace: Option<&str>, name: &str) -> bool;
-    /// The oldest sync whose account has that name.
+    /// The oldest sync whose account has this name.
     fn owner(&self, account: &str) -> Option<SyncId>;
 }
 
-/// What a sync shall have.
+/// What a sync must have.
 #[derive(Debug)]
 pub struct Plan {
     /// The account of the reconciler.
     pub account: ServiceAccount,
-    /// The rights every reconciler has, on its own sync only.
+    /// The rights that every reconciler has, on its own sync only.
     pub base_role: Role,
     /// The binding of the base rights.
     pub base_binding: RoleBinding,
-    /// The inventory, made empty.
+    /// The inventory, which is created empty.
     pub inventory: ResourceGroup,
-    /// One per role in force.
+    /// The roles in force.
     pub roles: Vec<PlannedRole>,
-    /// What is wrong with the sync, if it cannot run.
+    /// Why the sync is invalid.
     pub problem: Option<String>,
-    /// Whether nothing may be made for it: it would be for another sync as well, or cannot be made at all.
+    /// Whether nothing may be made for it, because the objects would have to be shared with another sync, or cannot exist.
     pub refused: bool,
-    /// Whether cluster-admin is in force because no role was asked for.
+    /// Whether cluster-admin is in force because the spec names no role.
     pub default_in_force: bool,
-}
-
-/// The fields of a sync that ask for something which syncs do not do here.
-pub fn ignored(sync: &Sync) -> Vec<&'static str> {
-    let Some(set) = sync.spec.as_ref().ok().and_then(|spec| spec.override_.as_ref()) else {
-        return Vec::new();
-    };
-    let is_repo = sync.id.kind == SyncKind::Repo;
-    [
-        ("spec.override.apiServerTimeout", set.api_server_timeout.is_some()),
-        (
-            "spec.override.enableShellInRendering",
-            set.enable_shell_in_rendering == Some(true),
-        ),
-        ("spec.override.logLevels", set.log_levels.is_some()),
-        (
-            "spec.override.namespaceStrategy",
-            is_repo && set.namespace_strategy.is_some(),
-        ),
-        ("spec.override.reconcileTimeout", set.reconcile_timeout.is_some()),
-        ("spec.override.resources", set.resources.is_some()),
-        // The other mode is how it is here.
-        (
-            "spec.override.statusMode",
-            set.status_mode.as_deref() == Some("enabled"),
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(field, asked)| asked.then_some(field))
-    .collect()
 }
 
 /// One role in force.
@@ -85,17 +55,17 @@ pub struct PlannedRole {
     pub role: RoleRef,
     /// The name of its binding.
     pub binding: String,
-    /// Whether it is bound, or why not.
+    /// Whether it is bound, or the reason why not.
     pub state: RoleRefState,
 }
 
 impl PlannedRole {
-    /// Whether a binding shall exist. A missing role may be bound: it is in force when it appears.
-    pub fn wanted(&self) -> bool {
+    /// Whether the binding must exist. A missing role is bound as well, and takes effect when it appears.
+    pub fn is_wanted(&self) -> bool {
         matches!(self.state, RoleRefState::Bound | RoleRefState::RoleMissing)
     }
 
-    /// As it is reported.
+    /// The state for the status, given why it could not be bound.
     pub fn report(&self, failure: Option<String>) -> RoleRefStatus {
         let state = if failure.is_some() {
             RoleRefState::Failed
@@ -109,11 +79,11 @@ impl PlannedRole {
         } = &self.role;
         let message = failure.or_else(|| match state {
             RoleRefState::WaitingForNamespace => Some(format!(
-                "there is no namespace {:?}; it will be bound when there is one",
+                "the namespace {:?} does not exist; the role is bound once it does",
                 namespace.as_deref().unwrap_or_default()
             )),
             RoleRefState::RoleMissing => Some(format!(
-                "there is no {} {name:?}; it is in force when there is one",
+                "the {} {name:?} does not exist; it takes effect once it does",
                 kind.as_str()
             )),
             RoleRefState::Invalid => {
@@ -125,34 +95,34 @@ impl PlannedRole {
             kind: *kind,
             name: name.clone(),
             namespace: namespace.clone(),
-            binding: self.wanted().then(|| self.binding.clone()),
+            binding: self.is_wanted().then(|| self.binding.clone()),
             state,
             message,
         }
     }
 }
 
-/// Decides what the sync shall have.
+/// Plans what the sync must have.
 pub fn plan(sync: &Sync, default: DefaultRole, world: &impl World) -> Plan {
     let id = &sync.id;
     let (roles, contradiction, default_in_force) = match &sync.spec {
         Ok(spec) => roles_in_force(id.kind, spec, default),
-        // A spec that nobody understands asks for nothing.
+        // A spec that does not parse asks for nothing.
         Err(_) => (Vec::new(), None, false),
     };
     let roles = roles
         .into_iter()
         .map(|role| PlannedRole {
             binding: names::binding(id, &role),
-            state: state(&role, world),
+            state: role_state(&role, world),
             role,
         })
         .collect();
-    let unfit = misplaced(id)
+    let refusal = misplaced(id)
         .or_else(|| too_long(id))
         .or_else(|| shared_account(id, world));
-    let refused = unfit.is_some();
-    let problem = unfit
+    let refused = refusal.is_some();
+    let problem = refusal
         .map(|problem| format!("KNV1061: {problem}"))
         .or(match &sync.spec {
             Err(error) => Some(error.clone()),
@@ -183,7 +153,7 @@ pub fn plan(sync: &Sync, default: DefaultRole, world: &impl World) -> Plan {
     }
 }
 
-/// Why a sync is where nothing may be made for it.
+/// Why nothing may be made for a sync in its namespace.
 fn misplaced(id: &SyncId) -> Option<String> {
     match id.kind {
         SyncKind::Root if &*id.namespace != SYSTEM_NAMESPACE => {
@@ -196,7 +166,7 @@ fn misplaced(id: &SyncId) -> Option<String> {
     }
 }
 
-/// Why nothing can be made for a sync: its inventory has a label with namespace and name.
+/// Why nothing can be made for a sync of this name: its inventory has a label with namespace and name.
 fn too_long(id: &SyncId) -> Option<String> {
     match id.kind {
         SyncKind::Root if id.name.len() > 38 => {
@@ -209,17 +179,17 @@ fn too_long(id: &SyncId) -> Option<String> {
     }
 }
 
-/// Why a sync cannot have its account: another one has it. Upstream's names are not unique, and each of the two would
-/// act with what was bound for the other.
+/// Why a sync cannot have its account: another sync has it. Config Sync's names of accounts are not unique, and each of the
+/// two syncs would act with the rights of the other.
 fn shared_account(id: &SyncId, world: &impl World) -> Option<String> {
     let account = names::reconciler(id);
     let owner = world.owner(&account).filter(|owner| owner != id)?;
     Some(format!(
-        "its ServiceAccount would be {account}, which is that of {owner}: choose another name"
+        "its ServiceAccount would be {account}, which belongs to {owner}: choose another name"
     ))
 }
 
-fn state(role: &RoleRef, world: &impl World) -> RoleRefState {
+fn role_state(role: &RoleRef, world: &impl World) -> RoleRefState {
     let namespace = role.namespace.as_deref();
     if role.name.is_empty() || (role.kind == RoleRefKind::Role && namespace.is_none()) {
         return RoleRefState::Invalid;
@@ -286,7 +256,7 @@ fn inventory(id: &SyncId) -> ResourceGroup {
     }
 }
 
-/// The reconciler's account, as bindings name it.
+/// The account of the reconciler, as the subject of a binding.
 pub fn subject(id: &SyncId) -> Subject {
     Subject {
         kind: "ServiceAccount".into(),
@@ -296,7 +266,7 @@ pub fn subject(id: &SyncId) -> Subject {
     }
 }
 
-/// A role, as bindings name it.
+/// A role, as the roleRef of a binding.
 pub fn role_ref(kind: &str, name: String) -> RbacRoleRef {
     RbacRoleRef {
         api_group: Some("rbac.authorization.k8s.io".into()),

@@ -7,9 +7,11 @@
 
 use std::collections::BTreeSet;
 
-use kube::api::DynamicObject;
+use kube::Resource;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use writ_api::configsync::{RoleRefKind, RoleRefState};
+use writ_api::configsync::{RepoSync, RoleRefKind, RoleRefState, RootSync};
+use writ_controller::tolerant::Tolerant;
 
 use super::plan::{Plan, World, plan};
 use crate::{
@@ -18,7 +20,7 @@ use crate::{
     names,
 };
 
-/// Namespaces and roles that are there; a role is `namespace/name`.
+/// Namespaces and roles that exist, and the owner of every account; a role is `namespace/name`.
 struct Cluster(BTreeSet<&'static str>, BTreeSet<&'static str>, Option<SyncId>);
 
 impl World for Cluster {
@@ -39,14 +41,30 @@ impl World for Cluster {
     }
 }
 
+/// A sync as a cache shows it.
 fn sync(kind: SyncKind, namespace: &str, name: &str, spec: Value) -> Sync {
-    let object: DynamicObject = serde_json::from_value(json!({
+    let object = json!({
         "apiVersion": "configsync.gke.io/v1beta1", "kind": kind.as_str(),
         "metadata": { "name": name, "namespace": namespace, "generation": 1 },
         "spec": spec,
-    }))
-    .unwrap();
-    Sync::read(kind, &object).unwrap()
+    });
+    let (sync, problem) = match kind {
+        SyncKind::Root => read::<RootSync>(object),
+        SyncKind::Repo => read::<RepoSync>(object),
+    };
+    match problem {
+        Some(problem) => sync.with_problem(&problem),
+        None => sync,
+    }
+}
+
+fn read<K>(object: Value) -> (Sync, Option<String>)
+where
+    K: Resource + DeserializeOwned + Default + Into<Sync>,
+{
+    let tolerant: Tolerant<K> = serde_json::from_value(object).unwrap();
+    let (object, problem) = tolerant.into_parts();
+    (object.into(), problem)
 }
 
 fn root(overrides: Value) -> Sync {
@@ -77,7 +95,7 @@ fn refs(plan: &Plan) -> Vec<(String, RoleRefState)> {
 }
 
 #[test]
-fn roles_in_force() {
+fn roles_in_force_are_those_named_or_the_default() {
     use RoleRefState::{Bound, Invalid, RoleMissing, WaitingForNamespace};
     let view = json!({ "kind": "ClusterRole", "name": "view" });
     let view_there = json!({ "kind": "ClusterRole", "name": "view", "namespace": "there" });
@@ -140,7 +158,7 @@ fn roles_in_force() {
                 ("there/other", RoleMissing),
             ],
         ),
-        // A contradiction gives no more than either spelling does, and never the default.
+        // A contradiction grants no more than either spelling, and never the default.
         (
             "both, different",
             json!({ "override": { "roleRefs": [view] }, "overrides": { "roleRefs": [view_there] }}),
@@ -152,14 +170,14 @@ fn roles_in_force() {
             vec![],
         ),
     ];
-    for (case, overrides, wanted) in cases {
-        let wanted: Vec<_> = wanted
+    for (case, overrides, expected) in cases {
+        let expected: Vec<_> = expected
             .into_iter()
             .map(|(name, state)| (name.to_owned(), state))
             .collect();
         assert_eq!(
             refs(&planned(&root(overrides), DefaultRole::ClusterAdmin)),
-            wanted,
+            expected,
             "{case}"
         );
     }
@@ -170,7 +188,7 @@ fn roles_in_force() {
 }
 
 #[test]
-fn a_spec_that_nobody_understands_has_no_roles() {
+fn spec_that_does_not_parse_has_no_roles() {
     let sync = sync(
         SyncKind::Root,
         "config-management-system",
@@ -183,7 +201,7 @@ fn a_spec_that_nobody_understands_has_no_roles() {
 }
 
 #[test]
-fn a_repo_sync_has_the_base_role_only() {
+fn repo_sync_has_the_base_role_only() {
     let spec = json!({ "git": { "repo": "/r", "auth": "token", "secretRef": { "name": "s" }, "caCertSecretRef": { "name": "c" }}});
     let sync = sync(SyncKind::Repo, "team", "repo-sync", spec);
     let plan = planned(&sync, DefaultRole::ClusterAdmin);
@@ -219,7 +237,7 @@ fn base_rights_never_include_writing_a_sync() {
 }
 
 #[test]
-fn problems_name_the_field() {
+fn problem_names_the_field() {
     let git = |git: Value| root(json!({ "git": git }));
     let cases = [
         (
@@ -251,17 +269,17 @@ fn problems_name_the_field() {
             "takes no",
         ),
     ];
-    for (sync, wanted) in cases {
+    for (sync, expected) in cases {
         let problem = planned(&sync, DefaultRole::ClusterAdmin).problem.unwrap();
         assert!(
-            problem.starts_with("KNV1061") && problem.contains(wanted),
+            problem.starts_with("KNV1061") && problem.contains(expected),
             "{problem}"
         );
     }
 }
 
 #[test]
-fn a_binding_has_one_name_for_ever() {
+fn binding_of_a_role_always_has_the_same_name() {
     let plan = planned(&root(json!({})), DefaultRole::ClusterAdmin);
     assert_eq!(
         plan.roles[0].binding,
@@ -275,7 +293,7 @@ fn a_binding_has_one_name_for_ever() {
 }
 
 #[test]
-fn two_syncs_never_share_an_account() {
+fn sync_whose_account_belongs_to_another_is_refused() {
     let git = json!({ "git": { "repo": "https://example.com/x", "auth": "none" }});
     let first = sync(SyncKind::Repo, "a", "b", git.clone());
     let second = sync(SyncKind::Repo, "a-b-1", "repo-sync", git.clone());
@@ -286,13 +304,13 @@ fn two_syncs_never_share_an_account() {
     let problem = refused.problem.unwrap();
     assert!(refused.refused && problem.starts_with("KNV1061"), "{problem}");
     assert!(problem.contains("RepoSync/a/b"), "{problem}");
-    // Another sync of another name is not concerned.
+    // A sync of another name is not refused.
     let third = sync(SyncKind::Repo, "a-b-1", "c", git);
     assert!(!plan(&third, DefaultRole::None, &world).refused);
 }
 
 #[test]
-fn nothing_is_made_for_a_sync_whose_inventory_cannot_be() {
+fn sync_whose_name_fits_no_label_is_refused() {
     let namespace = "config-management-system";
     let cases = [
         (SyncKind::Root, namespace, 38, false),

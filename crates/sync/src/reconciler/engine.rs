@@ -267,18 +267,19 @@ impl Engine {
     /// Brings the cluster to what is desired, and reports. Returns true if no retry is needed.
     async fn pass(&mut self) -> bool {
         self.observed.drift.forget_calm(Instant::now());
-        let mut failure = None;
-        if self.desired.is_applicable() {
-            failure = self.converge().await.err();
-        }
+        let converged = if self.desired.is_applicable() {
+            self.converge().await
+        } else {
+            Ok(true)
+        };
         self.report.is_busy = false;
-        let is_done = failure.is_none() && !plan::needs_retry(&self.desired, &self.observed);
-        self.write_report(failure).await;
+        let is_done = matches!(converged, Ok(true)) && !plan::needs_retry(&self.desired, &self.observed);
+        self.write_report(converged.err()).await;
         is_done
     }
 
-    /// Plans and executes until no action is left.
-    async fn converge(&mut self) -> Result<(), Problem> {
+    /// Plans and executes until no action is left. Returns false if objects change faster than that.
+    async fn converge(&mut self) -> Result<bool, Problem> {
         for _ in 0..ROUNDS {
             let (desired, observed, watches) = (&mut self.desired, &mut self.observed, &mut self.watches);
             let known = observe(&self.session, desired, observed, watches).await;
@@ -291,7 +292,8 @@ impl Engine {
             if actions.is_empty() {
                 self.report.sync.commit.clone_from(&self.desired.commit);
                 self.report.objects = plan.inventory.len();
-                return self.write_inventory(plan.inventory).await;
+                self.write_inventory(plan.inventory).await?;
+                return Ok(true);
             }
             if plan.changes > 1 && self.report.sync.commit != self.desired.commit && !self.report.is_busy {
                 self.report.is_busy = true;
@@ -307,10 +309,7 @@ impl Engine {
                 await_kinds(&self.session, &definitions, pending, desired, observed, watches).await;
             }
         }
-        Err(Problem::new(
-            Code::ApiServer,
-            "objects change while they are applied; the rest is applied later",
-        ))
+        Ok(false)
     }
 
     /// Removes every object of the sync. Returns true if that is done and reported.

@@ -154,6 +154,14 @@ pub async fn await_kinds(
     watches: &mut Watches,
 ) {
     let deadline = Instant::now() + KINDS_SERVED_WITHIN;
+    let is_applied = |id: &&ObjectId| {
+        observed
+            .objects
+            .get(*id)
+            .is_some_and(|state| state.applied.is_some())
+    };
+    let applied = definitions.iter().filter(is_applied).cloned().collect();
+    let kinds = desired.kinds_defined_by(&applied);
     while pending.iter().any(|id| is_watched(desired, observed, id)) {
         let Ok(seen) = tokio::time::timeout_at(deadline, watches.next()).await else {
             break;
@@ -165,14 +173,6 @@ pub async fn await_kinds(
         }
         observed.see(desired, seen);
     }
-    let is_applied = |id: &&ObjectId| {
-        observed
-            .objects
-            .get(*id)
-            .is_some_and(|state| state.applied.is_some())
-    };
-    let applied = definitions.iter().filter(is_applied).cloned().collect();
-    let kinds = desired.kinds_defined_by(&applied);
     let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
     loop {
         session.shared.mapper.expect_new_kinds();

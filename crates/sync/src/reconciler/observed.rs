@@ -10,7 +10,7 @@ use writ_controller::ObjectId;
 
 use super::{
     desired::Desired,
-    drift::{Scope, Seen, backoff::DriftBackoff},
+    drift::{Scope, Seen, backoff::Fights},
     error::{Cause, Failure},
     object::is_as_declared,
 };
@@ -115,7 +115,7 @@ pub struct Observed {
     /// The namespaces that were read.
     pub namespaces: BTreeMap<String, NamespaceState>,
     /// Objects over which another writer fights.
-    pub drift: DriftBackoff,
+    pub drift: Fights,
     /// Whether the token of the account was refused.
     pub is_unauthorized: bool,
 }

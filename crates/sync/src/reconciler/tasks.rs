@@ -2,25 +2,25 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
+    future::ready,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use futures::StreamExt as _;
-use kube::{
-    Api, Config,
-    api::DynamicObject,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, watcher},
-    },
-};
+use kube::{Api, Client, Config, Resource, core::NamespaceResourceScope};
+use serde::de::DeserializeOwned;
 use tokio::{
     sync::{Notify, watch as channel},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
-use writ_api::kpt::ResourceGroup;
-use writ_controller::{Error, error::Context as _, health::Health, tolerant::guarded};
+use writ_api::{
+    configsync::{RepoSync, RootSync},
+    kpt::ResourceGroup,
+};
+use writ_controller::{
+    Controller, Error, Name, Next, Watch, error::Context as _, health::Health, tolerant::Tolerant,
+};
 use writ_process::client;
 
 use super::{
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     Context, Options,
-    model::{Sync, SyncId},
+    model::{Sync, SyncId, SyncKind},
     names,
 };
 
@@ -45,7 +45,8 @@ struct Task {
 }
 
 impl Task {
-    fn start(shared: Arc<Shared>, sync: Arc<Sync>, stop: CancellationToken) -> Self {
+    fn start(shared: Arc<Shared>, sync: Arc<Sync>) -> Self {
+        let stop = CancellationToken::new();
         let (sync, sync_receiver) = channel::channel(sync);
         let (inventory, inventory_receiver) = channel::channel(None);
         let poke = Arc::new(Notify::new());
@@ -73,11 +74,15 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// No task yet.
+    /// No task yet. Each will act as the account of its sync.
     pub fn new(context: &Context) -> Self {
         let identities = Identities::PerSync(context.clients.clone());
+        Self::with(Shared::new(identities, &context.options))
+    }
+
+    fn with(shared: Shared) -> Self {
         Self {
-            shared: Arc::new(Shared::new(identities, &context.options)),
+            shared: Arc::new(shared),
             running: Arc::default(),
         }
     }
@@ -97,17 +102,23 @@ impl Tasks {
         if let Some(task) = running.get(&sync.id)
             && !task.handle.is_finished()
         {
+            let mut rights_changed = false;
             task.sync.send_if_modified(|known| {
                 let is_new = known.metadata.resource_version != sync.metadata.resource_version;
                 if is_new {
+                    // The manager has bound a role, or a role or a namespace exists by now.
+                    rights_changed = known.status.role_refs != sync.status.role_refs;
                     *known = sync;
                 }
                 is_new
             });
+            if rights_changed {
+                task.poke.notify_one();
+            }
             return;
         }
         let id = sync.id.clone();
-        let task = Task::start(self.shared.clone(), sync, CancellationToken::new());
+        let task = Task::start(self.shared.clone(), sync);
         running.insert(id, task);
     }
 
@@ -176,60 +187,52 @@ pub async fn run_one(
 ) -> Result<(), Error> {
     private_clones(&options.cache)?;
     let client = client::connect(config).context(|| "make a client of the API server".to_owned())?;
-    let gate = health.gate(format!("watch {id}"));
-    let shared = Arc::new(Shared::new(Identities::Own(client.clone()), &options));
-    let only = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
-    let syncs: Api<DynamicObject> = Api::namespaced_with(client.clone(), &id.namespace, &id.kind.resource());
-    let syncs = watcher(syncs, only.clone()).default_backoff().applied_objects();
-    let groups = guarded::<ResourceGroup>(Api::namespaced(client, &id.namespace), only);
-    let groups = groups.default_backoff().applied_objects();
-    let (mut syncs, mut groups) = (std::pin::pin!(syncs), std::pin::pin!(groups));
-    let mut inventory: Option<Arc<ResourceGroup>> = None;
-    let mut task: Option<Task> = None;
-    loop {
-        let event = tokio::select! {
-            () = shutdown.cancelled() => break,
-            Some(group) = groups.next() => {
-                if let Ok(group) = group {
-                    inventory = Some(Arc::new(group));
-                    if let Some(task) = &task {
-                        task.inventory.send_replace(inventory.clone());
-                    }
+    let syncs = match id.kind {
+        SyncKind::Root => watch_one::<RootSync>(&client, &id)
+            .keep(Sync::from)
+            .start(&shutdown),
+        SyncKind::Repo => watch_one::<RepoSync>(&client, &id)
+            .keep(Sync::from)
+            .start(&shutdown),
+    };
+    let inventories = watch_one::<ResourceGroup>(&client, &id).start(&shutdown);
+    let controller = Controller::new("sync", &health)
+        .watch(&syncs, |_| [()])
+        .watch_unawaited(&inventories, |_| [()]);
+    let tasks = Tasks::with(Shared::new(Identities::Own(client), &options));
+    let name = Name::new(id.namespace.clone(), id.name.clone());
+    controller
+        .run(1, &shutdown, |()| {
+            // A sync whose spec does not parse is left as it is, unless its objects must be removed.
+            let sync = syncs.partial(&name).and_then(|(sync, problem)| match problem {
+                None => Some(sync),
+                Some(problem) => sync.deleting().then(|| Arc::new(sync.with_problem(&problem))),
+            });
+            if let Some(sync) = sync {
+                tasks.ensure(sync);
+                if let Some(group) = inventories.get(&name) {
+                    tasks.set_inventory(&id, &group);
                 }
-                continue;
             }
-            event = syncs.next() => event,
-        };
-        let Some(event) = event else { break };
-        let object = match event {
-            Ok(object) => object,
-            Err(error) => {
-                tracing::warn!(sync = %id, %error, "the watch on the sync failed, will try again");
-                continue;
-            }
-        };
-        gate.open();
-        let Some(sync) = Sync::read(id.kind, &object) else {
-            continue;
-        };
-        if sync.spec.is_err() && !sync.deleting() {
-            continue;
-        }
-        if let Some(task) = &task {
-            // The manager has bound something, or a role or namespace exists by now.
-            let rights_changed = task.sync.borrow().status.role_refs != sync.status.role_refs;
-            task.sync.send_replace(Arc::new(sync));
-            if rights_changed {
-                task.poke.notify_one();
-            }
-        } else {
-            let new = Task::start(shared.clone(), Arc::new(sync), shutdown.clone());
-            new.inventory.send_replace(inventory.clone());
-            task = Some(new);
-        }
-    }
-    if let Some(task) = task {
-        let _ = task.handle.await;
-    }
+            ready(Ok(Next::Wait))
+        })
+        .await;
+    tasks.stop_all().await;
     Ok(())
+}
+
+/// A watch on the one object with the name of a sync.
+fn watch_one<K>(client: &Client, id: &SyncId) -> Watch<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Default
+        + Send
+        + std::marker::Sync
+        + 'static,
+{
+    let api = Api::<Tolerant<K>>::namespaced(client.clone(), &id.namespace);
+    Watch::new(api).fields(&format!("metadata.name={}", id.name))
 }

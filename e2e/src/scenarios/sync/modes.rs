@@ -298,7 +298,7 @@ async fn private_folders(case: &Case) -> Result<()> {
         status["source"]["errors"][0]["errorMessage"]
             .as_str()
             .unwrap_or_default()
-            .contains("where clones are kept")
+            .contains("in the folder of the clones")
     })
     .await?;
     case.sync("RepoSync", "team", "tenant", json!({})).await?;

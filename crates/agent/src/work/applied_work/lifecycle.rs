@@ -268,7 +268,7 @@ impl Agent {
         };
         let mut status = applied.status.clone().unwrap_or_default();
         let began = status.eviction_start_time.as_ref().map(|Time(began)| *began);
-        let grace_period = self.options.work.eviction_grace_period;
+        let grace_period = self.options.eviction_grace_period;
         let now = Timestamp::now();
         match plan_eviction(work, began, grace_period, now) {
             Eviction::Keep => Ok(Next::Wait),

@@ -3,70 +3,57 @@
 //! Correcting every change at once would keep two programs and an API server busy for ever. Such an object is corrected at
 //! the pace of failures instead, and the status names the other writer.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::BTreeMap;
 
 use tokio::time::Instant;
-use writ_controller::ObjectId;
+use writ_controller::{DriftBackoff, ObjectId};
 
 use crate::reconciler::{
     error::{Code, Problem},
     object::full_name,
 };
 
-/// More changes than this within [`WINDOW`] are a fight.
-const CHANGES: usize = 5;
-const WINDOW: Duration = Duration::from_mins(1);
-/// The time without a change after which a fight is over. It is longer than the longest pause between corrections.
-const CALM: Duration = Duration::from_mins(2);
+/// So many changes in a minute are a fight.
+const FIGHT: u8 = 6;
 
 /// The recent changes by others to the objects of a sync.
 #[derive(Default)]
-pub struct DriftBackoff {
+pub struct Fights {
     objects: BTreeMap<ObjectId, Changes>,
 }
 
 struct Changes {
-    /// The times of the last changes, at most one more than is tolerated.
-    times: VecDeque<Instant>,
+    backoff: DriftBackoff,
+    /// The field manager of the last change, if it is known.
     by: Option<String>,
-    is_fight: bool,
 }
 
-impl DriftBackoff {
+impl Fights {
     /// Records that a change of another writer was corrected.
     pub fn record(&mut self, id: &ObjectId, by: Option<String>, now: Instant) {
         let changes = self.objects.entry(id.clone()).or_insert_with(|| Changes {
-            times: VecDeque::new(),
+            backoff: DriftBackoff::new(FIGHT),
             by: None,
-            is_fight: false,
         });
-        changes.times.push_back(now);
-        if changes.times.len() > CHANGES + 1 {
-            changes.times.pop_front();
-        }
+        changes.backoff.count(now);
         changes.by = by.or(changes.by.take());
-        let many = changes.times.len() > CHANGES;
-        let quick = changes.times.front().is_some_and(|first| now - *first < WINDOW);
-        changes.is_fight |= many && quick;
     }
 
     /// Whether another writer fights over an object.
     pub fn is_fight(&self, id: &ObjectId) -> bool {
-        self.objects.get(id).is_some_and(|changes| changes.is_fight)
+        self.objects
+            .get(id)
+            .is_some_and(|changes| changes.backoff.is_fight())
     }
 
     /// Whether there is any fight.
     pub fn has_fights(&self) -> bool {
-        self.objects.values().any(|changes| changes.is_fight)
+        self.objects.values().any(|changes| changes.backoff.is_fight())
     }
 
     /// Forgets fights that are over.
     pub fn forget_calm(&mut self, now: Instant) {
-        self.objects
-            .retain(|_, changes| changes.times.back().is_some_and(|last| now - *last < CALM));
+        self.objects.retain(|_, changes| !changes.backoff.is_calm(now));
     }
 
     /// Keeps only these objects.
@@ -76,7 +63,10 @@ impl DriftBackoff {
 
     /// The problems that fights are.
     pub fn problems(&self) -> impl Iterator<Item = Problem> {
-        let fights = self.objects.iter().filter(|(_, changes)| changes.is_fight);
+        let fights = self
+            .objects
+            .iter()
+            .filter(|(_, changes)| changes.backoff.is_fight());
         fights.map(|(id, changes)| {
             let writer = changes.by.as_deref().map_or_else(
                 || "another writer changes".to_owned(),
@@ -93,6 +83,8 @@ impl DriftBackoff {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use writ_controller::Name;
 
     use super::*;
@@ -109,7 +101,7 @@ mod tests {
     fn six_changes_in_a_minute_are_a_fight() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut drift = DriftBackoff::default();
+        let mut drift = Fights::default();
         for second in 0..5 {
             drift.record(&id("a"), Some("mallory".into()), at(second));
         }
@@ -127,7 +119,7 @@ mod tests {
     fn fight_that_is_corrected_slowly_lasts_until_it_is_calm() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut drift = DriftBackoff::default();
+        let mut drift = Fights::default();
         for second in 0..6 {
             drift.record(&id("a"), Some("mallory".into()), at(second));
         }

@@ -43,6 +43,14 @@ impl Watches {
         }
     }
 
+    /// No watches yet, and what to send the events of watches to.
+    #[cfg(test)]
+    pub fn for_tests(client: Client, id: &SyncId) -> (Self, mpsc::Sender<Seen>) {
+        let watches = Self::new(client, id);
+        let sender = watches.sender.clone();
+        (watches, sender)
+    }
+
     /// Starts a watch. One that runs for the same scope is replaced.
     pub fn start(&mut self, scope: Scope, kind: &ServedKind) {
         let watch = watch::start(&self.client, kind, scope.clone(), &self.set, self.sender.clone());

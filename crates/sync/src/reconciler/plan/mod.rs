@@ -85,13 +85,20 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
         };
     }
     let dirty = dirty(desired, observed);
-    let (definitions, rest): (Vec<&Declared>, Vec<&Declared>) =
-        dirty.iter().partition(|object| rank(&object.id) == 0);
+    // A definition that drifted is already served: it is corrected in the first wave, and nothing waits for it.
+    let has_drifted = |id: &ObjectId| {
+        observed
+            .objects
+            .get(id)
+            .is_some_and(|state| state.drift.is_some())
+    };
+    let is_new_definition = |object: &&Declared| rank(&object.id) == 0 && !has_drifted(&object.id);
+    let definitions: Vec<&Declared> = dirty.iter().copied().filter(is_new_definition).collect();
     let prune = prunes(desired, observed);
     let changes = dirty.len() + prune.iter().map(Vec::len).sum::<usize>();
     let mut actions = Actions::default();
     if definitions.is_empty() {
-        actions.apply_in_waves(&rest);
+        actions.apply_in_waves(&dirty);
         actions.prune = prune;
     } else {
         actions.apply_in_waves(&definitions);

@@ -1,1 +1,3 @@
+mod desired;
+mod kinds;
 mod object;

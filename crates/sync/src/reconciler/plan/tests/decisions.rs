@@ -187,6 +187,14 @@ fn definitions_are_applied_alone_and_awaited() {
 }
 
 #[test]
+fn definition_that_drifted_is_corrected_with_the_others() {
+    let case = case().declares(&[CRD, MAP]).lists(&[CRD]).applied(&[CRD]);
+    let case = case.sees_live(CRD, "2", Some("mallory"));
+    assert_eq!(case.apply(), [[CRD], [MAP]]);
+    assert!(case.plan().actions.definitions.is_empty());
+}
+
+#[test]
 fn changes_count_what_later_steps_apply_and_prune() {
     let case = case().declares(&[CRD, MAP]).lists(&["Role web/stale"]);
     assert_eq!(case.plan().changes, 3);
