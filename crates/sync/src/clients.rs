@@ -154,9 +154,12 @@ mod tests {
 
     use super::*;
 
-    /// An API server that issues tokens for an hour, and notes when each account asks.
-    fn issuer() -> (Client, Arc<Mutex<BTreeMap<String, Vec<Instant>>>>) {
-        let asked: Arc<Mutex<BTreeMap<String, Vec<Instant>>>> = Arc::default();
+    /// When each account asked for a token.
+    type Requests = Arc<Mutex<BTreeMap<String, Vec<Instant>>>>;
+
+    /// An API server that issues tokens for an hour.
+    fn issuer() -> (Client, Requests) {
+        let asked = Requests::default();
         let log = asked.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let account = request.uri().path().to_owned();

@@ -143,6 +143,7 @@ impl Sync {
     }
 
     /// This sync with a reason why its spec does not parse.
+    #[must_use]
     pub fn with_problem(&self, problem: &str) -> Self {
         Self {
             id: self.id.clone(),

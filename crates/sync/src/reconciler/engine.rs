@@ -218,9 +218,9 @@ impl Engine {
                 }
                 result = self.source.result(), if !is_deleting => return self.accept(result).await,
                 seen = self.watches.next(), if !is_deleting => {
-                    self.observed.see(&self.desired, seen);
+                    self.observed.see(&self.desired, seen, Instant::now());
                     while let Some(seen) = self.watches.try_next() {
-                        self.observed.see(&self.desired, seen);
+                        self.observed.see(&self.desired, seen, Instant::now());
                     }
                     return;
                 }
@@ -257,7 +257,7 @@ impl Engine {
             Read::Outdated => self.schedule.fetch_at = Instant::now(),
             Read::Unchanged => {}
             Read::Commit(fetched, source) => {
-                self.desired.adopt(fetched, source);
+                self.desired.adopt(fetched, *source);
                 resolve_kinds(&self.session, &mut self.desired).await;
                 self.observed.start_commit(&self.desired);
             }
@@ -266,14 +266,15 @@ impl Engine {
 
     /// Brings the cluster to what is desired, and reports. Returns true if no retry is needed.
     async fn pass(&mut self) -> bool {
-        self.observed.drift.forget_calm(Instant::now());
+        self.observed.fights.forget_calm(Instant::now());
         let converged = if self.desired.is_applicable() {
             self.converge().await
         } else {
             Ok(true)
         };
         self.report.is_busy = false;
-        let is_done = matches!(converged, Ok(true)) && !plan::needs_retry(&self.desired, &self.observed);
+        let is_done = matches!(converged, Ok(true))
+            && !plan::needs_retry(&self.desired, &self.observed, Instant::now());
         self.write_report(converged.err()).await;
         is_done
     }

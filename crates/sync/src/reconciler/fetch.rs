@@ -186,7 +186,7 @@ pub enum Read {
     /// There is no new commit.
     Unchanged,
     /// A commit was read, from this source.
-    Commit(Fetched, SourceSpec),
+    Commit(Fetched, Box<SourceSpec>),
 }
 
 /// A running fetch. It is aborted when this value is dropped.
@@ -280,7 +280,7 @@ impl SourceReader {
                 self.read_generation = Some(sync.generation());
                 self.problem = None;
                 fetched.map_or(Read::Unchanged, |fetched| {
-                    Read::Commit(fetched, fetch.source.clone())
+                    Read::Commit(fetched, Box::new(fetch.source.clone()))
                 })
             }
         }

@@ -132,7 +132,7 @@ async fn watch_declared(
             |scope: &Scope, observed: &Observed| observed.watches.get(scope) == Some(&WatchState::Starting);
         while started.iter().any(|scope| is_starting(scope, observed)) {
             match tokio::time::timeout_at(deadline, watches.next()).await {
-                Ok(seen) => observed.see(desired, seen),
+                Ok(seen) => observed.see(desired, seen, Instant::now()),
                 Err(_) => return,
             }
         }
@@ -171,7 +171,7 @@ pub async fn await_kinds(
         {
             pending.retain(|other| other != id);
         }
-        observed.see(desired, seen);
+        observed.see(desired, seen, Instant::now());
     }
     let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
     loop {

@@ -10,7 +10,7 @@ use writ_controller::ObjectId;
 
 use super::{
     desired::Desired,
-    drift::{Scope, Seen, backoff::Fights},
+    drift::{Scope, Seen, fights::Fights},
     error::{Cause, Failure},
     object::is_as_declared,
 };
@@ -115,7 +115,7 @@ pub struct Observed {
     /// The namespaces that were read.
     pub namespaces: BTreeMap<String, NamespaceState>,
     /// Objects over which another writer fights.
-    pub drift: Fights,
+    pub fights: Fights,
     /// Whether the token of the account was refused.
     pub is_unauthorized: bool,
 }
@@ -139,7 +139,7 @@ impl Observed {
             }
             *state != ObjectState::default()
         });
-        self.drift.retain(|id| desired.declared.contains_key(id));
+        self.fights.retain(|id| desired.declared.contains_key(id));
     }
 
     /// A retry is due: what failed or was refused is tried again.
@@ -177,16 +177,16 @@ impl Observed {
     }
 
     /// Records what a watch has shown.
-    pub fn see(&mut self, desired: &Desired, seen: Seen) {
+    pub fn see(&mut self, desired: &Desired, seen: Seen, now: Instant) {
         match seen {
-            Seen::Live { id, object, by } => self.see_live(desired, &id, &object, by),
+            Seen::Live { id, object, by } => self.see_live(desired, &id, &object, by, now),
             Seen::Gone(id) => {
                 let Some(state) = self.objects.get_mut(&id) else {
                     return;
                 };
                 state.held_back = false;
                 if state.applied.take().is_some() && desired.declared.contains_key(&id) {
-                    self.note_drift(&id, "", None);
+                    self.note_drift(&id, "", None, now);
                 }
             }
             Seen::Ready(scope) => self.set_watch(&scope, WatchState::Ready),
@@ -212,7 +212,7 @@ impl Observed {
         }
     }
 
-    fn see_live(&mut self, desired: &Desired, id: &ObjectId, live: &Value, by: Option<String>) {
+    fn see_live(&mut self, desired: &Desired, id: &ObjectId, live: &Value, by: Option<String>, now: Instant) {
         let Some(declared) = desired.declared.get(id) else {
             return;
         };
@@ -236,13 +236,13 @@ impl Observed {
             && let Some(applied) = state.applied.take()
             && applied.hash == declared.hash
         {
-            self.note_drift(id, version, by);
+            self.note_drift(id, version, by, now);
         }
     }
 
     /// An object is no longer as declared. Under a fight it is held back until the next retry.
-    fn note_drift(&mut self, id: &ObjectId, version: &str, by: Option<String>) {
-        let is_fight = self.drift.is_fight(id);
+    fn note_drift(&mut self, id: &ObjectId, version: &str, by: Option<String>, now: Instant) {
+        let is_fight = self.fights.is_fight(id, now);
         let state = self.objects.entry(id.clone()).or_default();
         state.held_back |= is_fight;
         state.drift = Some(Drift {
@@ -283,7 +283,7 @@ impl Observed {
                     ..ObjectState::default()
                 };
                 if let Some(drift) = corrected {
-                    self.drift.record(id, drift.by, now);
+                    self.fights.record(id, drift.by, now);
                 }
             }
             Outcome::Pruned => {

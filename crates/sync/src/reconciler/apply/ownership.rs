@@ -1,8 +1,8 @@
 //! Which sync an object belongs to.
 //!
 //! A managed object names its sync in an annotation, which anybody who may change the object may change. The annotation
-//! therefore counts only if the named sync lists the object in its inventory, which nobody but its account and the manager
-//! can write. A reconciler may not read the inventories of other syncs; the manager in its process does that for it.
+//! therefore counts only if the named sync lists the object in its inventory, which only its account and the manager can
+//! write. A reconciler may not read the inventories of other syncs; the manager in its process does that for it.
 
 use futures::future::BoxFuture;
 use writ_api::configsync::RoleRefState;
@@ -43,14 +43,12 @@ impl Ownership<'_> {
         let Some(other) = manager.filter(|other| *other != own) else {
             return Ok(false);
         };
-        match self.view {
-            Some(view) => view.lists(other, id).await,
-            // An annotation alone takes no object away; but a RootSync may take one from a RepoSync.
-            None => {
-                let is_taken_by_root = self.sync.id.kind == SyncKind::Repo && other.starts_with(':');
-                Ok(!is_known_ours || is_taken_by_root)
-            }
+        if let Some(view) = self.view {
+            return view.lists(other, id).await;
         }
+        // An annotation alone takes no object away; but a RootSync may take one from a RepoSync.
+        let is_taken_by_root = self.sync.id.kind == SyncKind::Repo && other.starts_with(':');
+        Ok(!is_known_ours || is_taken_by_root)
     }
 
     /// Whether the namespace of an object is gone, and the object with it. An account whose rights were in that namespace

@@ -12,7 +12,7 @@ fn id(kind: &str) -> ObjectId {
     }
 }
 
-fn failed(id: &ObjectId, code: u16, message: &str, details: Value) -> Failure {
+fn failed(id: &ObjectId, code: u16, message: &str, details: &Value) -> Failure {
     let kind = ServedKind {
         resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", &id.kind)),
         namespaced: true,
@@ -37,14 +37,14 @@ fn missing_namespace_object_and_kind_are_different_causes() {
         (422, named("configmaps", "a"), Cause::Refused),
         (500, json!({}), Cause::ServerError),
     ] {
-        let found = failed(&id("ConfigMap"), code, "no", details.clone());
+        let found = failed(&id("ConfigMap"), code, "no", &details);
         assert_eq!(found.cause, expected, "{code} {details}");
     }
 }
 
 #[test]
 fn failure_names_the_missing_right() {
-    let problem = failed(&id("ConfigMap"), 403, "no", json!({})).problem;
+    let problem = failed(&id("ConfigMap"), 403, "no", &json!({})).problem;
     assert_eq!(problem.code, Code::InsufficientPermission);
     assert_eq!(
         problem.message,
@@ -56,13 +56,13 @@ fn failure_names_the_missing_right() {
 fn failure_of_a_secret_does_not_quote_it() {
     let webhook = "admission webhook \"w\" denied the request: hunter2";
     for code in [400, 403, 404, 409, 422, 500] {
-        let problem = failed(&id("Secret"), code, webhook, json!({})).problem;
+        let problem = failed(&id("Secret"), code, webhook, &json!({})).problem;
         assert!(
             !problem.message.contains("hunter2"),
             "{code}: {}",
             problem.message
         );
-        let problem = failed(&id("ConfigMap"), code, webhook, json!({})).problem;
+        let problem = failed(&id("ConfigMap"), code, webhook, &json!({})).problem;
         assert!(problem.message.contains("hunter2"), "{code}: {}", problem.message);
     }
 }

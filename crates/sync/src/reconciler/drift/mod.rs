@@ -3,7 +3,7 @@
 //! Only objects with the label of the sync are watched, and only where it has some. What a watch shows goes through a
 //! bounded channel to [`super::observed::Observed`].
 
-pub mod backoff;
+pub mod fights;
 mod model;
 mod watch;
 

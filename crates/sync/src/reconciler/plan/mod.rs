@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tokio::time::Instant;
 use writ_controller::ObjectId;
 
 use self::order::rank;
@@ -318,7 +319,7 @@ pub fn watch_scopes(desired: &Desired, observed: &Observed) -> BTreeSet<Scope> {
 }
 
 /// The problems of the cluster for the status.
-pub fn problems(desired: &Desired, observed: &Observed) -> Vec<Problem> {
+pub fn problems(desired: &Desired, observed: &Observed, now: Instant) -> Vec<Problem> {
     let failures = observed
         .objects
         .values()
@@ -337,17 +338,17 @@ pub fn problems(desired: &Desired, observed: &Observed) -> Vec<Problem> {
     failures
         .map(|failure| failure.problem.clone())
         .chain(desired.unresolved.iter().map(Unresolved::problem))
-        .chain(observed.drift.problems())
+        .chain(observed.fights.problems(now))
         .chain(watches)
         .collect()
 }
 
 /// Whether a retry may lead further without any event: something failed, was refused, or is fought over.
-pub fn needs_retry(desired: &Desired, observed: &Observed) -> bool {
+pub fn needs_retry(desired: &Desired, observed: &Observed, now: Instant) -> bool {
     let has_failure = |state: &ObjectState| state.failure.is_some();
     let is_refused = |state: &WatchState| matches!(state, WatchState::Refused(_));
     observed.objects.values().any(has_failure)
         || !desired.unresolved.is_empty()
         || observed.watches.values().any(is_refused)
-        || observed.drift.has_fights()
+        || observed.fights.is_any(now)
 }

@@ -6,6 +6,7 @@ mod tests;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use serde_json::json;
+use tokio::time::Instant;
 use writ_api::configsync::{GitStatus, RenderingStatus, SourceStatus, SyncStatus};
 use writ_controller::Error;
 
@@ -125,7 +126,7 @@ impl Report {
             self.source.commit.clone_from(&desired.commit);
         }
         self.rendering.clone_from(&desired.rendering);
-        self.sync.problems = plan::problems(desired, observed);
+        self.sync.problems = plan::problems(desired, observed, Instant::now());
         self.sync.problems.extend(failure);
         let is_clean =
             self.source.problems.is_empty() && self.rendering.is_empty() && self.sync.problems.is_empty();
@@ -261,12 +262,11 @@ fn conditions(report: &Report, sync: &Sync) -> Vec<Wanted> {
 fn syncing(report: &Report, sync: &Sync) -> Wanted {
     let mut reported = sync.status.conditions.iter().flatten();
     let reported = reported.find(|condition| condition.type_ == "Syncing");
-    let stands = match &report.finalizing {
-        Some(_) => !report.is_known,
-        None => {
-            let observed = reported.and_then(|condition| condition.observed_generation);
-            report.reading == Reading::InProgress && observed == Some(sync.generation())
-        }
+    let stands = if report.finalizing.is_some() {
+        !report.is_known
+    } else {
+        let observed = reported.and_then(|condition| condition.observed_generation);
+        report.reading == Reading::InProgress && observed == Some(sync.generation())
     };
     if let Some(reported) = reported.filter(|_| stands) {
         return Wanted::like(reported);

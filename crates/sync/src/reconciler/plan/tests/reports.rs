@@ -1,5 +1,7 @@
 //! What is reported, and when a retry is needed.
 
+use tokio::time::Instant;
+
 use super::support::*;
 use crate::reconciler::{
     error::{Cause, Code},
@@ -11,12 +13,12 @@ const MAP: &str = "ConfigMap web/a";
 
 /// The codes of the reported problems, and whether a retry is needed.
 fn report(case: &Case) -> (Vec<Code>, bool) {
-    let mut codes: Vec<Code> = problems(&case.desired, &case.observed)
+    let mut codes: Vec<Code> = problems(&case.desired, &case.observed, Instant::now())
         .iter()
         .map(|problem| problem.code)
         .collect();
     codes.sort_unstable();
-    (codes, needs_retry(&case.desired, &case.observed))
+    (codes, needs_retry(&case.desired, &case.observed, Instant::now()))
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn fight_is_reported_with_the_other_writer_and_needs_retries() {
         case.record(MAP, Outcome::Applied(applied(&format!("{n}1"), &hash)));
     }
     assert_eq!(report(&case), (vec![Code::ResourceFight], true));
-    let problem = &problems(&case.desired, &case.observed)[0];
+    let problem = &problems(&case.desired, &case.observed, Instant::now())[0];
     assert!(problem.message.contains("\"mallory\"") && problem.message.contains("ConfigMap web/a"));
 }
 

@@ -205,7 +205,7 @@ impl Case {
     }
 
     pub fn sees(mut self, seen: Seen) -> Self {
-        self.observed.see(&self.desired, seen);
+        self.observed.see(&self.desired, seen, Instant::now());
         self
     }
 
