@@ -55,14 +55,14 @@ impl DriftBackoff {
         self.last = Some(now);
     }
 
-    /// Whether another writer fights over the object, or did until [`Self::is_calm`].
-    pub fn is_fight(&self) -> bool {
-        self.fight > 0
+    /// Whether another writer fights over the object.
+    pub fn is_fight(&self, now: Instant) -> bool {
+        self.fight > 0 && !self.is_calm(now)
     }
 
     /// How long to wait before the next correction.
     pub fn pause(&self, now: Instant) -> Duration {
-        if self.is_fight() && !self.is_calm(now) {
+        if self.is_fight(now) {
             Duration::from_secs(1 << self.fight.min(MAX_DOUBLINGS))
         } else {
             Duration::ZERO
@@ -110,7 +110,7 @@ mod tests {
         let mut backoff = DriftBackoff::new(1);
         let now = Instant::now();
         backoff.count(now);
-        assert!(backoff.is_fight() && !backoff.is_calm(now + CALM));
-        assert!(backoff.is_calm(now + CALM + Duration::from_secs(1)));
+        assert!(backoff.is_fight(now + CALM));
+        assert!(!backoff.is_fight(now + CALM + Duration::from_secs(1)));
     }
 }
