@@ -35,7 +35,7 @@ impl Caches {
         }
     }
 
-    /// All Roles of the cluster. Indexed by [`objects_of_grant`].
+    /// All Roles of the cluster. Indexed by `objects_of_grant`.
     pub fn roles(&self) -> &Cache<Role> {
         self.roles.get_or_init(|| {
             Watch::new(Api::all(self.spoke.clone()))
@@ -48,7 +48,7 @@ impl Caches {
         })
     }
 
-    /// All RoleBindings of the cluster. Indexed by [`objects_of_grant`].
+    /// All RoleBindings of the cluster. Indexed by `objects_of_grant`.
     pub fn role_bindings(&self) -> &Cache<RoleBinding> {
         self.role_bindings.get_or_init(|| {
             Watch::new(Api::all(self.spoke.clone()))

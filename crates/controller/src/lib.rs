@@ -2,7 +2,7 @@
 //!
 //! A [`Watch`] feeds a [`Cache`], which tells its subscribers of each [`cache::Change`]. A [`Controller`] turns changes into
 //! keys of its [`Queue`], waits until its caches have shown a first list, and reconciles each key: observe from caches, plan
-//! without I/O, [`write`] what differs. A reconcile answers with [`Next`], or with an [`Error`] that is logged, reported as
+//! without I/O, [`mod@write`] what differs. A reconcile answers with [`Next`], or with an [`Error`] that is logged, reported as
 //! an event and retried with growing pauses. Only success and new input reset these pauses.
 //!
 //! ```text

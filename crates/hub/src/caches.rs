@@ -81,7 +81,7 @@ impl Caches {
             .get_or_init(|| Watch::new(Api::all(self.client.clone())).start(&self.shutdown))
     }
 
-    /// All works, those that no controller of the hub made without their manifests; see [`prune_work`]. Indexed by
+    /// All works, those that no controller of the hub made without their manifests; see `prune_work`. Indexed by
     /// [`works_of_permission`] and [`works_of_replica_set`].
     pub fn works(&self) -> &Cache<ManifestWork> {
         self.works.get_or_init(|| {

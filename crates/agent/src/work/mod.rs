@@ -6,9 +6,9 @@
 //! * One watch on the hub, for the works of this cluster. What was applied stays applied while the hub is away.
 //! * Every object names the work's AppliedManifestWork as an owner; it is deleted with the last of its works.
 //! * Manifests are applied in the order of their kinds' ranks, side by side within a rank. Rights are granted first and
-//!   revoked last: see [`plan::delivery`].
-//! * Drift is noticed by metadata-only watches on the kinds that were applied, and corrected at once: see [`drift`].
-//! * A work with an executor is written only if the executor may hold every object: see [`gate`].
+//!   revoked last: see `plan::delivery`.
+//! * Drift is noticed by metadata-only watches on the kinds that were applied, and corrected at once: see `drift`.
+//! * A work with an executor is written only if the executor may hold every object: see `gate`.
 //! * One writer per status, and only differences are written: an unchanged work costs no request.
 
 mod applied_work;

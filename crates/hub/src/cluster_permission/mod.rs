@@ -9,9 +9,9 @@
 //! * A namespace selector is evaluated by the agent, where the namespaces are, if the agent reports that it can.
 //! * Nothing is called applied or revoked before the agent has said so of exactly this content.
 //!
-//! Caches -> [`observe`] -> [`spec`] and [`plan`] -> [`apply`] -> the agent, whose [`reports`] -> [`status`].
+//! Caches -> `observe` -> [`spec`] and `plan` -> `apply` -> the agent, whose `reports` -> `status`.
 //!
-//! [`dependents`] says which permissions a change concerns; [`former_works`] deletes the works of permissions that are gone.
+//! `dependents` says which permissions a change concerns; `former_works` deletes the works of permissions that are gone.
 //! The invariants of a plan are in `docs/design/permission-plan.md`.
 
 mod apply;

@@ -12,7 +12,7 @@
 //! Which users may move a cluster between sets is decided by admission. [`membership`] alone decides about members, for
 //! admission, this controller and placement.
 //!
-//! Sets and clusters -> [`observe`] ([`index`]) -> [`plan`] -> [`apply`], [`status`].
+//! Sets and clusters -> `observe` ([`index`]) -> `plan` -> `apply`, `status`.
 
 mod apply;
 mod controller;

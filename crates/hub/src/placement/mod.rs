@@ -10,7 +10,7 @@
 //!   evaluation of the fleet.
 //! * `writ placement explain` runs the same plan with the rights of its user.
 //!
-//! Clusters, sets, bindings, decisions and scores -> [`observe`] -> `scheduler` ([`plan`]) -> `apply`.
+//! Clusters, sets, bindings, decisions and scores -> `observe` -> `scheduler` ([`plan`]) -> `apply`.
 
 mod apply;
 pub mod cluster_view;

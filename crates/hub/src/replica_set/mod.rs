@@ -9,7 +9,7 @@
 //!   retried with growing pauses, or at once when its namespace is created.
 //! * Deleting a set deletes its works, and waits for that with the cascade deletion policy `Foreground`.
 //!
-//! Sets, works and decisions -> [`observe`] -> [`plan`] ([`rollout`]) -> [`apply`] -> status.
+//! Sets, works and decisions -> `observe` -> `plan` (`rollout`) -> `apply` -> status.
 
 mod apply;
 mod controller;

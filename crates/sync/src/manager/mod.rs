@@ -1,6 +1,6 @@
 //! The manager: the account and the rights of every sync, for its whole life.
 //!
-//! Syncs, roles, namespaces -> [`observe`] -> [`plan`] -> [`apply`]: account, base role, bindings, inventory -> [`status`]
+//! Syncs, roles, namespaces -> `observe` -> [`plan`] -> `apply`: account, base role, bindings, inventory -> `status`
 //!
 //! * For each RootSync and RepoSync it keeps a ServiceAccount, a base Role limited to the objects of the sync itself, an
 //!   empty ResourceGroup, and one binding per role in force. Roles come from `spec.override.roleRefs` (or
