@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, fmt::Debug, time::Duration};
 use futures::StreamExt as _;
 use kube::{
     Api, Resource,
-    runtime::watcher::{self, Event},
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +17,7 @@ use super::{
     Cache, IndexOf, Source,
     slot::{Codec, Seen},
     tolerant::Tolerant,
-    watch::events,
+    watch::Outage,
 };
 use crate::{Name, backoff::Backoff};
 
@@ -33,6 +36,7 @@ pub struct Watch<K, V = K> {
     keep: Box<dyn Fn(K) -> V + Send>,
     keeps_managed_fields: bool,
     relists: bool,
+    advice: &'static str,
     codec: Codec<V>,
     index_of: Option<IndexOf<V>>,
 }
@@ -59,6 +63,7 @@ where
             keep: Box::new(|object| object),
             keeps_managed_fields: false,
             relists: false,
+            advice: "",
             codec: Codec::Whole,
             index_of: None,
         }
@@ -73,6 +78,7 @@ where
             keep: Box::new(keep),
             keeps_managed_fields: self.keeps_managed_fields,
             relists: self.relists,
+            advice: self.advice,
             codec: Codec::Whole,
             index_of: None,
         }
@@ -99,6 +105,12 @@ where
     /// Shows who wrote what to `keep`; otherwise managed fields are dropped first.
     pub fn with_managed_fields(mut self) -> Self {
         self.keeps_managed_fields = true;
+        self
+    }
+
+    /// What to do where the API server does not know the kind; logged once per outage.
+    pub fn advise(mut self, advice: &'static str) -> Self {
+        self.advice = advice;
         self
     }
 
@@ -147,6 +159,7 @@ where
             cache: cache.clone(),
             keep: self.keep,
             keeps_managed_fields: self.keeps_managed_fields,
+            outage: Outage::new(cache.what(), self.advice),
             listed: BTreeSet::new(),
         };
         (cache, feed)
@@ -158,6 +171,7 @@ pub(super) struct Feed<K, V> {
     cache: Cache<V>,
     keep: Box<dyn Fn(K) -> V + Send>,
     keeps_managed_fields: bool,
+    outage: Outage,
     /// What the list that is under way has shown.
     listed: BTreeSet<Name>,
 }
@@ -170,10 +184,9 @@ where
     async fn run(mut self, api: Api<Tolerant<K>>, config: watcher::Config, relists: bool) {
         let mut pauses = Backoff::new(FIRST_RELIST, LAST_RELIST);
         loop {
-            let mut events =
-                std::pin::pin!(events(api.clone(), config.clone(), self.cache.what().to_owned()));
+            let mut events = std::pin::pin!(watcher(api.clone(), config.clone()).default_backoff());
             while let Some(event) = events.next().await {
-                let Some(event) = event else {
+                let Some(event) = self.outage.log(event) else {
                     self.cache.interrupted();
                     if relists {
                         break;

@@ -1,17 +1,15 @@
-//! A watch that goes on until shutdown: failures are retried with growing pauses and logged once a minute at most.
+//! The log of a watch that fails and is retried: a line for the beginning of an outage, then one a minute at most.
 
 use std::{
     fmt::Debug,
     time::{Duration, Instant},
 };
 
-use futures::{Stream, StreamExt as _};
 use kube::{
     Api, Resource,
     runtime::{
-        WatchStreamExt as _,
         wait::{Condition, await_condition},
-        watcher::{self, Event, watcher},
+        watcher::{self, Event},
     },
 };
 use serde::de::DeserializeOwned;
@@ -21,34 +19,27 @@ use crate::backoff::Backoff;
 /// How often a watch that stays broken is logged.
 const LOGGED_EVERY: Duration = Duration::from_mins(1);
 
-/// The events of a watch; `None` says that it was interrupted, and that changes may be seen late. `what` names it in the
-/// log, in the plural: `ManagedClusters`.
-pub fn events<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    what: impl Into<String>,
-) -> impl Stream<Item = Option<Event<K>>> + Send
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let mut outage = Outage {
-        what: what.into(),
-        logged: None,
-    };
-    watcher(api, config)
-        .default_backoff()
-        .map(move |event| outage.log(event))
-}
-
-/// The log of one watch.
-struct Outage {
+/// The log of one watch, through all its restarts.
+pub struct Outage {
     what: String,
+    advice: &'static str,
     /// When the present outage was last logged.
     logged: Option<Instant>,
 }
 
 impl Outage {
-    fn log<K>(&mut self, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
+    /// The log of a watch of `what`, in the plural: `ManagedClusters`. `advice` is logged where the API server does not know
+    /// the kind.
+    pub fn new(what: &str, advice: &'static str) -> Self {
+        Self {
+            what: what.to_owned(),
+            advice,
+            logged: None,
+        }
+    }
+
+    /// The event; `None`, and a line in the log, if the watch is interrupted.
+    pub fn log<K>(&mut self, event: watcher::Result<Event<K>>) -> Option<Event<K>> {
         let what = &self.what;
         match event {
             // A list begins again before it is known to succeed.
@@ -60,8 +51,14 @@ impl Outage {
             }
             Err(error) => {
                 if self.logged.is_none_or(|logged| logged.elapsed() >= LOGGED_EVERY) {
-                    self.logged = Some(Instant::now());
-                    tracing::warn!(%error, "the watch of {what} is interrupted, trying again");
+                    // Advice does not get better by repetition.
+                    let is_new = self.logged.replace(Instant::now()).is_none();
+                    let advice = if is_new && is_unserved(&error) {
+                        self.advice
+                    } else {
+                        ""
+                    };
+                    tracing::warn!(%error, advice, "the watch of {what} is interrupted, trying again");
                 } else {
                     tracing::debug!(%error, "the watch of {what} is still interrupted");
                 }
@@ -70,6 +67,11 @@ impl Outage {
         }
         event.ok()
     }
+}
+
+/// Whether the API server does not know the kind.
+fn is_unserved(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Waits until a watch of this one object shows it as `wanted`, and then for the next of the growing pauses, as a right

@@ -21,6 +21,7 @@ use super::{
     plan::World,
 };
 use crate::{
+    INSTALL,
     model::{SYSTEM_NAMESPACE, Sync, SyncId, SyncKind},
     names::{self, MANAGED_BY, MANAGED_BY_VALUE},
 };
@@ -144,9 +145,16 @@ impl Caches {
 
 fn all<K>(client: &Client) -> Watch<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Default + Send + 'static,
+    K: Resource<DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Default
+        + Send
+        + std::marker::Sync
+        + 'static,
 {
-    Watch::new(Api::<Tolerant<K>>::all(client.clone()))
+    Watch::new(Api::<Tolerant<K>>::all(client.clone())).advise(INSTALL)
 }
 
 impl World for Caches {
