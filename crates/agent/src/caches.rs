@@ -7,7 +7,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use tokio_util::sync::CancellationToken;
 use writ_controller::{Cache, Watch, cache::index_key};
 
-use crate::work::is_grant;
+use crate::owner::is_grant;
 
 /// The caches of one process, of the managed cluster.
 ///

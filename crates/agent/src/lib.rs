@@ -7,7 +7,9 @@ pub mod addons;
 mod caches;
 pub mod grants;
 pub mod options;
+mod owner;
 pub mod registration;
+mod token_claims;
 pub mod tokens;
 pub mod work;
 

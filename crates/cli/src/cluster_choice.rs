@@ -139,9 +139,7 @@ pub async fn account_namespace(hub: &Client, cluster: &str) -> Result<String> {
         .find(|namespace| !namespace.is_empty())
         .with_context(|| {
             format!(
-                "{what}: ManagedClusterAddOn {cluster}/{} tells no namespace yet; `writ describe addon {} -n {cluster}` says why",
-                ADDON,
-                ADDON
+                "{what}: ManagedClusterAddOn {cluster}/{ADDON} names no namespace yet; `writ describe addon {ADDON} -n {cluster}` says why"
             )
         })
 }

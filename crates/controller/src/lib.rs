@@ -1,4 +1,18 @@
-//! The kit that every controller of writ is made of: cache, queue, run loop, writes, drift, renewal, conditions.
+//! The kit that every controller of writ is made of.
+//!
+//! A [`Watch`] feeds a [`Cache`], which tells its subscribers of each [`cache::Change`]. A [`Controller`] turns changes into
+//! keys of its [`Queue`], waits until its caches have shown a first list, and reconciles each key: observe from caches, plan
+//! without I/O, [`write`] what differs. A reconcile answers with [`Next`], or with an [`Error`] that is logged, reported as
+//! an event and retried with growing pauses. Only success and new input reset these pauses.
+//!
+//! ```text
+//! API server ──watch──▶ Cache ──Change──▶ keys ──▶ Queue ──key──▶ reconcile ──write──▶ API server
+//!                         ▲                          ▲                │ │
+//!                         └───── record own write ───┼────────────────┘ │
+//!                                                    └── Next, pauses ──┘
+//! ```
+//!
+//! Nothing here knows a kind of writ.
 
 pub mod backoff;
 pub mod cache;
@@ -11,16 +25,10 @@ pub mod events;
 pub mod health;
 pub mod metrics;
 pub mod name;
-pub mod packed {
-    //! Older names.
-    pub use crate::compressed::{compress as pack, decompress as unpack};
-}
 pub mod queue;
 pub mod redact;
 pub mod renewal;
 pub mod rest_mapper;
-pub mod schedule;
-pub mod watching;
 pub mod write;
 
 pub use cache::{Cache, Watch, compressed, tolerant, watch};

@@ -1,4 +1,4 @@
-//! Pure: what the add-on's registration asks for, and whether a Secret holds it.
+//! Pure: which credential the hub wants the add-on to have, and whether a Secret holds it.
 
 use k8s_openapi::{
     ByteString,
@@ -16,18 +16,8 @@ use writ_api::{
 use writ_controller::{Error, condition};
 use writ_runtime::yaml;
 
+use super::model::{ACCOUNT, ADDON, Given, LABEL, Proof, Registration, SECRET};
 use crate::registration::identity::{self, Lifetime, SIGNER};
-
-/// The one add-on that is registered.
-pub const ADDON: &str = "managed-serviceaccount";
-/// The account of the add-on in the cluster's namespace on the hub, where the hub hands out tokens.
-pub const ACCOUNT: &str = "managed-serviceaccount-agent";
-/// Where the add-on finds its hub credential.
-pub const SECRET: &str = "managed-serviceaccount-hub-kubeconfig";
-/// Where the add-on is installed if nobody says otherwise.
-pub const NAMESPACE: &str = "open-cluster-management-agent-addon";
-/// The label of a Secret that this controller wrote, and may delete.
-pub const LABEL: &str = "writ.dev/addon-credential";
 
 const KUBECONFIG: &str = "kubeconfig";
 const CERTIFICATE: &str = "tls.crt";
@@ -35,46 +25,7 @@ const KEY: &str = "tls.key";
 
 const TOKEN: &str = "token";
 
-/// What the hub wants the add-on to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registration {
-    /// The namespace of the add-on on this cluster.
-    pub namespace: String,
-    /// Its user on the hub.
-    pub user: String,
-    /// How it proves to be that user.
-    pub proof: Proof,
-}
-
-/// How the add-on proves to the hub who it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proof {
-    /// By a certificate, with these groups.
-    Certificate {
-        /// The groups.
-        groups: Vec<String>,
-    },
-    /// By a token of the add-on's account on the hub.
-    Token {
-        /// The uid of the account: tokens of another one of that name are of no use.
-        uid: String,
-    },
-}
-
-/// What the hub gave.
-pub enum Given {
-    /// A certificate for a key, both in PEM.
-    Certificate {
-        /// The certificate.
-        certificate: String,
-        /// The key.
-        key: String,
-    },
-    /// A token.
-    Token(String),
-}
-
-/// What the add-on's status asks this agent for; nothing if the accounts are kept otherwise.
+/// The registration that the add-on's status asks for; `None` if it needs none.
 pub fn registration(addon: Option<&ManagedClusterAddOn>) -> Option<Registration> {
     let addon = addon?;
     let status = addon.status.as_ref()?;
@@ -85,7 +36,7 @@ pub fn registration(addon: Option<&ManagedClusterAddOn>) -> Option<Registration>
         .filter(|subject| !subject.user.is_empty())?;
     let namespace = status.namespace.as_deref().filter(|name| !name.is_empty());
     let proof = if status.kube_client_driver.as_deref() == Some("token") {
-        // Only the account of this add-on, and only once the hub says that it is there.
+        // Only the account of this add-on, and only once the hub says that it exists.
         let account = format!(
             "system:serviceaccount:{}:{ACCOUNT}",
             addon.namespace().unwrap_or_default()
@@ -158,7 +109,7 @@ impl Registration {
         let data = secret?.data.as_ref()?;
         let text = |key: &str| std::str::from_utf8(&data.get(key)?.0).ok();
         let config: Kubeconfig = yaml::from_str(text(KUBECONFIG)?).ok()?;
-        if !same(&config, &kubeconfig(hub, &self.proof)) {
+        if !are_equal(&config, &kubeconfig(hub, &self.proof)) {
             return None;
         }
         match &self.proof {
@@ -182,18 +133,18 @@ impl Registration {
     }
 }
 
-/// Whether this controller wrote the Secret.
+/// Returns true if this controller wrote the Secret.
 pub fn is_ours(secret: &Secret) -> bool {
     secret.labels().get(LABEL).is_some_and(|value| value == "true")
 }
 
-/// Whether two kubeconfigs say the same. The type hides secrets and cannot be compared.
-fn same(one: &Kubeconfig, other: &Kubeconfig) -> bool {
+/// Returns true if two kubeconfigs are equal. The type hides secrets and cannot be compared.
+fn are_equal(one: &Kubeconfig, other: &Kubeconfig) -> bool {
     let value = |config: &Kubeconfig| serde_json::to_value(config).ok();
     value(one) == value(other)
 }
 
-/// The kubeconfig of the add-on: what proves who it is lies beside it, as upstream's agents write it.
+/// The kubeconfig of the add-on. The credential lies in files beside it, as upstream's agents write it.
 fn kubeconfig(hub: &Cluster, proof: &Proof) -> Kubeconfig {
     let auth = match proof {
         Proof::Certificate { .. } => AuthInfo {

@@ -5,7 +5,10 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use writ_api::addon::ManagedClusterAddOn;
 
-use super::plan::{Given, Proof, Registration, registration};
+use super::{
+    model::{Given, Proof, Registration},
+    plan::registration,
+};
 use crate::registration::identity;
 
 const USER: &str = "system:open-cluster-management:cluster:c1:addon:managed-serviceaccount:agent:addon-agent";
@@ -39,7 +42,7 @@ fn wanted() -> Registration {
 }
 
 #[test]
-fn a_registration_is_what_the_status_says() {
+fn registration_follows_the_status_of_the_add_on() {
     let right = addon(asked(json!({"user": USER, "groups": [GROUP]})));
     assert_eq!(registration(Some(&right)), Some(wanted()));
     assert_eq!(registration(None), None);
@@ -67,7 +70,7 @@ fn by_token(uid: &str) -> Registration {
 }
 
 #[test]
-fn a_token_is_asked_for_once_the_hub_says_that_its_account_is_there() {
+fn token_registration_waits_for_the_account() {
     let status = |user: &str, ready: &str, message: &str| {
         let mut status = asked(json!({ "user": user }));
         status["kubeClientDriver"] = json!("token");
@@ -94,7 +97,7 @@ fn token(user: &str, uid: &str) -> String {
 }
 
 #[test]
-fn a_secret_with_a_token_is_good_only_for_this_account() {
+fn secret_with_a_token_is_good_only_for_its_account() {
     let here = hub("https://hub");
     let secret = |token: String| by_token("u1").secret(&here, &Given::Token(token)).unwrap();
     let good = secret(token(ACCOUNT, "u1"));
@@ -146,7 +149,7 @@ fn signed(user: &str, groups: &[&str], key: &KeyPair) -> String {
 }
 
 #[test]
-fn a_secret_is_good_only_with_all_that_the_addon_needs() {
+fn secret_is_good_only_with_everything_the_add_on_needs() {
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let here = hub("https://hub");
     let secret = |certificate: &str, key: &KeyPair| {
@@ -198,7 +201,7 @@ fn a_secret_is_good_only_with_all_that_the_addon_needs() {
 }
 
 #[test]
-fn a_request_is_named_as_upstreams() {
+fn certificate_request_is_named_as_upstreams() {
     let key = identity::new_key().unwrap();
     let request = wanted().request("c1", &[GROUP.into()], &key).unwrap();
     assert_eq!(

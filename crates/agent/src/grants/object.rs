@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use writ_api::writ::GRANTED_LABEL;
 
-use crate::work::is_grant;
+use crate::owner::is_grant;
 
 /// The kinds that grants make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

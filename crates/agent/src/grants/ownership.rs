@@ -7,7 +7,7 @@ use super::{
     model::{Live, RBAC_GROUP, WRITER},
     object::Object,
 };
-use crate::work::{is_applied_work, is_grant};
+use crate::owner::{is_applied_work, is_grant};
 
 /// Returns true if a grant made the object. It stays the grant's, whatever is removed from it: the server records the writer
 /// of its fields, and `known` says that it was a grant's before.

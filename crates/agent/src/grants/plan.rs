@@ -14,7 +14,7 @@ use super::{
     object::{Kind, Object, granted_label},
     ownership::{delivers, work_names},
 };
-use crate::work::is_grant;
+use crate::owner::is_grant;
 
 fn is_owned(meta: &ObjectMeta) -> bool {
     meta.owner_references.iter().flatten().any(is_grant)

@@ -54,14 +54,14 @@ impl Outcomes {
     }
 
     /// Records what became of a grant in a namespace. Returns true if that is new.
-    pub fn record(&self, grant: &Arc<str>, namespace: &str, outcome: Option<Outcome>) -> bool {
+    pub fn record(&self, grant: &Arc<str>, namespace: &str, outcome: Option<&Outcome>) -> bool {
         let mut outcomes = self.by_grant.lock().unwrap_or_else(PoisonError::into_inner);
         let outcomes = outcomes.entry(grant.clone()).or_default();
-        let before = match &outcome {
+        let before = match outcome {
             Some(outcome) => outcomes.insert(namespace.to_owned(), outcome.clone()),
             None => outcomes.remove(namespace),
         };
-        before != outcome
+        before.as_ref() != outcome
     }
 }
 
@@ -147,7 +147,7 @@ impl Reconciler {
                 failure,
                 roleless: plan.roleless.contains(&*grant.name),
             });
-            if self.outcomes.record(&grant.name, name, outcome) {
+            if self.outcomes.record(&grant.name, name, outcome.as_ref()) {
                 self.queue.add(Key::Grant(grant.name.clone()));
             }
         }

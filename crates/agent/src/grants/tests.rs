@@ -107,7 +107,7 @@ fn act(labels: Option<&BTreeMap<String, String>>, grants: &[&Active], live: &mut
 }
 
 #[test]
-fn a_namespace_gets_and_loses_the_object_with_its_label() {
+fn object_follows_the_label_of_its_namespace() {
     let (grant, mut live) = (role_grant("g", "get"), Objects::new());
     let nothing: [&str; 0] = [];
     assert_eq!(act(Some(&team("b")), &[&grant], &mut live), nothing);
@@ -126,7 +126,7 @@ fn a_namespace_gets_and_loses_the_object_with_its_label() {
 }
 
 #[test]
-fn an_empty_selector_selects_all_and_a_broken_one_nothing() {
+fn empty_selector_selects_all_and_invalid_one_nothing() {
     let all = binding_grant("r");
     assert!(all.selects(&BTreeMap::new()) && all.selects(&team("x")));
     for broken in [
@@ -145,7 +145,7 @@ fn an_empty_selector_selects_all_and_a_broken_one_nothing() {
 }
 
 #[test]
-fn drift_is_repaired() {
+fn drifted_object_is_repaired() {
     let (grant, mut live) = (role_grant("g", "get"), Objects::new());
     act(Some(&team("a")), &[&grant], &mut live);
     role(&mut live).rules = Some(Vec::new());
@@ -157,7 +157,7 @@ fn drift_is_repaired() {
 }
 
 #[test]
-fn a_binding_to_another_role_is_made_again() {
+fn binding_with_changed_role_is_recreated() {
     let mut live = Objects::new();
     assert_eq!(
         act(Some(&team("a")), &[&binding_grant("one")], &mut live),
@@ -179,10 +179,10 @@ fn a_binding_to_another_role_is_made_again() {
 }
 
 #[test]
-fn a_grant_that_takes_over_from_another_leaves_no_gap() {
+fn grant_that_takes_over_shares_the_object_meanwhile() {
     let (old, new, mut live) = (role_grant("old", "get"), role_grant("new", "get"), Objects::new());
     act(Some(&team("a")), &[&old], &mut live);
-    // Both are in force for a moment: the object gets both owners; when the old grant goes it stays.
+    // While both are in force the object has both owners; it stays when the old grant is deleted.
     assert_eq!(act(Some(&team("a")), &[&new, &old], &mut live), ["change Role p"]);
     assert_eq!(act(Some(&team("a")), &[&new], &mut live), ["change Role p"]);
     assert_eq!(
@@ -193,7 +193,7 @@ fn a_grant_that_takes_over_from_another_leaves_no_gap() {
 }
 
 #[test]
-fn grants_that_disagree_report_it() {
+fn conflicting_grant_reports_the_older_one() {
     let (one, two) = (role_grant("one", "get"), role_grant("two", "list"));
     let plan = plan::namespace("n", Some(&team("a")), &[&two, &one], &Objects::new());
     assert_eq!(plan.outcomes["one"], None);
@@ -205,7 +205,7 @@ fn grants_that_disagree_report_it() {
 }
 
 #[test]
-fn what_no_grant_made_is_left_alone_unless_adopted() {
+fn foreign_object_is_left_alone_unless_adopted() {
     let foreign = || {
         Objects::from([
             ((Kind::Role, "p".to_owned()), Live::Foreign),
@@ -230,7 +230,7 @@ fn what_no_grant_made_is_left_alone_unless_adopted() {
 }
 
 #[test]
-fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
+fn status_waits_for_every_namespace_and_names_failing_ones_first() {
     let grant = role_grant("g", "get");
     let selected: BTreeSet<String> = (0..1500).map(|i| format!("n{i:04}")).collect();
     let outcome = |failure: Option<&str>| Outcome {
@@ -278,7 +278,7 @@ fn the_status_waits_for_every_namespace_and_names_the_failing_ones_first() {
 }
 
 #[test]
-fn what_a_finalizer_keeps_grants_nothing_and_is_told() {
+fn object_kept_by_a_finalizer_is_emptied_and_reported() {
     let grant = role_grant("g", "get");
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);
@@ -334,7 +334,7 @@ fn what_a_finalizer_keeps_grants_nothing_and_is_told() {
 }
 
 #[test]
-fn a_deletion_that_fails_is_the_makers_failure() {
+fn failed_deletion_is_reported_by_the_grant_that_made_the_object() {
     let grant = role_grant("g", "get");
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);
@@ -354,7 +354,7 @@ fn a_deletion_that_fails_is_the_makers_failure() {
     };
     assert!(
         look(1).is_none(),
-        "nobody has looked there since the grant was changed"
+        "the namespace is not reconciled for this generation"
     );
     let status = look(2).unwrap();
     assert_eq!(
@@ -370,7 +370,7 @@ fn a_deletion_that_fails_is_the_makers_failure() {
 }
 
 #[test]
-fn names_of_kubernetes_are_never_made() {
+fn built_in_name_is_never_created() {
     let spec = json!({"namespaceSelector": {}, "name": "system:controller:token-cleaner", "adopt": true,
         "roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "User", "name": "u"}]});
     let grant = grant("g", &spec);
@@ -383,7 +383,7 @@ fn names_of_kubernetes_are_never_made() {
 }
 
 #[test]
-fn a_grant_that_asks_learns_where_its_role_is_missing() {
+fn grant_with_validate_reports_missing_roles() {
     let mut grant = binding_grant("reader");
     let missing = |grant: &Active, live: &Objects| {
         let plan = plan::namespace("n", Some(&BTreeMap::new()), &[grant], live);

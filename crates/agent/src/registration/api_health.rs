@@ -1,4 +1,4 @@
-//! Whether the API server of the cluster is well.
+//! The health of the cluster's API server.
 
 use kube::Client;
 use writ_controller::{Error, error::Context as _};

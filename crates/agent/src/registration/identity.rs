@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use k8s_openapi::{
     ByteString,
@@ -18,6 +17,8 @@ use sha2::{Digest, Sha256};
 use writ_api::cluster::CLUSTER_NAME_LABEL;
 use writ_controller::Error;
 
+use crate::token_claims;
+
 /// The signer of client certificates.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
@@ -26,13 +27,13 @@ pub fn user(cluster: &str, agent: &str) -> String {
     format!("system:open-cluster-management:{cluster}:{agent}")
 }
 
-/// A key that is ours, in PEM.
+/// A new private key, in PEM.
 pub fn new_key() -> Result<String, Error> {
     let key = KeyPair::generate().map_err(|e| Error::io("make a key", e))?;
     Ok(key.serialize_pem())
 }
 
-/// A name for this agent that no other has.
+/// A random name for this agent.
 pub fn new_agent_name() -> String {
     let mut random = rand::rng();
     (0..8)
@@ -51,7 +52,7 @@ pub fn request(cluster: &str, agent: &str, key: &str) -> Result<CertificateSigni
     request_for(meta, &user(cluster, agent), &[group], key)
 }
 
-/// The request for a client certificate of a user, for a key that whoever asks holds.
+/// The request for a client certificate of a user, for a key that the requester holds.
 pub fn request_for(
     metadata: ObjectMeta,
     user: &str,
@@ -95,7 +96,7 @@ pub struct Lifetime {
     pub until: Timestamp,
 }
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The user.
@@ -122,7 +123,7 @@ pub fn certificate(pem: &str) -> Option<(Lifetime, Subject)> {
     Some((lifetime, subject))
 }
 
-/// Whether a certificate is for this key, both in PEM.
+/// Returns true if a certificate is for this key, both in PEM.
 pub fn belong_together(certificate: &str, key: &str) -> bool {
     let public = |pem: &str| {
         let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).ok()?;
@@ -168,30 +169,22 @@ pub fn cluster(config: &Kubeconfig) -> Result<&Cluster, Error> {
         .ok_or_else(|| invalid("cluster of that context"))
 }
 
-fn claims(token: &str) -> Option<serde_json::Value> {
-    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    serde_json::from_slice(&payload).ok()
-}
-
 /// The user of a ServiceAccount token, as it says itself.
 pub fn token_subject(token: &str) -> Option<String> {
-    Some(claims(token)?.get("sub")?.as_str()?.to_owned())
+    Some(token_claims::read(token.as_bytes())?.subject)
 }
 
 /// The uid of the account of a ServiceAccount token, as it says itself.
 pub fn token_account_uid(token: &str) -> Option<String> {
-    let claims = claims(token)?;
-    let uid = claims.pointer("/kubernetes.io/serviceaccount/uid")?;
-    Some(uid.as_str()?.to_owned())
+    token_claims::read(token.as_bytes())?.uid
 }
 
 /// The lifetime of a ServiceAccount token, as it says itself.
 pub fn token(token: &str) -> Option<Lifetime> {
-    let claims = claims(token)?;
-    let time = |name: &str| Timestamp::from_second(claims.get(name)?.as_i64()?).ok();
+    let claims = token_claims::read(token.as_bytes())?;
     Some(Lifetime {
-        from: time("iat")?,
-        until: time("exp")?,
+        from: claims.issued,
+        until: claims.expires,
     })
 }
 

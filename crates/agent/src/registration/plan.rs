@@ -25,13 +25,16 @@ use writ_controller::{
 };
 use writ_runtime::quantity::Quantity;
 
-use super::identity::Lifetime;
+use super::{
+    identity::Lifetime,
+    model::{Facts, NamespaceChanges, Resources},
+};
 
-/// Condition: the labels that the agent was told to set are set, or why not.
+/// Condition: the configured labels are set, or why not.
 pub const CONDITION_LABELS: &str = "ClusterLabelsApplied";
 /// Condition: the certificate of the agent was renewed, or why not.
 pub const CONDITION_ROTATED: &str = "ClusterCertificateRotated";
-/// Condition of a namespace that a set asks for: it is there, or why not.
+/// Condition of a namespace that a set asks for: it exists, or why not.
 pub const CONDITION_NAMESPACE: &str = "NamespaceAvailable";
 /// How many claims are reported besides the reserved ones.
 const MAX_CLAIMS: usize = 20;
@@ -45,41 +48,15 @@ const RESERVED: [&str; 6] = [
     "product.open-cluster-management.io",
 ];
 
-/// What the agent knows about its cluster.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// What is wrong with the API server of the cluster; nothing if it is well.
-    pub unwell: Option<String>,
-    /// Its version.
-    pub version: Option<String>,
-    /// The sums over its nodes: capacity and allocatable.
-    pub resources: Resources,
-    /// Its claims.
-    pub claims: Vec<ReportedClaim>,
-    /// What became of the labels that the agent was told to set; `None` if it was told none.
-    pub labels: Option<Result<(), String>>,
-    /// What became of the namespaces that the sets of the cluster ask for.
-    pub namespaces: BTreeMap<String, Result<(), String>>,
-}
-
-/// What to do about the namespaces that sets ask for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceChanges {
-    /// To be made, or to be marked as asked for.
-    pub apply: BTreeSet<String>,
-    /// Nobody asks for them any more: they stay, and the mark says so.
-    pub release: BTreeSet<String>,
-}
-
-/// Compares what is asked for with the namespaces that carry the mark, and whether it says `true`.
+/// Compares the namespaces that sets ask for with those that carry the mark, and whether it says `true`.
 pub fn namespace_changes<'a>(
     asked: &[ReportedNamespace],
-    marked: impl Iterator<Item = (&'a String, &'a bool)>,
+    marked: impl Iterator<Item = (&'a str, bool)>,
 ) -> NamespaceChanges {
     let asked: BTreeSet<String> = asked.iter().map(|namespace| namespace.name.clone()).collect();
     let marked: BTreeSet<String> = marked
-        .filter(|(_, is_asked)| **is_asked)
-        .map(|(name, _)| name.clone())
+        .filter(|(_, is_asked)| *is_asked)
+        .map(|(name, _)| name.to_owned())
         .collect();
     NamespaceChanges {
         apply: asked.difference(&marked).cloned().collect(),
@@ -87,16 +64,7 @@ pub fn namespace_changes<'a>(
     }
 }
 
-/// Sums over the nodes of a cluster.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resources {
-    /// What all nodes have.
-    pub capacity: BTreeMap<String, NumberOrText>,
-    /// What the nodes that take new pods have left for pods.
-    pub allocatable: BTreeMap<String, NumberOrText>,
-}
-
-/// Adds the nodes up.
+/// The sums over these nodes.
 pub fn resources<'a>(nodes: impl Iterator<Item = &'a Node>) -> Resources {
     let (mut capacity, mut allocatable) = (BTreeMap::new(), BTreeMap::new());
     for node in nodes {
@@ -120,7 +88,7 @@ pub fn resources<'a>(nodes: impl Iterator<Item = &'a Node>) -> Resources {
 
 fn add(sums: &mut BTreeMap<String, Quantity>, of_node: Option<&BTreeMap<String, Written>>) {
     for (name, written) in of_node.into_iter().flatten() {
-        // One quantity that nobody can read does not hide the others.
+        // A malformed quantity does not hide the others.
         if let Some(quantity) = Quantity::parse(&written.0) {
             let sum = sums.entry(name.clone()).or_default();
             *sum = sum.plus(quantity);
@@ -159,7 +127,7 @@ pub fn claims<'a>(
     claims
 }
 
-/// What is said of a renewal: the life of the new certificate, as far as it can be read, or why there is none.
+/// The condition about a renewal: the life of the new certificate, as far as it can be read, or why there is none.
 pub fn renewal(renewed: Result<Option<Lifetime>, &Error>) -> Wanted {
     match renewed {
         Ok(life) => Wanted::new(
@@ -169,7 +137,7 @@ pub fn renewal(renewed: Result<Option<Lifetime>, &Error>) -> Wanted {
             life.map_or_else(
                 || "client certificate rotated".to_owned(),
                 |life| {
-                    // As Go prints a time.
+                    // In Go's format, as upstream.
                     let [from, until] =
                         [life.from, life.until].map(|time| time.strftime("%Y-%m-%d %H:%M:%S +0000 UTC"));
                     format!("client certificate rotated starting from {from} to {until}")
@@ -185,7 +153,7 @@ pub fn renewal(renewed: Result<Option<Lifetime>, &Error>) -> Wanted {
     }
 }
 
-/// The change of the status that makes it tell the facts; `None` if it does already.
+/// The patch that makes the status report the facts; `None` if it does.
 pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> Option<Value> {
     let current = cluster.status.clone().unwrap_or_default();
     let mut wanted = current.clone();
@@ -204,7 +172,7 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
     }
     set(
         &mut wanted.conditions,
-        match &facts.unwell {
+        match &facts.unhealthy {
             None => Wanted::new(
                 CONDITION_AVAILABLE,
                 true,
@@ -232,7 +200,7 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
             Wanted::new(CONDITION_LABELS, false, "Refused", message.clone()),
         ),
     }
-    // What others say the cluster has stays, as upstream. What is left of it only the agent says.
+    // Capacity that others report stays, as upstream. Only the agent reports what is allocatable.
     wanted.capacity.extend(facts.resources.capacity.clone());
     wanted.allocatable.clone_from(&facts.resources.allocatable);
     if let Some(version) = &facts.version {
@@ -262,7 +230,7 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
     if wanted == current {
         return None;
     }
-    // In a merge, only what is null goes away.
+    // A merge patch removes a field only by null.
     let allocatable: BTreeMap<&String, Option<&NumberOrText>> = current
         .allocatable
         .keys()
@@ -276,7 +244,7 @@ pub fn status_patch(cluster: &ManagedCluster, facts: &Facts, now: Timestamp) -> 
         "version": wanted.version,
         "clusterClaims": wanted.cluster_claims,
     });
-    // The hub keeps that list: it is sent only where there is something to say in it.
+    // The hub owns this list: it is sent only if a condition in it changed.
     if let Some(status) = status.as_object_mut()
         && wanted.managed_namespaces != current.managed_namespaces
     {

@@ -11,7 +11,8 @@ use writ_controller::{Error, renewal};
 use super::{
     api_health,
     identity::{self, Lifetime},
-    plan::{self, Facts},
+    model::Facts,
+    plan,
     store::{Kept, PendingRequest, Store},
 };
 
@@ -63,7 +64,7 @@ fn node(cpu: &str, memory: &str, cordoned: bool) -> Node {
 }
 
 #[test]
-fn nodes_are_added_up() {
+fn node_resources_are_added_up() {
     let nodes = [
         node("4", "16Gi", false),
         node("3500m", "8Gi", false),
@@ -88,7 +89,7 @@ fn cluster(status: Value) -> ManagedCluster {
 }
 
 #[test]
-fn a_status_is_written_once() {
+fn status_that_is_reported_already_is_not_written() {
     let now = Timestamp::UNIX_EPOCH;
     let facts = Facts {
         version: Some("v1.36.3".into()),
@@ -121,7 +122,7 @@ fn a_status_is_written_once() {
         None
     );
     let down = Facts {
-        unwell: Some("status code: 500, ask /livez: etcd failed".into()),
+        unhealthy: Some("status code: 500, ask /livez: etcd failed".into()),
         ..facts
     };
     let patch = plan::status_patch(&written, &down, now).unwrap();
@@ -137,7 +138,7 @@ fn a_status_is_written_once() {
 
 /// What nodes do not have any more is not left to be allocated; what others say of the capacity stays.
 #[test]
-fn resources_that_are_gone_are_taken_back() {
+fn allocatable_resource_that_is_gone_is_removed() {
     let gpu = |cpu: &str| json!({"cpu": cpu, "nvidia.com/gpu": "4"});
     let there = cluster(json!({"capacity": gpu("8"), "allocatable": gpu("8")}));
     let facts = Facts {
@@ -156,7 +157,7 @@ fn resources_that_are_gone_are_taken_back() {
 }
 
 #[tokio::test]
-async fn an_api_server_is_asked_whether_it_is_well() {
+async fn api_health_falls_back_to_healthz() {
     for (livez, healthz, well) in [
         (200, 500, true),
         (500, 200, false),
@@ -181,7 +182,7 @@ async fn an_api_server_is_asked_whether_it_is_well() {
 }
 
 #[test]
-fn namespaces_are_made_marked_and_released() {
+fn managed_namespaces_are_created_marked_and_released() {
     let asked = serde_json::from_value::<Vec<_>>(json!([
         {"clusterSet": "a", "name": "new"}, {"clusterSet": "a", "name": "there"},
         {"clusterSet": "b", "name": "there"}, {"clusterSet": "b", "name": "again"},
@@ -193,7 +194,8 @@ fn namespaces_are_made_marked_and_released() {
         ("dropped".to_owned(), true),
         ("long-dropped".to_owned(), false),
     ]);
-    let changes = plan::namespace_changes(&asked, marked.iter());
+    let marked = marked.iter().map(|(name, asked)| (name.as_str(), *asked));
+    let changes = plan::namespace_changes(&asked, marked);
     assert_eq!(Vec::from_iter(changes.apply), ["again", "new"]);
     assert_eq!(Vec::from_iter(changes.release), ["dropped"]);
 
@@ -220,7 +222,7 @@ fn namespaces_are_made_marked_and_released() {
     assert_eq!(plan::status_patch(&written, &facts, now), None);
     // Whatever else is reported: that list is the hub's, and is left alone.
     let down = Facts {
-        unwell: Some("status code: 500, ask /livez: etcd failed".into()),
+        unhealthy: Some("status code: 500, ask /livez: etcd failed".into()),
         ..facts
     };
     let patch = plan::status_patch(&written, &down, now).unwrap();
@@ -229,7 +231,7 @@ fn namespaces_are_made_marked_and_released() {
 
 /// Tools read these words, so they are upstream's to the letter.
 #[test]
-fn a_renewal_is_told_in_upstreams_words() {
+fn renewal_condition_has_upstreams_words() {
     let life = Lifetime {
         from: Timestamp::from_second(0).unwrap(),
         until: Timestamp::from_second(86_400).unwrap(),
@@ -253,25 +255,25 @@ fn a_renewal_is_told_in_upstreams_words() {
 }
 
 #[test]
-fn an_identity_is_renewed_after_most_of_its_life() {
+fn token_of_an_agent_outlasts_a_day_without_the_hub() {
     let at = |second| Timestamp::from_second(second).unwrap();
     let life = Lifetime {
         from: at(1_000),
         until: at(2_000),
     };
-    // A hub that is away for a day takes no token: whenever it goes, a day is left.
+    // However late a token is renewed, more than a day of it is left.
     let ends = at(super::join::TOKEN_SECONDS);
     for cluster in 0..1000 {
         let left = ends.duration_since(renewal::renew_at(at(0), ends, &format!("c{cluster}")));
         assert!(left.as_hours() > 24, "{left}");
     }
-    let payload = URL_SAFE_NO_PAD.encode(r#"{"iat": 1000, "exp": 2000}"#);
+    let payload = URL_SAFE_NO_PAD.encode(r#"{"sub": "u", "iat": 1000, "exp": 2000}"#);
     assert_eq!(identity::token(&format!("h.{payload}.s")), Some(life));
     assert_eq!(identity::token("nonsense"), None);
 }
 
 #[test]
-fn a_request_asks_for_the_agent_of_its_cluster() {
+fn agent_request_names_the_agent_of_its_cluster() {
     let key = identity::new_key().unwrap();
     let request = identity::request("c1", "abc", &key).unwrap();
     assert_eq!(request.metadata.generate_name.as_deref(), Some("c1-"));
@@ -281,7 +283,7 @@ fn a_request_asks_for_the_agent_of_its_cluster() {
 }
 
 #[tokio::test]
-async fn a_file_keeps_the_identity_and_what_is_unfinished() {
+async fn file_store_keeps_identity_and_pending_request() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hub.kubeconfig");

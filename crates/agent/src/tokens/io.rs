@@ -14,11 +14,11 @@ use writ_controller::{Error, cache::index_key, error::Context as _, write};
 
 use super::{
     model::{Facts, Report, Stop, Wish},
-    plan::{claims, secret, status, token},
+    plan::{secret, status, token},
     reconcile::Reconciler,
     state::{Held, Minted, State},
 };
-use crate::MANAGER;
+use crate::{MANAGER, token_claims};
 
 impl Reconciler {
     /// Writes the Secret: changes it, or recreates it if it cannot be changed. `known` means that it was written before.
@@ -114,7 +114,7 @@ impl Reconciler {
             .and_then(|status| status.token)
             .unwrap_or_default()
             .into_bytes();
-        let claims = claims::read(&token)
+        let claims = token_claims::read(&token)
             .ok_or_else(|| Error::Invalid("the managed cluster issued something that is no token".into()))?;
         self.learn_skew(claims.issued, before);
         Ok(Minted {

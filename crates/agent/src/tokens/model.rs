@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use writ_api::authentication::ManagedServiceAccount;
 use writ_controller::{Error, condition::Wanted};
 
+use crate::token_claims::Claims;
+
 /// What is configured, and what the agent itself is.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -121,21 +123,6 @@ pub struct Address {
     pub url: String,
     /// The CA that belongs to it, in PEM, if that is not the cluster's own: a load balancer may have another one.
     pub ca: Option<Vec<u8>>,
-}
-
-/// The claims of a ServiceAccount token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
-    /// `system:serviceaccount:<namespace>:<name>`.
-    pub subject: String,
-    /// When it was issued, by the API server's clock.
-    pub issued: Timestamp,
-    /// When it expires, by the API server's clock.
-    pub expires: Timestamp,
-    /// Its audiences.
-    pub audiences: Vec<String>,
-    /// The uid of the ServiceAccount.
-    pub uid: Option<String>,
 }
 
 /// What is known when a Secret is judged.

@@ -19,8 +19,9 @@ use writ_controller::{Cache, Name, Watch, backoff::Backoff, clock::Clock};
 
 use super::{
     model::{Address, Settings},
-    plan::{claims, role, token},
+    plan::{role, token},
 };
+use crate::token_claims;
 
 /// Where Kubernetes publishes the CA of its API server, in every namespace.
 pub const CA_CONFIG_MAP: &str = "kube-root-ca.crt";
@@ -141,7 +142,7 @@ fn owner_of(review: SelfSubjectReview, namespace: &str) -> Option<OwnerReference
     let user = review.status?.user_info?;
     let subject = user.username?;
     let (_, name) = subject.rsplit_once(':')?;
-    (subject == claims::subject(namespace, name)).then_some(OwnerReference {
+    (subject == token_claims::subject(namespace, name)).then_some(OwnerReference {
         api_version: "v1".into(),
         kind: "ServiceAccount".into(),
         name: name.to_owned(),

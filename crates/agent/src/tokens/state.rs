@@ -8,9 +8,10 @@ use writ_api::authentication::ManagedServiceAccountStatus;
 use writ_controller::{backoff::Backoff, cache::index_key};
 
 use super::{
-    model::{Address, Claims, Facts, PreviousServiceAccount, Wish},
+    model::{Address, Facts, PreviousServiceAccount, Wish},
     plan::{previous, token},
 };
+use crate::token_claims::Claims;
 
 /// What is remembered of an account. It holds no token, except one that could not be written yet.
 pub struct State {

@@ -15,9 +15,10 @@ use serde_json::json;
 use writ_api::authentication::{KEY_CA, KEY_TOKEN, ManagedServiceAccount, digest};
 
 use super::{
-    model::{Address, Claims, Cluster, Facts, Settings, Verdict},
-    plan::{claims, role, secret, service_account as own, token as plan},
+    model::{Address, Cluster, Facts, Settings, Verdict},
+    plan::{role, secret, service_account as own, token as plan},
 };
+use crate::token_claims::{self, Claims};
 
 mod previous_service_account;
 mod service_account;
@@ -94,7 +95,7 @@ fn judge(account: &ManagedServiceAccount, change: impl FnOnce(&mut Secret), now:
 }
 
 #[test]
-fn an_account_is_read_or_its_field_is_named() {
+fn invalid_account_is_refused_with_its_field() {
     let wish = plan::wish(&account(&json!({})), &settings()).unwrap();
     assert_eq!(
         (wish.validity.as_secs(), wish.rotate, wish.adopt),
@@ -149,7 +150,7 @@ fn an_account_is_read_or_its_field_is_named() {
 }
 
 #[test]
-fn a_secret_is_good_repaired_renewed_or_left_alone() {
+fn secret_is_judged_good_repaired_renewed_or_foreign() {
     let plain = account(&json!({}));
     let nothing = |_: &mut Secret| {};
     let data = |secret: &mut Secret, key: &str, value: &[u8]| {
@@ -256,7 +257,7 @@ fn a_secret_is_good_repaired_renewed_or_left_alone() {
 }
 
 #[test]
-fn a_fleet_renews_all_over_the_window() {
+fn renewals_of_a_fleet_are_spread() {
     let claims = Claims {
         subject: String::new(),
         issued: at(0),
@@ -284,19 +285,19 @@ fn a_fleet_renews_all_over_the_window() {
 }
 
 #[test]
-fn a_few_seconds_are_no_other_clock() {
+fn skew_of_a_few_seconds_is_latency() {
     for (theirs, wanted) in [(96, 0), (105, 0), (110, 10), (40, -60)] {
         assert_eq!(plan::skew(at(theirs), at(100)), SignedDuration::from_secs(wanted));
     }
 }
 
 #[test]
-fn what_is_no_token_is_not_read() {
+fn malformed_token_has_no_claims() {
     for text in ["", "a", "a.b", "a.b.c", "a.e30.c", "a.e30.c.d"] {
-        assert_eq!(claims::read(text.as_bytes()), None, "{text:?}");
+        assert_eq!(token_claims::read(text.as_bytes()), None, "{text:?}");
     }
-    let read = claims::read(&token("system:serviceaccount:n:a", 1, 2, "u")).unwrap();
-    assert_eq!(claims::namespace_of(&read.subject), Some("n"));
+    let read = token_claims::read(&token("system:serviceaccount:n:a", 1, 2, "u")).unwrap();
+    assert_eq!(token_claims::namespace_of(&read.subject), Some("n"));
     assert_eq!(
         read.expires.duration_since(read.issued),
         SignedDuration::from_secs(1)
@@ -304,7 +305,7 @@ fn what_is_no_token_is_not_read() {
 }
 
 #[test]
-fn the_role_tells_which_secrets_may_be_written() {
+fn role_names_the_writable_secrets() {
     let role =
         |rules: serde_json::Value| -> Role { serde_json::from_value(json!({"rules": rules})).unwrap() };
     let create = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]});

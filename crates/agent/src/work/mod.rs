@@ -19,7 +19,6 @@ mod gate;
 mod interest;
 mod model;
 pub mod options;
-mod owner;
 mod plan;
 mod reconcile;
 mod report;
@@ -29,4 +28,3 @@ mod status;
 mod tests;
 
 pub use controller::run;
-pub(crate) use owner::{hub_hash, is_applied_work, is_grant};

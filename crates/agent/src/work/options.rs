@@ -8,13 +8,13 @@ pub struct WorkOptions {
     /// The server address of the hub, exactly as its kubeconfig spells it. The names of AppliedManifestWorks
     /// depend on every character of it.
     pub hub_server: String,
-    /// The identity of this agent among the agents of a cluster; none means that it is known by its hub.
+    /// The identity of this agent among the agents of a cluster; by default the hash of its hub.
     pub agent_id: Option<String>,
     /// The name of the agent's ServiceAccount in its own namespace: no executor may touch what its rights rest on.
     pub service_account: String,
-    /// How long what was applied stays after its work is gone from the hub (one hour).
+    /// How long objects stay after their work is gone from the hub (one hour).
     pub eviction_grace_period: Duration,
-    /// How often what the agent may not watch is looked at (five minutes); all else is watched.
+    /// How often objects are polled that the agent may not watch (five minutes).
     pub status_sync_interval: Option<Duration>,
     /// What happens to works without an executor.
     pub nil_executor: NilExecutor,
@@ -45,7 +45,7 @@ pub enum NilExecutor {
     /// The agent acts as itself.
     #[default]
     Allow,
-    /// Nothing is applied, and a condition says so.
+    /// Nothing is applied, and a condition reports that.
     Deny,
 }
 
@@ -65,7 +65,7 @@ pub enum Authorizers {
     /// RBAC alone: answers hold until RBAC changes, and an answer for all names holds for each name.
     #[default]
     Rbac,
-    /// Something else too: only exact questions count, and answers hold for ten seconds.
+    /// Another authorizer as well: only exact questions count, and answers hold for ten seconds.
     Other,
 }
 

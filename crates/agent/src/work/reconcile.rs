@@ -27,7 +27,6 @@ use super::{
         Key, ManifestOutcome, ManifestReport, OwnedObject, PlannedManifest, RecordedUids, ServedKinds,
         Verdict,
     },
-    owner::Owner,
     plan::{
         self,
         delivery::{Delivery, Unfinished},
@@ -42,6 +41,7 @@ use super::{
         unwatched::set_watched,
     },
 };
+use crate::owner::Owner;
 
 /// How long revocations wait for the writes of the same revision.
 const GRANTED_WITHIN: Duration = Duration::from_secs(1);

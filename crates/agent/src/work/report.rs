@@ -15,7 +15,11 @@ use writ_controller::{
     write::replacement,
 };
 
-use super::{drift::resource_version, state::Agent, status};
+use super::{
+    drift::resource_version,
+    state::Agent,
+    status::{self, in_flight::InFlightStatus},
+};
 
 impl Agent {
     /// Writes the status of a work, if it differs.
@@ -45,7 +49,7 @@ impl Agent {
             work.status = Some(wanted.clone());
             self.works.record(work)?;
             self.states
-                .with(&name, |state| state.in_flight = Default::default());
+                .with(&name, |state| state.in_flight = InFlightStatus::default());
         } else {
             let version = resource_version(patched.metadata.resource_version.as_deref());
             self.states
@@ -82,7 +86,7 @@ impl Agent {
     }
 
     fn hub_works_metadata(&self) -> Api<PartialObjectMeta<ManifestWork>> {
-        Api::namespaced(self.hub.clone(), &self.options.cluster_name)
+        Api::namespaced(self.hub.clone(), &self.cluster_name)
     }
 }
 

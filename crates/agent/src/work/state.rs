@@ -17,11 +17,12 @@ use super::{
     drift::{self, DriftIndex, DriftWatches},
     gate::Gate,
     model::{Key, Prerequisite},
-    owner::hub_hash,
+    options::WorkOptions,
     plan::rbac::RBAC_GROUP,
     status::in_flight::InFlightStatus,
 };
-use crate::{Context, Options, RecreateLock};
+use crate::owner::hub_hash;
+use crate::{Context, RecreateLock};
 
 /// How many objects of all works are written or read at once: each request under way is a connection with its buffers.
 const TURNS: usize = 24;
@@ -32,8 +33,10 @@ pub struct Agent {
     pub hub: Client,
     /// A client of the managed cluster.
     pub spoke: Client,
-    /// How the agent was started.
-    pub options: Arc<Options>,
+    /// The name of this cluster, which is its namespace on the hub.
+    pub cluster_name: String,
+    /// How works are delivered.
+    pub options: WorkOptions,
     /// The hash of the hub's address.
     pub hub_hash: String,
     /// The identity of this agent among the agents of the cluster.
@@ -65,11 +68,11 @@ pub struct Agent {
 impl Agent {
     /// Starts the watches of an agent that reconciles the keys of this queue.
     pub fn new(context: &Context, queue: Queue<Key>) -> Self {
-        let options = context.options.clone();
-        let hub_hash = hub_hash(&options.work.hub_server);
-        let id = options.work.agent_id.clone().unwrap_or_else(|| hub_hash.clone());
+        let (cluster_name, options) = (context.options.cluster_name.clone(), context.options.work.clone());
+        let hub_hash = hub_hash(&options.hub_server);
+        let id = options.agent_id.clone().unwrap_or_else(|| hub_hash.clone());
         let (drift, well_known) = (DriftIndex::default(), WellKnownKinds::default());
-        let poll_every = options.work.status_sync_interval.unwrap_or(drift::POLL);
+        let poll_every = options.status_sync_interval.unwrap_or(drift::POLL);
         let watches = DriftWatches::new(
             context.spoke.clone(),
             drift.clone(),
@@ -82,7 +85,7 @@ impl Agent {
             spoke: context.spoke.clone(),
             hub_hash,
             id,
-            works: Watch::new(Api::namespaced(context.hub.clone(), &options.cluster_name))
+            works: Watch::new(Api::namespaced(context.hub.clone(), &cluster_name))
                 .compressed()
                 .start(&context.shutdown),
             applied: Watch::new(Api::all(context.spoke.clone()))
@@ -97,13 +100,14 @@ impl Agent {
             queue,
             turns: Semaphore::new(TURNS),
             recreate_lock: context.recreate_lock.clone(),
+            cluster_name,
             options,
         }
     }
 
     /// The works of this cluster.
     pub fn hub_works(&self) -> Api<ManifestWork> {
-        Api::namespaced(self.hub.clone(), &self.options.cluster_name)
+        Api::namespaced(self.hub.clone(), &self.cluster_name)
     }
 
     /// The name of the AppliedManifestWork of a work.
@@ -113,7 +117,7 @@ impl Agent {
 
     /// The name of a work in the cache.
     pub fn name_of_work(&self, work: &str) -> Name {
-        Name::new(self.options.cluster_name.as_str(), work)
+        Name::new(self.cluster_name.as_str(), work)
     }
 
     /// A work, as far as it parses.

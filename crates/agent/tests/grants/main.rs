@@ -30,8 +30,8 @@ use writ_testenv::{ControlPlane, Options, harness};
 
 fn main() {
     harness::run(vec![
-        harness::real("a_grant_follows_namespaces_and_repairs_drift", follows),
-        harness::real("who_strips_a_binding_does_not_keep_it", stripped),
+        harness::real("grant_follows_namespaces_and_repairs_drift", follows),
+        harness::real("stripped_binding_is_restored_and_goes_with_its_grant", stripped),
     ]);
 }
 
@@ -96,8 +96,8 @@ async fn run(client: &Client) -> Result<(CancellationToken, JoinHandle<Result<()
     Ok((shutdown, agent))
 }
 
-/// Somebody who may write bindings takes everything off that says whose they are: while the agent looks, and while it
-/// is away. He gets them back as they were, and they go with their grant.
+/// Owner, label and managed fields are removed from a binding, while the agent runs and while it is away. The binding is restored,
+/// and is deleted with its grant.
 async fn stripped() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     let client = plane.client()?;
@@ -166,7 +166,7 @@ async fn stripped() -> Result<()> {
     strip(false).await?;
     let (shutdown, agent) = run(&client).await?;
     is_whole().await?;
-    // Away again, and the grant goes before it is back.
+    // Away again, and the grant is deleted before the agent is back.
     shutdown.cancel();
     agent.await??;
     strip(false).await?;
@@ -211,7 +211,7 @@ async fn follows() -> Result<()> {
         }
     };
 
-    // Nothing is selected, which is reported and is no error; then namespaces come, are labelled, unlabelled, go.
+    // Nothing is selected, which is reported and is no error; then namespaces are created, labelled, unlabelled, deleted.
     grant(&client, "g", binding("view")).await?;
     reports("g", 0, 0).await?;
     namespace(&client, "n1", json!({"team": "a"})).await?;
@@ -265,7 +265,7 @@ async fn follows() -> Result<()> {
     .await?;
     reports("g", 1, 1).await?;
 
-    // What no grant made is left alone and reported; when it goes, the grant takes its place.
+    // A foreign object is left alone and reported; when it is deleted, the grant creates its own.
     let hand: Role = serde_json::from_value(json!({"metadata": {"name": "r"}, "rules": []}))?;
     roles("n2").create(&PostParams::default(), &hand).await?;
     let all = json!({"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}, "name": "r", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
@@ -293,7 +293,7 @@ async fn follows() -> Result<()> {
             .contains_key("writ.dev/namespace-grant")
     );
 
-    // The grant goes: so does everything that it made, and nothing else.
+    // With the grant everything that it made is deleted, and nothing else.
     let hand: RoleBinding = serde_json::from_value(
         json!({"metadata": {"name": "mine"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}}),
     )?;

@@ -32,10 +32,10 @@ use writ_testenv::harness;
 fn main() {
     harness::run(vec![
         harness::real(
-            "a_token_is_reported_healed_renewed_and_dies_with_its_account",
+            "token_is_reported_repaired_renewed_and_dies_with_its_account",
             lifecycle,
         ),
-        harness::real("what_is_not_ours_is_left_alone_until_it_is_adopted", adoption),
+        harness::real("foreign_objects_are_left_alone_until_adopted", adoption),
     ]);
 }
 
@@ -94,7 +94,7 @@ async fn lifecycle() -> Result<()> {
     );
     assert_eq!(token_of(&healed).as_deref(), Some(first.as_str()));
 
-    // A token of the right form that the cluster does not accept is replaced, and so is one that is none.
+    // A well-formed token that the cluster does not accept is replaced, and so is a malformed one.
     let forged = format!("{}x", first.rsplit_once('.').unwrap().0.to_owned() + ".c2ln");
     env.patch(&env.secrets(), "a", json!({"stringData": {"token": forged}}))
         .await?;
@@ -154,7 +154,7 @@ async fn lifecycle() -> Result<()> {
     let reported = await_condition(env.accounts(), "a", shorter);
     tokio::time::timeout(Duration::from_mins(1), reported).await??;
 
-    // A ServiceAccount that was edited is restored; one that was deleted comes back, with a new token.
+    // An edited ServiceAccount is restored; a deleted one is recreated, with a new token.
     env.patch(
         &env.service_accounts(),
         "a",
@@ -202,7 +202,7 @@ async fn lifecycle() -> Result<()> {
             || env.accepted(&env.token("a", &[&seventh]).await?).await?.is_some()
     );
 
-    // The account goes while the agent is away: when it comes back, the ServiceAccount goes and the token dies.
+    // The account is deleted while the agent is away: once it is back, the ServiceAccount is deleted and the token dies.
     agent.stop().await?;
     let last = env.token("a", &[]).await?;
     env.accounts().delete("a", &DeleteParams::default()).await?;
@@ -304,11 +304,11 @@ async fn adoption() -> Result<()> {
     );
     env.token("hub", &[]).await?;
     assert!(env.secrets().get_opt("default").await?.is_none());
-    // What was somebody else's survives the account.
+    // An adopted object survives the account.
     env.accounts().delete("theirs", &DeleteParams::default()).await?;
     eventually(&env.secrets(), "theirs", |secret| secret.is_none()).await?;
     assert!(env.service_accounts().get_opt("theirs").await?.is_some());
-    // The next agent's namespace: the ServiceAccount in the old one goes, and its tokens die.
+    // An agent in another namespace: the ServiceAccount in the old one is deleted, and its tokens die.
     let old = env.token("fine", &[]).await?;
     agent.stop().await?;
     let namespace = Namespace {

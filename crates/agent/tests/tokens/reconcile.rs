@@ -348,7 +348,7 @@ async fn terminating_service_account_gets_no_token() -> Result<()> {
         assert_eq!(env.reason("a", type_).await?, "ServiceAccountTerminating");
     }
     assert_eq!(env.minted(), 1);
-    // It goes, and there is another one with another token.
+    // Once it is gone, there is another one with another token.
     api.patch("a", &PatchParams::default(), &hold(&[])).await?;
     env.see("a").await?;
     env.reconcile("a").await?;

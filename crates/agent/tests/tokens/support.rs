@@ -97,7 +97,7 @@ impl Env {
         Ok(())
     }
 
-    /// The token in the Secret, once the status says that it is there and it is not one of these.
+    /// The token in the Secret, once the status reports it and it is none of these.
     pub async fn token(&self, name: &str, not: &[&str]) -> Result<String> {
         let account = eventually(&self.accounts(), name, |account| {
             account.is_some_and(|account| {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use writ_api::cluster::{
     ManagedCluster, ManagedClusterSet, PlacementDecision, placement_decision::PLACEMENT_LABEL,
 };
-use writ_controller::tolerant::{self, Guarded};
+use writ_controller::tolerant::{self, Tolerant};
 
 use crate::{
     cluster_choice::{self, Choice},
@@ -196,7 +196,7 @@ async fn related(client: &Client, word: &str, object: &Value) -> Result<Vec<Repo
     let found = match word {
         "sets" => {
             let set: ManagedClusterSet = serde_json::from_value(object.clone()).context("read the set")?;
-            let clusters = tolerant::list(&Api::<Guarded<ManagedCluster>>::all(client.clone()), &all).await;
+            let clusters = tolerant::list(&Api::<Tolerant<ManagedCluster>>::all(client.clone()), &all).await;
             clusters.map(|clusters| describe::members(&set, &clusters))
         }
         "placements" => {

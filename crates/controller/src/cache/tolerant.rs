@@ -6,13 +6,8 @@
 
 use std::{borrow::Cow, fmt::Debug};
 
-use futures::{Stream, StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{
-    Api, Resource, ResourceExt,
-    api::ListParams,
-    runtime::watcher::{self, Event, watcher},
-};
+use kube::{Api, Resource, ResourceExt, api::ListParams};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _},
@@ -148,29 +143,6 @@ where
 {
     let found = api.list(params).await?;
     Ok(found.into_iter().filter_map(Tolerant::readable).collect())
-}
-
-pub use self::Tolerant as Guarded;
-
-/// A watch like [`watcher()`], in which an object that does not parse is gone.
-pub fn guarded<K>(
-    api: Api<Tolerant<K>>,
-    config: watcher::Config,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Default + Send + 'static,
-{
-    watcher(api, config).filter_map(|event| future::ready(event.map(open).transpose()))
-}
-
-fn open<K>(event: Event<Tolerant<K>>) -> Option<Event<K>> {
-    Some(match event {
-        Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(object.readable()?),
-        Event::InitDone => Event::InitDone,
-        Event::Apply(object) if object.problem.is_none() => Event::Apply(object.object),
-        Event::Apply(object) | Event::Delete(object) => Event::Delete(object.object),
-    })
 }
 
 #[cfg(test)]

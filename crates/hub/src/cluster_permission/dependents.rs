@@ -21,7 +21,7 @@ use crate::{Context, caches::owning_permission};
 /// The entries of a permission in the index: the objects it makes, and what it depends on.
 pub fn index(permission: &ClusterPermission) -> Vec<u64> {
     let namespace = permission.namespace().unwrap_or_default();
-    let roles = hub_roles(permission).map(|id| of_role_key(&id.namespace, &id.name));
+    let roles = hub_roles(permission).map(|id| of_role_key(&id.name));
     let selector = uses_selector(permission).then(of_selector_key);
     let mut all = BTreeSet::from([of_cluster_key(&namespace)]);
     all.extend(object_keys(permission));
@@ -33,8 +33,8 @@ fn of_cluster_key(namespace: &str) -> u64 {
     index_key(("cluster", namespace))
 }
 
-fn of_role_key(namespace: &str, name: &str) -> u64 {
-    index_key(("role", namespace, name))
+fn of_role_key(role: &Name) -> u64 {
+    index_key(("role", role))
 }
 
 fn of_selector_key() -> u64 {
@@ -98,7 +98,7 @@ pub fn of_cluster_object(permissions: &Cache<ClusterPermission>, object: &Name) 
 
 /// The permissions that refer to a role of the hub; a ClusterRole has no namespace.
 pub fn of_role(permissions: &Cache<ClusterPermission>, role: &Name) -> Vec<Name> {
-    permissions.indexed(of_role_key(&role.namespace, &role.name))
+    permissions.indexed(of_role_key(role))
 }
 
 /// The permissions that depend on the hub's namespaces: those with selectors, and those that may be in conflict with them.

@@ -14,39 +14,26 @@ use k8s_openapi::{
 use serde_json::Value;
 use writ_api::{
     cluster::ManagedCluster,
-    rbac::ClusterPermission,
+    rbac::{ClusterPermission, cluster_permission::RBAC_GROUP},
     work::{Executor, ManifestConfig, ManifestWork},
 };
+use writ_controller::Name;
+pub use writ_controller::ObjectId;
 
-/// An object that a work carries: kind, namespace (empty for cluster-scoped ones), name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id {
-    /// The kind.
-    pub kind: String,
-    /// The namespace; empty for a cluster-scoped object.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
+/// The kind of a namespace grant.
+pub const GRANT_KIND: &str = "NamespaceGrant";
 
-impl Id {
-    /// The id of these parts.
-    pub fn new(kind: &str, namespace: &str, name: &str) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            write!(f, "{} {}", self.kind, self.name)
-        } else {
-            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
-        }
+/// The id of an object that a work of a permission carries; the namespace of a cluster-scoped object is empty.
+pub fn object_id(kind: &str, namespace: &str, name: &str) -> ObjectId {
+    let group = if kind == GRANT_KIND {
+        "writ.dev"
+    } else {
+        RBAC_GROUP
+    };
+    ObjectId {
+        group: group.into(),
+        kind: kind.into(),
+        name: Name::new(namespace, name),
     }
 }
 
@@ -64,7 +51,7 @@ pub struct Observation {
     /// The add-on that keeps their ServiceAccounts.
     pub add_on: AddOn,
     /// The roles of the hub that it refers to and that exist.
-    pub hub_roles: BTreeMap<Id, HubRole>,
+    pub hub_roles: BTreeMap<ObjectId, HubRole>,
     /// Where its namespace selectors are evaluated.
     pub selected_by: SelectedBy,
     /// The hub's namespaces and their labels, where they may matter; `None` if they have not been read.
@@ -249,7 +236,7 @@ pub struct TypedManifest {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     /// The object.
-    pub id: Id,
+    pub id: ObjectId,
     /// The entry of the spec that wants it.
     pub field: String,
     /// Whether it is a binding whose entry names no role, and so means a role of this permission.
@@ -312,7 +299,7 @@ pub struct Built {
 #[derive(Clone, Debug)]
 pub struct UnbuildableRole {
     /// The role; a Role without a namespace may be in any.
-    pub role: Id,
+    pub role: ObjectId,
     /// The entry that wants it.
     pub field: String,
 }
@@ -346,7 +333,7 @@ pub struct Part {
     /// How the agent treats them.
     pub configs: Vec<ManifestConfig>,
     /// The objects whose home this work is.
-    pub home: BTreeSet<Id>,
+    pub home: BTreeSet<ObjectId>,
     /// Whether something waits here until an object has moved.
     pub waits: bool,
 }

@@ -1,7 +1,7 @@
 //! From the caches to what is observed of one permission.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -22,7 +22,7 @@ use writ_controller::{
 
 use super::{
     dependents,
-    model::{Account, AddOn, HubNamespaces, HubRole, Id, Limits, NotSynced, Observation, SelectedBy},
+    model::{Account, AddOn, HubNamespaces, HubRole, Limits, NotSynced, ObjectId, Observation, SelectedBy},
     naming::{self, MAX_PARTS},
     spec::{
         references::{account_names, hub_roles, uses_selector},
@@ -73,7 +73,8 @@ impl Observer {
         let namespace = permission.namespace().unwrap_or_default();
         let cluster = caches.clusters().get(&Name::global(&*namespace));
         let selected_by = selected_by(self.context.options.namespace_selector, cluster.as_deref());
-        let not_synced = self.not_synced(permission, selected_by);
+        let account_names = account_names(permission);
+        let not_synced = self.not_synced(permission, !account_names.is_empty(), selected_by);
         let neighbours = self.neighbours(permission);
         let selects = uses_selector(permission) || neighbours.iter().any(|other| uses_selector(other));
         let hub_namespaces = selects.then(|| self.hub_namespaces()).flatten();
@@ -88,7 +89,7 @@ impl Observer {
         Ok(Observation {
             works: self.numbered_works(permission, owned),
             cluster,
-            accounts: self.accounts(permission),
+            accounts: self.accounts(&namespace, account_names),
             add_on: add_on(add_on_of_cluster.as_deref()),
             hub_roles: self.hub_roles(permission),
             permission: permission.clone(),
@@ -115,14 +116,19 @@ impl Observer {
         clusters.get(&Name::global(name.namespace.clone()))
     }
 
-    /// What of that which this permission refers to has not been read. Its absence must revoke nothing.
-    fn not_synced(&self, permission: &ClusterPermission, selected_by: SelectedBy) -> NotSynced {
+    /// The kinds that this permission refers to and that have not been read: that their objects are absent must revoke nothing.
+    fn not_synced(
+        &self,
+        permission: &ClusterPermission,
+        names_accounts: bool,
+        selected_by: SelectedBy,
+    ) -> NotSynced {
         let caches = &self.context.caches;
         let accounts_ready = || caches.accounts().is_ready() && caches.add_ons().is_ready();
         let roles_ready = || caches.roles().is_ready() && caches.cluster_roles().is_ready();
         let by_hub = selected_by == SelectedBy::Hub && uses_selector(permission);
         NotSynced {
-            accounts: !account_names(permission).is_empty() && !accounts_ready(),
+            accounts: names_accounts && !accounts_ready(),
             roles: !permission.spec.role_refs.is_empty() && !roles_ready(),
             namespaces: by_hub && !caches.namespaces().is_ready(),
         }
@@ -170,24 +176,23 @@ impl Observer {
         })
     }
 
-    fn accounts(&self, permission: &ClusterPermission) -> BTreeMap<String, Account> {
-        let namespace: Arc<str> = permission.namespace().unwrap_or_default().into();
-        let accounts = account_names(permission).into_iter().filter_map(|name| {
-            let cached = Name::new(namespace.clone(), name.as_str());
+    fn accounts(&self, namespace: &str, names: BTreeSet<String>) -> BTreeMap<String, Account> {
+        let accounts = names.into_iter().filter_map(|name| {
+            let cached = Name::new(namespace, name.as_str());
             let found = self.context.caches.accounts().get(&cached)?;
             Some((name, account(&found)?))
         });
         accounts.collect()
     }
 
-    fn hub_roles(&self, permission: &ClusterPermission) -> BTreeMap<Id, HubRole> {
+    fn hub_roles(&self, permission: &ClusterPermission) -> BTreeMap<ObjectId, HubRole> {
         let caches = &self.context.caches;
         let roles = hub_roles(permission).filter_map(|id| {
-            let role = if id.kind == "ClusterRole" {
-                let role = caches.cluster_roles().get(&Name::global(&*id.name))?;
+            let role = if &*id.kind == "ClusterRole" {
+                let role = caches.cluster_roles().get(&id.name)?;
                 hub_role(&*role, role.rules.as_deref())
             } else {
-                let role = caches.roles().get(&Name::new(&*id.namespace, &*id.name))?;
+                let role = caches.roles().get(&id.name)?;
                 hub_role(&*role, role.rules.as_deref())
             };
             Some((id, role))

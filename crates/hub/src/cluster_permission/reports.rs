@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use writ_api::work::{FeedbackValue, FieldValue, ManifestCondition, ManifestWork};
 use writ_controller::condition;
 
-use super::model::Id;
+use super::model::{ObjectId, object_id};
 
 /// The reports on the single objects of a work.
 pub fn of(work: &ManifestWork) -> impl Iterator<Item = &ManifestCondition> {
@@ -13,9 +13,9 @@ pub fn of(work: &ManifestWork) -> impl Iterator<Item = &ManifestCondition> {
 }
 
 /// The object that a report is about.
-pub fn id(report: &ManifestCondition) -> Id {
+pub fn id(report: &ManifestCondition) -> ObjectId {
     let meta = &report.resource_meta;
-    Id::new(&meta.kind, &meta.namespace, &meta.name)
+    object_id(&meta.kind, &meta.namespace, &meta.name)
 }
 
 /// The conditions of a work.

@@ -61,14 +61,14 @@ fn sets(clusters: &[&str]) -> Place {
 }
 
 #[test]
-fn an_account_ends_to_the_second() {
+fn account_with_a_time_to_live_ends_to_the_second() {
     let account = account("c1", "u", &json!({ "spec": { "ttlSecondsAfterCreation": 60 } }));
     assert_eq!(accounts::ends_at(&account), Some(at(160)));
     assert_eq!(accounts::ends_at(&self::account("c1", "u", &json!({}))), None);
 }
 
 #[test]
-fn children_follow_the_clusters_and_take_no_name() {
+fn children_follow_the_clusters_and_never_adopt() {
     let parent = account(
         "team",
         "p",
@@ -95,7 +95,7 @@ fn children_follow_the_clusters_and_take_no_name() {
             .all(|child| child.spec.ttl_seconds_after_creation.is_none())
     );
     assert_eq!(family.taken.keys().collect::<Vec<_>>(), ["c2"]);
-    // Nor is anything else taken over there, and a child that was told to is told otherwise.
+    // A child never adopts, and the annotation is removed from one that has it.
     let adopt = "authentication.writ.dev/adopt";
     let greedy = account(
         "team",
@@ -117,7 +117,7 @@ fn children_follow_the_clusters_and_take_no_name() {
         .filter_map(|child| child.namespace())
         .collect();
     assert_eq!(surplus, ["gone"]);
-    // Without a binding, or in the namespace of a cluster, all children go, and nothing else.
+    // Without a binding, or in the namespace of a cluster, all children are surplus, and nothing else is.
     for place in [Place::Nowhere, Place::Cluster] {
         let family = children::family(&parent, &place, &found);
         assert!(family.wanted.is_empty());
@@ -131,7 +131,7 @@ fn children_follow_the_clusters_and_take_no_name() {
 }
 
 #[test]
-fn a_child_that_lost_its_label_is_still_one() {
+fn child_without_its_label_is_known_by_its_annotation() {
     let parent = account("team", "p", &json!({}));
     let child = |change: &Value| {
         let mut child = serde_json::to_value(children::child(&parent, "c1")).unwrap();
@@ -147,7 +147,7 @@ fn a_child_that_lost_its_label_is_still_one() {
         (label("p"), true),
         (json!({}), true),
         (label("another"), false),
-        // It is older than its parent: that was made anew.
+        // It is older than its parent, which was recreated.
         (
             json!({ "metadata": { "creationTimestamp": "1970-01-01T00:01:39Z" } }),
             false,
@@ -174,7 +174,7 @@ fn a_child_that_lost_its_label_is_still_one() {
                 "{change}"
             );
         }
-        // And it goes with its parent.
+        // It is surplus without a binding.
         let surplus = children::family(&parent, &Place::Nowhere, &found).surplus;
         assert_eq!(surplus.len() == 1, mine, "{change}");
     }
@@ -182,7 +182,7 @@ fn a_child_that_lost_its_label_is_still_one() {
 }
 
 #[test]
-fn one_status_counts_and_names_the_failing() {
+fn parent_status_counts_children_and_names_the_failing() {
     let parent = account("team", "p", &json!({}));
     let child = |cluster: &str, change: &Value| {
         let mut child = children::child(&parent, cluster);
@@ -222,7 +222,7 @@ fn one_status_counts_and_names_the_failing() {
         &status(&good).conditions,
         "AllServiceAccountPresent"
     ));
-    // Names are told as far as somebody reads them.
+    // The number of names is bounded.
     let many: Vec<String> = (10..25).map(|number| format!("c{number}")).collect();
     let place_of_many = Place::Sets(many.iter().cloned().collect());
     let none = BTreeMap::new();
@@ -255,7 +255,7 @@ fn one_status_counts_and_names_the_failing() {
 }
 
 #[test]
-fn a_set_is_told_what_its_clusters_ignore() {
+fn parent_status_names_ignored_fields() {
     let ignored = |change: &Value| {
         let parent = account("team", "p", change);
         let place = sets(&["c1"]);
@@ -273,7 +273,7 @@ fn a_set_is_told_what_its_clusters_ignore() {
 }
 
 #[test]
-fn the_older_group_owns_shows_and_yields() {
+fn older_group_owns_its_account_and_shows_its_status() {
     let from: proxy::ManagedServiceAccount = serde_json::from_value(json!({
         "apiVersion": "proxy.open-cluster-management.io/v1alpha1", "kind": "ManagedServiceAccount",
         "metadata": { "name": "robot", "namespace": "c1", "uid": "old", "generation": 7 },
@@ -310,7 +310,7 @@ fn the_older_group_owns_shows_and_yields() {
 }
 
 #[test]
-fn a_secret_that_differs_from_the_report_is_suspect() {
+fn secret_that_differs_from_the_report_needs_a_repair() {
     let reported = account("c1", "u", &json!({ "status": { "secretDigest": "d" } }));
     let seen = |digest: &str| SeenSecret {
         digest: digest.into(),
@@ -327,7 +327,7 @@ fn a_secret_that_differs_from_the_report_is_suspect() {
         accounts::repair_reason(&reported, None, None).as_deref(),
         Some("missing")
     );
-    // One that went, was restored and went again before anybody looked: the agent is asked again.
+    // Deleted, restored and deleted again between two reconciles: the agent is asked again.
     let missing = |went| accounts::repair_reason(&reported, None, Some(went));
     assert_ne!(missing("7"), missing("9"));
     let new = account("c1", "u", &json!({}));
@@ -339,7 +339,7 @@ fn a_secret_that_differs_from_the_report_is_suspect() {
 }
 
 #[test]
-fn rights_name_every_secret_and_never_all() {
+fn role_names_every_secret_and_never_grants_all() {
     let owner = OwnerReference::default();
     let role = |names: &[&str], create: bool| {
         let secrets = names.iter().map(|name| ((*name).to_owned(), uid(name)));
@@ -350,7 +350,7 @@ fn rights_name_every_secret_and_never_all() {
         };
         rights::role("c1", &owner, &granted)
     };
-    // The address goes with the CA that it is used with.
+    // The address comes with its CA.
     let external = Granted {
         server: Some(
             serde_json::from_value(json!({ "url": "https://c1.example", "caBundle": "RVhU" })).unwrap(),
@@ -381,7 +381,7 @@ fn rights_name_every_secret_and_never_all() {
     };
     let creates = |role: Role| role.rules.iter().flatten().any(|rule| rule.verbs == ["create"]);
     assert!(creates(role(&["a"], true)) && !creates(role(&["a"], false)));
-    // Whose name is cleared is in the Role, by uid: an account that is made anew is looked at anew.
+    // The Role records cleared accounts by uid: a recreated account has to be cleared again.
     let known = role(&["a", "b"], true);
     assert!(rights::is_cleared(Some(&known), &uid("b")));
     assert!(!rights::is_cleared(Some(&known), &uid("c")) && !rights::is_cleared(None, &uid("b")));
@@ -418,7 +418,7 @@ fn uid(name: &str) -> String {
 }
 
 #[test]
-fn a_policy_holds_only_to_the_letter() {
+fn edited_policy_is_restored_exactly() {
     let (policy, binding) = policy::policy().unwrap();
     let edited = |change: Value| -> ValidatingAdmissionPolicy {
         let mut object = serde_json::to_value(&policy).unwrap();
@@ -455,7 +455,7 @@ fn a_policy_holds_only_to_the_letter() {
 }
 
 #[test]
-fn a_secret_that_lost_its_owner_would_outlive_its_account() {
+fn secret_without_owner_is_an_orphan() {
     let secret = |metadata: Value| serde_json::from_value(json!({ "metadata": metadata })).unwrap();
     let request = json!({ "authentication.writ.dev/token-request": "x" });
     let owner = json!([{ "apiVersion": "v1", "kind": "x", "name": "x", "uid": "x" }]);

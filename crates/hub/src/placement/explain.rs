@@ -16,7 +16,7 @@ use writ_api::cluster::{
 use writ_controller::{
     Error,
     error::Context as _,
-    tolerant::{self, Guarded},
+    tolerant::{self, Tolerant},
 };
 
 use super::{
@@ -142,7 +142,7 @@ pub async fn explain(client: &Client, namespace: &str, name: &str) -> Result<Exp
 }
 
 /// All objects of a kind that parse, as in the hub's caches: a status that does not parse hides no other object.
-async fn all<K>(api: &Api<Guarded<K>>, what: &str) -> Result<Vec<K>, Error>
+async fn all<K>(api: &Api<Tolerant<K>>, what: &str) -> Result<Vec<K>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Default,
 {

@@ -39,7 +39,7 @@ fn status(mut object: ManagedCluster, available: &str) -> ManagedCluster {
 }
 
 #[test]
-fn silence_makes_a_cluster_unknown_and_tainted() {
+fn silent_lease_makes_a_cluster_unknown_and_tainted() {
     let accepted = cluster(
         json!({"hubAcceptsClient": true, "leaseDurationSeconds": 10}),
         json!({}),
@@ -79,7 +79,7 @@ fn silence_makes_a_cluster_unknown_and_tainted() {
         keys(plan(&tainted, &silent(1)).taints),
         Some(vec!["theirs".into()])
     );
-    // A clock that is off by five times a lease's duration is wrong, as upstream; one that was not seen says nothing.
+    // A clock that is off by five times a lease's duration is out of sync, as upstream; without a renewal nothing is reported.
     for (off, reason) in [
         (49, "ManagedClusterClockSynced"),
         (50, "ManagedClusterClockOutOfSync"),
@@ -103,7 +103,7 @@ fn silence_makes_a_cluster_unknown_and_tainted() {
 }
 
 #[test]
-fn denied_clusters_lose_everything_and_leaving_ones_finish_first() {
+fn denied_cluster_loses_all_rights_and_deleted_one_keeps_its_works() {
     let denied = status(cluster(json!({"hubAcceptsClient": false}), json!({})), "True");
     let planned = plan(&denied, &Observation::default());
     assert_eq!(planned.level, Level::Nothing);
@@ -139,7 +139,7 @@ fn denied_clusters_lose_everything_and_leaving_ones_finish_first() {
 }
 
 #[test]
-fn an_agent_gets_what_it_needs() {
+fn accepted_agent_gets_the_rights_of_its_level() {
     let (minimal, ocm) = (AgentRights::Minimal, AgentRights::Ocm);
     let by_certificate = |level, kind| rights::of("prod", level, kind, RegistrationDriver::Csr, None);
     let verbs = |kind| {
@@ -164,7 +164,7 @@ fn an_agent_gets_what_it_needs() {
 
 /// Once it is known who was let in, the rights are that user's alone: a certificate of a former agent has the same groups.
 #[test]
-fn a_known_agent_has_the_rights_and_nobody_else_of_its_group() {
+fn known_agent_gets_the_rights_instead_of_its_group() {
     let user = "system:open-cluster-management:prod:abc";
     let known = |user: &str| cluster(json!({}), json!({"annotations": {"writ.dev/agent-user": user}}));
     assert_eq!(agent_requests::agent_user(&known(user)), Some(user));
@@ -207,9 +207,9 @@ fn a_known_agent_has_the_rights_and_nobody_else_of_its_group() {
     }
 }
 
-/// The role of a cluster never takes the place of one that all clusters share, nor of anybody else's.
+/// The role of a cluster never takes the place of a role that all clusters share, nor of a foreign one.
 #[test]
-fn a_clusters_own_role_is_nobody_elses() {
+fn own_role_of_a_cluster_never_has_a_shared_name() {
     let shipped = include_str!("../../../../deploy/hub/agents.yaml");
     let roles: Vec<ClusterRole> = writ_runtime::yaml::documents::<Value>(shipped)
         .unwrap()
@@ -253,7 +253,7 @@ fn a_clusters_own_role_is_nobody_elses() {
 }
 
 #[test]
-fn an_account_is_of_the_very_cluster_that_it_was_made_for() {
+fn account_of_a_former_cluster_is_not_reused() {
     let prod = cluster(
         json!({"hubAcceptsClient": true}),
         json!({"uid": "u2", "creationTimestamp": "2026-01-02T00:00:00Z"}),

@@ -112,7 +112,7 @@ pub async fn held_up_by_name(fleet: Fleet) -> Result<()> {
         may(&client, "bob", "get", "one").await?,
         "what stays is not touched"
     );
-    let words = "rolebindings one/p: not gone yet: somebody's finalizer or a grace period may hold it";
+    let words = "rolebindings one/p: not gone yet: a finalizer or a grace period may hold it";
     condition(&fleet, "p", "Ready", "False", words).await?;
     condition(&fleet, "p", "Ready", "False", "RevocationPending").await?;
     finalizer(&bindings, Value::Null).await?;

@@ -173,7 +173,7 @@ pub async fn not_understood(fleet: Fleet) -> Result<()> {
     .await?;
     wait::until_true("the work says that it is not understood", || async {
         let status = serde_json::to_string(&raw.get("newer").await?.data)?;
-        ensure!(status.contains("cannot understand it"), "{status}");
+        ensure!(status.contains("cannot parse it"), "{status}");
         Ok(true)
     })
     .await?;

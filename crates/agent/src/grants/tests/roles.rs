@@ -26,7 +26,7 @@ fn binds(permission: &str) -> Active {
 }
 
 #[test]
-fn what_a_stranger_wrote_is_not_bound_for_who_defines_the_role() {
+fn foreign_role_is_not_bound_for_a_permission_that_defines_it() {
     let (role, binding, other) = (defines("mine-abcde"), binds("mine-abcde"), binds("other-abcde"));
     let all = [&role, &binding, &other];
     let stranger = (Kind::Role, "p".to_owned());
@@ -36,7 +36,7 @@ fn what_a_stranger_wrote_is_not_bound_for_who_defines_the_role() {
     let why = plan.outcomes["mine-abcde-00000002"].as_deref().unwrap();
     assert!(why.starts_with("held back: the Role p"), "{why}");
     assert!(plan.outcomes["mine-abcde-00000001"].is_some());
-    // Who defines none means the one that is there.
+    // A permission that defines no such Role means the existing one.
     assert_eq!(
         act(Some(&team("a")), &all, &mut live),
         ["create RoleBinding other-abcde"]
@@ -47,7 +47,7 @@ fn what_a_stranger_wrote_is_not_bound_for_who_defines_the_role() {
         act(Some(&team("a")), &all, &mut live),
         ["create Role p", "create RoleBinding mine-abcde"]
     );
-    // A stranger's comes in its place: nobody is left with what that says.
+    // A foreign one takes its place: the binding to it is deleted.
     live.insert(stranger, Live::Foreign);
     assert_eq!(
         act(Some(&team("a")), &all, &mut live),
@@ -56,7 +56,7 @@ fn what_a_stranger_wrote_is_not_bound_for_who_defines_the_role() {
 }
 
 #[test]
-fn a_role_that_the_permission_has_elsewhere_by_name_is_still_its_own() {
+fn role_that_a_work_of_the_permission_delivers_counts_as_defined() {
     let mut own = binds("mine-abcde");
     own.grant
         .annotations_mut()
@@ -78,7 +78,7 @@ fn a_role_that_the_permission_has_elsewhere_by_name_is_still_its_own() {
 }
 
 #[test]
-fn what_a_work_of_the_same_permission_delivers_is_its_own() {
+fn role_delivered_by_a_work_of_the_same_permission_is_bound() {
     let delivered = |work: &str| {
         let role = json!({"metadata": {"name": "p", "uid": "1", "ownerReferences": [{
             "apiVersion": "work.open-cluster-management.io/v1", "kind": "AppliedManifestWork",
@@ -99,7 +99,7 @@ fn what_a_work_of_the_same_permission_delivers_is_its_own() {
 }
 
 #[test]
-fn a_list_of_nothing_is_no_list() {
+fn empty_list_equals_a_missing_one() {
     let spelt = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": []}]);
     let spelt = grant(
         "b",

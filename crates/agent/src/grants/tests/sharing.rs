@@ -1,4 +1,4 @@
-//! Whose an object is, and what grants share with works.
+//! Which grant or work an object belongs to, and what they share.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -29,7 +29,7 @@ fn see(own: &OwnObjects, object: Object) -> Live {
 }
 
 #[test]
-fn whose_an_object_is() {
+fn object_is_classified_by_owner_writer_and_memory() {
     let word = |live: &Live| match live {
         Live::Foreign => "foreign",
         Live::Granted(_) => "granted",
@@ -113,7 +113,7 @@ fn whose_an_object_is() {
 }
 
 #[test]
-fn only_the_record_of_a_work_confirms_that_it_delivers_a_grants_object() {
+fn delivery_of_a_grants_object_is_confirmed_by_the_record_of_the_work_only() {
     let own = OwnObjects::default();
     see(&own, owned("1", &["NamespaceGrant"]));
     // It stays doubtful, however often it is changed.
@@ -139,7 +139,7 @@ fn only_the_record_of_a_work_confirms_that_it_delivers_a_grants_object() {
 }
 
 #[test]
-fn who_takes_owner_and_label_off_does_not_keep_the_grant() {
+fn stripped_object_stays_the_grants() {
     let grant = role_grant("g", "get");
     let mut live = Objects::new();
     act(Some(&team("a")), &[&grant], &mut live);
@@ -163,7 +163,7 @@ fn who_takes_owner_and_label_off_does_not_keep_the_grant() {
 }
 
 #[test]
-fn what_a_work_delivers_is_shared_and_stays_when_either_goes() {
+fn delivered_object_is_shared_and_stays_when_either_lets_go() {
     let grant = role_grant("g", "get");
     let delivered = classify(owned("1", &["AppliedManifestWork"]), false);
     let mut live = Objects::from([((Kind::Role, "p".to_owned()), delivered)]);
@@ -192,7 +192,7 @@ fn what_a_work_delivers_is_shared_and_stays_when_either_goes() {
 }
 
 #[test]
-fn what_a_work_delivers_with_another_content_is_the_works_also_for_one_who_adopts() {
+fn delivered_object_with_other_content_is_the_works_even_with_adopt() {
     let mut grant = role_grant("g", "list");
     for (adopt, owners, steps) in [
         (false, &["AppliedManifestWork"][..], &[][..]),

@@ -103,7 +103,7 @@ async fn recreated_grant_is_planned_anew_in_every_namespace() {
         failure: None,
         roleless: false,
     };
-    env.outcomes.record(&"g".into(), "n", Some(outcome));
+    env.outcomes.record(&"g".into(), "n", Some(&outcome));
     let api: Api<NamespaceGrant> = Api::all(env.client.clone());
     let status = Patch::Merge(json!({"status": {"selected": 1}}));
     api.patch_status("g", &PatchParams::default(), &status)

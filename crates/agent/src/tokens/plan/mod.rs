@@ -1,6 +1,5 @@
 //! Pure: what an account asks for, what its Secret and ServiceAccount need, and what its status says.
 
-pub mod claims;
 pub mod previous;
 pub mod role;
 pub mod secret;

@@ -6,8 +6,10 @@ use kube::ResourceExt;
 use writ_api::authentication::{ANNOTATION_FORMER, KEY_TOKEN};
 use writ_runtime::segment;
 
-use super::claims;
-use crate::tokens::model::{Facts, PreviousServiceAccount};
+use crate::{
+    token_claims,
+    tokens::model::{Facts, PreviousServiceAccount},
+};
 
 /// Neither a token's claims nor an annotation are trusted, and these parts become part of a request: they must be a namespace
 /// and a uid.
@@ -25,10 +27,10 @@ fn previous(namespace: &str, uid: &str, expires: Timestamp) -> Option<PreviousSe
 /// The ServiceAccount whose token is in the Secret, if that is of another namespace.
 pub fn of_secret(found: Option<&Secret>, facts: &Facts<'_>) -> Option<PreviousServiceAccount> {
     let token = found?.data.as_ref()?.get(KEY_TOKEN)?;
-    let claims = claims::read(&token.0)?;
-    let namespace = claims::namespace_of(&claims.subject)?;
+    let claims = token_claims::read(&token.0)?;
+    let namespace = token_claims::namespace_of(&claims.subject)?;
     let moved =
-        namespace != facts.namespace && claims.subject == claims::subject(namespace, &facts.wish.name);
+        namespace != facts.namespace && claims.subject == token_claims::subject(namespace, &facts.wish.name);
     previous(namespace, claims.uid.as_ref()?, claims.expires).filter(|_| moved)
 }
 

@@ -15,8 +15,11 @@ use writ_api::authentication::{
 };
 use writ_controller::renewal;
 
-use super::{claims, secret};
-use crate::tokens::model::{Address, Claims, Extra, Facts, Refusal, Settings, Verdict, Wish};
+use super::secret;
+use crate::{
+    token_claims::{self, Claims},
+    tokens::model::{Address, Extra, Facts, Refusal, Settings, Verdict, Wish},
+};
 
 /// How long a malformed token is left alone: some tools write such a value in passing.
 pub const MALFORMED_GRACE: Duration = Duration::from_secs(5);
@@ -137,7 +140,7 @@ pub fn judge(found: Option<&Secret>, facts: &Facts<'_>) -> Verdict {
     let Some(token) = found.data.as_ref().and_then(|data| data.get(KEY_TOKEN)) else {
         return Verdict::Malformed;
     };
-    let Some(claims) = claims::read(&token.0) else {
+    let Some(claims) = token_claims::read(&token.0) else {
         return Verdict::Malformed;
     };
     if let Some(why) = outdated(&claims, found.annotations().get(ANNOTATION_TOKEN_REQUEST), facts) {
@@ -161,7 +164,7 @@ pub fn judge(found: Option<&Secret>, facts: &Facts<'_>) -> Verdict {
 
 /// Why a well-formed token has to be replaced; `None` if it is good.
 fn outdated(claims: &Claims, request: Option<&String>, facts: &Facts<'_>) -> Option<&'static str> {
-    if claims.subject != claims::subject(facts.namespace, &facts.wish.name) {
+    if claims.subject != token_claims::subject(facts.namespace, &facts.wish.name) {
         return Some("the token is another account's");
     }
     if claims.uid.as_deref().is_some_and(|uid| uid != facts.uid) {

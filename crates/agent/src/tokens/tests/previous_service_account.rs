@@ -14,7 +14,7 @@ use super::{
 const UID: &str = "11111111-2222-3333-4444-555555555555";
 
 #[test]
-fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
+fn previous_service_account_is_recorded_and_recalled() {
     let plain = account(&json!({}));
     let wish = plan::wish(&plain, &settings()).unwrap();
     let of_uid = |subject: &str, uid: &str| {
@@ -37,7 +37,7 @@ fn what_an_agent_had_before_it_moved_is_noted_and_recalled() {
         None,
         "it is another account's"
     );
-    // Whoever writes the Secret writes no requests.
+    // The content of a Secret must not become part of a request.
     for namespace in [
         "",
         "-",

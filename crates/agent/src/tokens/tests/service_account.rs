@@ -1,4 +1,4 @@
-//! Whether a ServiceAccount that is there may be used.
+//! Whether an existing ServiceAccount may be used.
 
 use k8s_openapi::{api::core::v1::ServiceAccount, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::ResourceExt;
@@ -31,7 +31,7 @@ fn reported() -> ManagedServiceAccount {
 }
 
 #[test]
-fn a_service_account_is_used_restored_or_refused() {
+fn existing_service_account_is_used_restored_or_refused() {
     let reported = reported();
     let wish = plan::wish(&reported, &settings()).unwrap();
     let adopting = Wish {
@@ -86,7 +86,7 @@ fn a_service_account_is_used_restored_or_refused() {
     assert_eq!(look(&wish, true, &stripped_of_all), "restore");
     assert_eq!(look(&wish, true, &owned_by_an_add_on), "NameReserved");
     assert_eq!(look(&wish, true, &terminating), "ServiceAccountTerminating");
-    // The agent owns it, and nobody else does.
+    // The agent is its only owner.
     let owned = Settings {
         owner: Some(owner("writ-agent")),
         ..settings()
@@ -110,7 +110,7 @@ fn a_service_account_is_used_restored_or_refused() {
 }
 
 #[test]
-fn one_of_an_account_from_before_is_replaced() {
+fn service_account_of_a_former_account_is_replaced() {
     let (new, old) = (account(&json!({})), reported());
     let wish = plan::wish(&new, &settings()).unwrap();
     let says = |uid: Option<&str>| json!({"metadata": {"annotations": {ANNOTATION_ACCOUNT: uid}}});
@@ -134,7 +134,7 @@ fn one_of_an_account_from_before_is_replaced() {
         // An older agent made it: it is this account's if that has had a token, and says so from now on.
         (&old, false, None, "restore"),
         (&new, false, None, "replace"),
-        // What we made ourselves and somebody edited is not another one.
+        // A known ServiceAccount that was edited is not replaced.
         (&new, true, Some("u0"), "restore"),
         (&new, true, None, "restore"),
     ] {
@@ -153,7 +153,7 @@ fn one_of_an_account_from_before_is_replaced() {
 }
 
 #[test]
-fn what_an_add_on_took_over_is_known_as_ours() {
+fn service_account_taken_over_by_an_add_on_is_known_as_ours() {
     let of = |change: &serde_json::Value, settings: &Settings| {
         let found = service_account(change);
         (own::belongs_to_an_add_on(&found), own::was_ours(&found, settings))
@@ -175,7 +175,7 @@ fn what_an_add_on_took_over_is_known_as_ours() {
 }
 
 #[test]
-fn one_that_lost_its_marks_is_known_by_its_owner() {
+fn service_account_without_label_is_known_by_its_owner() {
     let with_agent = Settings {
         owner: Some(owner("writ-agent")),
         ..settings()
@@ -204,7 +204,7 @@ fn one_that_lost_its_marks_is_known_by_its_owner() {
 }
 
 #[test]
-fn nobody_gives_an_account_an_identity_elsewhere() {
+fn foreign_annotation_is_removed_from_our_service_account() {
     let had = reported();
     let wish = plan::wish(&had, &settings()).unwrap();
     let role = "eks.amazonaws.com/role-arn";

@@ -12,7 +12,7 @@ use super::{
 };
 
 #[test]
-fn every_refresh_shows_in_the_status() {
+fn each_new_token_changes_the_refresh_time() {
     let mut account = super::account(&json!({}));
     let good = |refreshed| Report::Good {
         expires: at(1000),
@@ -74,7 +74,7 @@ fn every_refresh_shows_in_the_status() {
 }
 
 #[test]
-fn a_look_that_failed_does_not_take_back_whose_a_service_account_is() {
+fn failure_keeps_the_report_of_a_foreign_service_account() {
     let failed = Report::Failed {
         present: false,
         message: "no answer".into(),
@@ -100,7 +100,7 @@ fn a_look_that_failed_does_not_take_back_whose_a_service_account_is() {
 }
 
 #[test]
-fn a_token_that_was_taken_away_is_in_no_status() {
+fn withdrawn_token_is_removed_from_the_status() {
     let taken = service_account::taken_by_an_add_on("a", &settings());
     let reported = account(&json!({"status": {
         "tokenSecretRef": {"name": "a", "lastRefreshTimestamp": "1970-01-01T00:00:00Z"},
@@ -125,7 +125,7 @@ fn a_token_that_was_taken_away_is_in_no_status() {
 }
 
 #[test]
-fn optional_keys_hold_what_their_readers_need() {
+fn optional_keys_hold_kubeconfig_and_argocd_cluster() {
     let with_keys = account(
         &json!({"metadata": {"annotations": {"authentication.writ.dev/secret-keys": "kubeconfig, argocd"}}}),
     );

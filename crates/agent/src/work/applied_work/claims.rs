@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_written_revision_claims_objects() {
+    fn revision_that_was_not_written_claims_no_objects() {
         let executor =
             json!({"subject": {"type": "ServiceAccount", "serviceAccount": {"namespace": "n", "name": "a"}}});
         for (what, executor, status, seen, settled) in [

@@ -26,13 +26,13 @@ use super::{
     claims::FinalClaims,
     eviction::{Eviction, WorkOnHub, plan_eviction},
 };
+use crate::owner::Owner;
 use crate::work::{
     apply::{
         delete::{Claim, Deletion, delete},
         pass::CONCURRENCY,
     },
     model::{Key, OwnedObject},
-    owner::Owner,
     plan::{self, records::recorded},
     state::Agent,
     status::{
@@ -113,7 +113,7 @@ impl Agent {
         &self,
         work: &ManifestWork,
         applied: &AppliedManifestWork,
-        owned: &BTreeMap<AppliedResource, OwnedObject>,
+        live_objects: &BTreeMap<AppliedResource, OwnedObject>,
     ) -> Vec<(AppliedResource, Error)> {
         let owner = Owner::from(applied);
         let claims = self.final_claims(work, recorded(applied)).await;
@@ -121,7 +121,7 @@ impl Agent {
         let deleted = recorded(applied)
             .iter()
             .filter(|record| !claims.orphaned.contains(*record))
-            .filter_map(|record| match owned.get(record) {
+            .filter_map(|record| match live_objects.get(record) {
                 Some(object) => Some((record, Claim::Owned(object))),
                 // An object that cannot be orphaned now must not hold up the others.
                 None => has_orphans.then(|| (record, claims.claim(work, record))),
@@ -268,7 +268,7 @@ impl Agent {
         };
         let mut status = applied.status.clone().unwrap_or_default();
         let began = status.eviction_start_time.as_ref().map(|Time(began)| *began);
-        let grace_period = self.options.work.eviction_grace_period;
+        let grace_period = self.options.eviction_grace_period;
         let now = Timestamp::now();
         match plan_eviction(work, began, grace_period, now) {
             Eviction::Keep => Ok(Next::Wait),

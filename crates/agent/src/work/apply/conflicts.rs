@@ -12,9 +12,9 @@ use writ_api::writ::ADOPT_ANNOTATION;
 use writ_authz::Kind;
 
 use super::managed_fields;
+use crate::owner::is_delivered;
 use crate::work::{
     model::{ApplyFailure, PlannedManifest, RbacId, RecordedUids, TargetObject},
-    owner::is_delivered,
     plan::rbac::{binds_own_role, bound_role, refuses_foreign, roles_made},
 };
 

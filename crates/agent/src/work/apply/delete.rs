@@ -20,9 +20,9 @@ use super::{
     managed_fields::{as_applied, written_by},
     strategies::owners,
 };
+use crate::owner::{Owner, is_applied_work, is_grant};
 use crate::work::{
     model::{Key, ObjectIdentity, OwnedObject},
-    owner::{Owner, is_applied_work, is_grant},
     plan::{
         rbac::{GRANT_GROUP, RBAC_GROUP},
         records::recorded,
@@ -406,7 +406,7 @@ mod tests {
             uid: "1".into(),
             version: None,
         };
-        let (owned, reference) = (Claim::Owned(&object), Claim::Reference);
+        let (known, reference) = (Claim::Owned(&object), Claim::Reference);
         for (what, claim, recorded, references, fields, wanted) in [
             ("as it was left", reference, "1", &referred, &written, true),
             ("referred to no more", reference, "1", &none, &written, false),
@@ -422,7 +422,7 @@ mod tests {
             ),
             (
                 "known as owned, and stripped of all",
-                owned,
+                known,
                 "1",
                 &none,
                 &none,
@@ -454,7 +454,7 @@ mod tests {
             ),
             ("never written", Claim::Written, "1", &none, &others, false),
             ("no record of it", Claim::Written, "", &none, &written, false),
-            ("another object of the name", owned, "2", &none, &written, false),
+            ("another object of the name", known, "2", &none, &written, false),
             (
                 "another object with the reference",
                 Claim::Written,

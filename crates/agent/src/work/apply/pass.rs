@@ -26,13 +26,13 @@ use super::{
     read::read,
     strategies::{self, History, WriteContext},
 };
+use crate::owner::Owner;
 use crate::work::{
     drift::{LastSeen, Need},
     model::{
         ApplyFailure, Key, ManifestOutcome, ManifestReport, PlannedManifest, RbacId, RecordedUids,
         TargetObject, Verdict,
     },
-    owner::Owner,
     plan::{
         definitions::definition_name,
         rbac::{bound_role, is_role, rbac_id, refuses_foreign},

@@ -11,9 +11,9 @@ use super::{
     delete::{Claim, Deletion, delete},
     pass::CONCURRENCY,
 };
+use crate::owner::Owner;
 use crate::work::{
     model::{Key, OwnedObject},
-    owner::Owner,
     state::Agent,
 };
 
@@ -46,11 +46,11 @@ impl Agent {
         &self,
         dropped: Vec<AppliedResource>,
         owner: &Owner,
-        owned: &BTreeMap<AppliedResource, OwnedObject>,
+        live_objects: &BTreeMap<AppliedResource, OwnedObject>,
     ) -> Vec<StillPresent> {
         stream::iter(dropped)
             .map(|record| async move {
-                let claim = owned.get(&record).map_or(Claim::Reference, Claim::Owned);
+                let claim = live_objects.get(&record).map_or(Claim::Reference, Claim::Owned);
                 let deletion = delete(self, &record, owner, claim).await;
                 (record, deletion)
             })

@@ -21,12 +21,10 @@ use super::{
     read::read,
     recreate::recreate,
 };
+use crate::owner::{Owner, hex_sha256};
 use crate::{
     RecreateLock,
-    work::{
-        model::{ApplyFailure, TargetObject},
-        owner::{Owner, hex_sha256},
-    },
+    work::model::{ApplyFailure, TargetObject},
 };
 
 /// What is known of an object before it is written.

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::uid::PackedUid;
-use crate::work::owner::is_delivered;
+use crate::owner::is_delivered;
 
 /// A resource version as a number; servers count upwards, so a larger one is newer. 0 if it is none.
 pub fn resource_version(text: Option<&str>) -> u64 {

@@ -48,7 +48,7 @@ impl DriftIndex {
             .collect()
     }
 
-    /// Objects of a kind that are not watched may have changed: they are written and reported anew. Returns their works.
+    /// Objects of a kind that are not watched may have changed: they are written and reported again. Returns their works.
     pub fn distrust(&self, resource: &ApiResource, is_meant: impl Fn(&Name) -> bool) -> HashSet<Key> {
         let mut index = self.lock();
         let of_kind = index.kinds.get_mut(resource);

@@ -216,7 +216,7 @@ impl Shared {
         let wanted: HashMap<ApiResource, WatchScope> = self.index.scopes().into_iter().collect();
         running.retain(|resource, watches| {
             if wanted.contains_key(resource) {
-                // A watch that waits to try again, because its kind was gone, is started anew.
+                // A watch that waits to try again, because its kind was gone, is started again.
                 let ending = watches.ending.take();
                 return ending.is_none() || !watches.wide.state.is_failing.load(Ordering::Relaxed);
             }

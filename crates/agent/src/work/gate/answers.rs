@@ -18,9 +18,9 @@ use super::{
     model::AccessQuestion,
     rbac_index::{AffectedSubjects, RbacIndex},
 };
-use crate::{
+use crate::work::{
+    model::{Key, RbacId},
     options::Authorizers,
-    work::model::{Key, RbacId},
 };
 
 /// How long answers hold where others than RBAC decide.

@@ -24,9 +24,9 @@ use super::{
 };
 use crate::{
     Caches, Context,
-    options::{Authorizers, ExecutorGranularity, NilExecutor},
     work::{
         model::{Key, PlannedManifest, Verdict},
+        options::{Authorizers, ExecutorGranularity, NilExecutor},
         plan::rbac::{bound_role, is_role, rbac_id},
     },
 };
@@ -34,7 +34,7 @@ use crate::{
 /// How long the API server's own authorizer may lag behind a change that the watches showed.
 const AUTHORIZER_LAG: Duration = Duration::from_secs(5);
 
-/// How soon a refusal is looked at again while the authorizer may lag.
+/// How soon a refusal is judged again while the authorizer may lag.
 const RECHECK: Duration = Duration::from_millis(50);
 
 /// How long RBAC may be unknown before works report that.
@@ -148,7 +148,7 @@ impl Gate {
         self.state.forget(key);
     }
 
-    /// How soon a refusal has to be looked at again, if it can change without an event.
+    /// How soon a refusal has to be judged again, if it can change without an event.
     pub fn recheck_after(&self, executor: Option<&Executor>, verdict: &Verdict) -> Option<Duration> {
         verdict.refusal.as_ref()?;
         let account = executor?.service_account().ok()?;

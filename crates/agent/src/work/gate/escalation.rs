@@ -38,14 +38,14 @@ pub struct RolesOfWork(HashMap<RbacId, (Vec<usize>, Rules)>);
 impl RolesOfWork {
     /// The roles among these manifests.
     pub fn new<'a>(manifests: impl Iterator<Item = &'a PlannedManifest>) -> Self {
-        let mut roles = Self::default();
+        let mut work_roles = Self::default();
         for manifest in manifests {
             let Ok(target) = &manifest.target else { continue };
             let Some(id) = rbac_id(target).filter(|_| target.is_written() && is_role(target)) else {
                 continue;
             };
             let rules = rules_of(target, id.0);
-            let (ordinals, all) = roles.0.entry(id).or_insert((Vec::new(), Ok(Vec::new())));
+            let (ordinals, all) = work_roles.0.entry(id).or_insert((Vec::new(), Ok(Vec::new())));
             ordinals.push(manifest.ordinal);
             match (all.as_mut(), rules) {
                 (Ok(all), Ok(rules)) => all.extend(rules),
@@ -53,7 +53,7 @@ impl RolesOfWork {
                 (Err(_), _) => {}
             }
         }
-        roles
+        work_roles
     }
 }
 
@@ -80,7 +80,7 @@ fn rules_of(target: &TargetObject, kind: Kind) -> Rules {
 pub fn check(
     manifest: &PlannedManifest,
     target: &TargetObject,
-    roles: &RolesOfWork,
+    work_roles: &RolesOfWork,
     lookup: &mut Lookup<'_>,
 ) -> Result<(), String> {
     if let Some(problem) = why_unjudgeable(target) {
@@ -89,7 +89,7 @@ pub fn check(
     let Some(id) = rbac_id(target) else {
         return if is_namespace_grant(target) {
             check_is_complete(target)?;
-            check_namespace_grant(manifest, target, roles, lookup)
+            check_namespace_grant(manifest, target, work_roles, lookup)
         } else {
             Ok(())
         };
@@ -113,11 +113,11 @@ pub fn check(
         }
         Kind::RoleBinding => {
             let binding: RoleBinding = parse(&target.object)?;
-            check_bound_role(lookup, roles, namespace, &binding.role_ref)
+            check_bound_role(lookup, work_roles, namespace, &binding.role_ref)
         }
         Kind::ClusterRoleBinding => {
             let binding: ClusterRoleBinding = parse(&target.object)?;
-            check_bound_role(lookup, roles, "", &binding.role_ref)
+            check_bound_role(lookup, work_roles, "", &binding.role_ref)
         }
     }
 }
@@ -161,7 +161,7 @@ fn check_is_complete(target: &TargetObject) -> Result<(), String> {
 fn check_namespace_grant(
     manifest: &PlannedManifest,
     target: &TargetObject,
-    roles: &RolesOfWork,
+    work_roles: &RolesOfWork,
     lookup: &mut Lookup<'_>,
 ) -> Result<(), String> {
     let grant: NamespaceGrant = parse(&target.object)?;
@@ -181,7 +181,7 @@ fn check_namespace_grant(
                 .then_some(())
                 .ok_or_else(|| format!("{} may not bind roles in all namespaces", lookup.user))
         }
-        (None, Some(role)) => check_bound_role(lookup, roles, "", role),
+        (None, Some(role)) => check_bound_role(lookup, work_roles, "", role),
         // With neither, the rules of a live grant would reach the namespaces that this one selects.
         (None, None) | (Some(_), Some(_)) => {
             Err("it needs exactly one of spec.rules and spec.roleRef".into())
@@ -205,7 +205,7 @@ fn check_rules(
 
 fn check_bound_role(
     lookup: &mut Lookup<'_>,
-    roles: &RolesOfWork,
+    work_roles: &RolesOfWork,
     namespace: &str,
     role: &RoleRef,
 ) -> Result<(), String> {
@@ -219,7 +219,7 @@ fn check_bound_role(
         "clusterroles"
     };
     let exists = lookup.rbac().has_role(&id);
-    let held = match roles.0.get(&id) {
+    let held = match work_roles.0.get(&id) {
         None if !exists => Err(format!("{} {:?} not found", role.kind, role.name)),
         Some((_, Err(problem))) => return Err(problem.clone()),
         // The binding grants the rules that the role has before this work, and those that it has after it.

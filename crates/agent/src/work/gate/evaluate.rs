@@ -12,12 +12,10 @@ use super::{
     lookup::{Comparisons, Evaluation, EvaluationInput, Lookup},
     model::AccessQuestion,
 };
-use crate::{
+use crate::work::{
+    model::{PlannedManifest, Refused, Verdict},
     options::ExecutorGranularity,
-    work::{
-        model::{PlannedManifest, Refused, Verdict},
-        plan::rbac::bound_role,
-    },
+    plan::rbac::bound_role,
 };
 
 /// How many names a message lists; of the others it gives the number.

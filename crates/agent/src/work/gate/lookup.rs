@@ -9,9 +9,9 @@ use super::{
     model::{AccessQuestion, AgentIdentity},
     rbac_index::RbacIndex,
 };
-use crate::{
+use crate::work::{
+    model::{PlannedManifest, RbacId, Verdict},
     options::{Authorizers, ExecutorGranularity},
-    work::model::{PlannedManifest, RbacId, Verdict},
 };
 
 /// Everything that a verdict rests on.

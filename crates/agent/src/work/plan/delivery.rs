@@ -16,15 +16,15 @@ use crate::work::model::{PlannedManifest, Verdict};
 /// The steps of one delivery.
 #[derive(Debug)]
 pub struct Delivery<'a> {
-    /// 1. Recorded before anything is written.
+    /// First: recorded before anything is written.
     pub record_first: Vec<AppliedResource>,
-    /// 2. Written wave after wave, the manifests of one wave side by side.
+    /// Second: written wave after wave, the manifests of one wave side by side.
     pub waves: Vec<Vec<&'a PlannedManifest>>,
-    /// 2. Deleted at once, beside the writes.
+    /// Beside the writes: deleted at once.
     pub prunes: Vec<AppliedResource>,
-    /// 3. Roles and bindings, deleted once the writes are through, or have taken too long.
+    /// Third: roles and bindings, deleted once the writes are through, or have taken too long.
     pub revocations: Vec<AppliedResource>,
-    /// 4. NamespaceGrants, deleted once everything else is through and recorded: the objects that a grant made stay where the
+    /// Last: NamespaceGrants, deleted once everything else is through and recorded: the objects that a grant made stay where the
     /// record says that this work delivers them now.
     pub grant_revocations: Vec<AppliedResource>,
 }

@@ -15,10 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use writ_controller::health::Health;
 
-use crate::{
-    Context, Options,
-    work::{self, owner::hub_hash},
-};
+use crate::{Context, Options, owner::hub_hash, work};
 
 /// A server that lists one object, and whose connection is then lost: watches show nothing, and all else fails.
 #[derive(Clone, Default)]

@@ -13,7 +13,7 @@ use writ_api::writ::{
 };
 
 use super::{
-    manifest::{self, GRANT_KIND},
+    manifest,
     namespaces::Namespaces,
     not_synced, role_stubs,
     subjects::{self, Resolved},
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::cluster_permission::{
     model::{
-        Body, Built, Content, Grant, Id, Item, Observation, Problem, SelectedBy, TypedManifest,
-        UnbuildableRole,
+        Body, Built, Content, GRANT_KIND, Grant, Item, ObjectId, Observation, Problem, SelectedBy,
+        TypedManifest, UnbuildableRole, object_id,
     },
     naming::GrantNames,
     spec::{Entry, NamedSubject, Says, references::is_built_in},
@@ -75,7 +75,7 @@ struct Builder<'a> {
     validate: bool,
     grants: GrantNames,
     /// The entry that makes an object.
-    claimed: BTreeMap<Id, String>,
+    claimed: BTreeMap<ObjectId, String>,
     unbuildable: Vec<UnbuildableRole>,
     out: Built,
 }
@@ -205,7 +205,7 @@ impl<'a> Builder<'a> {
         let Some(grant) = self.grants.of(kind, name, selector) else {
             return;
         };
-        let id = Id::new(GRANT_KIND, "", grant);
+        let id = object_id(GRANT_KIND, "", grant);
         if !self.claim(entry, &id, &format!("a {what} for the same selector")) {
             return;
         }
@@ -237,7 +237,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The content of this object; `None` if it grants nothing.
-    fn content(&self, id: &Id, wanted: &Wanted<'_>) -> Option<Content> {
+    fn content(&self, id: &ObjectId, wanted: &Wanted<'_>) -> Option<Content> {
         let content = match wanted {
             Wanted::Content(content) => content.clone(),
             Wanted::PartlyRead {
@@ -252,7 +252,7 @@ impl<'a> Builder<'a> {
         Some(content).filter(Content::grants)
     }
 
-    fn add(&mut self, entry: &Entry<'_>, id: Id, body: Body) {
+    fn add(&mut self, entry: &Entry<'_>, id: ObjectId, body: Body) {
         let mut annotations = BTreeMap::new();
         if !self.adopt {
             annotations.insert(ON_CONFLICT_ANNOTATION.to_owned(), ON_CONFLICT_REFUSE.to_owned());
@@ -272,7 +272,7 @@ impl<'a> Builder<'a> {
 
     /// Whether the entry is the first one to make this object. A binding claims its name even while its subjects are missing;
     /// otherwise it would take the name over from another entry once they appear.
-    fn claim(&mut self, entry: &Entry<'_>, id: &Id, what: &str) -> bool {
+    fn claim(&mut self, entry: &Entry<'_>, id: &ObjectId, what: &str) -> bool {
         let field = &entry.field;
         let Some(first) = self.claimed.get(id) else {
             self.claimed.insert(id.clone(), field.clone());
@@ -296,7 +296,7 @@ impl<'a> Builder<'a> {
         self.mark_unbuildable(entry, entry.id_in(namespace));
     }
 
-    fn mark_unbuildable(&mut self, entry: &Entry<'_>, role: Id) {
+    fn mark_unbuildable(&mut self, entry: &Entry<'_>, role: ObjectId) {
         let field = entry.field.clone();
         self.unbuildable.push(UnbuildableRole { role, field });
     }

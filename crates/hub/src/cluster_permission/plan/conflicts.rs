@@ -20,7 +20,7 @@ use super::{
     unbuildable_roles::{self, binds, relied_on},
 };
 use crate::cluster_permission::{
-    model::{Content, Id, Item, Observation, Problem, SelectedBy, UnbuildableRole},
+    model::{Content, Item, ObjectId, Observation, Problem, SelectedBy, UnbuildableRole, object_id},
     naming::MAX_NAME,
     spec::{Entry, Says, entries, references::is_built_in},
 };
@@ -45,8 +45,8 @@ pub fn withhold(seen: &Observation, own: &[Entry<'_>], items: &mut Vec<Item>) ->
     let mut mine = meaning(seen.selected_by);
     // What lingers while selectors change from one mode to the other is meant as well.
     mine.extend(meaning(seen.selected_by.other()));
-    let carried: BTreeSet<Id> = seen.manifests().map(manifest::id).collect();
-    let conflict_over = |id: &Id| {
+    let carried: BTreeSet<ObjectId> = seen.manifests().map(manifest::id).collect();
+    let conflict_over = |id: &ObjectId| {
         others.iter().find_map(|(other, theirs)| {
             let name = other.name_any();
             match theirs.objects.get(id) {
@@ -88,7 +88,7 @@ pub fn withhold(seen: &Observation, own: &[Entry<'_>], items: &mut Vec<Item>) ->
     problems
 }
 
-fn conflict(id: &Id, other: &str) -> String {
+fn conflict(id: &ObjectId, other: &str) -> String {
     let way_out = if id.kind.ends_with("Binding") {
         "give one of them another name"
     } else {
@@ -99,7 +99,7 @@ fn conflict(id: &Id, other: &str) -> String {
     )
 }
 
-fn unknown(id: &Id, other: &str) -> String {
+fn unknown(id: &ObjectId, other: &str) -> String {
     format!(
         "the older ClusterPermission {other} may make {id} by its selector, and the hub has not been able to read Namespaces yet"
     )
@@ -114,9 +114,9 @@ fn age(permission: &ClusterPermission) -> (Option<Timestamp>, String) {
 /// What a permission says of the objects it makes, with references left as references. Objects that the agent makes by
 /// namespace grants are not among them.
 struct Meaning {
-    objects: BTreeMap<Id, Meant>,
-    /// Kinds and names of what it makes in namespaces of the hub that have not been read.
-    selecting: BTreeSet<(String, String)>,
+    objects: BTreeMap<ObjectId, Meant>,
+    /// What it makes in namespaces of the hub that have not been read, without a namespace.
+    selecting: BTreeSet<ObjectId>,
 }
 
 /// What a permission says of one object.
@@ -145,8 +145,7 @@ impl Meaning {
             let meant = Meant::of(&entry.says);
             let namespaces = Namespaces::of(entry, seen, by);
             if let (Namespaces::NotRead, Some(_)) = (&namespaces, &meant) {
-                let what = (entry.kind.to_owned(), entry.name.to_owned());
-                meaning.selecting.insert(what);
+                meaning.selecting.insert(entry.id_in(""));
             }
             for namespace in namespaces.known() {
                 let id = entry.id_in(namespace);
@@ -160,7 +159,7 @@ impl Meaning {
                 claimed.entry(id).or_insert_with(|| (entry, meant.clone()));
             }
         }
-        let made: BTreeSet<Id> = claimed
+        let made: BTreeSet<ObjectId> = claimed
             .iter()
             .filter_map(|(id, (_, meant))| meant.as_ref().map(|_| id.clone()))
             .collect();
@@ -178,8 +177,8 @@ impl Meaning {
         meaning
     }
 
-    fn may_select(&self, id: &Id) -> bool {
-        self.selecting.contains(&(id.kind.clone(), id.name.clone()))
+    fn may_select(&self, id: &ObjectId) -> bool {
+        self.selecting.contains(&object_id(&id.kind, "", &id.name.name))
     }
 }
 

@@ -15,17 +15,17 @@ use super::{
     manifest::{self, grants_the_same},
 };
 use crate::cluster_permission::{
-    model::{Body, Built, Content, Id, Item, Observation, TypedManifest},
+    model::{Body, Built, Content, Item, ObjectId, Observation, TypedManifest},
     reports::{self, Feedback},
     spec::{Entry, references::uses_selector},
 };
 
 /// The manifests that the works carry and the plan does not want.
-type Dropped = BTreeMap<Id, TypedManifest>;
+type Dropped = BTreeMap<ObjectId, TypedManifest>;
 
 /// What is dropped and still needed for a moment.
 pub fn lingering(seen: &Observation, entries: &[Entry<'_>], built: &Built) -> Vec<Item> {
-    let wanted: BTreeSet<&Id> = built.items.iter().map(|item| &item.id).collect();
+    let wanted: BTreeSet<&ObjectId> = built.items.iter().map(|item| &item.id).collect();
     let carried = seen
         .manifests()
         .map(|manifest| (manifest::id(manifest), manifest));
@@ -38,7 +38,7 @@ pub fn lingering(seen: &Observation, entries: &[Entry<'_>], built: &Built) -> Ve
     }
     let mut lingering = of_other_mode(seen, entries, built, &dropped);
     lingering.extend(renamed(seen, built, &dropped));
-    let ids: BTreeSet<Id> = lingering.iter().map(|item| item.id.clone()).collect();
+    let ids: BTreeSet<ObjectId> = lingering.iter().map(|item| item.id.clone()).collect();
     let selected_now = selected_now(seen, built, &dropped);
     lingering.extend(selected_now.filter(|item| !ids.contains(&item.id)));
     lingering
@@ -72,7 +72,7 @@ fn renamed<'a>(
     let dropped = dropped.iter().filter(|(id, _)| is_applied(seen, id));
     dropped.filter_map(|(id, carried)| {
         let new = built.items.iter().find(|new| {
-            (&id.kind, &id.namespace) == (&new.id.kind, &new.id.namespace)
+            (&id.kind, &id.name.namespace) == (&new.id.kind, &new.id.name.namespace)
                 && is_same_but_for_its_name(carried, &new.manifest)
                 && !is_made(seen, new)
         })?;
@@ -101,7 +101,8 @@ fn selected_now<'a>(
                     annotations: BTreeMap::new(),
                     body: Body::Object(grant.content.clone()),
                 };
-                (grant.kind(), &grant.name) == (&id.kind, &id.name) && grants_the_same(carried, &object)
+                (grant.kind(), &*grant.name) == (&*id.kind, &*id.name.name)
+                    && grants_the_same(carried, &object)
             });
             makes && !is_expanded(item)
         })?;
@@ -110,7 +111,7 @@ fn selected_now<'a>(
 }
 
 /// What a work carries now, as an item of the entry that wants the new object.
-fn kept(id: &Id, carried: &TypedManifest, new: &Item) -> Item {
+fn kept(id: &ObjectId, carried: &TypedManifest, new: &Item) -> Item {
     Item {
         id: id.clone(),
         field: new.field.clone(),
@@ -150,7 +151,7 @@ fn is_made(seen: &Observation, item: &Item) -> bool {
 }
 
 /// Whether the agent has applied an object, as it is now or as it was. No access is lost with an object that was not applied.
-fn is_applied(seen: &Observation, id: &Id) -> bool {
+fn is_applied(seen: &Observation, id: &ObjectId) -> bool {
     let mut reports = seen.works.values().flat_map(|work| reports::of(work));
     reports.any(|report| reports::id(report) == *id && condition::is_true(&report.conditions, "Applied"))
 }

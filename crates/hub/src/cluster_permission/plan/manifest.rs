@@ -15,20 +15,19 @@ use writ_api::{
     writ::{NamespaceGrant, namespace_grant::NamespaceGrantSpec},
 };
 
-use crate::cluster_permission::model::{Body, Content, Grant, Id, Item, TypedManifest};
-
-/// The kind of a namespace grant.
-pub const GRANT_KIND: &str = "NamespaceGrant";
+use crate::cluster_permission::model::{
+    Body, Content, GRANT_KIND, Grant, Item, ObjectId, TypedManifest, object_id,
+};
 
 /// The object of a manifest.
-pub fn id(manifest: &Value) -> Id {
+pub fn id(manifest: &Value) -> ObjectId {
     let text = |pointer: &str| {
         manifest
             .pointer(pointer)
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    Id::new(text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+    object_id(text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
 }
 
 /// Whether a manifest makes a role; the stub of a role has no rules.
@@ -42,17 +41,17 @@ pub fn write(item: &Item) -> Value {
 }
 
 /// A manifest as JSON.
-pub fn write_typed(id: &Id, manifest: &TypedManifest) -> Value {
+pub fn write_typed(id: &ObjectId, manifest: &TypedManifest) -> Value {
+    let namespaced = !id.name.namespace.is_empty();
     let metadata = ObjectMeta {
-        name: Some(id.name.clone()),
-        namespace: Some(id.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+        name: Some(id.name.name.to_string()),
+        namespace: namespaced.then(|| id.name.namespace.to_string()),
         annotations: Some(manifest.annotations.clone()).filter(|annotations| !annotations.is_empty()),
         ..ObjectMeta::default()
     };
-    let namespaced = !id.namespace.is_empty();
     match &manifest.body {
         Body::Stub => {
-            json!({ "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": id.kind, "metadata": metadata })
+            json!({ "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": &*id.kind, "metadata": metadata })
         }
         Body::Grant(grant) => json!(NamespaceGrant {
             metadata,
@@ -146,8 +145,8 @@ fn read_grant(spec: NamespaceGrantSpec) -> Option<Grant> {
 /// The grant of a manifest, if it is one, with its name.
 pub fn read_named_grant(manifest: &Value) -> Option<(String, Grant)> {
     let id = id(manifest);
-    match read(manifest).filter(|_| id.kind == GRANT_KIND)?.body {
-        Body::Grant(grant) => Some((id.name, grant)),
+    match read(manifest).filter(|_| &*id.kind == GRANT_KIND)?.body {
+        Body::Grant(grant) => Some((id.name.name.to_string(), grant)),
         Body::Object(_) | Body::Stub => None,
     }
 }
@@ -215,7 +214,7 @@ pub fn grants_the_same(one: &TypedManifest, other: &TypedManifest) -> bool {
 pub fn config(item: &Item) -> Option<ManifestConfig> {
     match &item.manifest.body {
         Body::Object(_) => None,
-        Body::Grant(_) => Some(grant_config(&item.id.name)),
+        Body::Grant(_) => Some(grant_config(&item.id.name.name)),
         Body::Stub => Some(stub_config(&item.id)),
     }
 }
@@ -251,8 +250,8 @@ fn grant_config(name: &str) -> ManifestConfig {
 }
 
 /// The agent reports whether the role exists, and never writes it.
-fn stub_config(id: &Id) -> ManifestConfig {
-    let resource = if id.namespace.is_empty() {
+fn stub_config(id: &ObjectId) -> ManifestConfig {
+    let resource = if id.name.namespace.is_empty() {
         "clusterroles"
     } else {
         "roles"
@@ -261,8 +260,8 @@ fn stub_config(id: &Id) -> ManifestConfig {
         resource_identifier: ResourceIdentifier {
             group: RBAC_GROUP.into(),
             resource: resource.into(),
-            name: id.name.clone(),
-            namespace: id.namespace.clone(),
+            name: id.name.name.to_string(),
+            namespace: id.name.namespace.to_string(),
         },
         update_strategy: Some(UpdateStrategy {
             type_: UpdateStrategyType::ReadOnly,

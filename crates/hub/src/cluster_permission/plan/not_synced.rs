@@ -4,10 +4,15 @@
 use k8s_openapi::api::rbac::v1::{PolicyRule, Subject};
 
 use super::manifest;
-use crate::cluster_permission::model::{Body, Content, Id, Observation};
+use crate::cluster_permission::model::{Body, Content, ObjectId, Observation};
 
 /// The subjects of a binding: the known ones, and of the accounts that could not be resolved those that the object has now.
-pub fn subjects_before(seen: &Observation, id: &Id, known: &[Subject], accounts: &[String]) -> Vec<Subject> {
+pub fn subjects_before(
+    seen: &Observation,
+    id: &ObjectId,
+    known: &[Subject],
+    accounts: &[String],
+) -> Vec<Subject> {
     let carried = match carried_content(seen, id) {
         Some(Content::Binding(_, subjects)) => subjects,
         Some(Content::Rules(_)) | None => Vec::new(),
@@ -19,7 +24,7 @@ pub fn subjects_before(seen: &Observation, id: &Id, known: &[Subject], accounts:
 }
 
 /// The rules of a role.
-pub fn rules_before(seen: &Observation, id: &Id) -> Option<Vec<PolicyRule>> {
+pub fn rules_before(seen: &Observation, id: &ObjectId) -> Option<Vec<PolicyRule>> {
     match carried_content(seen, id)? {
         Content::Rules(rules) => Some(rules),
         Content::Binding(..) => None,
@@ -29,12 +34,12 @@ pub fn rules_before(seen: &Observation, id: &Id) -> Option<Vec<PolicyRule>> {
 /// The namespaces of the objects of this kind and name.
 pub fn namespaces_before(seen: &Observation, kind: &str, name: &str) -> Vec<String> {
     let ids = seen.manifests().map(manifest::id);
-    ids.filter(|id| id.kind == kind && id.name == name)
-        .map(|id| id.namespace)
+    ids.filter(|id| &*id.kind == kind && &*id.name.name == name)
+        .map(|id| id.name.namespace.to_string())
         .collect()
 }
 
-fn carried_content(seen: &Observation, id: &Id) -> Option<Content> {
+fn carried_content(seen: &Observation, id: &ObjectId) -> Option<Content> {
     let manifest = seen.manifests().find(|manifest| manifest::id(manifest) == *id)?;
     match manifest::read(manifest)?.body {
         Body::Object(content) => Some(content),

@@ -15,7 +15,7 @@ use super::{
     shrink::shrunk,
 };
 use crate::cluster_permission::{
-    model::{Id, Item, Limits, Part, Problem},
+    model::{Item, Limits, ObjectId, Part, Problem},
     naming::MAX_PARTS,
     reports,
 };
@@ -26,9 +26,9 @@ pub struct Carried<'a> {
     /// Its number, from 1.
     pub part: usize,
     /// Its manifests.
-    pub manifests: BTreeMap<Id, &'a Value>,
+    pub manifests: BTreeMap<ObjectId, &'a Value>,
     /// The ones that the agent has applied as they are there.
-    pub applied: BTreeSet<Id>,
+    pub applied: BTreeSet<ObjectId>,
 }
 
 impl<'a> Carried<'a> {
@@ -181,7 +181,14 @@ fn evict<'a>(
 }
 
 /// Whether an object of this size has room in a work, together with what that work still holds for others.
-fn fits(part: usize, slots: &[Slot<'_>], size: usize, id: &Id, now: &[Carried<'_>], limits: Limits) -> bool {
+fn fits(
+    part: usize,
+    slots: &[Slot<'_>],
+    size: usize,
+    id: &ObjectId,
+    now: &[Carried<'_>],
+    limits: Limits,
+) -> bool {
     let leaving: Vec<usize> = now
         .iter()
         .filter(|w| w.part == part)
@@ -231,7 +238,7 @@ fn homes_to_parts(
     parts.collect()
 }
 
-/// What grew waits until what moves has left, if both together are too much. What shrank revokes now.
+/// What grew waits until what moves has left, if both together are too much. What shrank is revoked now.
 fn hold_growth(placed: &mut Vec<Placed<'_>>, before: &Carried<'_>, limits: Limits) {
     let total: usize = placed.iter().map(|placed| size(&placed.manifest)).sum();
     if total <= limits.bytes && placed.len() <= limits.manifests {

@@ -13,7 +13,7 @@ use writ_runtime::segment;
 
 use super::{manifest, namespaces::Namespaces};
 use crate::cluster_permission::{
-    model::{Body, Built, Id, Item, Observation, SelectedBy, TypedManifest},
+    model::{Body, Built, Item, ObjectId, Observation, SelectedBy, TypedManifest, object_id},
     reports,
     spec::{Entry, Says},
 };
@@ -23,10 +23,10 @@ pub fn add(
     seen: &Observation,
     entries: &[Entry<'_>],
     by: SelectedBy,
-    claimed: &BTreeMap<Id, String>,
+    claimed: &BTreeMap<ObjectId, String>,
     out: &mut Built,
 ) {
-    let mut wanted: BTreeSet<(Id, &str)> = BTreeSet::new();
+    let mut wanted: BTreeSet<(ObjectId, &str)> = BTreeSet::new();
     // An entry that is not delivered needs no role; the name of its role could have the whole work refused.
     for entry in entries.iter().filter(|entry| entry.problems.is_empty()) {
         let Says::Binding { role, own_role, .. } = &entry.says else {
@@ -39,22 +39,22 @@ pub fn add(
             _ => Namespaces::of(entry, seen, by).known(),
         };
         for namespace in namespaces {
-            wanted.insert((Id::new(&role.kind, namespace, &role.name), &entry.field));
+            wanted.insert((object_id(&role.kind, namespace, &role.name), &entry.field));
         }
     }
     let made = made_before(seen);
     let mut added = BTreeSet::new();
     for (id, field) in wanted {
-        let kind = if id.namespace.is_empty() {
+        let kind = if id.name.namespace.is_empty() {
             "ClusterRole"
         } else {
             "Role"
         };
-        if id.name.is_empty() || claimed.contains_key(&id) {
+        if id.name.name.is_empty() || claimed.contains_key(&id) {
             continue;
         }
         // A binding may name such a role, but it cannot be looked up.
-        if let Err(words) = segment::check(&format!("{field}.roleRef.name"), &id.name) {
+        if let Err(words) = segment::check(&format!("{field}.roleRef.name"), &id.name.name) {
             out.unsearchable.insert((kind, words));
             continue;
         }
@@ -78,12 +78,12 @@ pub fn add(
 }
 
 /// The roles that the works still make, or that the agent still reports from when they did.
-fn made_before(seen: &Observation) -> BTreeSet<Id> {
+fn made_before(seen: &Observation) -> BTreeSet<ObjectId> {
     let mut made = BTreeSet::new();
     for work in seen.works.values() {
         let manifests = work.spec.workload.manifests.iter().map(|manifest| &manifest.0);
         let (roles, others): (Vec<_>, Vec<_>) = manifests.partition(|manifest| manifest::has_rules(manifest));
-        let others: BTreeSet<Id> = others.into_iter().map(manifest::id).collect();
+        let others: BTreeSet<ObjectId> = others.into_iter().map(manifest::id).collect();
         let reported = reports::of(work)
             .map(reports::id)
             .filter(|id| !others.contains(id));

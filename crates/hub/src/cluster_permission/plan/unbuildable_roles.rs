@@ -5,20 +5,19 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::RoleRef;
 
-use super::manifest::GRANT_KIND;
 use crate::cluster_permission::{
-    model::{Body, Content, Id, Item, Observation, Problem, UnbuildableRole},
+    model::{Body, Content, GRANT_KIND, Item, ObjectId, Observation, Problem, UnbuildableRole, object_id},
     spec::{Entry, Says, references::is_built_in},
 };
 
 /// Whether the permission itself makes this role where the binding is. A built-in role is never made, and a role of the
 /// same name in another namespace is another role.
-pub fn is_own(seen: &Observation, entries: &[Entry<'_>], role: &RoleRef, binding: &Id) -> bool {
+pub fn is_own(seen: &Observation, entries: &[Entry<'_>], role: &RoleRef, binding: &ObjectId) -> bool {
     entries.iter().any(|entry| {
         // Selected namespaces, on either side, may include the other one.
         let meets = entry.kind == "ClusterRole"
-            || [entry.namespace, &binding.namespace].contains(&"")
-            || entry.namespace == binding.namespace;
+            || [entry.namespace, &binding.name.namespace].contains(&"")
+            || *entry.namespace == *binding.name.namespace;
         let makes = match &entry.says {
             Says::Rules(_) => true,
             Says::HubRole => seen.hub_roles.get(&entry.id()).is_none_or(|role| !role.built_in),
@@ -51,7 +50,9 @@ pub fn of_entry(entry: &Entry<'_>) -> Option<UnbuildableRole> {
 pub fn of_item(item: &Item) -> Option<UnbuildableRole> {
     let role = match &item.manifest.body {
         Body::Object(Content::Rules(_)) => item.id.clone(),
-        Body::Grant(grant) if matches!(grant.content, Content::Rules(_)) => Id::new("Role", "", &grant.name),
+        Body::Grant(grant) if matches!(grant.content, Content::Rules(_)) => {
+            object_id("Role", "", &grant.name)
+        }
         Body::Object(Content::Binding(..)) | Body::Grant(_) | Body::Stub => return None,
     };
     let field = item.field.clone();
@@ -59,25 +60,26 @@ pub fn of_item(item: &Item) -> Option<UnbuildableRole> {
 }
 
 /// Whether a binding binds this role, somewhere. A namespace grant is a binding without a namespace.
-pub fn binds(binding: &Id, bound: &RoleRef, role: &Id) -> bool {
-    let there =
-        role.namespace.is_empty() || binding.kind == GRANT_KIND || role.namespace == binding.namespace;
-    there && (&bound.kind, &bound.name) == (&role.kind, &role.name)
+pub fn binds(binding: &ObjectId, bound: &RoleRef, role: &ObjectId) -> bool {
+    let there = role.name.namespace.is_empty()
+        || &*binding.kind == GRANT_KIND
+        || role.name.namespace == binding.name.namespace;
+    there && (&*bound.kind, &*bound.name) == (&*role.kind, &*role.name.name)
 }
 
 /// The unbuildable role that a binding which means a role of this permission relies on, given the objects that are made.
 pub fn relied_on<'a>(
     unbuildable: &'a [UnbuildableRole],
-    binding: &Id,
+    binding: &ObjectId,
     bound: &RoleRef,
-    is_made: impl Fn(&Id) -> bool,
+    is_made: impl Fn(&ObjectId) -> bool,
 ) -> Option<&'a UnbuildableRole> {
     let namespace = if bound.kind == "Role" {
-        binding.namespace.as_str()
+        &*binding.name.namespace
     } else {
         ""
     };
-    if is_made(&Id::new(&bound.kind, namespace, &bound.name)) {
+    if is_made(&object_id(&bound.kind, namespace, &bound.name)) {
         return None;
     }
     unbuildable.iter().find(|lost| binds(binding, bound, &lost.role))
@@ -88,7 +90,7 @@ pub fn withhold(items: &mut Vec<Item>, unbuildable: &[UnbuildableRole]) -> Vec<P
     if unbuildable.is_empty() {
         return Vec::new();
     }
-    let made: BTreeSet<Id> = items.iter().map(|item| item.id.clone()).collect();
+    let made: BTreeSet<ObjectId> = items.iter().map(|item| item.id.clone()).collect();
     let mut problems = Vec::new();
     items.retain(|item| {
         let Some(Content::Binding(bound, _)) = item.content().filter(|_| item.binds_own_role) else {

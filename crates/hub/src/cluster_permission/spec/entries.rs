@@ -10,7 +10,7 @@ use writ_api::rbac::{
 };
 
 use super::validate::{self, filled};
-use crate::cluster_permission::model::{Id, Problem};
+use crate::cluster_permission::model::{ObjectId, Problem, object_id};
 
 /// One entry of a spec.
 #[derive(Clone, Debug)]
@@ -60,13 +60,13 @@ pub struct NamedSubject<'a> {
 
 impl Entry<'_> {
     /// The object of an entry without a selector.
-    pub fn id(&self) -> Id {
+    pub fn id(&self) -> ObjectId {
         self.id_in(self.namespace)
     }
 
     /// The object in a namespace that the selector selects.
-    pub fn id_in(&self, namespace: &str) -> Id {
-        Id::new(self.kind, namespace, self.name)
+    pub fn id_in(&self, namespace: &str) -> ObjectId {
+        object_id(self.kind, namespace, self.name)
     }
 
     /// Whether it is a binding that leaves out the name of its role.

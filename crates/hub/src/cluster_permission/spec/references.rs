@@ -8,7 +8,7 @@ use std::{
 use writ_api::rbac::{ClusterPermission, cluster_permission::MANAGED_SERVICE_ACCOUNT_KIND};
 
 use super::{entries::entries, validate::filled};
-use crate::cluster_permission::model::Id;
+use crate::cluster_permission::model::{ObjectId, object_id};
 
 /// Whether any entry has a namespace selector.
 pub fn uses_selector(permission: &ClusterPermission) -> bool {
@@ -29,10 +29,10 @@ pub fn account_names(permission: &ClusterPermission) -> BTreeSet<String> {
 }
 
 /// The roles of the hub that are referred to.
-pub fn hub_roles(permission: &ClusterPermission) -> impl Iterator<Item = Id> {
+pub fn hub_roles(permission: &ClusterPermission) -> impl Iterator<Item = ObjectId> {
     permission.spec.role_refs.iter().map(|reference| {
         let namespace = filled(reference.namespace.as_deref()).unwrap_or_default();
-        Id::new(&reference.kind, namespace, &reference.name)
+        object_id(&reference.kind, namespace, &reference.name)
     })
 }
 

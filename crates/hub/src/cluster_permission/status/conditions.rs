@@ -280,14 +280,13 @@ impl RoleCheck {
             unknown: plan.built.unchecked.contains(kind),
         };
         let items = || plan.built.items.iter();
-        for Item { id, .. } in items().filter(|item| item.is_stub() && item.id.kind == kind) {
+        for Item { id, .. } in items().filter(|item| item.is_stub() && &*item.id.kind == kind) {
             let available = reports
                 .get(id)
                 .and_then(|(report, _)| condition::find(&report.conditions, "Available"));
             match available.map(|c| c.status.as_str()) {
                 Some("True") => {}
-                Some("False") if id.namespace.is_empty() => check.missing.push(id.name.clone()),
-                Some("False") => check.missing.push(format!("{}/{}", id.namespace, id.name)),
+                Some("False") => check.missing.push(id.name.to_string()),
                 _ => check.unknown = true,
             }
         }

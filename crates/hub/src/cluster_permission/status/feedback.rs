@@ -12,10 +12,13 @@ use writ_api::{
     },
     work::{ManifestCondition, ManifestWork},
 };
-use writ_controller::condition::{self, clip};
+use writ_controller::{
+    Name,
+    condition::{self, clip},
+};
 
 use crate::cluster_permission::{
-    model::{Id, Item, Observation, Plan},
+    model::{Item, ObjectId, Observation, Plan, object_id},
     plan::manifest,
     reports::{self, Feedback},
 };
@@ -33,7 +36,7 @@ const ENTRY: usize = 256;
 pub fn home_reports<'a>(
     seen: &'a Observation,
     plan: &Plan,
-) -> BTreeMap<Id, (&'a ManifestCondition, &'a ManifestWork)> {
+) -> BTreeMap<ObjectId, (&'a ManifestCondition, &'a ManifestWork)> {
     let mut all = BTreeMap::new();
     for (number, work) in &seen.works {
         let Some(part) = plan.parts.get(number) else {
@@ -119,7 +122,7 @@ pub fn bounded(mut selections: Vec<(NamespaceSelection, Selected)>) -> Vec<Names
 /// One `Applied` condition per object, failing objects first, bounded.
 pub fn resources(seen: &Observation, plan: &Plan, before: Option<&ResourceStatus>) -> Option<ResourceStatus> {
     let reports = home_reports(seen, plan);
-    let mut entries: Vec<(Id, Condition)> = plan
+    let mut entries: Vec<(ObjectId, Condition)> = plan
         .built
         .items
         .iter()
@@ -137,7 +140,7 @@ pub fn resources(seen: &Observation, plan: &Plan, before: Option<&ResourceStatus
     entries.sort_by_key(|(_, condition)| condition.status == "True");
     let mut bytes = 0;
     let room = entries.iter().take(MAX_OBJECTS).take_while(|(id, condition)| {
-        bytes += ENTRY + id.namespace.len() + id.name.len() + condition.message.len();
+        bytes += ENTRY + id.name.namespace.len() + id.name.name.len() + condition.message.len();
         bytes <= MAX_BYTES
     });
     let shown = room.count();
@@ -153,12 +156,9 @@ pub fn resources(seen: &Observation, plan: &Plan, before: Option<&ResourceStatus
             condition.last_transition_time = old.last_transition_time.clone();
         }
         let condition = vec![condition];
-        let Id {
-            kind,
-            namespace,
-            name,
-        } = id;
-        match kind.as_str() {
+        let Name { namespace, name } = &id.name;
+        let (namespace, name) = (namespace.to_string(), name.to_string());
+        match &*id.kind {
             "ClusterRole" => status.cluster_roles.push(ClusterObjectStatus { name, condition }),
             "ClusterRoleBinding" => status
                 .cluster_role_bindings
@@ -178,7 +178,7 @@ pub fn resources(seen: &Observation, plan: &Plan, before: Option<&ResourceStatus
     Some(status)
 }
 
-fn by_id(status: &ResourceStatus) -> BTreeMap<Id, &Condition> {
+fn by_id(status: &ResourceStatus) -> BTreeMap<ObjectId, &Condition> {
     let cluster = [
         ("ClusterRole", &status.cluster_roles),
         ("ClusterRoleBinding", &status.cluster_role_bindings),
@@ -188,13 +188,13 @@ fn by_id(status: &ResourceStatus) -> BTreeMap<Id, &Condition> {
     for (kind, list) in cluster {
         all.extend(
             list.iter()
-                .filter_map(|o| Some((Id::new(kind, "", &o.name), o.condition.first()?))),
+                .filter_map(|o| Some((object_id(kind, "", &o.name), o.condition.first()?))),
         );
     }
     for (kind, list) in namespaced {
         all.extend(
             list.iter()
-                .filter_map(|o| Some((Id::new(kind, &o.namespace, &o.name), o.condition.first()?))),
+                .filter_map(|o| Some((object_id(kind, &o.namespace, &o.name), o.condition.first()?))),
         );
     }
     all

@@ -86,14 +86,19 @@ impl Waiting {
     }
 }
 
-/// The time of the condition `Pending`, which holds exactly while something is pending. Statuses of earlier versions have only
-/// the reason of `Ready`.
+/// The time of the condition `Pending`, which holds exactly while works or revocations are pending. Statuses of earlier versions
+/// do not have it: there the reason of `Ready` tells the same.
 fn stored_since(permission: &ClusterPermission) -> Option<Timestamp> {
     let conditions = permission.status.as_ref().map(|s| s.conditions.as_slice())?;
     let pending = condition::find(conditions, CONDITION_PENDING).filter(|c| c.status == "True");
     let earlier = || {
+        let is_applied = condition::is_true(conditions, "AppliedRBACManifestWork");
         let ready = condition::find(conditions, "Ready").filter(|c| c.status == "False");
-        ready.filter(|c| ["Pending", "RevocationPending", "Deleting"].contains(&c.reason.as_str()))
+        ready.filter(|c| match c.reason.as_str() {
+            "RevocationPending" | "Deleting" => true,
+            "Pending" => !is_applied,
+            _ => false,
+        })
     };
     Some(pending.or_else(earlier)?.last_transition_time.0)
 }

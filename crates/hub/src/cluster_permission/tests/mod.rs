@@ -26,7 +26,8 @@ use writ_controller::condition;
 
 use super::{
     model::{
-        Account, AddOn, HubNamespaces, HubRole, Id, Limits, NotSynced, Observation, Plan, Refused, SelectedBy,
+        Account, AddOn, HubNamespaces, HubRole, Limits, NotSynced, ObjectId, Observation, Plan, Refused,
+        SelectedBy, object_id,
     },
     plan::{manifest, plan},
     status::{status, status_of_deleted},
@@ -41,7 +42,7 @@ struct World {
     /// Those of them whose ServiceAccount is not theirs, and why.
     not_own: BTreeMap<String, String>,
     add_on: Option<&'static str>,
-    hub_roles: BTreeMap<Id, HubRole>,
+    hub_roles: BTreeMap<ObjectId, HubRole>,
     selected_by: SelectedBy,
     hub_namespaces: Option<HubNamespaces>,
     not_synced: NotSynced,
@@ -149,10 +150,10 @@ impl World {
                 .enumerate()
                 .map(|(ordinal, m)| {
                     let id = manifest::id(&m.0);
-                    let ok = !broken.contains(&id.name.as_str());
+                    let ok = !broken.contains(&&*id.name.name);
                     all &= ok;
                     json!({
-                        "resourceMeta": {"ordinal": ordinal, "kind": id.kind, "namespace": id.namespace, "name": id.name},
+                        "resourceMeta": {"ordinal": ordinal, "kind": &*id.kind, "namespace": &*id.name.namespace, "name": &*id.name.name},
                         "conditions": [condition(ok, if ok { "Apply manifest complete" } else { "no such thing" })]
                     })
                 })

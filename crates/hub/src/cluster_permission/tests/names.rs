@@ -57,7 +57,7 @@ fn name_that_no_work_may_carry_is_a_problem_of_its_entry() {
                     rules: Vec::new(),
                     built_in: false,
                 };
-                let id = Id::new("ClusterRole", "", name);
+                let id = object_id("ClusterRole", "", name);
                 world.hub_roles.insert(id, role);
                 let stub = validate.then_some("ClusterRole view");
                 let wanted: Vec<&str> = [rest].into_iter().chain(stub).collect();
@@ -238,7 +238,7 @@ fn built_in_role_for_extensions_is_never_taken() {
         (everywhere, "is built into Kubernetes"),
     ] {
         let mut world = adopting(spec);
-        let id = Id::new("Role", "kube-system", name);
+        let id = object_id("Role", "kube-system", name);
         // Without the label of built-in roles it is still known by its name.
         let role = HubRole {
             rules: Vec::new(),

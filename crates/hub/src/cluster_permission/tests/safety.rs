@@ -185,7 +185,7 @@ fn unread_references_keep_what_is_granted() {
         bindings.extend(more.then(|| binding("a", "gone", &user("u"))));
         json!({"roleBindings": bindings, "roleRefs": [{"kind": "ClusterRole", "name": "reader"}]})
     };
-    let id = Id::new("ClusterRole", "", "reader");
+    let id = object_id("ClusterRole", "", "reader");
     let mut world = World::new(spec(&[user("a"), user("b"), account("robot")], true));
     world.accounts.insert("robot".into());
     world.add_on = Some("agents");
@@ -317,7 +317,7 @@ fn role_removed_from_the_spec_is_deleted_before_its_stub() {
         "clusterRole": {"rules": rules()}, "roles": [{"namespace": "a", "rules": rules()}],
         "roleRefs": [{"kind": "ClusterRole", "name": "reader"}],
     }));
-    let id = Id::new("ClusterRole", "", "reader");
+    let id = object_id("ClusterRole", "", "reader");
     let role = HubRole {
         rules: serde_json::from_value(rules()).unwrap(),
         built_in: false,

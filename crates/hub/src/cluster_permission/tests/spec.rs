@@ -252,7 +252,7 @@ fn hub_role_is_delivered_unless_it_is_built_in() {
     let mut world = World::new(json!({"roleRefs": [
         {"kind": "Role", "name": "pod-reader", "namespace": "default"}, {"kind": "ClusterRole", "name": "cluster-admin"},
         {"kind": "ClusterRole", "name": "absent"}]}));
-    let id = |kind: &str, namespace: &str, name: &str| Id::new(kind, namespace, name);
+    let id = |kind: &str, namespace: &str, name: &str| object_id(kind, namespace, name);
     let role = |built_in| HubRole {
         rules: serde_json::from_value(rules()).unwrap(),
         built_in,

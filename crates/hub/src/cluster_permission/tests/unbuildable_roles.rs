@@ -17,7 +17,7 @@ fn bindings(world: &World) -> BTreeMap<String, bool> {
         .map(|m| {
             let said = &m.0["metadata"]["annotations"][BOUND_ROLE_ANNOTATION];
             let id = manifest::id(&m.0);
-            let name = if id.kind == "NamespaceGrant" {
+            let name = if &*id.kind == "NamespaceGrant" {
                 "selected".into()
             } else {
                 id.to_string()
@@ -28,7 +28,7 @@ fn bindings(world: &World) -> BTreeMap<String, bool> {
 }
 
 fn hub_role(world: &mut World, kind: &str, namespace: &str, name: &str, built_in: bool) {
-    let id = Id::new(kind, namespace, name);
+    let id = object_id(kind, namespace, name);
     let rules = serde_json::from_value(rules()).unwrap();
     world.hub_roles.insert(id, HubRole { rules, built_in });
 }

@@ -121,7 +121,7 @@ fn credential_request_that_differs_in_anything_is_refused() {
         check(&csr(serving, &user, &good)),
         refused("its usages are [\"client auth\", \"server auth\"]")
     );
-    // What else a subject says may mean something to whoever reads the certificate: a uid, for one.
+    // Another attribute of the subject may mean something to a reader of the certificate: a uid, for one.
     let more = |csr: &mut CertificateSigningRequest| {
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -160,7 +160,7 @@ fn cluster(claim: &str) -> ManagedCluster {
 }
 
 #[test]
-fn with_tokens_the_addon_is_an_account_that_is_there() {
+fn with_the_token_driver_the_registration_names_the_account() {
     let mca = addon::wanted("c1");
     let said = |status: &ManagedClusterAddOnStatus, kind: &str| {
         let found = condition::find(&status.conditions, kind)?;
@@ -215,7 +215,7 @@ fn with_tokens_the_addon_is_an_account_that_is_there() {
 }
 
 #[test]
-fn a_delivered_addon_is_available_when_a_pod_of_it_is_ready() {
+fn delivered_addon_is_available_once_a_pod_is_ready() {
     let mca = addon::wanted("c1");
     let work = |ready: Option<i64>| {
         let values = ready.map(
@@ -262,7 +262,7 @@ fn a_delivered_addon_is_available_when_a_pod_of_it_is_ready() {
 }
 
 #[test]
-fn where_our_agent_runs_nothing_is_installed() {
+fn addon_run_by_our_agent_needs_no_registration() {
     assert!(addon::runs_our_agent(&cluster("work,tokens")));
     assert!(!addon::runs_our_agent(&cluster("work,tokens2")));
     let mca = addon::wanted("c1");
@@ -286,7 +286,7 @@ fn where_our_agent_runs_nothing_is_installed() {
         (subject.user, subject.groups),
         (rights::addon_user("c1"), vec![rights::addon_group("c1")])
     );
-    // Where our own agent registers the cluster and keeps no accounts, somebody must ask for the credential.
+    // Where our own agent registers the cluster and keeps no accounts, it has to ask for the credential.
     let credential = |mca: &_, requested| {
         let certificate = Credential::Certificate { requested };
         let status = addon::status(mca, &cluster("registration,work"), None, &certificate, at(1));

@@ -111,7 +111,10 @@ pub fn choose(
         chosen.push(index);
     }
     let kept_out = if chosen.len() < wanted {
-        combinations.into_iter().flat_map(|(_, waiting)| waiting).collect()
+        combinations
+            .into_iter()
+            .flat_map(|(_, waiting)| waiting)
+            .collect()
     } else {
         Vec::new()
     };

@@ -31,7 +31,7 @@ fn der(tag: u8, parts: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A certificate request with any subject, which no library would write. Its signature is not looked at.
+/// A certificate request with any subject, which no library would write. Its signature is not checked.
 fn pem(subject: &[(u8, &str)], san: bool) -> String {
     let attribute = |(kind, value): &(u8, &str)| {
         let pair = [
@@ -96,7 +96,7 @@ fn recognise(subject: &[(u8, &str)], label: &str) -> Result<ClientRequest, Strin
 }
 
 #[test]
-fn only_an_exact_request_is_recognised() {
+fn agent_request_that_differs_in_anything_is_refused() {
     let (cn, own) = (format!("{PREFIX}:prod:agent"), format!("{PREFIX}:prod"));
     let common = format!("{PREFIX}:managed-clusters");
     let good: &[(u8, &str)] = &[(CN, &cn), (O, &own), (O, &common)];
@@ -190,7 +190,7 @@ fn asked(id: &str, requester: &str) -> ClientRequest {
 }
 
 #[test]
-fn which_request_is_chosen() {
+fn request_is_chosen_only_if_it_is_named_or_the_only_one() {
     let accepted = |annotations: Value| {
         cluster(
             json!({"hubAcceptsClient": true}),
@@ -249,7 +249,7 @@ fn which_request_is_chosen() {
             &two,
             record("b@2"),
         ),
-        // The one that was picked has not been seen here yet: no other takes its place.
+        // The named request has not been seen yet: no other takes its place.
         (
             accepted(json!({"writ.dev/accept-csr": "c@3"})),
             &one,
@@ -274,9 +274,9 @@ fn which_request_is_chosen() {
     assert!(renewal[0].is_renewal() && !one[0].is_renewal());
 }
 
-/// What an agent reports lets nobody renew: the holder of an old certificate reports it as well.
+/// A report of having joined is not enough to renew: the holder of an old certificate can send it as well.
 #[test]
-fn only_an_agent_that_came_in_for_this_cluster_renews() {
+fn renewal_needs_an_agent_that_the_hub_let_in() {
     let joined = |annotations: Value| {
         let mut object = cluster(
             json!({"hubAcceptsClient": true}),
@@ -314,7 +314,7 @@ fn only_an_agent_that_came_in_for_this_cluster_renews() {
     );
     assert_eq!(record(&cluster(json!({}), json!({}))), None);
 
-    // Whoever approves by hand says who comes in, for the cluster that is there and not for one before.
+    // An approval by hand lets an agent in, for the present cluster and not for a former one.
     let (cn, own) = (format!("{PREFIX}:prod:agent"), format!("{PREFIX}:prod"));
     let approved = |requester: &str, created: &str| {
         let mut request = request(

@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
 use writ_controller::{Name, ServedKind};
 
+use crate::owner::Owner;
 use crate::work::{
     drift::{DriftIndex, LastSeen, Need, index::Wake, watch_scope::WatchScope},
     model::{Key, OwnedObject},
-    owner::Owner,
 };
 
 fn kind() -> Arc<ServedKind> {
@@ -318,7 +318,7 @@ fn name_shared_by_works_is_stored_once() {
 #[test]
 fn awaited_kind_resets_pauses_only_for_new_objects() {
     let (index, key, kind) = (DriftIndex::default(), Key::work("w"), kind());
-    index.set_interest(&key, &[], &[kind.clone()]);
+    index.set_interest(&key, &[], std::slice::from_ref(&kind));
     let event = |version: u64| {
         let wake = index.object_changed(&kind.resource, &metadata(version, Some(1), "a"));
         wake.into_iter().map(|wake| wake.is_awaited).collect::<Vec<_>>()

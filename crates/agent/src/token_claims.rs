@@ -1,10 +1,23 @@
-//! The claims of a token, as it says itself. They are not trusted: the managed cluster's TokenReview decides.
+//! The claims of a ServiceAccount token, as it says itself. They are not trusted: the managed cluster's TokenReview decides.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::tokens::model::Claims;
+/// The claims of a ServiceAccount token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// `system:serviceaccount:<namespace>:<name>`.
+    pub subject: String,
+    /// When it was issued, by the API server's clock.
+    pub issued: Timestamp,
+    /// When it expires, by the API server's clock.
+    pub expires: Timestamp,
+    /// Its audiences.
+    pub audiences: Vec<String>,
+    /// The uid of the ServiceAccount.
+    pub uid: Option<String>,
+}
 
 #[derive(Deserialize)]
 struct Raw {
