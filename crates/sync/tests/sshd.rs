@@ -59,7 +59,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Somebody else can take the port that was free: then it is another one.
+    /// Another program may take the free port first; then another port is tried.
     fn start(program: &Path) -> Result<Self> {
         for _ in 0..5 {
             if let Some(server) = Self::try_start(program)? {
@@ -111,7 +111,7 @@ impl Server {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Whoever answered may be the one who took the port.
+        // The answer may have come from the program that took the port.
         Ok(server.process.try_wait()?.is_none().then_some(server))
     }
 

@@ -313,7 +313,7 @@ fn nothing_is_pruned_while_a_kind_is_not_served() {
 }
 
 #[test]
-fn nothing_is_pruned_while_the_api_server_does_not_tell_a_kind() {
+fn nothing_is_pruned_while_a_kind_is_unknown() {
     let case = case().lists(&[MAP]).unresolved("Thing web/t", Some("away"));
     assert_eq!(case.prune(), NOTHING);
 }

@@ -54,7 +54,7 @@ fn problems_and_retries_follow_from_what_is_observed() {
             true,
         ),
         (
-            "a kind is not told",
+            "the API server does not answer for a kind",
             case().unresolved("Thing web/t", Some("away")),
             vec![Code::ApiServer],
             true,

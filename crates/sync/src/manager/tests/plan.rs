@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 use writ_api::configsync::{RepoSync, RoleRefKind, RoleRefState, RootSync};
 use writ_controller::tolerant::Tolerant;
 
-use super::plan::{Plan, World, plan};
 use crate::{
     DefaultRole,
+    manager::plan::{Plan, World, plan},
     model::{Sync, SyncId, SyncKind},
     names,
 };
 
 /// Namespaces and roles that exist, and the owner of every account; a role is `namespace/name`.
-struct Cluster(BTreeSet<&'static str>, BTreeSet<&'static str>, Option<SyncId>);
+pub struct Cluster(BTreeSet<&'static str>, BTreeSet<&'static str>, Option<SyncId>);
 
 impl World for Cluster {
     fn has_namespace(&self, name: &str) -> bool {
@@ -42,7 +42,7 @@ impl World for Cluster {
 }
 
 /// A sync as a cache shows it.
-fn sync(kind: SyncKind, namespace: &str, name: &str, spec: Value) -> Sync {
+pub fn sync(kind: SyncKind, namespace: &str, name: &str, spec: Value) -> Sync {
     let object = json!({
         "apiVersion": "configsync.gke.io/v1beta1", "kind": kind.as_str(),
         "metadata": { "name": name, "namespace": namespace, "generation": 1 },
@@ -67,7 +67,7 @@ where
     (object.into(), problem)
 }
 
-fn root(overrides: Value) -> Sync {
+pub fn root(overrides: Value) -> Sync {
     let mut spec = json!({ "git": { "repo": "/r", "auth": "none" } });
     for (key, value) in overrides.as_object().unwrap() {
         spec[key] = value.clone();
@@ -75,7 +75,7 @@ fn root(overrides: Value) -> Sync {
     sync(SyncKind::Root, "config-management-system", "a", spec)
 }
 
-fn planned(sync: &Sync, default: DefaultRole) -> Plan {
+pub fn planned(sync: &Sync, default: DefaultRole) -> Plan {
     let world = Cluster(
         ["there"].into(),
         ["/view", "/cluster-admin", "there/mine"].into(),
